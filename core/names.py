@@ -1,0 +1,89 @@
+"""Every label, annotation, gate, condition and reason that topogate reads or writes: constants only.
+
+The `kueue.x-k8s.io` names are the wire contract (KEP-2724 and what the peer writes today);
+what is ours alone lives under `topogate.dev/`.
+"""
+
+GROUP = "kueue.x-k8s.io"
+VERSION = "v1beta2"
+API_VERSION = f"{GROUP}/{VERSION}"
+OWN_PREFIX = "topogate.dev/"
+
+# --- labels -----------------------------------------------------------------------------------
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+QUEUE_NAME_LABEL = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS_LABEL = "kueue.x-k8s.io/priority-class"
+MAX_EXEC_TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
+JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
+PODSET_LABEL = "kueue.x-k8s.io/podset"
+LOCAL_QUEUE_LABEL = "kueue.x-k8s.io/local-queue-name"
+CLUSTER_QUEUE_LABEL = "kueue.x-k8s.io/cluster-queue-name"
+MANAGED_NAMESPACE_LABEL = "topogate.dev/managed"
+JOB_COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+JOB_CONTROLLER_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid", "job-name")
+
+# --- annotations on a pod template ----------------------------------------------------------------
+REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
+PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
+UNCONSTRAINED_TOPOLOGY = "kueue.x-k8s.io/podset-unconstrained-topology"
+SLICE_REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-slice-required-topology"
+SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
+SLICE_CONSTRAINTS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+PODSET_GROUP_NAME = "kueue.x-k8s.io/podset-group-name"
+POD_INDEX_OFFSET = "kueue.x-k8s.io/pod-index-offset"
+TOPOLOGY_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOPOLOGY, SLICE_REQUIRED_TOPOLOGY, SLICE_CONSTRAINTS)
+
+# --- annotations that topogate writes -----------------------------------------------------------
+WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
+TRACEPARENT_ANNOTATION = "topogate.dev/traceparent"
+STOPPING_ANNOTATION = "kueue.x-k8s.io/stopping"
+
+# --- gates and finalizers -------------------------------------------------------------------------
+TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
+RESOURCE_IN_USE_FINALIZER = "kueue.x-k8s.io/resource-in-use"
+
+# --- field managers -------------------------------------------------------------------------------
+MANAGER_ADMISSION = "kueue-admission"
+MANAGER_JOB_CONTROLLER = "kueue-job-controller"
+MANAGER_WORKLOAD_CONTROLLER = "kueue-workload-controller"
+
+# --- Workload conditions and their reasons ----------------------------------------------------------
+QUOTA_RESERVED = "QuotaReserved"
+ADMITTED = "Admitted"
+EVICTED = "Evicted"
+REQUEUED = "Requeued"
+FINISHED = "Finished"
+PODS_READY = "PodsReady"
+RANK_ORDER_KEPT = "topogate.dev/RankOrderKept"
+
+REASON_TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
+REASON_WAITING_FOR_QUOTA = "WaitingForQuota"
+REASON_EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+REASON_NO_MATCHING_FLAVOR = "NoMatchingFlavor"
+REASON_MISCONFIGURED = "Misconfigured"
+REASON_SUSPENDED = "Suspended"
+REASON_PENDING_EVALUATION = "PendingEvaluation"
+REASON_NO_RESERVATION = "NoReservation"
+REASON_DEACTIVATED = "Deactivated"
+REASON_SUCCEEDED = "Succeeded"
+REASON_FAILED = "Failed"
+
+# --- Active conditions ------------------------------------------------------------------------------
+ACTIVE = "Active"
+REASON_READY = "Ready"
+REASON_TERMINATING = "Terminating"
+REASON_STOPPED = "Stopped"
+REASON_FLAVOR_NOT_FOUND = "FlavorNotFound"
+REASON_TOPOLOGY_NOT_FOUND = "TopologyNotFound"
+
+# --- events -------------------------------------------------------------------------------------------
+EVENT_CREATED_WORKLOAD = "CreatedWorkload"
+EVENT_UPDATED_WORKLOAD = "UpdatedWorkload"
+EVENT_DELETED_WORKLOAD = "DeletedWorkload"
+EVENT_STARTED = "Started"
+EVENT_STOPPED = "Stopped"
+EVENT_FINISHED_WORKLOAD = "FinishedWorkload"
+
+DEFAULT_LOCAL_QUEUE = "default"
+MAIN_POD_SET = "main"
