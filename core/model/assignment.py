@@ -1,0 +1,39 @@
+"""A topology assignment: which domain gets how many pods, in the order of ranks."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DomainCount:
+    """`count` pods in the domain whose level values are `values`, highest level first."""
+
+    values: tuple[str, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyAssignment:
+    """Domains in the order of the full path of level values, which is the order of ranks.
+
+    `levels` are the node labels that `values` belong to: only the hostname where that names a node
+    for sure, else all levels of the topology.
+    """
+
+    levels: tuple[str, ...]
+    domains: tuple[DomainCount, ...]
+
+    @property
+    def count(self) -> int:
+        """Pods assigned in all."""
+        return sum(domain.count for domain in self.domains)
+
+    def expand(self) -> Iterator[int]:
+        """Index of the domain of rank 0, 1, 2, ..."""
+        for index, domain in enumerate(self.domains):
+            for _ in range(domain.count):
+                yield index
+
+    def selector(self, index: int) -> dict[str, str]:
+        """Node selector that pins a pod to one domain."""
+        return dict(zip(self.levels, self.domains[index].values, strict=True))

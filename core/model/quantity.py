@@ -1,0 +1,65 @@
+"""Kubernetes quantities as exact integers.
+
+The core counts in canonical units: `cpu` in milli-cpu, everything else in whole units
+(bytes, GPUs, pods). Fractions are rounded up, as the API server does for `Value()`:
+a request is never made smaller than it was written.
+"""
+
+import re
+from fractions import Fraction
+
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_PATTERN = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d+)|([KMGTPE]i|[numkMGTPE]?))")
+_BINARY_RESOURCES = ("memory", "ephemeral-storage", "storage")
+
+
+class InvalidQuantity(ValueError):
+    """The text is no Kubernetes quantity."""
+
+    def __init__(self, text: object) -> None:
+        super().__init__(f"{text!r} is no quantity; a number with an optional suffix such as 500m, 4, 1.5Gi is expected")
+
+
+def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
+    """Quantity as an integer: thousandths if `milli`, whole units else; rounded up (away from the smaller value).
+
+    Raises InvalidQuantity.
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        return text * 1000 if milli else text
+    match = _PATTERN.fullmatch(str(text).strip())
+    if match is None:
+        raise InvalidQuantity(text)
+    sign, digits, exponent, suffix = match.groups()
+    value = Fraction(digits if not digits.startswith(".") else "0" + digits)
+    if exponent is not None:
+        power = int(exponent[1:])
+        if abs(power) > 40:
+            raise InvalidQuantity(text)
+        value *= Fraction(10) ** power
+    elif suffix in _BINARY:
+        value *= 2 ** _BINARY[suffix]
+    else:
+        value *= Fraction(10) ** _DECIMAL[suffix or ""]
+    if milli:
+        value *= 1000
+    if sign == "-":
+        value = -value
+    return -(-value.numerator // value.denominator)
+
+
+def canonical(resource: str, text: str | int | float) -> int:
+    """Quantity of a resource in the unit the core counts it in. Raises InvalidQuantity."""
+    return parse_quantity(text, milli=resource == "cpu")
+
+
+def format_quantity(resource: str, amount: int) -> str:
+    """The shortest Kubernetes quantity of a canonical amount: `2500m`, `4`, `64Gi`."""
+    if resource == "cpu":
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    if amount and resource.startswith(_BINARY_RESOURCES):
+        for suffix, power in reversed(_BINARY.items()):
+            if amount % 2**power == 0:
+                return f"{amount // 2**power}{suffix}"
+    return str(amount)

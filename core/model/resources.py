@@ -1,0 +1,65 @@
+"""What a pod asks for and what a node offers, as canonical integers per resource name."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from core.model.quantity import canonical
+
+Resources = Mapping[str, int]
+PODS = "pods"
+
+
+def parse_resources(quantities: Mapping[str, Any] | None) -> dict[str, int]:
+    """A ResourceList of the API in canonical units. Raises InvalidQuantity."""
+    return {name: canonical(name, text) for name, text in (quantities or {}).items()}
+
+
+def add(into: dict[str, int], amounts: Resources, times: int = 1) -> None:
+    """Adds `amounts` x `times` in place."""
+    for name, amount in amounts.items():
+        into[name] = into.get(name, 0) + amount * times
+
+
+def _maximum(into: dict[str, int], amounts: Resources) -> None:
+    for name, amount in amounts.items():
+        into[name] = max(into.get(name, 0), amount)
+
+
+def _container_requests(container: Mapping[str, Any]) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    # The API server defaults requests from limits on pods, not on pod templates.
+    return parse_resources({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+
+
+def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
+    """What one pod of this spec takes from its node, without the one of `pods`.
+
+    Containers are summed; an init container runs beside the sidecars started before it, so the
+    largest such moment counts; pod-level resources override; overhead is added
+    (Kubernetes: pod effective requests, KEP-753 sidecars, KEP-2837 pod-level resources).
+    Raises InvalidQuantity.
+    """
+    running: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        add(running, _container_requests(container))
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.get("initContainers") or ():
+        own = _container_requests(container)
+        if container.get("restartPolicy") == "Always":
+            add(sidecars, own)
+            _maximum(peak, sidecars)
+        else:
+            moment = dict(sidecars)
+            add(moment, own)
+            _maximum(peak, moment)
+    add(running, sidecars)
+    _maximum(running, peak)
+    running.update(_container_requests(spec))
+    add(running, parse_resources(spec.get("overhead")))
+    return {name: amount for name, amount in running.items() if amount}
+
+
+def resource_names(*lists: Iterable[str]) -> list[str]:
+    """All names that occur, sorted; `pods` is always among them."""
+    return sorted({PODS}.union(*lists))

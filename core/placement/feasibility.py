@@ -1,0 +1,114 @@
+"""Which nodes may take a pod at all: selector, required node affinity, taints.
+
+Labels are read as small integers per node (TopologyTree.codes), so a requirement is judged once per
+distinct value and never in a loop over nodes. Semantics are those of kube-scheduler's NodeAffinity
+and TaintToleration filters.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from core.placement.tree import Flags, TopologyTree
+
+Taint = tuple[str, str, str]  # key, value, effect
+_REPELLING = ("NoSchedule", "NoExecute")
+
+
+class InvalidSelector(ValueError):
+    """A node affinity that Kubernetes would not accept; the message names the operator."""
+
+
+def taints_of(node_spec: Mapping[str, Any]) -> tuple[Taint, ...]:
+    """The taints of a node that keep pods away, sorted."""
+    return tuple(
+        sorted((t["key"], t.get("value") or "", t["effect"]) for t in node_spec.get("taints") or () if t.get("effect") in _REPELLING)
+    )
+
+
+def find_untolerated(taints: Sequence[Taint], tolerations: Sequence[Mapping[str, Any]]) -> Taint | None:
+    """The first taint that no toleration covers."""
+    return next((taint for taint in taints if not any(_tolerates(toleration, taint) for toleration in tolerations)), None)
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
+    key, value, effect = taint
+    if toleration.get("effect") and toleration["effect"] != effect:
+        return False
+    if toleration.get("key") and toleration["key"] != key:
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Exists":
+        return True
+    return operator == "Equal" and (toleration.get("value") or "") == value
+
+
+def selector_mask(tree: TopologyTree, selector: Mapping[str, str]) -> Flags:
+    """Nodes that carry every label of a nodeSelector."""
+    mask = np.ones(len(tree), dtype=bool)
+    for label, wanted in selector.items():
+        mask &= _where(tree, label, lambda value, wanted=wanted: value == wanted)
+    return mask
+
+
+def affinity_mask(tree: TopologyTree, affinity: Mapping[str, Any] | None) -> Flags:
+    """Nodes that satisfy the required node affinity: any of its terms, every expression of a term.
+
+    Raises InvalidSelector.
+    """
+    required = ((affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not required:
+        return np.ones(len(tree), dtype=bool)
+    mask = np.zeros(len(tree), dtype=bool)
+    for term in required.get("nodeSelectorTerms") or ():
+        expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+        if not expressions and not fields:
+            continue  # an empty term matches nothing
+        matches = np.ones(len(tree), dtype=bool)
+        for expression in expressions:
+            matches &= _where(tree, expression["key"], _predicate(expression))
+        for expression in fields:
+            if expression["key"] != "metadata.name":
+                raise InvalidSelector(f"matchFields key {expression['key']!r}: only metadata.name is supported")
+            accepts = _predicate(expression)
+            matches &= np.fromiter((accepts(name) for name in tree.names), dtype=bool, count=len(tree))
+        mask |= matches
+    return mask
+
+
+def _where(tree: TopologyTree, label: str, accepts: Callable[[str | None], bool]) -> Flags:
+    codes, meaning = tree.codes(label)
+    # The last entry answers for code -1, the absent label.
+    verdicts = np.array([*(accepts(value) for value in meaning), accepts(None)], dtype=bool)
+    return verdicts[codes]
+
+
+def _predicate(expression: Mapping[str, Any]) -> Callable[[str | None], bool]:
+    operator, values = expression["operator"], tuple(expression.get("values") or ())
+    if operator == "In":
+        return lambda value: value is not None and value in values
+    if operator == "NotIn":
+        return lambda value: value is None or value not in values
+    if operator == "Exists":
+        return lambda value: value is not None
+    if operator == "DoesNotExist":
+        return lambda value: value is None
+    if operator in ("Gt", "Lt"):
+        bound = _integer(values[0]) if len(values) == 1 else None
+        if bound is None:
+            raise InvalidSelector(f"operator {operator} needs one integer, not {list(values)}")
+
+        def compares(value: str | None) -> bool:
+            number = _integer(value)
+            return number is not None and (number > bound if operator == "Gt" else number < bound)
+
+        return compares
+    raise InvalidSelector(f"operator {operator!r} is none of In, NotIn, Exists, DoesNotExist, Gt, Lt")
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return int(text) if text is not None else None
+    except ValueError:
+        return None

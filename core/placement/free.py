@@ -1,0 +1,120 @@
+"""What is free on each node of a tree, kept in place by events.
+
+One int64 matrix, resources x nodes in tree order: reductions over a rack are reductions over a range,
+and an event on a node or a pod touches one column.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from core.model.podset import PodSetRequest
+from core.model.resources import PODS, Resources, resource_names
+from core.placement.feasibility import Taint, affinity_mask, find_untolerated, selector_mask
+from core.placement.tree import Flags, Indices, TopologyTree
+
+Matrix = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """What changes on a node without moving it in the topology."""
+
+    allocatable: Resources
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    unschedulable: bool = False
+
+
+class FreeCapacity:
+    """Free amounts, taints and readiness of the nodes of one tree.
+
+    Owned and changed by the ledger; a placement reads it and changes nothing.
+    """
+
+    def __init__(self, tree: TopologyTree, states: Mapping[str, NodeState]) -> None:
+        self.tree = tree
+        self.axis: dict[str, int] = {}
+        self.free: Matrix = np.zeros((0, len(tree)), dtype=np.int64)
+        self.allocatable: Matrix = self.free
+        self._extend_axis(resource_names(*(states[name].allocatable for name in tree.names)))
+        self.ready = np.ones(len(tree), dtype=bool)
+        self.cordoned = np.zeros(len(tree), dtype=bool)
+        self.taint_class = np.zeros(len(tree), dtype=np.int64)
+        self._taint_classes: dict[tuple[Taint, ...], int] = {(): 0}
+        self._label_masks: dict[str, Flags] = {}
+        for name in tree.names:
+            self.observe_node(name, states[name])
+
+    def _extend_axis(self, names: Iterable[str]) -> None:
+        new = [name for name in names if name not in self.axis]
+        if new:
+            self.axis.update({name: len(self.axis) + i for i, name in enumerate(new)})
+            rows = np.zeros((len(new), len(self.tree)), dtype=np.int64)
+            self.free = np.vstack([self.free, rows])
+            self.allocatable = np.vstack([self.allocatable, rows])
+
+    def observe_node(self, name: str, state: NodeState) -> None:
+        """Takes over capacity, taints and readiness of a node that is in the tree."""
+        node = self.tree.index[name]
+        self._extend_axis(state.allocatable)
+        column = np.array([state.allocatable.get(resource, 0) for resource in self.axis], dtype=np.int64)
+        self.free[:, node] += column - self.allocatable[:, node]
+        self.allocatable[:, node] = column
+        self.ready[node] = state.ready
+        self.cordoned[node] = state.unschedulable
+        self.taint_class[node] = self._taint_classes.setdefault(state.taints, len(self._taint_classes))
+
+    def take(self, name: str, amounts: Resources, times: int = 1) -> None:
+        """Uses amounts x times on a node (gives back if negative); a node not in the tree is ignored."""
+        node = self.tree.index.get(name)
+        if node is None:
+            return
+        self._extend_axis(amounts)
+        for resource, amount in amounts.items():
+            self.free[self.axis[resource], node] -= amount * times
+
+    def label_mask(self, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> Flags:
+        """Nodes whose labels satisfy both; kept, since labels never change within a tree. Raises InvalidSelector."""
+        key = repr((sorted(selector.items()), affinity))
+        mask = self._label_masks.get(key)
+        if mask is None:
+            mask = selector_mask(self.tree, selector) & affinity_mask(self.tree, affinity)
+            if len(self._label_masks) > 1024:
+                self._label_masks.clear()
+            self._label_masks[key] = mask
+        return mask
+
+    def taint_verdicts(self, tolerations: Sequence[Mapping[str, Any]]) -> list[Taint | None]:
+        """Per taint class the taint that keeps such a pod away, None where all are tolerated."""
+        return [find_untolerated(taints, tolerations) for taints in self._taint_classes]
+
+    def eligible(self, request: PodSetRequest) -> Flags:
+        """Nodes that may take a pod of this pod set, capacity aside. Raises InvalidSelector."""
+        tolerated = np.array([taint is None for taint in self.taint_verdicts(request.tolerations)], dtype=bool)
+        mask: Flags = self.ready & ~self.cordoned & tolerated[self.taint_class]
+        if request.node_selector or request.affinity:
+            mask &= self.label_mask(request.node_selector, request.affinity)
+        return mask
+
+    def pods_that_fit(self, request: PodSetRequest, free: Matrix) -> Indices:
+        """How many pods each node holds by capacity alone, out of a free matrix of this shape."""
+        fit: Indices | None = None
+        for resource, amount in with_pod(request.requests).items():
+            row = self.axis.get(resource)
+            if row is None:
+                return np.zeros(len(self.tree), dtype=np.int64)
+            by_resource = free[row] // amount
+            fit = by_resource if fit is None else np.minimum(fit, by_resource, out=fit)
+        assert fit is not None  # with_pod always names `pods`
+        return np.maximum(fit, 0, out=fit)
+
+
+def with_pod(requests: Resources) -> dict[str, int]:
+    """What one pod takes from a node: its requests and one of `pods`; what it asks none of is dropped."""
+    amounts = {resource: amount for resource, amount in requests.items() if amount > 0}
+    amounts[PODS] = amounts.get(PODS, 0) + 1
+    return amounts

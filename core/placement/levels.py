@@ -1,0 +1,67 @@
+"""From a level down to the assignment: where to start, and how counts are handed to ever smaller domains."""
+
+import numpy as np
+
+from core.model.podset import Mode
+from core.placement.capacity import Fits
+from core.placement import least_free
+from core.placement.profile import Algorithm, Select
+from core.placement.slices import Shape
+from core.placement.tree import Indices, TopologyTree
+
+Chosen = tuple[Indices, Indices]  # domains of one level, units on each
+
+
+def find_start(fits: Fits, shape: Shape, mode: Mode, algorithm: Algorithm, wanted: int) -> tuple[int, Chosen] | None:
+    """The level at which the pod set fits, and the domains there.
+
+    A required level must hold everything in one domain; a preferred one widens to the level above
+    until one domain holds everything, and at the top takes as many as needed; an unconstrained one
+    takes as many as needed at once (KEP-2724, Computing the assignment).
+    """
+    level = shape.start
+    while True:
+        units = fits.units_at(level, shape)
+        single_holds = len(units) > 0 and int(units.max()) >= wanted
+        if single_holds or mode not in (Mode.REQUIRED, Mode.PREFERRED) or (mode is Mode.PREFERRED and level == 0):
+            chosen = algorithm.choose(units, fits.pods[level], wanted)
+            return (level, chosen) if chosen is not None else None
+        if mode is Mode.REQUIRED:
+            return None
+        level -= 1
+
+
+def descend(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, level: int, chosen: Chosen) -> Chosen:
+    """Domains of the lowest declared level and pods on each, in the order of level values.
+
+    Above the slices the children of all chosen domains are candidates together; from the slices
+    down each domain's own children share what it was given, in whole groups of the next layer if
+    there is one. Single pods of a slice go to the fullest children first, whatever the algorithm.
+    """
+    domains, units = chosen
+    while level < min(shape.slice_level, tree.lowest):
+        pool = np.concatenate([tree.children(level, int(domain)) for domain in domains])
+        pool.sort()
+        level += 1
+        domains, units = _fill(fits, shape, algorithm.fill, level, pool, int(units.sum()))
+    pods = units * (shape.slice_size if level <= shape.slice_level else shape.unit_below(level))
+    while level < tree.lowest:
+        level += 1
+        size = shape.unit_below(level)
+        fill = algorithm.fill if size > 1 else least_free.fill
+        parts = [
+            _fill(fits, shape, fill, level, tree.children(level - 1, int(domain)), int(count) // size)
+            for domain, count in zip(domains, pods, strict=True)
+        ]
+        domains = np.concatenate([part[0] for part in parts])
+        pods = np.concatenate([part[1] for part in parts]) * size
+    order = np.argsort(domains)
+    return domains[order], pods[order]
+
+
+def _fill(fits: Fits, shape: Shape, fill: Select, level: int, candidates: Indices, wanted: int) -> Chosen:
+    units = fits.units_at(level, shape)[candidates]
+    chosen = fill(units, fits.pods[level][candidates], wanted)
+    # What fits in a domain is the sum of what fits in its children, so the children always hold it.
+    assert chosen is not None, f"level {level} lost capacity on the way down"
+    return candidates[chosen[0]], chosen[1]

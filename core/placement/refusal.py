@@ -1,0 +1,89 @@
+"""The facts behind a refusal: per level the best domain and what it lacks, and which nodes are out by what.
+
+Made only when a pod set does not fit, never on the way to a placement.
+"""
+
+import numpy as np
+
+from core.model.podset import Mode, PodSetRequest
+from core.placement.capacity import Fits
+from core.placement.explain import Exclusion, Explanation, LevelFact, NotFit, Refusal, Shortage
+from core.placement.free import FreeCapacity, Matrix, with_pod
+from core.placement.slices import Shape
+from core.placement.tree import Flags
+
+
+def refuse(view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits, eligible: Flags, free: Matrix) -> NotFit:
+    """Explains why a pod set whose levels are known does not fit."""
+    assert request.topology is not None
+    declared = view.tree.declared
+    wanted = request.count // shape.slice_size
+    required = request.topology.mode is Mode.REQUIRED
+    reachable = [0] if shape.start == 0 else list(range(shape.start, -1, -1))
+    facts = [_level_fact(view, request, shape, fits, level, wanted, eligible, free) for level in reachable]
+    if required:
+        fit = facts[0].fit
+    else:
+        fit = int(fits.units_at(shape.start, shape).sum())
+        short = _short(view, request, eligible, free, slice(0, len(view.tree)))
+        facts.append(LevelFact("of all", 1, ("domains",), fit, wanted, shape.unit, short))
+    notes = []
+    wider = next((fact.level for fact in facts[1:] if fact.fit >= wanted), None) if required else None
+    if wider is not None:
+        notes.append(f"It would fit in one {wider} ({declared[shape.start]} is required)")
+    largest = fit * shape.slice_size
+    if largest:
+        notes.append(f"As asked, {largest} pod(s) would fit now")
+    explanation = Explanation(
+        request.name, tuple(facts), _exclusions(view, request, free), len(view.tree), largest, tuple(notes)
+    )
+    return NotFit(Refusal.NOT_FIT, request.name, "", fit, wanted, shape.unit, explanation)
+
+
+def _level_fact(
+    view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits, level: int, wanted: int, eligible: Flags, free: Matrix
+) -> LevelFact:
+    tree = view.tree
+    units = fits.units_at(level, shape)
+    best = int(np.argmax(units))
+    span = slice(int(tree.levels[level].starts[best]), int(tree.levels[level].ends[best]))
+    fit = int(units[best])
+    short = _short(view, request, eligible, free, span) if fit < wanted else ()
+    return LevelFact(tree.declared[level], len(units), tree.values(level, best), fit, wanted, shape.unit, short)
+
+
+def _short(view: FreeCapacity, request: PodSetRequest, eligible: Flags, free: Matrix, span: slice) -> tuple[Shortage, ...]:
+    """What the eligible nodes of a domain together lack for the whole pod set; nothing where only whole pods do not fit."""
+    missing = []
+    for resource, amount in with_pod(request.requests).items():
+        row = view.axis.get(resource)
+        have = 0 if row is None else int(np.maximum(free[row, span], 0)[eligible[span]].sum())
+        if amount * request.count > have:
+            missing.append(Shortage(resource, amount * request.count - have))
+    return tuple(missing)
+
+
+def _exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) -> tuple[Exclusion, ...]:
+    """Each node that takes no pod, counted under the first reason in the order kube-scheduler's filters have."""
+    left = np.ones(len(view.tree), dtype=bool)
+    found: list[Exclusion] = []
+
+    def exclude(reason: str, hit: Flags) -> None:
+        nonlocal left
+        hit = hit & left
+        if hit.any():
+            found.append(Exclusion(reason, int(hit.sum()), view.tree.names[int(np.argmax(hit))]))
+            left = left & ~hit
+
+    exclude("NotReady", ~view.ready)
+    exclude("unschedulable", view.cordoned)
+    for number, taint in enumerate(view.taint_verdicts(request.tolerations)):
+        if taint is not None:
+            key, value, effect = taint
+            exclude(f'taint "{key}={value}:{effect}"' if value else f'taint "{key}:{effect}"', view.taint_class == number)
+    exclude("nodeSelector", ~view.label_mask(request.node_selector, None))
+    exclude("affinity", ~view.label_mask({}, request.affinity))
+    for resource, amount in sorted(with_pod(request.requests).items()):
+        row = view.axis.get(resource)
+        exclude(f'resource "{resource}"', np.ones_like(left) if row is None else free[row] < amount)
+    return tuple(sorted(found, key=lambda exclusion: exclusion.reason))

@@ -1,0 +1,172 @@
+"""The topology as arrays: nodes sorted by their path of level values, every domain one contiguous range.
+
+Nodes are always the leaves (DESIGN decision 4): below the lowest declared level there is one more,
+the nodes themselves, unless that level is the hostname, whose domains are single nodes.
+
+    level 0 (block)   | b1                | b2      |      starts[0] = [0, 4]
+    level 1 (rack)    | r1      | r2      | r1      |      starts[1] = [0, 2, 4]
+    level 2 (node)    | n1 | n2 | n3 | n4 | n5 | n6 |      starts[2] = [0, 1, 2, 3, 4, 5]
+
+Because nodes are sorted by the full path, the index of a domain within its level is also its place
+in the order of level values, which is what ties and answers go by.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from core.names import HOSTNAME_LABEL
+
+Indices = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLabels:
+    """A node as the tree sees it: identity is the name, labels say where it stands."""
+
+    name: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Nodes that cannot be told their place, and are therefore used by nobody (DESIGN decision 3)."""
+
+    missing_label: Mapping[str, tuple[str, ...]]  # level label -> names of nodes without it
+    same_path: tuple[tuple[str, ...], ...]  # groups of nodes that share every level value
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level: domain d covers the nodes starts[d] to ends[d].
+
+    `parents` index the level above. The children of d are the domains first_child[d] to
+    first_child[d + 1] of the level below; empty at the lowest level.
+    """
+
+    label: str
+    starts: Indices
+    ends: Indices
+    parents: Indices
+    first_child: Indices
+
+    @property
+    def count(self) -> int:
+        return len(self.starts)
+
+
+class TopologyTree:
+    """Immutable tree over the nodes of one flavor.
+
+    `levels` are the declared ones plus, where the lowest of them is not the hostname, the nodes.
+    """
+
+    def __init__(self, declared: Sequence[str], nodes: Iterable[NodeLabels]) -> None:
+        self.declared = tuple(declared)
+        self.is_hostname = self.declared[-1] == HOSTNAME_LABEL
+        placed, self.left_out = _place(self.declared, nodes)
+        self.names: tuple[str, ...] = tuple(node.name for _, node in placed)
+        self.labels: tuple[Mapping[str, str], ...] = tuple(node.labels for _, node in placed)
+        self.paths: tuple[tuple[str, ...], ...] = tuple(path for path, _ in placed)
+        self.index: Mapping[str, int] = {name: i for i, name in enumerate(self.names)}
+        self.levels = _build_levels(self.declared, self.is_hostname, self.paths)
+        hostnames = Counter(path[-1] for path in self.paths) if self.is_hostname else Counter()
+        self._hostname_is_unique = all(count == 1 for count in hostnames.values())
+        self._codes: dict[str, tuple[Indices, tuple[str, ...]]] = {}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def lowest(self) -> int:
+        """Index of the lowest declared level: what an assignment is made of."""
+        return len(self.declared) - 1
+
+    @property
+    def emitted_levels(self) -> tuple[str, ...]:
+        """Levels that an assignment names: the hostname alone where it identifies a node, else all."""
+        return self.declared[-1:] if self.is_hostname and self._hostname_is_unique else self.declared
+
+    def find_level(self, label: str) -> int | None:
+        """Index of a declared level, None if the topology has no such level."""
+        return self.declared.index(label) if label in self.declared else None
+
+    def values(self, level: int, domain: int) -> tuple[str, ...]:
+        """Level values of a domain from the top down to `level`; a node's own level ends with its name."""
+        first = int(self.levels[level].starts[domain])
+        path = self.paths[first][: level + 1]
+        return path if level < len(self.declared) else (*path, self.names[first])
+
+    def emitted_values(self, domain: int) -> tuple[str, ...]:
+        """What an assignment writes for a domain of the lowest declared level."""
+        return self.values(self.lowest, domain)[-len(self.emitted_levels) :]
+
+    def sum_nodes(self, level: int, per_node: Indices) -> Indices:
+        """Sums of a per-node array over the domains of a level."""
+        starts = self.levels[level].starts
+        return per_node if len(starts) == len(per_node) else np.add.reduceat(per_node, starts)
+
+    def sum_children(self, level: int, per_child: Indices) -> Indices:
+        """Sums of an array over the level below, per domain of `level`."""
+        return np.add.reduceat(per_child, self.levels[level].first_child[:-1]) if len(per_child) else per_child
+
+    def children(self, level: int, domain: int) -> Indices:
+        """Domains of the level below that belong to one domain."""
+        first = self.levels[level].first_child
+        return np.arange(first[domain], first[domain + 1])
+
+    def codes(self, label: str) -> tuple[Indices, tuple[str, ...]]:
+        """A label's values as small integers per node (-1: absent), and what each integer stands for."""
+        found = self._codes.get(label)
+        if found is None:
+            meaning: dict[str, int] = {}
+            codes = [
+                -1 if (value := labels.get(label)) is None else meaning.setdefault(value, len(meaning)) for labels in self.labels
+            ]
+            found = np.array(codes, dtype=np.int64), tuple(meaning)
+            self._codes[label] = found
+        return found
+
+
+def _place(declared: tuple[str, ...], nodes: Iterable[NodeLabels]) -> tuple[list[tuple[tuple[str, ...], NodeLabels]], LeftOut]:
+    placed: list[tuple[tuple[str, ...], NodeLabels]] = []
+    missing: dict[str, list[str]] = {}
+    for node in nodes:
+        lacking = [label for label in declared if label not in node.labels]
+        for label in lacking:
+            missing.setdefault(label, []).append(node.name)
+        if not lacking:
+            placed.append((tuple(node.labels[label] for label in declared), node))
+    same: list[tuple[str, ...]] = []
+    if declared[-1] == HOSTNAME_LABEL:
+        shared = {path for path, count in Counter(path for path, _ in placed).items() if count > 1}
+        for path in sorted(shared):
+            same.append(tuple(sorted(node.name for other, node in placed if other == path)))
+        placed = [(path, node) for path, node in placed if path not in shared]
+    placed.sort(key=lambda entry: (entry[0], entry[1].name))
+    return placed, LeftOut({label: tuple(sorted(names)) for label, names in sorted(missing.items())}, tuple(same))
+
+
+def _build_levels(declared: tuple[str, ...], is_hostname: bool, paths: Sequence[tuple[str, ...]]) -> tuple[Level, ...]:
+    count = len(paths)
+    tables: list[tuple[str, Indices, Indices, Indices]] = []
+    changed = np.zeros(count, dtype=bool)  # node i starts a new domain at the level being built
+    if count:
+        changed[0] = True
+    above = np.zeros(count, dtype=np.int64)  # domain of each node at the level above
+    for depth, label in enumerate(declared):
+        changed = changed | np.array([i > 0 and paths[i][depth] != paths[i - 1][depth] for i in range(count)], dtype=bool)
+        starts = np.flatnonzero(changed)
+        tables.append((label, starts, np.append(starts[1:], count), above[starts]))
+        above = np.cumsum(changed) - 1
+    if not is_hostname:
+        starts = np.arange(count)
+        tables.append(("node", starts, starts + 1, above))
+    children = [np.searchsorted(below[3], np.arange(len(this[1]) + 1)) for this, below in pairwise(tables)]
+    children.append(np.zeros(0, dtype=np.int64))
+    return tuple(Level(*table, first_child) for table, first_child in zip(tables, children, strict=True))

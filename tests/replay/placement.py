@@ -1,0 +1,138 @@
+"""The placement family: a scenario of vectors/README.md through `core.placement`, exactly as the reconciler calls it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.model.podset import PodSetRequest, parse_topology_request
+from core.model.resources import PODS, add, parse_resources
+from core.names import HOSTNAME_LABEL
+from core.placement.engine import place
+from core.placement.explain import NotFit, Refusal
+from core.placement.feasibility import taints_of
+from core.placement.free import FreeCapacity, NodeState
+from core.placement.profile import profile_from_gates
+from core.placement.tree import NodeLabels, TopologyTree
+
+
+def build_view(case: Mapping[str, Any]) -> FreeCapacity:
+    """Free capacity as the ledger would hold it for the scenario's flavor."""
+    flavor = case.get("flavor") or {}
+    wanted = flavor.get("node_labels") or {}
+    nodes = [node for node in case["nodes"] if all(node["labels"].get(key) == value for key, value in wanted.items())]
+    tree = TopologyTree(case["levels"], [NodeLabels(node["name"], node["labels"]) for node in nodes])
+    states = {
+        node["name"]: NodeState(
+            parse_resources(node["allocatable"]), taints_of(node), node.get("ready", True), node.get("unschedulable", False)
+        )
+        for node in nodes
+    }
+    view = FreeCapacity(tree, states)
+    for pod in case.get("pods", ()):
+        if pod.get("phase") not in ("Succeeded", "Failed"):
+            amounts = parse_resources(pod.get("requests"))
+            add(amounts, {PODS: 1})
+            view.take(pod.get("node", ""), amounts)
+    _take_usage(case, view)
+    return view
+
+
+def _take_usage(case: Mapping[str, Any], view: FreeCapacity) -> None:
+    tree = view.tree
+    by_values = {tree.emitted_values(domain): domain for domain in range(tree.levels[tree.lowest].count)}
+    overlapping = case.get("feature_gates", {}).get("TASHandleOverlappingFlavors", True)
+    usage = [] if case.get("simulate_empty") else list(case.get("usage", ()))
+    if overlapping and tree.is_hostname and not case.get("simulate_empty"):
+        usage += case.get("other_flavor_usage", ())
+    entries = [(tuple(entry["values"]), _with_pods(entry["single_pod_requests"]), entry["count"]) for entry in usage]
+    if overlapping:
+        entries += [(tuple(domain.split(",")), amounts, 1) for domain, amounts in case.get("assumed_usage", {}).items()]
+    for values, amounts, count in entries:
+        domain = by_values.get(values)
+        if domain is not None:
+            first = int(tree.levels[tree.lowest].starts[domain])
+            view.take(tree.names[first], amounts, count)
+
+
+def _with_pods(requests: Mapping[str, int]) -> dict[str, int]:
+    amounts = dict(requests)
+    add(amounts, {PODS: 1})
+    return amounts
+
+
+def build_requests(case: Mapping[str, Any]) -> list[PodSetRequest]:
+    """The scenario's pod sets, with the flavor's tolerations joined to their own."""
+    shared = tuple((case.get("flavor") or {}).get("tolerations") or ())
+    return [
+        PodSetRequest(
+            pod_set["name"],
+            pod_set["count"],
+            pod_set["single_pod_requests"],
+            parse_topology_request(pod_set.get("topology_request")),
+            pod_set.get("node_selector") or {},
+            pod_set.get("affinity"),
+            tuple(pod_set.get("tolerations") or ()) + shared,
+        )
+        for pod_set in case["pod_sets"]
+    ]
+
+
+def answer(case: dict[str, Any]) -> dict[str, Any]:
+    """The engine's answer in the schema of `expect`."""
+    decision = place(build_view(case), build_requests(case), profile_from_gates(case.get("feature_gates", {})))
+    pod_sets: list[dict[str, Any]] = [
+        {
+            "name": placement.pod_set,
+            "assignment": {
+                "levels": list(placement.assignment.levels),
+                "domains": [{"values": list(domain.values), "count": domain.count} for domain in placement.assignment.domains],
+            },
+        }
+        for placement in decision.placements
+    ]
+    if decision.refusal is not None:
+        pod_sets.append({"name": decision.refusal.pod_set, "failure": _failure(decision.refusal)})
+    return {"ok": decision.refusal is None, "pod_sets": pod_sets}
+
+
+def _failure(refusal: NotFit) -> dict[str, Any]:
+    failure: dict[str, Any] = {"kind": refusal.kind.value}
+    if refusal.kind is Refusal.NOT_FIT and refusal.explanation is not None:
+        failure |= {"fit": refusal.fit, "of": refusal.wanted, "unit": refusal.unit, "total_nodes": refusal.explanation.total_nodes}
+        failure["excluded"] = {exclusion.reason: exclusion.count for exclusion in refusal.explanation.exclusions}
+    return failure
+
+
+def differences(case: dict[str, Any], got: dict[str, Any]) -> list[str]:
+    """What differs in ok, assignments and failure kinds."""
+    expect = case["expect"]
+    found = []
+    if got["ok"] != expect["ok"]:
+        found.append(f"ok is {got['ok']}, not {expect['ok']}")
+    theirs = {entry["name"]: entry for entry in expect["pod_sets"]}
+    ours = {entry["name"]: entry for entry in got["pod_sets"]}
+    for name in theirs.keys() | ours.keys():
+        want, have = theirs.get(name, {}), ours.get(name, {})
+        if want.get("assignment") != have.get("assignment"):
+            found.append(f"{name}: {_brief(have)}, not {_brief(want)}")
+        elif want.get("failure", {}).get("kind") != have.get("failure", {}).get("kind"):
+            found.append(f"{name}: failure {have.get('failure')}, not {want.get('failure')}")
+    if "kep_counts_per_node" in case and got["ok"]:
+        found += _kep_differences(case, got)
+    return found
+
+
+def _kep_differences(case: dict[str, Any], got: dict[str, Any]) -> list[str]:
+    counts = {domain["values"][-1]: domain["count"] for domain in got["pod_sets"][0]["assignment"]["domains"]}
+    per_node = [counts.get(node["labels"].get(HOSTNAME_LABEL, node["name"]), 0) for node in case["nodes"]]
+    return [] if per_node == case["kep_counts_per_node"] else [f"counts {per_node}, the KEP says {case['kep_counts_per_node']}"]
+
+
+def _brief(entry: Mapping[str, Any]) -> str:
+    if "assignment" in entry:
+        return " ".join(f"{'/'.join(domain['values'])}={domain['count']}" for domain in entry["assignment"]["domains"])
+    return str(entry.get("failure", {"kind": "no answer"})["kind"])
+
+
+def rule(case: dict[str, Any]) -> str | None:
+    """Deliberate differences of this family: none so far."""
+    return None
