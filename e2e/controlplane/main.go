@@ -1,6 +1,7 @@
 // Command controlplane is one binary holding the parts of a Kubernetes control
-// plane that topogate's tests, demo and benchmarks run against. Its first
-// argument chooses the part; everything after it goes to that part unchanged.
+// plane that topogate's tests, demo and benchmarks run against. The name it
+// is called by, or else its first argument, chooses the part; everything after it
+// goes to that part unchanged.
 //
 // One binary because the parts share almost all of their packages: linking
 // them together takes a quarter of the disk and half of the build time.
@@ -8,8 +9,10 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,38 +28,44 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
+var parts = map[string]func(){
+	"etcd":                    func() { etcdmain.Main(os.Args) },
+	"kube-apiserver":          func() { run(apiserver.NewAPIServerCommand()) },
+	"kube-controller-manager": func() { run(controllermanager.NewControllerManagerCommand()) },
+	"kube-scheduler":          func() { run(scheduler.NewSchedulerCommand()) },
+	"kubectl":                 runKubectl,
+}
+
 func main() {
+	// Called through a symlink named like a part, it is that part.
+	if start, ok := parts[filepath.Base(os.Args[0])]; ok {
+		start()
+		return
+	}
 	if len(os.Args) < 2 {
 		fail("which part?")
 	}
-	part := os.Args[1]
-	// The parts read os.Args themselves and name themselves after os.Args[0].
-	os.Args = append([]string{filepath.Join(filepath.Dir(os.Args[0]), part)}, os.Args[2:]...)
-
-	switch part {
-	case "etcd":
-		etcdmain.Main(os.Args)
-	case "kube-apiserver":
-		run(apiserver.NewAPIServerCommand())
-	case "kube-controller-manager":
-		run(controllermanager.NewControllerManagerCommand())
-	case "kube-scheduler":
-		run(scheduler.NewSchedulerCommand())
-	case "kubectl":
-		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
-			kubectlutil.CheckErr(err)
-		}
-	default:
-		fail(fmt.Sprintf("unknown part %q", part))
+	start, ok := parts[os.Args[1]]
+	if !ok {
+		fail(fmt.Sprintf("unknown part %q", os.Args[1]))
 	}
+	// The parts read os.Args themselves and name themselves after os.Args[0].
+	os.Args = append([]string{filepath.Join(filepath.Dir(os.Args[0]), os.Args[1])}, os.Args[2:]...)
+	start()
 }
 
 func run(command *cobra.Command) {
 	os.Exit(cli.Run(command))
 }
 
+func runKubectl() {
+	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+		kubectlutil.CheckErr(err)
+	}
+}
+
 func fail(reason string) {
-	parts := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"}
-	fmt.Fprintf(os.Stderr, "controlplane: %s; the parts are %s\n", reason, strings.Join(parts, ", "))
+	names := slices.Sorted(maps.Keys(parts))
+	fmt.Fprintf(os.Stderr, "controlplane: %s; the parts are %s\n", reason, strings.Join(names, ", "))
 	os.Exit(2)
 }

@@ -1,0 +1,174 @@
+"""Issue and judge certificates: pure, so that every rule about time can be tested at any time.
+
+Nothing here reads a clock or a file; `at` is always given. Elliptic curve P-256 because it is small, fast to make
+and known to every client. Serial numbers are random: constant ones made browsers and proxies confuse two CAs.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+# Clocks of nodes differ; a certificate that starts exactly now is refused by those that are late.
+BACKDATE = timedelta(hours=1)
+# A CA outlives several leaves, so that a rotation of leaves needs no change of a caBundle.
+CA_LIFETIME = timedelta(days=3650)
+SERVING_LIFETIME = timedelta(days=365)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    @property
+    def not_after(self) -> datetime:
+        return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
+
+
+def issue_ca(common_name: str, at: datetime, lifetime: timedelta = CA_LIFETIME) -> KeyPair:
+    """A self-signed CA that may sign leaves and nothing else (path length 0)."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    usage = _key_usage(signs_certificates=True)
+    builder = (
+        _builder(name, name, key.public_key(), at, lifetime)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+    )
+    return KeyPair(_pem(builder.sign(key, hashes.SHA256())), _key_pem(key))
+
+
+def issue_serving(ca: KeyPair, names: Sequence[str], at: datetime, lifetime: timedelta = SERVING_LIFETIME) -> KeyPair:
+    """A server certificate for DNS names and IP addresses, of which there must be at least one."""
+    if not names:
+        raise ValueError("a serving certificate needs at least one name")
+    ca_certificate = x509.load_pem_x509_certificate(ca.certificate)
+    ca_key = serialization.load_pem_private_key(ca.key, password=None)
+    if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
+        raise TypeError("the CA key is not an elliptic curve key")
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    builder = (
+        _builder(subject, ca_certificate.subject, key.public_key(), at, lifetime)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+    )
+    return KeyPair(_pem(builder.sign(ca_key, hashes.SHA256())), _key_pem(key))
+
+
+def validate(chain: bytes, ca_bundle: bytes, name: str, at: datetime, key: bytes | None = None) -> list[str]:
+    """Everything wrong with serving `chain` (leaf first) as `name` at that time to clients that trust `ca_bundle`.
+
+    Empty means good. All problems at once, in words for an operator. To look ahead ("good for 30 more days?"), give a
+    later `at`. With `key`, also whether it belongs to the leaf: a mismatched pair breaks every later handshake.
+    """
+    try:
+        leaf, *_ = x509.load_pem_x509_certificates(chain)
+    except ValueError:
+        return ["the certificate is not readable as PEM"]
+    try:
+        authorities = x509.load_pem_x509_certificates(ca_bundle)
+    except ValueError:
+        return ["the CA bundle is not readable as PEM"]
+    problems = _problems_in_time(leaf, "the certificate", at)
+    if _general_name(name) not in _names_of(leaf):
+        problems.append(f"the certificate is not for {name}")
+    signers = [authority for authority in authorities if _is_signed_by(leaf, authority)]
+    if not signers:
+        problems.append("no CA of the bundle signed the certificate")
+    elif all(_problems_in_time(signer, "its CA", at) for signer in signers):
+        problems += _problems_in_time(signers[0], "its CA", at)
+    if key is not None:
+        problems += _problems_of_key(leaf, key)
+    return problems
+
+
+def _problems_in_time(certificate: x509.Certificate, what: str, at: datetime) -> list[str]:
+    if at < certificate.not_valid_before_utc:
+        return [f"{what} is not valid before {certificate.not_valid_before_utc.isoformat()}"]
+    if at > certificate.not_valid_after_utc:
+        return [f"{what} expired at {certificate.not_valid_after_utc.isoformat()}"]
+    return []
+
+
+def _problems_of_key(leaf: x509.Certificate, key: bytes) -> list[str]:
+    try:
+        private = serialization.load_pem_private_key(key, password=None)
+    except (ValueError, TypeError):
+        return ["the private key is not readable as PEM"]
+    return [] if private.public_key() == leaf.public_key() else ["the private key does not belong to the certificate"]
+
+
+def _is_signed_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(authority)
+        constraints = authority.extensions.get_extension_for_class(x509.BasicConstraints).value
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        return False
+    return constraints.ca
+
+
+def _names_of(leaf: x509.Certificate) -> list[x509.GeneralName]:
+    try:
+        return list(leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return []
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, at: datetime, lifetime: timedelta
+) -> x509.CertificateBuilder:
+    at = at.astimezone(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(at - BACKDATE)
+        .not_valid_after(at + lifetime)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

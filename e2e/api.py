@@ -1,0 +1,136 @@
+"""A small blocking client for what fixtures and scenarios do to the cluster: JSON verbs, nothing else.
+
+Not `core.runtime.client` on purpose: what arranges and checks a test must not share faults with what is tested.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import queue
+import ssl
+import time
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+T = TypeVar("T")
+
+
+class ApiError(Exception):
+    """The API server refused; `status` is the code, the message the server's own."""
+
+    def __init__(self, status: int, message: str, body: dict[str, Any]) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+        self.body = body
+
+    @property
+    def causes(self) -> list[dict[str, str]]:
+        """Field errors: dicts of `reason`, `field` and `message`."""
+        return list((self.body.get("details") or {}).get("causes") or [])
+
+
+class Api:
+    """Usable from many threads at once: each request borrows a kept connection or opens another. Close it at the end."""
+
+    def __init__(self, server: str, ca_file: Path, token: str) -> None:
+        parts = urllib.parse.urlsplit(server)
+        assert parts.hostname is not None
+        self._host, self._port, self._token = parts.hostname, parts.port, token
+        self._context = ssl.create_default_context(cafile=str(ca_file))
+        self._idle: queue.LifoQueue[http.client.HTTPSConnection] = queue.LifoQueue()
+
+    def get(self, path: str) -> dict[str, Any]:
+        return self.request("GET", path)
+
+    def find(self, path: str) -> dict[str, Any] | None:
+        """The object, or None if there is none of that name."""
+        try:
+            return self.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def list(self, path: str) -> list[dict[str, Any]]:
+        return list(self.get(path)["items"])
+
+    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self.request("POST", path, body)
+
+    def replace(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self.request("PUT", path, body)
+
+    def patch(self, path: str, body: Any, content_type: str = MERGE_PATCH) -> dict[str, Any]:
+        return self.request("PATCH", path, body, content_type)
+
+    def delete(self, path: str, grace_period_s: int | None = None) -> None:
+        """Gone or already gone: both are what the caller wants."""
+        query = "" if grace_period_s is None else f"?gracePeriodSeconds={grace_period_s}"
+        try:
+            self.request("DELETE", path + query)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def request(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> dict[str, Any]:
+        payload = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": JSON, "Content-Type": content_type}
+        status, text = self._send(method, path, payload, headers)
+        parsed: dict[str, Any] = json.loads(text) if text[:1] == b"{" else {"message": text.decode(errors="replace")}
+        if status >= 400:
+            raise ApiError(status, str(parsed.get("message", "")), parsed)
+        return parsed
+
+    def close(self) -> None:
+        """Close every kept connection."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._idle.get_nowait().close()
+
+    def _send(self, method: str, path: str, payload: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+        try:
+            connection = self._idle.get_nowait()
+        except queue.Empty:
+            connection = http.client.HTTPSConnection(self._host, self._port, timeout=60, context=self._context)
+        try:
+            try:
+                reply = self._exchange(connection, method, path, payload, headers)
+            except (http.client.HTTPException, OSError):
+                # The server may have been restarted since this connection was used; a fresh one decides.
+                connection.close()
+                reply = self._exchange(connection, method, path, payload, headers)
+        except BaseException:
+            connection.close()
+            raise
+        self._idle.put(connection)
+        return reply
+
+    @staticmethod
+    def _exchange(
+        connection: http.client.HTTPSConnection, method: str, path: str, payload: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        connection.request(method, path, payload, headers)
+        reply = connection.getresponse()
+        return reply.status, reply.read()
+
+
+def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = 30.0, poll_s: float = 0.1) -> T:
+    """The first truthy answer of `probe`; a `TimeoutError` that says what was waited for, and the last answer, else."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answer = probe()
+        if answer:
+            return answer
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"waited {timeout_s:.0f} s for {what}; the last answer was {answer!r}")
+        time.sleep(poll_s)

@@ -1,0 +1,41 @@
+"""Install the generated CRDs, and wait until the API server serves them."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e.api import APPLY_PATCH, Api, wait_for
+
+CRD_DIR = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "crds"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def load_crds(folder: Path = CRD_DIR) -> list[dict[str, Any]]:
+    return [yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))]
+
+
+def install_crds(api: Api, folder: Path = CRD_DIR) -> list[str]:
+    """Apply all CRDs of the folder and wait until each is established; their names. Repeating it changes nothing."""
+    crds = load_crds(folder)
+    for crd in crds:
+        name = crd["metadata"]["name"]
+        api.patch(f"{CRDS}/{name}?fieldManager=e2e&force=true", crd, APPLY_PATCH)
+    names = [crd["metadata"]["name"] for crd in crds]
+    for name in names:
+        wait_for(f"CRD {name} to be established", partial(_is_established, api, name))
+    for crd in crds:
+        # Established comes a moment before every path answers; a list that succeeds is what a test can rely on.
+        spec = crd["spec"]
+        version = next(version["name"] for version in spec["versions"] if version["storage"])
+        path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
+        wait_for(f"{path} to be served", partial(api.find, path))
+    return names
+
+
+def _is_established(api: Api, name: str) -> bool:
+    conditions = api.get(f"{CRDS}/{name}").get("status", {}).get("conditions", [])
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)

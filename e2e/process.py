@@ -1,0 +1,148 @@
+"""One process of the control plane: started with its log in a file, watched until it is healthy, stopped by its id."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+START_TIMEOUT_S = 60.0
+POLL_S = 0.05
+LOG_TAIL_LINES = 25
+
+
+class StartFailed(Exception):
+    """A part ended or stayed unhealthy while starting; the message has its name and the end of its log."""
+
+
+def find_free_ports(count: int) -> list[int]:
+    """Distinct ports of 127.0.0.1 that were free a moment ago; held open together so that none comes twice."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class Guard:
+    """The owner's side of `e2e.guard`: tells it which processes must not outlive this one."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "e2e.guard"],
+            stdin=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            cwd=Path(__file__).parent.parent,
+        )
+
+    def add(self, pid: int) -> None:
+        self._tell(f"+{pid}")
+
+    def remove(self, pid: int) -> None:
+        self._tell(f"-{pid}")
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def __enter__(self) -> Guard:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=10)
+
+
+class Process:
+    """A named part. It has its own session, so that Ctrl-C reaches only the owner, which then stops all in order."""
+
+    def __init__(
+        self, name: str, command: Sequence[str | Path], log: Path, guard: Guard | None, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._guard = guard
+        with log.open("ab") as out:
+            self._popen = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True
+            )
+        if guard is not None:
+            guard.add(self.pid)
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._popen.poll() is None
+
+    def wait_healthy(self, url: str, headers: Mapping[str, str] | None = None, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Return once `url` answers 200; raise `StartFailed` as soon as the process ends, or when time is up."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if not self.is_running:
+                raise StartFailed(f"{self.name} ended with code {self._popen.returncode} while starting; {self.describe_log()}")
+            if _answers(url, headers or {}):
+                return
+            time.sleep(POLL_S)
+        raise StartFailed(f"{self.name} was not healthy within {timeout_s:.0f} s; {self.describe_log()}")
+
+    def stop(self, grace_s: float) -> None:
+        """End it: politely for `grace_s`, then for certain (at once if zero). It may have ended by itself."""
+        if self.is_running and grace_s > 0:
+            self._popen.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._popen.wait(timeout=grace_s)
+        if self.is_running:
+            self._popen.kill()
+        self._popen.wait(timeout=10)
+        if self._guard is not None:
+            self._guard.remove(self.pid)
+
+    def abandon(self) -> None:
+        """Let it outlive this process without a complaint about an unreaped child at exit."""
+        self._popen.returncode = 0
+
+    def describe_log(self) -> str:
+        tail = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        return f"the end of {self.log}:\n" + "\n".join(tail)
+
+
+def _answers(url: str, headers: Mapping[str, str]) -> bool:
+    # Health only: whether the certificate is right is for the clients that carry credentials to check.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    try:
+        with opener.open(urllib.request.Request(url, headers=dict(headers)), timeout=2) as reply:
+            return bool(reply.status == 200)
+    except (urllib.error.URLError, OSError, ValueError):
+        return False
+
+
+def is_alive(pid: int, mark: str) -> bool:
+    """Whether that process runs and names `mark` among its arguments: an id alone may long belong to another one."""
+    try:
+        return mark in Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return False
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

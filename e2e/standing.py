@@ -1,0 +1,114 @@
+"""A cluster left running, to try `kubectl apply` by hand: `python -m e2e.cluster`, and `python -m e2e.cluster stop`.
+
+One per user. It starts with two blocks of three racks of eight nodes with eight GPUs each, and with our CRDs. What is
+running is written in a small file in the cache folder; a second call finds it there and says the same again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from e2e.binaries import cache_dir
+from e2e.cluster import Cluster
+from e2e.crds import install_crds
+from e2e.nodes import NodePool
+from e2e.process import is_alive, kill
+
+STATE_FILE = "standing-cluster.json"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is needed to use and to stop it."""
+
+    root: str
+    kubeconfig: str
+    kubectl: str
+    server: str
+    pids: Mapping[str, int]
+
+    @property
+    def is_running(self) -> bool:
+        # The folder is among the arguments of the API server, so an id that was given to another process is not mistaken.
+        return is_alive(self.pids["kube-apiserver"], self.root)
+
+    def describe(self) -> str:
+        return "\n".join(
+            [
+                f"export KUBECONFIG={self.kubeconfig}",
+                f"alias kubectl={self.kubectl}",
+                "",
+                f"API server {self.server}; logs in {self.root}/logs",
+                "Stop it with: python -m e2e.cluster stop",
+            ]
+        )
+
+
+def find_standing(state: Path) -> Standing | None:
+    """The one that runs; None if there is none, or if what the file tells of is gone."""
+    try:
+        standing = Standing(**json.loads(state.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return standing if standing.is_running else None
+
+
+def start_standing(state: Path) -> Standing:
+    cluster = Cluster(guarded=False).start()
+    try:
+        cluster.add_nodes(NodePool())
+        installed = install_crds(cluster.api)
+    except BaseException:
+        cluster.stop(keep_logs=True)
+        raise
+    print(f"# 48 nodes in 2 blocks x 3 racks; {len(installed)} resource types of kueue.x-k8s.io", file=sys.stderr)
+    standing = Standing(
+        root=str(cluster.log_dir.parent),
+        kubeconfig=str(cluster.kubeconfig),
+        kubectl=str(cluster.binaries["kubectl"]),
+        server=cluster.server,
+        pids=cluster.abandon(),
+    )
+    state.parent.mkdir(parents=True, exist_ok=True)
+    state.write_text(json.dumps(asdict(standing)))
+    return standing
+
+
+def stop_standing(state: Path) -> bool:
+    """Stop it by its process ids and remove its folder; False if none was running."""
+    standing = find_standing(state)
+    if standing is None:
+        state.unlink(missing_ok=True)
+        return False
+    for pid in standing.pids.values():
+        if is_alive(pid, standing.root):
+            kill(pid)
+    shutil.rmtree(standing.root, ignore_errors=True)
+    state.unlink(missing_ok=True)
+    return True
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m e2e.cluster", description="A control plane left running, to try things by hand.")
+    parser.add_argument("command", nargs="?", choices=["start", "stop", "status"], default="start")
+    command = parser.parse_args(arguments).command
+    state = cache_dir() / STATE_FILE
+    if command == "stop":
+        print("stopped" if stop_standing(state) else "no cluster was running")
+        return 0
+    standing = find_standing(state)
+    if command == "status" and standing is None:
+        print("no cluster is running")
+        return 1
+    if standing is not None:
+        print("# it is already running", file=sys.stderr)
+    else:
+        standing = start_standing(state)
+    print(standing.describe())
+    return 0

@@ -1,0 +1,81 @@
+"""What every test may rely on: one real control plane for the session, a namespace per test, no task left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import itertools
+import os
+from collections.abc import Callable, Coroutine, Iterator
+
+import hypothesis
+import pytest
+
+from e2e.cluster import Cluster
+
+# No deadline: a loaded machine is no failure. CI repeats the same examples, so that a red build is red again.
+hypothesis.settings.register_profile("dev", deadline=None, max_examples=60)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+# The first test that needs the control plane may have to build it (minutes, once per machine).
+BUILD_TIMEOUT_S = 1800
+
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need the control plane come last: whoever broke something pure hears of it in seconds."""
+    for item in items:
+        if "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
+    items.sort(key=lambda item: item.get_closest_marker("cluster") is not None)
+    first = next((item for item in items if item.get_closest_marker("cluster")), None)
+    if first is not None:
+        first.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """The real control plane, without nodes; built if it has to be, never skipped. Add a pool of nodes of your own."""
+    running = Cluster().start()
+    try:
+        yield running
+    finally:
+        running.stop(keep_logs=request.session.testsfailed > 0)
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A fresh namespace, in which pods can be created; deleted afterwards (not waited for)."""
+    name = f"test-{next(_numbers)}"
+    cluster.create_namespace(name, labels={"e2e.topogate.dev/test": request.node.name.split("[")[0][:63].rstrip("_-.")})
+    yield name
+    cluster.delete_namespace(name)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Fail an asyncio test that ends while tasks it started still run: in production such a task is a leak or a crash unseen.
+
+    A wrapper of the test and not a fixture: a fixture would give every synchronous test an event loop too.
+    """
+    test = getattr(item, "obj", None)
+    generated = getattr(test, "hypothesis", None)
+    if generated is not None and inspect.iscoroutinefunction(generated.inner_test):
+        generated.inner_test = _watch_for_leaks(generated.inner_test)
+    elif inspect.iscoroutinefunction(test):
+        item.obj = _watch_for_leaks(test)  # type: ignore[attr-defined]
+
+
+def _watch_for_leaks(test: Callable[..., Coroutine[object, object, None]]) -> Callable[..., Coroutine[object, object, None]]:
+    @functools.wraps(test)
+    async def watched(*args: object, **kwargs: object) -> None:
+        before = asyncio.all_tasks()
+        await test(*args, **kwargs)
+        for _ in range(3):  # a cancelled task ends only when the loop has turned
+            await asyncio.sleep(0)
+        leaked = asyncio.all_tasks() - before
+        assert not leaked, f"tasks left running: {sorted(f'{task.get_name()} {task.get_coro()!r}' for task in leaked)}"
+
+    return watched
