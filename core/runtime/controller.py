@@ -1,0 +1,140 @@
+"""Workers that take keys off a queue and reconcile them, and what each outcome means for the key.
+
+=====================  ==========================================================================
+`Done`                 forgotten: its next failure counts as its first
+`RequeueAfter(s)`      forgotten, and back after s seconds
+raises `Terminal`      forgotten and logged as an error: trying again unchanged would fail again
+raises `Conflict`      back by its own backoff, at debug level: the copy was stale, that is life
+raises anything else   back by its own backoff; with a traceback unless it is a `Retryable` or an
+                       answer of the API server, which explain themselves
+=====================  ==========================================================================
+
+Waiting for an expectation is `Done`: the event that fulfils it queues the key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from core.runtime import logs
+from core.runtime.clock import Clock, SystemClock
+from core.runtime.errors import Conflict, KubeError
+from core.runtime.workqueue import Item, QueueShutDown, WorkQueue
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing is left to do until something changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueAfter:
+    """Time itself will change something: look again after `seconds`."""
+
+    seconds: float
+
+
+Result = Done | RequeueAfter
+Reconcile = Callable[[Item], Awaitable[Result]]
+OnError = Callable[[Item, Exception], None]
+OnResult = Callable[[Item, str, float], None]
+
+
+class Retryable(Exception):
+    """It did not work out this time, and the message says why."""
+
+
+class Terminal(Exception):
+    """It cannot work out until the object changes."""
+
+
+OUTCOMES = ("conflict", "done", "error", "requeue_after", "retry", "terminal")
+"""The bounded label of the reconcile metric."""
+
+
+class Controller:
+    """`workers` at a time, never two for one key (the queue sees to it).
+
+    `on_error` hears of every failure but conflicts, `on_result` of every run with its outcome and seconds; neither may raise. `results`
+    counts by outcome from zero.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        queue: WorkQueue,
+        workers: int = 1,
+        *,
+        on_error: OnError | None = None,
+        on_result: OnResult | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self.queue = queue
+        self.results = dict.fromkeys(OUTCOMES, 0)
+        self._reconcile = reconcile
+        self._workers = workers
+        self._on_error = on_error
+        self._on_result = on_result
+        self._clock = clock or SystemClock()
+
+    async def run(self) -> None:
+        """Until the queue is shut down, and then until the last worker has finished its key; or until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._workers):
+                group.create_task(self._work(), name=f"{self.name} worker {number}")
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                item = await self.queue.get()
+            except QueueShutDown:
+                return
+            try:
+                with logs.context(controller=self.name, key=str(item.key), reconcile_id=uuid.uuid4().hex[:12]):
+                    await self._run(item)
+            finally:
+                self.queue.done(item.key)
+            # A reconcile that never had to wait must not keep the loop from everybody else.
+            await asyncio.sleep(0)
+
+    async def _run(self, item: Item) -> None:
+        began = self._clock.monotonic()
+        try:
+            result = await self._reconcile(item)
+        except Exception as error:
+            outcome = self._failed(item, error)
+        else:
+            self.queue.forget(item.key)
+            if isinstance(result, RequeueAfter):
+                self.queue.add_after(item.key, result.seconds, "requeue after")
+                outcome = "requeue_after"
+            else:
+                outcome = "done"
+        self.results[outcome] += 1
+        if self._on_result is not None:
+            self._on_result(item, outcome, self._clock.monotonic() - began)
+
+    def _failed(self, item: Item, error: Exception) -> str:
+        if not isinstance(error, Conflict) and self._on_error is not None:
+            self._on_error(item, error)
+        if isinstance(error, Terminal):
+            self.queue.forget(item.key)
+            logger.error("reconcile failed for good", extra={"error": str(error)})
+            return "terminal"
+        delay_s = round(self.queue.add_rate_limited(item.key, "retry", item.priority), 3)
+        if isinstance(error, Conflict):
+            logger.debug("reconcile met a conflict", extra={"error": str(error), "retry_in_s": delay_s})
+            return "conflict"
+        if isinstance(error, Retryable | KubeError):
+            logger.warning("reconcile failed", extra={"error": str(error), "retry_in_s": delay_s})
+            return "retry"
+        logger.error("reconcile failed", extra={"error": str(error), "retry_in_s": delay_s}, exc_info=error)
+        return "error"

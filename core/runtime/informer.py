@@ -1,0 +1,89 @@
+"""A watcher, a store and those who want to know of changes, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Never
+
+from core.runtime.client import Client
+from core.runtime.clock import Clock, SystemClock
+from core.runtime.resource import Obj, Resource
+from core.runtime.store import Change, Store
+from core.runtime.watcher import Applied, Deleted, Event, InitApply, Policy, Watcher
+
+Handler = Callable[[Change], None]
+Transform = Callable[[Obj], Obj]
+
+
+class Informer:
+    """Keeps `store` equal to the server's objects and tells handlers each change after it is folded in.
+
+    Handlers are synchronous and do nothing but fold and enqueue; what one raises is a bug and ends `run`. `transform` slims objects before
+    they are stored; it must keep namespace, name, uid and resourceVersion. Nothing is ever written into the store but what the server told:
+    what a write returned is waited for by expectations, not remembered here.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        transform: Transform | None = None,
+        clock: Clock | None = None,
+        policy: Policy | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.resource = resource
+        self.store = Store()
+        self.watcher = Watcher(
+            client,
+            resource,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            clock=clock or SystemClock(),
+            policy=policy or Policy(),
+            chance=chance,
+        )
+        self._transform = transform
+        self._handlers: list[Handler] = []
+        self._synced = asyncio.Event()
+
+    @property
+    def synced(self) -> bool:
+        """Whether a first list is in the store and has been told to the handlers."""
+        return self._synced.is_set()
+
+    def add_handler(self, handler: Handler) -> None:
+        """A handler that comes late is first told everything there is, marked `initial`."""
+        for obj in self.store.list():
+            handler(Change(None, obj, initial=True))
+        self._handlers.append(handler)
+
+    async def run(self) -> Never:
+        await self.watcher.run(self._fold)
+
+    async def wait_synced(self) -> None:
+        await self._synced.wait()
+
+    def _fold(self, event: Event) -> None:
+        if self._transform is not None:
+            match event:
+                case InitApply(obj):
+                    event = InitApply(self._transform(obj))
+                case Applied(obj):
+                    event = Applied(self._transform(obj))
+                case Deleted(obj):
+                    event = Deleted(self._transform(obj))
+                case _:
+                    pass
+        for change in self.store.apply(event):
+            for handler in self._handlers:
+                handler(change)
+        if self.store.synced:
+            self._synced.set()

@@ -1,0 +1,266 @@
+"""One leader at a time by a coordination.k8s.io/v1 Lease, and never a leader whose work is dead.
+
+`Election` is the pure part. It trusts no clock but its own monotonic one: another holder's time counts from when its last change was *seen
+here*, not from the wall time written in the Lease, and our own leadership ends `renew_deadline_s` after the last renewal was *sent*. Since
+that is shorter than the time others wait, two leaders never overlap, however wrong the wall clocks are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from core.runtime.client import Client
+from core.runtime.clock import Clock, SystemClock
+from core.runtime.errors import Conflict, KubeError, NotFound
+from core.runtime.resource import Obj, Resource
+
+logger = logging.getLogger(__name__)
+
+LEASE = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+
+RELEASE_TIMEOUT_S = 5.0
+"""Giving the lease back saves the next leader a wait of `lease_duration_s`; it is not worth more than this at exit."""
+
+
+_RECORD = ("holderIdentity", "renewTime", "acquireTime", "leaseTransitions", "leaseDurationSeconds")
+
+
+class LeadershipLost(Exception):
+    """The lease could not be renewed in time, or somebody else holds it. The process should exit: it must not act as leader any more."""
+
+
+class Election:
+    """What one candidate knows and may write. Pure: given the Lease as read and the monotonic time."""
+
+    def __init__(self, namespace: str, name: str, identity: str, *, lease_duration_s: float, renew_deadline_s: float) -> None:
+        if not 0 < renew_deadline_s < lease_duration_s:
+            raise ValueError("the renew deadline must be shorter than the lease, or two leaders could overlap")
+        self._namespace = namespace
+        self._name = name
+        self.identity = identity
+        self._lease_duration_s = lease_duration_s
+        self._renew_deadline_s = renew_deadline_s
+        self._lease: Obj | None = None
+        self._record: tuple[Any, ...] = ()
+        self._seen_at = 0.0
+        self._renewed_at: float | None = None
+
+    @property
+    def holder(self) -> str:
+        """Who holds the lease as far as we have seen; empty when nobody does."""
+        return str(self._spec.get("holderIdentity") or "")
+
+    @property
+    def _spec(self) -> dict[str, Any]:
+        return (self._lease or {}).get("spec") or {}
+
+    def leads(self, now: float) -> bool:
+        """Whether we may act as leader at this moment."""
+        return self._renewed_at is not None and now < self._renewed_at + self._renew_deadline_s
+
+    def deadline(self) -> float:
+        """Until when we lead if nothing renews it."""
+        return float("-inf") if self._renewed_at is None else self._renewed_at + self._renew_deadline_s
+
+    def observe(self, lease: Obj | None, now: float) -> None:
+        """The Lease was read (None: there is none). Seeing another holder in it ends our own leadership."""
+        self._lease = lease
+        spec = self._spec
+        record = tuple(spec.get(part) for part in _RECORD)
+        if record != self._record:
+            self._record, self._seen_at = record, now
+        if self.holder != self.identity:
+            self._renewed_at = None
+
+    def write(self, now: float, wall: str) -> Obj | None:
+        """The Lease to write in order to become or stay leader; None while another holder's time runs. `wall` is only for people to read.
+
+        It has the resourceVersion of what was read, so that of two candidates one succeeds; without one it is to be created.
+        """
+        spec = self._spec
+        ours = self.holder == self.identity
+        if self.holder and not ours and now < self._seen_at + float(spec.get("leaseDurationSeconds") or self._lease_duration_s):
+            return None
+        return self._with(
+            {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": round(self._lease_duration_s),
+                "acquireTime": spec.get("acquireTime") or wall if ours else wall,
+                "renewTime": wall,
+                "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (0 if ours or self._lease is None else 1),
+            }
+        )
+
+    def wrote(self, lease: Obj, sent_at: float) -> None:
+        """The write of `write` succeeded; our time counts from when it was sent, since others may have seen it right then."""
+        self.observe(lease, sent_at)
+        if self.holder == self.identity:
+            self._renewed_at = sent_at
+
+    def release(self, wall: str) -> Obj | None:
+        """The Lease to write in order to give it up at once; None when it is not ours. We lead no more from now on."""
+        self._renewed_at = None
+        if self._lease is None or self.holder != self.identity:
+            return None
+        return self._with(
+            {
+                "holderIdentity": "",
+                "leaseDurationSeconds": 1,
+                "acquireTime": wall,
+                "renewTime": wall,
+                "leaseTransitions": int(self._spec.get("leaseTransitions") or 0),
+            }
+        )
+
+    def _with(self, spec: dict[str, Any]) -> Obj:
+        metadata = dict((self._lease or {}).get("metadata") or {"namespace": self._namespace, "name": self._name})
+        metadata.pop("managedFields", None)
+        return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": {**self._spec, **spec}}
+
+
+class LeaderElection:
+    """Runs work as long as, and only while, the lease is ours. The identity must be unique to the process."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        lease_duration_s: float = 15.0,
+        renew_deadline_s: float = 10.0,
+        retry_period_s: float = 2.0,
+        clock: Clock | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._retry_period_s = retry_period_s
+        self._clock = clock or SystemClock()
+        self._chance = chance
+        self._election = Election(namespace, name, identity, lease_duration_s=lease_duration_s, renew_deadline_s=renew_deadline_s)
+
+    @property
+    def leads(self) -> bool:
+        return self._election.leads(self._clock.monotonic())
+
+    @property
+    def holder(self) -> str:
+        """Who holds the lease as last seen."""
+        return self._election.holder
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Wait for the lease, do the work, give the lease back; returns or raises what the work does.
+
+        Raises LeadershipLost, with the work cancelled, when the lease cannot be renewed in time. The lease is given back after the work has
+        ended, also when it failed or all was cancelled: a leader that does no work must not hold it.
+        """
+        try:
+            await self._acquire()
+            logger.info("leading", extra={"lease": self._name, "identity": self._election.identity})
+            await self._lead(work)
+        finally:
+            await self._release()
+
+    async def _acquire(self) -> None:
+        while True:
+            try:
+                # As long as a client that cannot reach the server would be led by its own deadline: a hanging request must not hang the
+                # election.
+                async with asyncio.timeout(self._retry_period_s * 4):
+                    if await self._try():
+                        return
+            except (KubeError, TimeoutError) as error:
+                logger.info("lease not acquired", extra={"lease": self._name, "error": str(error) or "timeout"})
+            # Spread, so that candidates that started together do not collide for ever.
+            await self._clock.sleep(self._retry_period_s * (1 + 0.2 * self._chance()))
+
+    async def _lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        async def working() -> None:
+            await work()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                renewal = group.create_task(self._renew(), name=f"renew lease {self._name}")
+                group.create_task(working(), name=f"leader of {self._name}").add_done_callback(lambda _: renewal.cancel())
+        except BaseExceptionGroup as group_error:
+            # One failure is the rule, and callers should see it and not its wrapping; with several, having lost the lease explains the
+            # others.
+            lost = [error for error in group_error.exceptions if isinstance(error, LeadershipLost)]
+            if lost:
+                raise lost[0] from group_error
+            if len(group_error.exceptions) == 1:
+                raise group_error.exceptions[0] from None
+            raise
+
+    async def _renew(self) -> None:
+        while True:
+            left = self._election.deadline() - self._clock.monotonic()
+            await self._clock.sleep(min(self._retry_period_s, max(0.0, left)))
+            left = self._election.deadline() - self._clock.monotonic()
+            if left <= 0:
+                raise LeadershipLost(f"the lease {self._name} could not be renewed in time")
+            try:
+                async with asyncio.timeout(left):
+                    held = await self._try()
+            except (KubeError, TimeoutError) as error:
+                logger.warning("lease not renewed", extra={"lease": self._name, "error": str(error) or "timeout"})
+                continue
+            if not held:
+                raise LeadershipLost(f"the lease {self._name} is held by {self._election.holder or 'nobody'}")
+
+    async def _try(self) -> bool:
+        """One attempt to get or keep the lease; whether we lead after it. As leader the Lease known is written without reading it first."""
+        if not self._election.leads(self._clock.monotonic()):
+            await self._look()
+        try:
+            return await self._write()
+        except (Conflict, NotFound):
+            # Somebody touched it: another holder, or only a label. Look once, and decide by what is there.
+            await self._look()
+            return await self._write()
+
+    async def _look(self) -> None:
+        try:
+            lease: Obj | None = await self._client.get(LEASE, self._name, self._namespace)
+        except NotFound:
+            lease = None
+        self._election.observe(lease, self._clock.monotonic())
+
+    async def _write(self) -> bool:
+        sent_at = self._clock.monotonic()
+        body = self._election.write(sent_at, self._wall())
+        if body is None:
+            return False
+        exists = "resourceVersion" in body["metadata"]
+        self._election.wrote(await (self._client.replace(LEASE, body) if exists else self._client.create(LEASE, body)), sent_at)
+        return self._election.leads(self._clock.monotonic())
+
+    async def _release(self) -> None:
+        """Shielded: being cancelled once more does not stop it, only its own time limit does."""
+
+        async def give_back() -> None:
+            body = self._election.release(self._wall())
+            if body is None:
+                return
+            with suppress(KubeError, TimeoutError):
+                async with asyncio.timeout(RELEASE_TIMEOUT_S):
+                    await self._client.replace(LEASE, body)
+                    logger.info("lease given back", extra={"lease": self._name})
+
+        task = asyncio.create_task(give_back(), name=f"release lease {self._name}")
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait({task})
+            raise
+
+    def _wall(self) -> str:
+        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

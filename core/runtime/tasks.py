@@ -1,0 +1,118 @@
+"""The root of a process: tasks that must not end, and ending on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Never
+
+from core.runtime.clock import Clock, SystemClock
+
+logger = logging.getLogger(__name__)
+
+
+class EternalTaskEnded(Exception):
+    """A task that has to run as long as the process does returned: that is as much a crash as an exception."""
+
+
+def eternal(group: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[Never]:
+    """Start a task of which only cancellation is a good end; any other takes the group, and with it the process, down."""
+
+    async def guarded() -> Never:
+        await work
+        raise EternalTaskEnded(f"the task {name!r} has ended")
+
+    return group.create_task(guarded(), name=name)
+
+
+async def run_until_stopped(
+    main: Callable[[asyncio.TaskGroup], Awaitable[None]],
+    *,
+    grace_s: float,
+    on_stop: Callable[[], Awaitable[None]] | None = None,
+    signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
+    abort: Callable[[int], object] = os._exit,
+) -> None:
+    """Run `main` with the root TaskGroup until it and all tasks of the group end, or a signal asks to stop.
+
+    On the first signal `on_stop` runs (readiness off, queues shut down, workers drained), then everything is cancelled; both together get
+    `grace_s`. Returns when all has ended in good order. A second signal, or tasks that outlive the grace, end the process at once through
+    `abort`: a process that hangs at exit keeps its lease from the next. Whatever crashes a task is raised, as the group's exception.
+    """
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def on_signal(number: signal.Signals) -> None:
+        if stop.is_set():
+            logger.warning("stopping at once", extra={"signal": number.name})
+            abort(128 + number)
+        logger.info("stopping", extra={"signal": number.name, "grace_s": grace_s})
+        stop.set()
+
+    async def root() -> None:
+        async with asyncio.TaskGroup() as group:
+            await main(group)
+
+    async def stopping() -> None:
+        await stop.wait()
+
+    for number in signals:
+        loop.add_signal_handler(number, on_signal, number)
+    running = asyncio.create_task(root(), name="root")
+    waiting = asyncio.create_task(stopping(), name="wait for a signal")
+    try:
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done() and not await _stop(running, on_stop, grace_s):
+            logger.error("tasks outlive the grace period", extra={"grace_s": grace_s})
+            abort(1)
+    finally:
+        # Also when we are cancelled ourselves: nothing may outlive this call.
+        waiting.cancel()
+        running.cancel()
+        await asyncio.wait({running, waiting}, timeout=grace_s)
+        for number in signals:
+            loop.remove_signal_handler(number)
+    if not running.cancelled():
+        running.result()
+
+
+async def _stop(running: asyncio.Task[None], on_stop: Callable[[], Awaitable[None]] | None, grace_s: float) -> bool:
+    """Whether everything ended within the grace."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + grace_s
+    if on_stop is not None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await on_stop()
+        except TimeoutError:
+            return False
+        except Exception:
+            logger.exception("stopping in good order failed")
+    running.cancel()
+    await asyncio.wait({running}, timeout=max(0.0, deadline - loop.time()))
+    return running.done()
+
+
+class LoopLag:
+    """How late the event loop is: what a blocking call anywhere costs everybody."""
+
+    def __init__(self, clock: Clock | None = None, *, interval_s: float = 0.5) -> None:
+        self._clock = clock or SystemClock()
+        self._interval_s = interval_s
+        self._worst_s = 0.0
+        self.last_s = 0.0
+
+    def take_worst(self) -> float:
+        """The worst lag since the last call, in seconds."""
+        worst, self._worst_s = self._worst_s, 0.0
+        return worst
+
+    async def run(self) -> Never:
+        while True:
+            asked = self._clock.monotonic()
+            await self._clock.sleep(self._interval_s)
+            self.last_s = max(0.0, self._clock.monotonic() - asked - self._interval_s)
+            self._worst_s = max(self._worst_s, self.last_s)

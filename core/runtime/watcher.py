@@ -1,0 +1,147 @@
+"""The watcher: carries out what `watch_step` decides, feeds back what came of it, and hands the events on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Never
+
+from core.runtime.client import Client
+from core.runtime.clock import Clock, SystemClock
+from core.runtime.errors import KubeError
+from core.runtime.resource import Obj, Page, Resource
+from core.runtime.watch_step import (
+    CAUSES,
+    Action,
+    Applied,
+    Closed,
+    Deleted,
+    Event,
+    Failed,
+    Init,
+    InitApply,
+    InitDone,
+    Input,
+    ListPage,
+    OpenWatch,
+    Policy,
+    Raw,
+    Read,
+    Silent,
+    Sleep,
+    Step,
+    Woke,
+    begin,
+    step,
+)
+
+__all__ = ["Applied", "Deleted", "Event", "Init", "InitApply", "InitDone", "Policy", "Watcher", "begin", "step"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Watcher:
+    """Lists and watches one resource. `chance` in [0, 1) is the randomness of pauses and timeouts."""
+
+    client: Client
+    resource: Resource
+    namespace: str | None = None
+    label_selector: str | None = None
+    field_selector: str | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    policy: Policy = field(default_factory=Policy)
+    chance: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
+        self.restarts = dict.fromkeys(CAUSES, 0)
+        """How often a request had to be made again, by cause; all causes are there from the start."""
+        self._heard_at: float | None = None
+        self._stream: AsyncGenerator[Obj, None] | None = None
+        self._silence_s = 0.0
+
+    def last_event_age(self, clock: Clock | None = None) -> float | None:
+        """Seconds since the server last gave a sign of life (page, event, bookmark); None before the first. In liveness checks and a
+        gauge."""
+        return None if self._heard_at is None else (clock or self.clock).monotonic() - self._heard_at
+
+    async def run(self, sink: Callable[[Event], None]) -> Never:
+        """Never returns. Whatever `sink` raises is a bug and ends the run: an event half folded in must not be passed over."""
+        state, action = begin(self.policy)
+        try:
+            while True:
+                given = await self._carry_out(action)
+                if isinstance(given, Page | Raw):
+                    self._heard_at = self.clock.monotonic()
+                following = step(state, given, now=self.clock.monotonic(), chance=self.chance(), policy=self.policy)
+                self._report(following, given)
+                for event in following.events:
+                    sink(event)
+                state, action = following.state, following.action
+        finally:
+            await self._close()
+
+    async def _carry_out(self, action: Action) -> Input:
+        if not isinstance(action, Read):
+            await self._close()
+        try:
+            match action:
+                case ListPage(token, limit):
+                    return await self.client.list_page(
+                        self.resource,
+                        self.namespace,
+                        limit=limit,
+                        continue_token=token,
+                        label_selector=self.label_selector,
+                        field_selector=self.field_selector,
+                    )
+                case OpenWatch(version, timeout_s):
+                    self._silence_s = timeout_s + self.policy.silence_s
+                    self._stream = self.client.watch(
+                        self.resource,
+                        self.namespace,
+                        resource_version=version,
+                        label_selector=self.label_selector,
+                        field_selector=self.field_selector,
+                        timeout_seconds=timeout_s,
+                    )
+                    return await self._read(self._stream)
+                case Read():
+                    return Closed() if self._stream is None else await self._read(self._stream)
+                case Sleep(seconds):
+                    await self.clock.sleep(seconds)
+                    return Woke()
+        except KubeError as error:
+            return Failed(error)
+
+    async def _read(self, stream: AsyncGenerator[Obj, None]) -> Input:
+        try:
+            async with asyncio.timeout(self._silence_s):
+                return Raw(await anext(stream))
+        except StopAsyncIteration:
+            return Closed()
+        except TimeoutError:
+            return Silent()
+
+    async def _close(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with suppress(KubeError):
+                await stream.aclose()
+
+    def _report(self, following: Step, given: Input) -> None:
+        if following.cause is not None:
+            self.restarts[following.cause] += 1
+            level = logging.DEBUG if following.cause == "closed" else logging.INFO
+            told: dict[str, Any] = {"resource": str(self.resource), "cause": following.cause}
+            if isinstance(given, Failed):
+                told["error"] = str(given.error)
+            if isinstance(following.action, Sleep):
+                told["pause_s"] = round(following.action.seconds, 3)
+            logger.log(level, "watch begins again", extra=told)
+        if following.oddity is not None:
+            logger.warning("watch event of an unknown type is skipped", extra={"resource": str(self.resource), "type": following.oddity})

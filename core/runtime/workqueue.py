@@ -1,0 +1,249 @@
+"""A queue of keys: each at most once in it, at most once being worked on, most urgent first, later when told so.
+
+`QueueState` is the whole behaviour and is given the time; `WorkQueue` adds waiting. Nothing is ever handed over through a future, so a
+`get` that is cancelled has taken nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+import random
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from core.runtime.clock import Clock
+
+INITIAL_PRIORITY = -100
+"""For what was there before we looked (first list, resync), so that what happens now overtakes it."""
+
+MAX_DELAY_S = 366 * 86400.0
+"""Longer waits are cut to this; no caller means them, and timers overflow."""
+
+MIN_WAIT_S = 0.001
+"""Timers of an event loop may fire a rounding error early; waiting at least this long keeps that from becoming a spin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What `get` hands out. `reasons` are those of every add that this one run answers; `queued_at` is when the first of them was due."""
+
+    key: Hashable
+    reasons: frozenset[str]
+    queued_at: float
+    priority: int = 0
+
+
+@dataclass(slots=True)
+class _Entry:
+    reasons: set[str]
+    priority: int
+    due_at: float
+    order: int
+    ready: bool
+
+
+class QueueState:
+    """Pure. Every time given is monotonic and never goes back.
+
+    A key is in at most one entry: adding it again merges reasons, keeps the higher priority and the earlier time. An entry that becomes due
+    while its key is being worked on waits for `done`.
+    """
+
+    def __init__(
+        self, *, base_delay_s: float = 0.005, max_delay_s: float = 1000.0, jitter: float = 0.2, chance: Callable[[], float] = random.random
+    ) -> None:
+        self._base_delay_s = base_delay_s
+        self._max_delay_s = min(max_delay_s, MAX_DELAY_S)
+        self._jitter = jitter
+        self._chance = chance
+        self._entries: dict[Hashable, _Entry] = {}
+        self._processing: set[Hashable] = set()
+        self._failures: dict[Hashable, int] = {}
+        # Heaps with stale members: one counts only while it agrees with the key's entry.
+        self._ready: list[tuple[int, int, Hashable]] = []
+        self._delayed: list[tuple[float, int, Hashable]] = []
+        self._order = 0
+
+    def add(self, key: Hashable, reason: str, now: float, priority: int = 0) -> None:
+        self._put(key, reason, now, now, priority)
+
+    def add_after(self, key: Hashable, delay_s: float, reason: str, now: float, priority: int = 0) -> None:
+        if math.isnan(delay_s):
+            raise ValueError("a delay that is not a number")
+        self._put(key, reason, now + min(max(0.0, delay_s), MAX_DELAY_S), now, priority)
+
+    def add_rate_limited(self, key: Hashable, reason: str, now: float, priority: int = 0) -> float:
+        """Add after a delay that doubles with each failure of this key since `forget`, and say how long that is.
+
+        Up to a fifth shorter at random, never longer than the maximum, so that keys that failed together do not come back together.
+        """
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        delay_s = min(self._max_delay_s, self._base_delay_s * 2.0 ** min(failures, 64)) * (1 - self._jitter * self._chance())
+        self.add_after(key, delay_s, reason, now, priority)
+        return delay_s
+
+    def forget(self, key: Hashable) -> None:
+        """The key is well: its next failure counts as its first. Does not take it out of the queue."""
+        self._failures.pop(key, None)
+
+    def failures(self, key: Hashable) -> int:
+        return self._failures.get(key, 0)
+
+    def pop(self, now: float) -> Item | None:
+        """The most urgent key that is due and not being worked on; None when there is none."""
+        self._promote(now)
+        while self._ready:
+            rank, order, key = heapq.heappop(self._ready)
+            entry = self._entries.get(key)
+            if entry is None or not entry.ready or entry.order != order or -entry.priority != rank or key in self._processing:
+                continue
+            del self._entries[key]
+            self._processing.add(key)
+            return Item(key, frozenset(entry.reasons), entry.due_at, entry.priority)
+        return None
+
+    def done(self, key: Hashable) -> None:
+        """Work on the key has ended, however; what was added meanwhile may be handed out."""
+        self._processing.discard(key)
+        entry = self._entries.get(key)
+        if entry is not None and entry.ready:
+            heapq.heappush(self._ready, (-entry.priority, entry.order, key))
+
+    def next_due(self, now: float) -> float | None:
+        """When the next key becomes due without any further call; None when none will."""
+        self._promote(now)
+        return self._delayed[0][0] if self._delayed else None
+
+    def depth(self, now: float) -> int:
+        """How many keys are due, those held back by their own processing included."""
+        self._promote(now)
+        return sum(entry.ready for entry in self._entries.values())
+
+    def oldest_age(self, now: float) -> float:
+        """How long the key that has been due longest waits; 0 when none is."""
+        self._promote(now)
+        return max((now - entry.due_at for entry in self._entries.values() if entry.ready), default=0.0)
+
+    def __len__(self) -> int:
+        """Keys in the queue, due or not; those only being worked on are not counted."""
+        return len(self._entries)
+
+    @property
+    def processing(self) -> frozenset[Hashable]:
+        return frozenset(self._processing)
+
+    def _put(self, key: Hashable, reason: str, due_at: float, now: float, priority: int) -> None:
+        self._promote(now)
+        entry = self._entries.get(key)
+        if entry is None:
+            self._order += 1
+            entry = self._entries[key] = _Entry({reason}, priority, due_at, self._order, ready=False)
+            heapq.heappush(self._delayed, (due_at, entry.order, key))
+        else:
+            entry.reasons.add(reason)
+            if priority > entry.priority:
+                entry.priority = priority
+                if entry.ready and key not in self._processing:
+                    heapq.heappush(self._ready, (-priority, entry.order, key))
+            if not entry.ready and due_at < entry.due_at:
+                entry.due_at = due_at
+                heapq.heappush(self._delayed, (due_at, entry.order, key))
+        self._promote(now)
+
+    def _promote(self, now: float) -> None:
+        """Make ready what is due, in the order in which it became so; that order is the one among equals."""
+        while self._delayed:
+            due_at, order, key = self._delayed[0]
+            entry = self._entries.get(key)
+            if entry is None or entry.ready or entry.order != order or entry.due_at != due_at:
+                heapq.heappop(self._delayed)
+                continue
+            if due_at > now:
+                return
+            heapq.heappop(self._delayed)
+            self._order += 1
+            entry.ready, entry.order = True, self._order
+            if key not in self._processing:
+                heapq.heappush(self._ready, (-entry.priority, entry.order, key))
+
+
+class QueueShutDown(Exception):
+    """Raised by `get` once the queue is shut down."""
+
+
+class WorkQueue:
+    """`QueueState` with waiting. For use within one event loop."""
+
+    def __init__(
+        self, clock: Clock, *, base_delay_s: float = 0.005, max_delay_s: float = 1000.0, chance: Callable[[], float] = random.random
+    ) -> None:
+        self._clock = clock
+        self._state = QueueState(base_delay_s=base_delay_s, max_delay_s=max_delay_s, chance=chance)
+        self._changed = asyncio.Event()
+        self._shut_down = False
+
+    def add(self, key: Hashable, reason: str, priority: int = 0) -> None:
+        if not self._shut_down:
+            self._state.add(key, reason, self._clock.monotonic(), priority)
+            self._changed.set()
+
+    def add_after(self, key: Hashable, delay: float, reason: str, priority: int = 0) -> None:
+        if not self._shut_down:
+            self._state.add_after(key, delay, reason, self._clock.monotonic(), priority)
+            self._changed.set()
+
+    def add_rate_limited(self, key: Hashable, reason: str, priority: int = 0) -> float:
+        """Says after how many seconds the key comes back."""
+        if self._shut_down:
+            return 0.0
+        delay = self._state.add_rate_limited(key, reason, self._clock.monotonic(), priority)
+        self._changed.set()
+        return delay
+
+    async def get(self) -> Item:
+        """Wait for a key and take it; `done` must be called for it. Raises QueueShutDown as soon as the queue is shut down."""
+        while not self._shut_down:
+            now = self._clock.monotonic()
+            item = self._state.pop(now)
+            if item is not None:
+                return item
+            due = self._state.next_due(now)
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(None if due is None else max(MIN_WAIT_S, due - now)):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+        raise QueueShutDown
+
+    def done(self, key: Hashable) -> None:
+        self._state.done(key)
+        self._changed.set()
+
+    def forget(self, key: Hashable) -> None:
+        self._state.forget(key)
+
+    def failures(self, key: Hashable) -> int:
+        return self._state.failures(key)
+
+    def shut_down(self) -> None:
+        """Hand out nothing more; work already handed out may still be finished. What is queued is dropped: a restart lists everything
+        again."""
+        self._shut_down = True
+        self._changed.set()
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+    @property
+    def depth(self) -> int:
+        """Keys that are due."""
+        return self._state.depth(self._clock.monotonic())
+
+    @property
+    def oldest_age(self) -> float:
+        """Seconds that the key due longest has waited."""
+        return self._state.oldest_age(self._clock.monotonic())
