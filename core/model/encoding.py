@@ -63,7 +63,9 @@ def decode(wire: Mapping[str, Any]) -> TopologyAssignment:
     for index, part in enumerate(wire.get("slices") or ()):
         count = int(part.get("domainCount") or 0)
         where = f"slices[{index}]"
-        columns = [_decode_values(values, count, f"{where}.valuesPerLevel[{i}]") for i, values in enumerate(part.get("valuesPerLevel") or ())]
+        columns = [
+            _decode_values(values, count, f"{where}.valuesPerLevel[{i}]") for i, values in enumerate(part.get("valuesPerLevel") or ())
+        ]
         if len(columns) != len(levels):
             raise InvalidAssignment(f"{where}.valuesPerLevel has {len(columns)} entries for {len(levels)} levels")
         pod_counts = part.get("podCounts") or {}

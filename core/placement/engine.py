@@ -73,9 +73,10 @@ def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, fre
     if isinstance(shape, NotFit):
         return shape
     if not len(tree):
-        level = tree.declared[shape.start]
         return NotFit(
-            Refusal.NO_DOMAINS, request.name, f"pod set {request.name}: no topology domains at level {level}; no node of the flavor has it"
+            Refusal.NO_DOMAINS,
+            request.name,
+            f"pod set {request.name}: no topology domains at level {tree.declared[shape.start]}; no node of the flavor has it",
         )
     try:
         eligible = view.eligible(request)

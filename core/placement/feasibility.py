@@ -48,7 +48,7 @@ def selector_mask(tree: TopologyTree, selector: Mapping[str, str]) -> Flags:
     """Nodes that carry every label of a nodeSelector."""
     mask = np.ones(len(tree), dtype=bool)
     for label, wanted in selector.items():
-        mask &= _where(tree, label, lambda value, wanted=wanted: value == wanted)
+        mask &= _where(tree, label, _predicate({"operator": "In", "values": [wanted]}))
     return mask
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from core.model.podset import Mode
-from core.placement.capacity import Fits
 from core.placement import least_free
+from core.placement.capacity import Fits
 from core.placement.profile import Algorithm, Select
 from core.placement.slices import Shape
 from core.placement.tree import Indices, TopologyTree

@@ -34,9 +34,7 @@ def refuse(view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits,
     largest = fit * shape.slice_size
     if largest:
         notes.append(f"As asked, {largest} pod(s) would fit now")
-    explanation = Explanation(
-        request.name, tuple(facts), _exclusions(view, request, free), len(view.tree), largest, tuple(notes)
-    )
+    explanation = Explanation(request.name, tuple(facts), _exclusions(view, request, free), len(view.tree), largest, tuple(notes))
     return NotFit(Refusal.NOT_FIT, request.name, "", fit, wanted, shape.unit, explanation)
 
 

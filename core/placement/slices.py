@@ -35,16 +35,12 @@ def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
         return NotFit(kind, request.name, detail)
 
     if topology is None:
-        return refuse(
-            Refusal.NO_LEVEL, f"pod set {request.name}: the topology request names none of required, preferred and unconstrained"
-        )
+        return refuse(Refusal.NO_LEVEL, f"pod set {request.name}: the topology request names none of required, preferred and unconstrained")
     lowest = tree.lowest
     if topology.level is not None:
         start = tree.find_level(topology.level)
         if start is None:
-            return refuse(
-                Refusal.UNKNOWN_LEVEL, f"pod set {request.name}: no topology level {topology.level!r}; the topology has {known}"
-            )
+            return refuse(Refusal.UNKNOWN_LEVEL, f"pod set {request.name}: no topology level {topology.level!r}; the topology has {known}")
     else:
         start = 0 if topology.mode is Mode.UNCONSTRAINED and topology.slices else lowest
 

@@ -125,9 +125,7 @@ class TopologyTree:
         found = self._codes.get(label)
         if found is None:
             meaning: dict[str, int] = {}
-            codes = [
-                -1 if (value := labels.get(label)) is None else meaning.setdefault(value, len(meaning)) for labels in self.labels
-            ]
+            codes = [-1 if (value := labels.get(label)) is None else meaning.setdefault(value, len(meaning)) for labels in self.labels]
             found = np.array(codes, dtype=np.int64), tuple(meaning)
             self._codes[label] = found
         return found

@@ -1,0 +1,65 @@
+"""A workload's admission: queue, flavors, usage and assignment per pod set; to and from `status.admission`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.model.assignment import TopologyAssignment
+from core.model.encoding import decode, encode
+from core.model.quantity import format_quantity
+from core.model.resources import parse_resources
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetAdmission:
+    """What one pod set was given: `usage` are canonical amounts of all `count` pods."""
+
+    name: str
+    flavors: Mapping[str, str]  # resource -> flavor
+    usage: Mapping[str, int]
+    count: int
+    assignment: TopologyAssignment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Pod sets in the order of the workload's spec (readers index by position)."""
+
+    cluster_queue: str
+    pod_sets: tuple[PodSetAdmission, ...]
+
+
+def admission_to_wire(admission: Admission) -> dict[str, Any]:
+    """`status.admission` in v1beta2."""
+    return {
+        "clusterQueue": admission.cluster_queue,
+        "podSetAssignments": [
+            {
+                "name": pod_set.name,
+                "flavors": dict(pod_set.flavors),
+                "resourceUsage": {name: format_quantity(name, amount) for name, amount in pod_set.usage.items()},
+                "count": pod_set.count,
+            }
+            | ({"topologyAssignment": encode(pod_set.assignment)} if pod_set.assignment is not None else {})
+            for pod_set in admission.pod_sets
+        ],
+    }
+
+
+def admission_from_wire(wire: Mapping[str, Any] | None) -> Admission | None:
+    """The model of `status.admission`; None where there is none. Raises InvalidAssignment, InvalidQuantity."""
+    if not wire:
+        return None
+    return Admission(
+        wire["clusterQueue"],
+        tuple(
+            PodSetAdmission(
+                entry["name"],
+                dict(entry.get("flavors") or {}),
+                parse_resources(entry.get("resourceUsage")),
+                int(entry.get("count") or 0),
+                decode(entry["topologyAssignment"]) if entry.get("topologyAssignment") else None,
+            )
+            for entry in wire.get("podSetAssignments") or ()
+        ),
+    )

@@ -1,0 +1,293 @@
+"""The cluster folded from events, once: what the scheduler, the ungater, status writers and the CLI all read.
+
+Every `observe_*` takes the object's facts (None: gone) and may come in any order. State is a fold:
+forgetting all of it and observing the same objects again gives the same state.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from core.model.admission import Admission
+from core.model.assignment import TopologyAssignment
+from core.model.podset import PodSetRequest
+from core.model.resources import PODS, add
+from core.placement.free import FreeCapacity, with_pod
+from core.placement.tree import NodeLabels, TopologyTree
+from core.state.facts import (
+    ClusterQueueFacts,
+    FlavorFacts,
+    LocalQueueFacts,
+    NodeFacts,
+    PodFacts,
+    PodSetFacts,
+    TopologyFacts,
+    WorkloadFacts,
+)
+from core.state.ledger import Domain, Ledger, PodSetKey, Reservation
+from core.state.workloads import Workloads
+
+T = TypeVar("T")
+_Held = tuple[Admission | None, str | None]  # what a workload holds, and who owns its pods
+Plan = Mapping[str, tuple[tuple[str, int], ...]]  # pod set -> (node, pods): where the engine counted them
+
+
+@dataclass(slots=True)
+class FlavorView:
+    """One topology-aware flavor over its nodes."""
+
+    flavor: FlavorFacts
+    topology: TopologyFacts
+    capacity: FreeCapacity
+    by_values: Mapping[tuple[str, ...], int]  # emitted level values -> domain of the lowest level
+
+    def domain_nodes(self, values: tuple[str, ...]) -> tuple[str, ...]:
+        """Names of the nodes of a domain that an assignment names; none if it is not there (any more)."""
+        domain = self.by_values.get(values)
+        if domain is None:
+            return ()
+        level = self.capacity.tree.levels[self.capacity.tree.lowest]
+        return self.capacity.tree.names[int(level.starts[domain]) : int(level.ends[domain])]
+
+
+class ClusterState:
+    """Nodes, pods, queues and workloads, and the ledger of what they use.
+
+    `changes` counts events that could help a workload that waits: nodes that came or changed,
+    capacity or quota given back, queues and flavors edited.
+    """
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.nodes: dict[str, NodeFacts] = {}
+        self.topologies: dict[str, TopologyFacts] = {}
+        self.flavors: dict[str, FlavorFacts] = {}
+        self.cluster_queues: dict[str, ClusterQueueFacts] = {}
+        self.local_queues: dict[str, LocalQueueFacts] = {}
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.workloads = Workloads()
+        self.ledger = Ledger()
+        self._views: dict[str, FlavorView] = {}
+        self._plans: dict[str, Plan] = {}
+
+    # --- folding ----------------------------------------------------------------------------------
+
+    def observe_node(self, name: str, node: NodeFacts | None) -> None:
+        """A node came, changed or went; equal facts (a heartbeat) change nothing."""
+        old = self.nodes.get(name)
+        if node == old:
+            return
+        if node is None:
+            del self.nodes[name]
+        else:
+            self.nodes[name] = node
+        self.changes += 1
+        moved = old is None or node is None or old.labels != node.labels
+        for flavor, view in list(self._views.items()):
+            if moved and any(facts is not None and _matches(view.flavor, facts) for facts in (old, node)):
+                self._drop_view(flavor)
+            elif not moved and node is not None and name in view.capacity.tree.index:
+                view.capacity.observe_node(name, node.state)
+
+    def observe_pod(self, key: str, pod: PodFacts | None) -> None:
+        """A pod came, changed or went."""
+        if self.ledger.observe_pod(key, pod):
+            self.changes += 1
+
+    def observe_topology(self, name: str, topology: TopologyFacts | None) -> None:
+        """A Topology came, changed or went."""
+        if _update(self.topologies, name, topology):
+            self.changes += 1
+            for flavor, view in list(self._views.items()):
+                if view.topology.name == name:
+                    self._drop_view(flavor)
+
+    def observe_flavor(self, name: str, flavor: FlavorFacts | None) -> None:
+        """A ResourceFlavor came, changed or went."""
+        if _update(self.flavors, name, flavor):
+            self.changes += 1
+            self._drop_view(name)
+
+    def observe_cluster_queue(self, name: str, queue: ClusterQueueFacts | None) -> None:
+        """A ClusterQueue came, changed or went."""
+        self.changes += _update(self.cluster_queues, name, queue)
+
+    def observe_local_queue(self, key: str, queue: LocalQueueFacts | None) -> None:
+        """A LocalQueue came, changed or went."""
+        self.changes += _update(self.local_queues, key, queue)
+
+    def observe_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """A Namespace came, changed or went."""
+        self.changes += _update(self.namespaces, name, labels)
+
+    def observe_workload(self, key: str, workload: WorkloadFacts | None) -> None:
+        """A Workload came, changed or went."""
+        before = self._held(key)
+        self.workloads.observe(key, workload)
+        self._after(key, before)
+
+    # --- decisions not yet observed -----------------------------------------------------------------
+
+    def assume(self, key: str, admission: Admission, plan: Plan) -> None:
+        """Counts a decision as used from this moment, before its write is even sent."""
+        self._plans[key] = plan
+        before = self._held(key)
+        self.workloads.assume(key, admission)
+        self._after(key, before)
+
+    def confirm(self, key: str, resource_version: int) -> None:
+        """The write of an assumed decision succeeded: it holds until an event at least as new replaces it."""
+        before = self._held(key)
+        self.workloads.confirm(key, resource_version)
+        self._after(key, before)
+
+    def forget(self, key: str) -> None:
+        """The write of an assumed decision failed: it never was."""
+        before = self._held(key)
+        self.workloads.forget(key)
+        self._after(key, before)
+
+    def _held(self, key: str) -> _Held:
+        facts = self.workloads.facts.get(key)
+        return self.workloads.holding(key), facts.owner_uid if facts is not None else None
+
+    def _after(self, key: str, before: _Held) -> None:
+        now = self._held(key)
+        if now == before:
+            return
+        if before[0] is not None:
+            self.changes += 1
+            for pod_set in before[0].pod_sets:
+                self.ledger.reserve((key, pod_set.name, before[1]), None)
+        if now[0] is None:
+            self._plans.pop(key, None)
+        else:
+            self._reserve(key, now[0])
+
+    # --- views --------------------------------------------------------------------------------------
+
+    def view(self, flavor_name: str) -> FlavorView | None:
+        """A topology-aware flavor over its nodes, up to date; None if flavor or topology is not there."""
+        view = self._views.get(flavor_name)
+        if view is None:
+            flavor = self.flavors.get(flavor_name)
+            topology = self.topologies.get(flavor.topology) if flavor is not None and flavor.topology else None
+            if flavor is None or topology is None:
+                return None
+            view = self._build_view(flavor, topology)
+        return view
+
+    def _build_view(self, flavor: FlavorFacts, topology: TopologyFacts) -> FlavorView:
+        nodes = [node for node in self.nodes.values() if _matches(flavor, node)]
+        tree = TopologyTree(topology.levels, [NodeLabels(node.name, node.labels) for node in nodes])
+        capacity = FreeCapacity(tree, {node.name: node.state for node in nodes})
+        by_values = {tree.emitted_values(domain): domain for domain in range(tree.levels[tree.lowest].count)}
+        view = self._views[flavor.name] = FlavorView(flavor, topology, capacity, by_values)
+        self.ledger.attach(capacity)
+        # Where assignments of this flavor are counted depends on its tree.
+        for key in list(self.workloads.facts):
+            admission = self.workloads.holding(key)
+            if admission is not None and _uses(admission, flavor.name):
+                self._reserve(key, admission)
+        return view
+
+    def _drop_view(self, flavor: str) -> None:
+        view = self._views.pop(flavor, None)
+        if view is not None:
+            self.ledger.detach(view.capacity)
+
+    def refresh(self) -> None:
+        """Builds every view that events have dropped, so that reservations of all flavors are counted."""
+        for name, flavor in self.flavors.items():
+            if flavor.topology:
+                self.view(name)
+
+    # --- reservations -------------------------------------------------------------------------------
+
+    def _reserve(self, key: str, admission: Admission) -> None:
+        facts = self.workloads.facts.get(key)
+        if facts is None:
+            return
+        for pod_set, given in zip(facts.pod_sets, admission.pod_sets, strict=False):
+            flavor = self.topology_flavor(given.flavors.values())
+            view = self.view(flavor) if flavor is not None else None
+            if given.assignment is None or view is None:
+                continue
+            pod_set_key: PodSetKey = (key, pod_set.name, facts.owner_uid)
+            requests = dict(pod_set.requests)
+            add(requests, {PODS: 1})
+            # Whatever stood there must not stand in the way of its own plan.
+            self.ledger.reserve(pod_set_key, None)
+            plan = self._plans.get(key, {}).get(pod_set.name)
+            self.ledger.reserve(pod_set_key, Reservation(requests, tuple(self._domains(view, pod_set, given.assignment, plan))))
+
+    def topology_flavor(self, flavors: Iterable[str]) -> str | None:
+        """The topology-aware one among the flavors of a pod set."""
+        return next((name for name in flavors if (facts := self.flavors.get(name)) is not None and facts.topology), None)
+
+    def _domains(
+        self, view: FlavorView, pod_set: PodSetFacts, assignment: TopologyAssignment, plan: tuple[tuple[str, int], ...] | None
+    ) -> Iterator[Domain]:
+        for domain in assignment.domains:
+            nodes = view.domain_nodes(domain.values)
+            if len(nodes) == 1:
+                yield Domain(frozenset(nodes), ((nodes[0], domain.count),))
+            elif nodes:
+                known = tuple(entry for entry in plan or () if entry[0] in nodes)
+                whole = sum(count for _, count in known) == domain.count
+                yield Domain(frozenset(nodes), known if whole else _plan_anew(view, pod_set, nodes, domain.count))
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def request_for(self, pod_set: PodSetFacts, flavor: FlavorFacts) -> PodSetRequest:
+        """A pod set as it would be on a flavor's nodes: the flavor's tolerations are joined to its own."""
+        return PodSetRequest(
+            pod_set.name,
+            pod_set.count,
+            pod_set.requests,
+            pod_set.topology,
+            pod_set.node_selector,
+            pod_set.affinity,
+            pod_set.tolerations + flavor.tolerations,
+        )
+
+    def find_cluster_queue(self, workload: WorkloadFacts) -> ClusterQueueFacts | None:
+        """The ClusterQueue a workload is queued in, if both of its queues exist."""
+        local = self.local_queues.get(workload.queue)
+        return self.cluster_queues.get(local.cluster_queue) if local is not None else None
+
+
+def _plan_anew(view: FlavorView, pod_set: PodSetFacts, nodes: tuple[str, ...], count: int) -> tuple[tuple[str, int], ...]:
+    """A plan for pods of a domain whose decision this process did not make: first node that has room first."""
+    capacity, requests = view.capacity, with_pod(pod_set.requests)
+    plan = []
+    for name in nodes:
+        node = capacity.tree.index[name]
+        room = min(
+            (int(capacity.free[capacity.axis[r], node]) // amount if r in capacity.axis else 0 for r, amount in requests.items()), default=0
+        )
+        here = min(count, max(0, room))
+        if here:
+            plan.append((name, here))
+            count -= here
+    if count:
+        plan.append((nodes[-1], count))
+    return tuple(plan)
+
+
+def _matches(flavor: FlavorFacts, node: NodeFacts) -> bool:
+    return all(node.labels.get(key) == value for key, value in flavor.node_labels.items())
+
+
+def _uses(admission: Admission, flavor: str) -> bool:
+    return any(flavor in pod_set.flavors.values() for pod_set in admission.pod_sets)
+
+
+def _update(table: dict[str, T], key: str, value: T | None) -> bool:
+    if table.get(key) == value:
+        return False
+    if value is None:
+        del table[key]
+    else:
+        table[key] = value
+    return True

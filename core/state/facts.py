@@ -1,0 +1,282 @@
+"""What topogate needs to know of each object, read once from its JSON: small, frozen, comparable.
+
+Two objects with equal facts are the same to topogate, which is how heartbeats change nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.model.admission import Admission, admission_from_wire
+from core.model.podset import TopologyRequest, parse_topology_request
+from core.model.resources import PODS, Resources, add, parse_resources, pod_requests
+from core.names import (
+    ADMITTED,
+    EVICTED,
+    FINISHED,
+    PODSET_LABEL,
+    QUOTA_RESERVED,
+    TOPOLOGY_GATE,
+    WORKLOAD_ANNOTATION,
+)
+from core.placement.feasibility import taints_of
+from core.placement.free import NodeState
+
+Json = Mapping[str, Any]
+
+
+def object_key(obj: Json) -> str:
+    """`namespace/name`, or the name alone of a cluster-wide object."""
+    metadata = obj["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def controller_of(obj: Json) -> Json | None:
+    """The owner reference that controls an object."""
+    return next((owner for owner in obj["metadata"].get("ownerReferences") or () if owner.get("controller")), None)
+
+
+def find_condition(obj: Json, kind: str) -> Json | None:
+    """A condition of `status.conditions` by type."""
+    return next((c for c in (obj.get("status") or {}).get("conditions") or () if c.get("type") == kind), None)
+
+
+def condition_is_true(obj: Json, kind: str) -> bool:
+    """Whether a condition stands at True."""
+    condition = find_condition(obj, kind)
+    return condition is not None and condition.get("status") == "True"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A node: its place (labels) and its state."""
+
+    name: str
+    labels: Mapping[str, str]
+    state: NodeState
+
+    @classmethod
+    def read(cls, node: Json) -> "NodeFacts":
+        spec, status = node.get("spec") or {}, node.get("status") or {}
+        ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), None)
+        return cls(
+            node["metadata"]["name"],
+            dict(node["metadata"].get("labels") or {}),
+            NodeState(
+                parse_resources(status.get("allocatable")),
+                taints_of(spec),
+                ready is not None and ready.get("status") == "True" and not node["metadata"].get("deletionTimestamp"),
+                bool(spec.get("unschedulable")),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """A pod: where it is, what it takes, and whose it says it is."""
+
+    key: str
+    uid: str
+    node: str
+    terminal: bool
+    terminating: bool
+    gated: bool
+    requests: Resources  # of one pod, its one of `pods` included
+    workload: str | None  # key of the workload it names
+    pod_set: str | None
+    owner_uid: str | None
+    labels: Mapping[str, str]
+    node_selector: Mapping[str, str]
+
+    @classmethod
+    def read(cls, pod: Json) -> "PodFacts":
+        metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+        requests = pod_requests(spec)
+        add(requests, {PODS: 1})
+        name = (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION)
+        labels = metadata.get("labels") or {}
+        owner = controller_of(pod)
+        return cls(
+            object_key(pod),
+            metadata.get("uid", ""),
+            spec.get("nodeName") or "",
+            status.get("phase") in ("Succeeded", "Failed"),
+            bool(metadata.get("deletionTimestamp")),
+            any(gate.get("name") == TOPOLOGY_GATE for gate in spec.get("schedulingGates") or ()),
+            requests,
+            f"{metadata.get('namespace')}/{name}" if name else None,
+            labels.get(PODSET_LABEL),
+            owner["uid"] if owner else None,
+            dict(labels),
+            dict(spec.get("nodeSelector") or {}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyFacts:
+    """A Topology: its levels, coarse to fine."""
+
+    name: str
+    levels: tuple[str, ...]
+
+    @classmethod
+    def read(cls, topology: Json) -> "TopologyFacts":
+        return cls(topology["metadata"]["name"], tuple(level["nodeLabel"] for level in topology["spec"]["levels"]))
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorFacts:
+    """A ResourceFlavor: which nodes it means and, where it is topology-aware, by which topology."""
+
+    name: str
+    node_labels: Mapping[str, str]
+    node_taints: tuple[Json, ...]
+    tolerations: tuple[Json, ...]
+    topology: str | None
+
+    @classmethod
+    def read(cls, flavor: Json) -> "FlavorFacts":
+        spec = flavor.get("spec") or {}
+        return cls(
+            flavor["metadata"]["name"],
+            dict(spec.get("nodeLabels") or {}),
+            tuple(spec.get("nodeTaints") or ()),
+            tuple(spec.get("tolerations") or ()),
+            spec.get("topologyName"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceGroup:
+    """Resources that get their quota from the same flavors, flavors in the order they are tried."""
+
+    resources: tuple[str, ...]
+    quotas: tuple[tuple[str, Mapping[str, int]], ...]  # flavor, nominal quota per resource
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueueFacts:
+    """A ClusterQueue: its quota and in which order it serves."""
+
+    name: str
+    strict: bool  # StrictFIFO: what cannot be admitted blocks what is behind it
+    groups: tuple[ResourceGroup, ...]
+    namespace_selector: Json | None
+    stopped: bool
+    deleting: bool
+
+    @classmethod
+    def read(cls, queue: Json) -> "ClusterQueueFacts":
+        spec = queue.get("spec") or {}
+        groups = tuple(
+            ResourceGroup(
+                tuple(group["coveredResources"]),
+                tuple(
+                    (flavor["name"], parse_resources({r["name"]: r["nominalQuota"] for r in flavor["resources"]}))
+                    for flavor in group["flavors"]
+                ),
+            )
+            for group in spec.get("resourceGroups") or ()
+        )
+        return cls(
+            queue["metadata"]["name"],
+            spec.get("queueingStrategy") == "StrictFIFO",
+            groups,
+            spec.get("namespaceSelector"),
+            (spec.get("stopPolicy") or "None") != "None",
+            bool(queue["metadata"].get("deletionTimestamp")),
+        )
+
+    @property
+    def flavors(self) -> tuple[str, ...]:
+        """Names of all flavors, in the order they are tried."""
+        return tuple(dict.fromkeys(flavor for group in self.groups for flavor, _ in group.quotas))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalQueueFacts:
+    """A LocalQueue: a namespace's way into a ClusterQueue."""
+
+    key: str
+    cluster_queue: str
+    stopped: bool
+
+    @classmethod
+    def read(cls, queue: Json) -> "LocalQueueFacts":
+        spec = queue.get("spec") or {}
+        return cls(object_key(queue), spec.get("clusterQueue") or "", (spec.get("stopPolicy") or "None") != "None")
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetFacts:
+    """A pod set of a workload as its template has it, flavor aside."""
+
+    name: str
+    count: int
+    requests: Resources  # of one pod, without its one of `pods`
+    topology: TopologyRequest | None
+    node_selector: Mapping[str, str]
+    affinity: Json | None
+    tolerations: tuple[Json, ...]
+
+    @classmethod
+    def read(cls, pod_set: Json) -> "PodSetFacts":
+        spec = (pod_set.get("template") or {}).get("spec") or {}
+        return cls(
+            pod_set.get("name") or "main",
+            int(pod_set.get("count", 1)),
+            pod_requests(spec),
+            parse_topology_request(pod_set.get("topologyRequest")),
+            dict(spec.get("nodeSelector") or {}),
+            spec.get("affinity"),
+            tuple(spec.get("tolerations") or ()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadFacts:
+    """A Workload: what it asks for and how far it is."""
+
+    key: str
+    uid: str
+    queue: str  # key of its LocalQueue
+    priority: int
+    created: str
+    queued_since: str  # what FIFO goes by: creation, or the latest eviction
+    active: bool
+    deleting: bool
+    owner_uid: str | None
+    pod_sets: tuple[PodSetFacts, ...]
+    admission: Admission | None
+    quota_reserved: bool
+    admitted: bool
+    evicted: bool
+    finished: bool
+    resource_version: int
+
+    @classmethod
+    def read(cls, workload: Json) -> "WorkloadFacts":
+        metadata, spec, status = workload["metadata"], workload.get("spec") or {}, workload.get("status") or {}
+        owner = controller_of(workload)
+        created = metadata.get("creationTimestamp") or ""
+        evicted = find_condition(workload, EVICTED)
+        since = max(created, evicted.get("lastTransitionTime") or "") if evicted and evicted.get("status") == "True" else created
+        return cls(
+            object_key(workload),
+            metadata.get("uid", ""),
+            f"{metadata.get('namespace')}/{spec.get('queueName') or ''}",
+            int(spec.get("priority") or 0),
+            created,
+            since,
+            spec.get("active", True) is not False,
+            bool(metadata.get("deletionTimestamp")),
+            owner["uid"] if owner else None,
+            tuple(PodSetFacts.read(pod_set) for pod_set in spec.get("podSets") or ()),
+            admission_from_wire(status.get("admission")),
+            condition_is_true(workload, QUOTA_RESERVED),
+            condition_is_true(workload, ADMITTED),
+            condition_is_true(workload, EVICTED),
+            condition_is_true(workload, FINISHED),
+            int(metadata.get("resourceVersion") or 0),
+        )
