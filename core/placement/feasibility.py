@@ -112,3 +112,14 @@ def _integer(text: str | None) -> int | None:
         return int(text) if text is not None else None
     except ValueError:
         return None
+
+
+def labels_satisfy(labels: Mapping[str, str], selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:
+    """Whether labels known in advance (a flavor's) leave a selector and required affinity satisfiable: other keys do not count."""
+    if any(key in labels and labels[key] != value for key, value in selector.items()):
+        return False
+    required = ((affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    terms = (required or {}).get("nodeSelectorTerms") or ()
+    return not terms or any(
+        all(_predicate(e)(labels[e["key"]]) for e in term.get("matchExpressions") or () if e["key"] in labels) for term in terms
+    )

@@ -1,0 +1,149 @@
+"""What topogate must know of a kind of job, on plain JSON objects; one small file per kind describes it.
+
+Webhook and reconciler use the same description. Nothing here changes an object in place: every
+function returns what should be, or a patch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+Json = Mapping[str, Any]
+
+
+class ErrorType(Enum):
+    """What is wrong with a field, in the words of the Kubernetes API."""
+
+    INVALID = "FieldValueInvalid"
+    FORBIDDEN = "FieldValueForbidden"
+    REQUIRED = "FieldValueRequired"
+    DUPLICATE = "FieldValueDuplicate"
+    TOO_MANY = "FieldValueTooMany"
+    TOO_LONG = "FieldValueTooLong"
+    TYPE_INVALID = "FieldValueTypeInvalid"
+    NOT_SUPPORTED = "FieldValueNotSupported"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One mistake: the path that kubectl users can find, the value they wrote, what would be accepted."""
+
+    type: ErrorType
+    field: str
+    value: Any
+    accepted: str
+
+    def __str__(self) -> str:
+        shown = "" if self.value is None else f" {self.value!r}:"
+        return f"{self.field}:{shown} {self.accepted}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Outcome of judging an object: errors refuse it, warnings are shown to the user."""
+
+    errors: tuple[FieldError, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetTemplate:
+    """A pod set of a job: JSON of a Workload's `spec.podSets[i]`."""
+
+    name: str
+    count: int
+    template: Json
+    topology_request: Json | None
+
+    def to_wire(self) -> dict[str, Any]:
+        wire: dict[str, Any] = {"name": self.name, "count": self.count, "template": self.template}
+        return wire | ({"topologyRequest": dict(self.topology_request)} if self.topology_request is not None else {})
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetStart:
+    """What a pod set's template gets when its job starts.
+
+    `gated` says whether the topology gate belongs on it: kept for a topology-aware flavor, taken away else.
+    """
+
+    name: str
+    gated: bool
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Sequence[Json] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How a job ended."""
+
+    succeeded: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What only the caller can look up for defaulting.
+
+    `default_queue` is the name of the namespace's default LocalQueue if there is one;
+    `traceparent` the context of the admission request, kept on the job for the spans that follow.
+    """
+
+    default_queue: str | None = None
+    traceparent: str | None = None
+
+
+class JobKind(Protocol):
+    """One kind of job. `plural` and `group_version` make its API path."""
+
+    kind: str
+    group: str
+    version: str
+    plural: str
+
+    def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
+        """The object as it should be stored; idempotent, touches only what it must."""
+        ...
+
+    def validate_create(self, job: Json) -> Rules:
+        """All rules that a new object alone can break, all at once."""
+        ...
+
+    def validate_update(self, old: Json, new: Json) -> Rules:
+        """All rules that a change can break."""
+        ...
+
+    def pod_sets(self, job: Json) -> list[PodSetTemplate]:
+        """The job's pod sets, in order."""
+        ...
+
+    def is_suspended(self, job: Json) -> bool:
+        """Whether the job makes no pods."""
+        ...
+
+    def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
+        """Merge patch that makes the templates exact and lets the job run, in one write."""
+        ...
+
+    def suspend(self, job: Json) -> dict[str, Any]:
+        """Merge patch that stops the job."""
+        ...
+
+    def is_started(self, job: Json) -> bool:
+        """Whether the templates carry what `start` put there."""
+        ...
+
+    def active_pods(self, job: Json) -> int:
+        """Pods that the job still runs or is ending."""
+        ...
+
+    def restore(self, job: Json, pod_sets: Sequence[Json]) -> dict[str, Any]:
+        """Merge patch that gives a stopped job its own templates back (JSON of the Workload's pod sets)."""
+        ...
+
+    def finished(self, job: Json) -> Finish | None:
+        """How the job ended, None while it has not."""
+        ...

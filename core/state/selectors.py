@@ -1,0 +1,23 @@
+"""Kubernetes label selectors."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def labels_match(selector: Mapping[str, Any] | None, labels: Mapping[str, str] | None) -> bool:
+    """Whether a LabelSelector takes an object with these labels; no selector takes none, an empty one all."""
+    if selector is None or labels is None:
+        return False
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    return all(_holds(expression, labels) for expression in selector.get("matchExpressions") or ())
+
+
+def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(expression["key"]), expression.get("values") or ()
+    operator = expression["operator"]
+    if operator == "In":
+        return value is not None and value in values
+    if operator == "NotIn":
+        return value is None or value not in values
+    return bool((value is not None) == (operator == "Exists"))
