@@ -1,0 +1,29 @@
+"""How the API server offers a kind: names, scope, columns. A kind carries one of these as its class variable `crd`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of `kubectl get`; priority 1 shows with `-o wide` only."""
+
+    name: str
+    json_path: str
+    type: Literal["string", "integer", "date"]
+    description: str
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Crd:
+    plural: str
+    scope: Literal["Cluster", "Namespaced"]
+    short_names: tuple[str, ...] = ()
+    has_status: bool = False
+    columns: tuple[Column, ...] = ()
+
+
+AGE = Column("Age", ".metadata.creationTimestamp", "date", "Time since the object was created")

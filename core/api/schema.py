@@ -1,0 +1,209 @@
+"""Generate the CRDs from the models: pydantic's JSON schema made structural, wrapped, written as YAML.
+
+    python -m core.api.schema --write    writes charts/topogate/files/crds
+    python -m core.api.schema --check    fails, with the difference, where those files are not what the models say
+
+The API server takes only *structural* schemas: no `$ref`, no union. So references are put inline, `X | None` becomes X
+(absence says None), and any other union is refused here, at build time, with the path to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from core.api.checks import AdmissionCheck, WorkloadPriorityClass
+from core.api.crd import Column, Crd
+from core.api.flavor import ResourceFlavor
+from core.api.marks import SERVER_DEFAULT
+from core.api.meta import Resource
+from core.api.queues import ClusterQueue, Cohort, LocalQueue
+from core.api.topology import Topology
+from core.api.workload import Workload
+from core.names import GROUP, VERSION
+
+CRD_DIR = Path(__file__).parents[2] / "charts" / "topogate" / "files" / "crds"
+HEADER = "# Generated from core/api by `python -m core.api.schema --write`; do not edit.\n"
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of one kind; exactly one of a kind's versions is stored."""
+
+    name: str
+    model: type[Resource]
+    storage: bool
+
+
+KINDS: Mapping[str, Sequence[Version]] = {
+    model.__name__: (Version(VERSION, model, storage=True),)
+    for model in (AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, Workload, WorkloadPriorityClass)
+}
+
+
+class NotStructural(ValueError):
+    """The model says something that a CRD cannot; the message has the path."""
+
+
+def build_crd(kind: str, versions: Sequence[Version]) -> dict[str, Any]:
+    """The CustomResourceDefinition of a kind."""
+    crd = _crd_of(versions[0].model)
+    names: dict[str, Any] = {"kind": kind, "listKind": f"{kind}List", "plural": crd.plural, "singular": kind.lower()}
+    if crd.short_names:
+        names["shortNames"] = list(crd.short_names)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{crd.plural}.{GROUP}"},
+        "spec": {"group": GROUP, "names": names, "scope": crd.scope, "versions": [_build_version(version) for version in versions]},
+    }
+
+
+def _build_version(version: Version) -> dict[str, Any]:
+    crd = _crd_of(version.model)
+    built: dict[str, Any] = {
+        "name": version.name,
+        "served": True,
+        "storage": version.storage,
+        "schema": {"openAPIV3Schema": build_schema(version.model)},
+    }
+    if crd.has_status:
+        built["subresources"] = {"status": {}}
+    if crd.columns:
+        built["additionalPrinterColumns"] = [_build_column(column) for column in crd.columns]
+    return built
+
+
+def _crd_of(model: type[Resource]) -> Crd:
+    crd = getattr(model, "crd", None)
+    if not isinstance(crd, Crd):
+        raise TypeError(f"{model.__name__} does not say how it is offered: its `crd` is missing")
+    return crd
+
+
+def _build_column(column: Column) -> dict[str, Any]:
+    built: dict[str, Any] = {
+        "name": column.name,
+        "type": column.type,
+        "jsonPath": column.json_path,
+        "description": column.description,
+    }
+    if column.priority:
+        built["priority"] = column.priority
+    return built
+
+
+def build_schema(model: type[Resource]) -> dict[str, Any]:
+    """The structural schema of an object; its metadata is the API server's own business."""
+    generated = model.model_json_schema(by_alias=True, mode="validation")
+    schema = to_structural(generated, generated.get("$defs", {}), model.__name__)
+    schema["properties"]["apiVersion"] = {"type": "string"}
+    schema["properties"]["kind"] = {"type": "string"}
+    schema["properties"]["metadata"] = {"type": "object"}
+    return schema
+
+
+def to_structural(schema: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Inline references, collapse optional types, keep what OpenAPI knows; raise `NotStructural` on any other union."""
+    schema = _resolve(schema, definitions, path)
+    built: dict[str, Any] = {}
+    for key, value in schema.items():
+        match key:
+            case "title" | "default" | "$defs":
+                continue
+            case "const":
+                built["enum"] = [value]
+            case _ if key == SERVER_DEFAULT:
+                built["default"] = value
+            case "properties":
+                built[key] = {name: to_structural(child, definitions, f"{path}.{name}") for name, child in value.items()}
+            case "items":
+                built[key] = to_structural(value, definitions, f"{path}[]")
+            case "additionalProperties" if isinstance(value, Mapping):
+                built[key] = to_structural(value, definitions, f"{path}.*")
+            case "description":
+                built[key] = " ".join(value.split())
+            case _:
+                built[key] = value
+    return built
+
+
+def _resolve(schema: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Follow `$ref` and `X | None` until neither is left; what stands beside them wins over what they lead to."""
+    resolved = dict(schema)
+    while True:
+        if "$ref" in resolved:
+            target = definitions[resolved.pop("$ref").removeprefix("#/$defs/")]
+        elif "allOf" in resolved and len(resolved["allOf"]) == 1:
+            (target,) = resolved.pop("allOf")
+        elif "anyOf" in resolved and not resolved.get("x-kubernetes-int-or-string"):
+            alternatives = [one for one in resolved.pop("anyOf") if one != {"type": "null"}]
+            if len(alternatives) != 1:
+                raise NotStructural(f"{path} is a union of {len(alternatives)} types, which a CRD cannot express")
+            (target,) = alternatives
+        elif "oneOf" in resolved or "allOf" in resolved:
+            raise NotStructural(f"{path} is a combination of types, which a CRD cannot express")
+        else:
+            return resolved
+        resolved = {**target, **resolved}
+
+
+def render(crd: Mapping[str, Any]) -> str:
+    return HEADER + yaml.safe_dump(crd, sort_keys=False, width=140, allow_unicode=True)
+
+
+def render_all() -> dict[str, str]:
+    """File name -> content, of every CRD."""
+    built = [build_crd(kind, versions) for kind, versions in KINDS.items()]
+    return {f"{GROUP}_{crd['spec']['names']['plural']}.yaml": render(crd) for crd in built}
+
+
+def find_drift(folder: Path = CRD_DIR) -> str:
+    """A unified diff from the files to what they should be; empty if they are right."""
+    wanted = render_all()
+    present = {path.name: path.read_text() for path in folder.glob("*.yaml")}
+    lines: list[str] = []
+    for name in sorted({*wanted, *present}):
+        lines += difflib.unified_diff(
+            present.get(name, "").splitlines(),
+            wanted.get(name, "").splitlines(),
+            f"{name} (as it is)",
+            f"{name} (as generated)",
+            lineterm="",
+        )
+    return "\n".join(lines)
+
+
+def write_all(folder: Path = CRD_DIR) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = render_all()
+    for path in folder.glob("*.yaml"):
+        if path.name not in wanted:
+            path.unlink()
+    for name, content in wanted.items():
+        (folder / name).write_text(content)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m core.api.schema", description="The CRDs, generated from the models.")
+    todo = parser.add_mutually_exclusive_group(required=True)
+    todo.add_argument("--write", action="store_true", help="write the files")
+    todo.add_argument("--check", action="store_true", help="fail if the files are not what the models say")
+    if parser.parse_args(arguments).write:
+        write_all()
+        return 0
+    drift = find_drift()
+    if drift:
+        print(f"{drift}\n\nThe CRDs are not what core/api says; run: python -m core.api.schema --write", file=sys.stderr)
+    return int(bool(drift))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
