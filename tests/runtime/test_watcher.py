@@ -1,0 +1,208 @@
+"""The watcher's skin, and informers on top of it, in virtual time against a model server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+import pytest
+
+from core.runtime.client import Client
+from core.runtime.errors import Gone, ServerError, Unreachable
+from core.runtime.informer import Informer
+from core.runtime.resource import Obj
+from core.runtime.store import Change
+from core.runtime.watcher import Policy
+from tests.runtime.fakes import CONFIG_MAP, FakeClient, ModelServer, name_of
+
+pytestmark = pytest.mark.looptime
+
+POLICY = Policy(page_limit=2, timeout_s=100)
+
+
+def make_informer(client: FakeClient, **options: Any) -> Informer:
+    return Informer(cast(Client, client), CONFIG_MAP, policy=POLICY, chance=lambda: 0.0, **options)
+
+
+@asynccontextmanager
+async def running(informer: Informer) -> AsyncIterator[None]:
+    task = asyncio.create_task(informer.run())
+    try:
+        await asyncio.wait({task, waiting := asyncio.create_task(informer.wait_synced())}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if task.done():
+            task.result()
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def names(informer: Informer) -> list[str]:
+    return [name_of(obj) for obj in informer.store.list()]
+
+
+async def test_it_lists_in_pages_then_follows(looptime):
+    server = ModelServer()
+    for name in "abcde":
+        server.put(name)
+    client = FakeClient(server)
+    informer = make_informer(client)
+    async with running(informer):
+        assert names(informer) == list("abcde")
+        server.put("f")
+        server.delete("a")
+        await asyncio.sleep(1)
+        assert names(informer) == list("bcdef")
+    assert [verb for _, verb in client.requests] == ["list", "list", "list", "watch"]
+    assert looptime == 1
+
+
+async def test_a_quiet_watch_is_reopened_once_per_timeout_and_never_lists_again():
+    client = FakeClient(ModelServer())
+    informer = make_informer(client)
+    async with running(informer):
+        await asyncio.sleep(1000.5)
+    assert [time for time, verb in client.requests if verb == "watch"] == [100 * n for n in range(11)]
+    assert informer.watcher.restarts["closed"] == 10
+    assert sum(verb == "list" for _, verb in client.requests) == 1
+
+
+async def test_half_open_silence_is_given_up_five_seconds_after_the_timeout():
+    server = ModelServer()
+    client = FakeClient(server)
+    client.faults = [None, "hang"]
+    informer = make_informer(client)
+    async with running(informer):
+        server.put("unheard")
+        await asyncio.sleep(104.9)
+        assert names(informer) == []
+        age = informer.watcher.last_event_age()
+        assert age is not None
+        assert age == pytest.approx(104.9)
+        await asyncio.sleep(1)
+        assert names(informer) == ["unheard"]
+    assert informer.watcher.restarts["idle"] == 1
+    assert client.requests[-1] == (pytest.approx(105.8), "watch")
+
+
+async def test_a_server_that_closes_at_once_is_not_hammered():
+    client = FakeClient(ModelServer())
+    client.faults = [None, *["close"] * 1000]
+    informer = make_informer(client)
+    async with running(informer):
+        await asyncio.sleep(600)
+    assert len(client.requests) < 30
+    assert informer.watcher.restarts["early_close"] == len(client.requests) - 1
+
+
+@pytest.mark.parametrize("fault", ["gone", Gone(410, "Expired")], ids=["in stream", "status"])
+async def test_a_server_that_always_says_gone_is_not_hammered(fault: Any):
+    client = FakeClient(ModelServer())
+    client.faults = [None, fault] * 1000
+    informer = make_informer(client)
+    async with running(informer):
+        await asyncio.sleep(600)
+    assert len(client.requests) < 60
+    assert informer.watcher.restarts["gone"] > 5
+
+
+async def test_what_happened_in_a_gap_that_history_forgot_is_told():
+    server = ModelServer()
+    server.put("stays")
+    server.put("goes")
+    client = FakeClient(server)
+    informer = make_informer(client)
+    told: list[Change] = []
+    informer.add_handler(told.append)
+    async with running(informer):
+        told.clear()
+        client.faults = ["close", Unreachable("down")]
+        await asyncio.sleep(100.1)  # the stream ends in its time, and then twice badly
+        server.delete("goes")
+        server.put("comes")
+        server.compact()
+        await asyncio.sleep(30)
+        assert names(informer) == ["comes", "stays"]
+    assert [(name_of(change.obj), change.new is None, change.initial) for change in told] == [
+        ("goes", True, False),
+        ("comes", False, False),
+    ]
+    assert informer.watcher.restarts["gone"] == 1
+
+
+async def test_odd_events_are_reported_and_passed_over(caplog: pytest.LogCaptureFixture):
+    server = ModelServer()
+    client = FakeClient(server)
+    client.faults = [None, {"type": "SURPRISE", "object": {}}]
+    informer = make_informer(client)
+    with caplog.at_level(logging.WARNING):
+        async with running(informer):
+            await asyncio.sleep(1)
+            server.put("a")
+            await asyncio.sleep(1)
+            assert names(informer) == ["a"]
+    assert "unknown type" in caplog.text
+
+
+async def test_the_first_list_is_tried_until_it_succeeds(looptime):
+    client = FakeClient(ModelServer())
+    client.faults = [Unreachable("down"), ServerError(500), Unreachable("down")]
+    informer = make_informer(client)
+    assert informer.watcher.last_event_age() is None
+    async with running(informer):
+        assert informer.synced
+        assert looptime == pytest.approx(0.8 + 1.6 + 3.2)
+    assert informer.watcher.restarts == {**dict.fromkeys(informer.watcher.restarts, 0), "unreachable": 2, "error": 1}
+
+
+async def test_a_late_handler_is_told_what_there_is():
+    server = ModelServer()
+    server.put("b")
+    server.put("a")
+    informer = make_informer(FakeClient(server))
+    early: list[Change] = []
+    late: list[Change] = []
+    informer.add_handler(early.append)
+    async with running(informer):
+        informer.add_handler(late.append)
+        assert late == early
+        assert [name_of(change.obj) for change in late] == ["a", "b"]
+        assert all(change.initial for change in late)
+        server.put("c")
+        await asyncio.sleep(1)
+        assert late == early
+        assert not late[-1].initial
+
+
+async def test_objects_are_slimmed_before_they_are_stored():
+    def slim(obj: Obj) -> Obj:
+        kept = ("namespace", "name", "uid", "resourceVersion")
+        return {"metadata": {key: obj["metadata"][key] for key in kept}}
+
+    server = ModelServer()
+    server.put("a")
+    informer = make_informer(FakeClient(server), transform=slim)
+    async with running(informer):
+        server.put("b")
+        await asyncio.sleep(1)
+        assert [set(obj) for obj in informer.store.list()] == [{"metadata"}, {"metadata"}]
+        server.delete("a")
+        await asyncio.sleep(1)
+        assert names(informer) == ["b"]
+
+
+async def test_a_handler_that_raises_ends_the_run():
+    def broken(change: Change) -> None:
+        raise RuntimeError("a bug")
+
+    server = ModelServer()
+    server.put("a")
+    informer = make_informer(FakeClient(server))
+    informer.add_handler(broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        await informer.run()
