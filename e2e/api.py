@@ -22,6 +22,9 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
+# 429 says "come back soon", as while the storage of a new CRD is being set up.
+BUSY_TIMEOUT_S = 15.0
+
 T = TypeVar("T")
 
 
@@ -85,7 +88,12 @@ class Api:
     def request(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> dict[str, Any]:
         payload = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self._token}", "Accept": JSON, "Content-Type": content_type}
-        status, text = self._send(method, path, payload, headers)
+        deadline = time.monotonic() + BUSY_TIMEOUT_S
+        while True:
+            status, text = self._send(method, path, payload, headers)
+            if status != 429 or time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
         parsed: dict[str, Any] = json.loads(text) if text[:1] == b"{" else {"message": text.decode(errors="replace")}
         if status >= 400:
             raise ApiError(status, str(parsed.get("message", "")), parsed)

@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from e2e.cluster import Cluster
+from e2e.crds import install_crds
 
 # No deadline: a loaded machine is no failure. CI repeats the same examples, so that a red build is red again.
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=60)
@@ -44,6 +45,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield running
     finally:
         running.stop(keep_logs=request.session.testsfailed > 0)
+
+
+@pytest.fixture(scope="session")
+def crds(cluster: Cluster) -> list[str]:
+    """Our CRDs, installed in the session's control plane; their names."""
+    return install_crds(cluster.api)
 
 
 @pytest.fixture
