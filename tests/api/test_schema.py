@@ -1,0 +1,152 @@
+"""The converter from models to structural schemas: what it collapses, what it refuses, and that the files are current."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import pytest
+import yaml
+from pydantic import Field
+
+from core.api import schema
+from core.api.crd import Column, Crd
+from core.api.marks import ATOMIC_LIST, RULES, Mark, rule, server_default
+from core.api.meta import Int32, Quantity, Resource, Wire
+
+
+class Part(Wire):
+    """A part."""
+
+    rules: ClassVar[tuple[Mark, ...]] = (rule("self.a != ''", "a must not be empty"),)
+
+    a: str = ""
+    """The a."""
+
+
+class Thing(Resource):
+    """A
+    thing."""
+
+    crd: ClassVar[Crd] = Crd("things", "Namespaced", ("th",), has_status=True, columns=(Column("A", ".a", "string", "The a", 1),))
+
+    part: Part | None = None
+    """A part of it."""
+    parts: Annotated[tuple[Part, ...], Field(max_length=3), ATOMIC_LIST] = ()
+    named: Mapping[str, Part] = Field(default_factory=dict)
+    kind_of: Literal["one"] = "one"
+    amount: Annotated[Quantity, server_default(1)] | None = None
+    number: Annotated[Int32, Field(ge=0)] | None = None
+    both: Annotated[str, rule("self != 'x'", "not x"), rule("self != 'y'", "not y")] = ""
+    required: bool
+
+
+def test_the_generated_files_are_what_the_models_say():
+    assert schema.find_drift() == ""
+
+
+def test_an_optional_model_becomes_that_model_with_the_fields_own_description():
+    part = schema.build_schema(Thing)["properties"]["part"]
+    assert part == {
+        "type": "object",
+        "description": "A part of it.",
+        "properties": {"a": {"type": "string", "description": "The a."}},
+        RULES: [{"rule": "self.a != ''", "message": "a must not be empty"}],
+    }
+
+
+def test_lists_maps_literals_quantities_and_formats_become_what_openapi_calls_them():
+    properties = schema.build_schema(Thing)["properties"]
+    assert properties["parts"]["items"]["description"] == "A part."
+    assert properties["parts"] | {"items": None} == {"type": "array", "items": None, "maxItems": 3, "x-kubernetes-list-type": "atomic"}
+    assert properties["named"]["additionalProperties"]["type"] == "object"
+    assert properties["kindOf"] == {"type": "string", "enum": ["one"]}
+    assert properties["amount"]["x-kubernetes-int-or-string"]
+    assert properties["amount"]["anyOf"] == [{"type": "integer"}, {"type": "string"}]
+    assert "type" not in properties["amount"]
+    assert properties["number"] == {"type": "integer", "format": "int32", "minimum": 0}
+
+
+def test_only_marked_defaults_reach_the_api_server():
+    properties = schema.build_schema(Thing)["properties"]
+    assert properties["amount"]["default"] == 1
+    assert not any("default" in properties[name] for name in properties if name != "amount")
+
+
+def test_several_rules_on_one_field_are_all_kept():
+    rules = schema.build_schema(Thing)["properties"]["both"][RULES]
+    assert [one["message"] for one in rules] == ["not x", "not y"]
+
+
+def test_the_envelope_is_the_api_servers_and_required_fields_are_required():
+    built = schema.build_schema(Thing)
+    assert built["properties"]["metadata"] == {"type": "object"}
+    assert built["required"] == ["required"]
+    assert built["description"] == "A thing."
+
+
+def test_a_union_is_refused_with_the_path_to_it():
+    class Odd(Resource):
+        parts: tuple[int | str, ...] = ()
+
+    with pytest.raises(schema.NotStructural, match=r"Odd\.parts\[\] is a union of 2 types"):
+        schema.build_schema(Odd)
+
+
+def test_a_kind_that_does_not_say_how_it_is_offered_is_refused():
+    class Bare(Resource):
+        pass
+
+    with pytest.raises(TypeError, match="Bare does not say how it is offered"):
+        schema.build_crd("Bare", [schema.Version("v1", Bare, storage=True)])
+
+
+def test_a_kind_may_have_several_versions():
+    crd = schema.build_crd("Thing", [schema.Version("v1", Thing, storage=False), schema.Version("v2", Thing, storage=True)])
+    assert [(v["name"], v["served"], v["storage"]) for v in crd["spec"]["versions"]] == [("v1", True, False), ("v2", True, True)]
+    assert crd["spec"]["names"] == {"kind": "Thing", "listKind": "ThingList", "plural": "things", "singular": "thing", "shortNames": ["th"]}
+    assert crd["spec"]["versions"][0]["additionalPrinterColumns"][0]["priority"] == 1
+
+
+def test_drift_is_shown_as_a_difference_and_mended_by_write(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(schema, "CRD_DIR", tmp_path)
+    schema.write_all(tmp_path)
+    assert schema.find_drift(tmp_path) == ""
+    changed = tmp_path / "kueue.x-k8s.io_topologies.yaml"
+    changed.write_text(changed.read_text().replace("maxItems: 16", "maxItems: 8", 1))
+    (tmp_path / "kueue.x-k8s.io_strangers.yaml").write_text("kind: Stranger\n")
+    drift = schema.find_drift(tmp_path)
+    assert "-                maxItems: 8" in drift
+    assert "+                maxItems: 16" in drift
+    assert "-kind: Stranger" in drift
+    schema.write_all(tmp_path)
+    assert schema.find_drift(tmp_path) == ""
+
+
+def test_the_command_checks_and_says_what_to_do(monkeypatch, capsys):
+    assert schema.main(["--check"]) == 0
+    monkeypatch.setattr(schema, "find_drift", lambda: "-a\n+b")
+    assert schema.main(["--check"]) == 1
+    assert "run: python -m core.api.schema --write" in capsys.readouterr().err
+
+
+def unbounded_parts(node: Any, path: str = "") -> list[str]:
+    """Lists without maxItems: CEL's cost estimate takes them for endless."""
+    found: list[str] = []
+    if isinstance(node, dict):
+        if node.get("type") == "array" and "maxItems" not in node:
+            found.append(path)
+        for key, value in node.items():
+            found += unbounded_parts(value, f"{path}.{key}")
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            found += unbounded_parts(value, f"{path}[{index}]")
+    return found
+
+
+def test_every_list_that_rules_may_walk_is_bounded():
+    for content in schema.render_all().values():
+        crd = yaml.safe_load(content)
+        unbounded = unbounded_parts(crd["spec"]["versions"][0]["schema"])
+        # A label selector is the API machinery's own type, which bounds nothing; no rule looks into it.
+        assert [path for path in unbounded if "namespaceSelector" not in path] == []
