@@ -1,0 +1,145 @@
+"""What each outcome of a reconcile means for its key."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from core.runtime import logs
+from core.runtime.clock import SystemClock
+from core.runtime.controller import Controller, Done, RequeueAfter, Result, Retryable, Terminal
+from core.runtime.errors import Conflict, ServerError
+from core.runtime.workqueue import Item, WorkQueue
+
+pytestmark = pytest.mark.looptime
+
+Runs = list[tuple[float, Item]]
+
+
+async def run_for(seconds: float, outcomes: list[Result | Exception], **options: Any) -> tuple[Controller, Runs]:
+    """One key, whose runs end as `outcomes` say, the last for ever."""
+    queue = WorkQueue(SystemClock(), chance=lambda: 0.0)
+    runs: Runs = []
+
+    async def reconcile(item: Item) -> Result:
+        outcome = outcomes[min(len(runs), len(outcomes) - 1)]
+        runs.append((asyncio.get_running_loop().time(), item))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    controller = Controller("test", reconcile, queue, **options)
+    queue.add("key", "event")
+    await drive(controller, lambda: asyncio.sleep(seconds))
+    return controller, runs
+
+
+async def drive(controller: Controller, meanwhile: Callable[[], Awaitable[None]]) -> None:
+    task = asyncio.create_task(controller.run())
+    await meanwhile()
+    controller.queue.shut_down()
+    await task
+
+
+async def test_done_is_done():
+    controller, runs = await run_for(100, [Done()])
+    assert [(time, item.reasons) for time, item in runs] == [(0, {"event"})]
+    assert controller.results == {**dict.fromkeys(controller.results, 0), "done": 1}
+
+
+async def test_requeue_after_comes_back_in_time():
+    _, runs = await run_for(100, [RequeueAfter(30), RequeueAfter(30), Done()])
+    assert [(time, item.reasons) for time, item in runs] == [(0, {"event"}), (30, {"requeue after"}), (60, {"requeue after"})]
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "heard"),
+    [
+        (Retryable("later"), "retry", True),
+        (ServerError(500), "retry", True),
+        (RuntimeError("bug"), "error", True),
+        (Conflict(409, "Conflict"), "conflict", False),
+    ],
+    ids=lambda value: getattr(value, "reason", None) or str(value),
+)
+async def test_failures_back_off_until_success_forgets_them(error: Exception, outcome: str, heard: bool):
+    errors: list[Exception] = []
+    controller, runs = await run_for(
+        1, [error, error, error, RequeueAfter(0.1), error, Done()], on_error=lambda item, error: errors.append(error)
+    )
+    gaps = [round(after[0] - before[0], 4) for before, after in zip(runs, runs[1:], strict=False)]
+    assert gaps == [0.005, 0.01, 0.02, 0.1, 0.005]
+    assert controller.results[outcome] == 4
+    assert len(errors) == (4 if heard else 0)
+
+
+async def test_a_terminal_failure_is_not_tried_again():
+    controller, runs = await run_for(1000, [Terminal("never")])
+    assert len(runs) == 1
+    assert controller.results["terminal"] == 1
+    assert controller.queue.failures("key") == 0
+
+
+async def test_priority_survives_a_failure():
+    queue = WorkQueue(SystemClock(), chance=lambda: 0.0)
+    priorities: list[int] = []
+
+    async def reconcile(item: Item) -> Result:
+        priorities.append(item.priority)
+        if len(priorities) == 1:
+            raise Retryable("once")
+        return Done()
+
+    queue.add("key", "initial", -100)
+    await drive(Controller("test", reconcile, queue), lambda: asyncio.sleep(1))
+    assert priorities == [-100, -100]
+
+
+async def test_shutting_down_lets_work_finish(looptime):
+    queue = WorkQueue(SystemClock())
+    finished: list[object] = []
+
+    async def reconcile(item: Item) -> Result:
+        await asyncio.sleep(10)
+        finished.append(item.key)
+        return Done()
+
+    for number in range(5):
+        queue.add(number, "r")
+    await drive(Controller("test", reconcile, queue, workers=2), lambda: asyncio.sleep(15))
+    assert finished == [0, 1, 2, 3]
+    assert looptime == 20
+
+
+async def test_every_line_tells_controller_key_and_run():
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logs.JsonFormatter())
+    log = logging.getLogger("some.module")
+    log.addHandler(handler)
+
+    async def reconcile(item: Item) -> Result:
+        await asyncio.sleep(1)
+        log.warning("deep inside", extra={"pod": "p"})
+        return Done()
+
+    queue = WorkQueue(SystemClock())
+    queue.add("ns/a", "r")
+    queue.add("ns/b", "r")
+    await drive(Controller("jobs", reconcile, queue, workers=2), lambda: asyncio.sleep(5))
+    log.removeHandler(handler)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["controller"], line["key"], line["pod"]) for line in lines] == [("jobs", "ns/a", "p"), ("jobs", "ns/b", "p")]
+    assert lines[0]["reconcile_id"] != lines[1]["reconcile_id"]
+
+
+async def test_results_are_told_with_their_duration():
+    told: list[tuple[str, float]] = []
+    await run_for(1, [Done()], on_result=lambda item, outcome, seconds: told.append((outcome, seconds)))
+    assert told == [("done", 0)]

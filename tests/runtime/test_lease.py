@@ -1,0 +1,286 @@
+"""Election: never two leaders, whatever is delayed or lost; and a leader only as long as its work lives."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from core.runtime.client import Client
+from core.runtime.errors import Conflict, KubeError, NotFound, Unreachable
+from core.runtime.lease import Election, LeaderElection, LeadershipLost
+from core.runtime.resource import Obj
+from tests.runtime.fakes import LeaseServer
+
+NAMES = ["one", "two", "three"]
+CANDIDATES = st.sampled_from(NAMES)
+
+
+class LeaseMachine(RuleBasedStateMachine):
+    """Three candidates and one Lease. Between deciding to write and the write reaching the server any time may pass, and answers may be lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.server = LeaseServer()
+        self.candidates = {name: Election("ns", "lease", name, lease_duration_s=15, renew_deadline_s=10) for name in NAMES}
+        self.underway: dict[str, tuple[float, Obj]] = {}
+
+    @rule(seconds=st.sampled_from([0.1, 2.0, 6.0, 10.0, 15.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(name=CANDIDATES)
+    def look(self, name: str) -> None:
+        if name not in self.underway:
+            self.candidates[name].observe(self.server.lease, self.now)
+
+    @rule(name=CANDIDATES)
+    def send(self, name: str) -> None:
+        """The wall clock is useless on purpose: every candidate writes the same time always."""
+        if name not in self.underway:
+            body = self.candidates[name].write(self.now, "2000-01-01T00:00:00.000000Z" if name == "one" else str(self.now))
+            if body is not None:
+                self.underway[name] = self.now, body
+
+    @precondition(lambda self: self.underway)
+    @rule(data=st.data(), answer_lost=st.booleans())
+    def arrive(self, data: st.DataObject, answer_lost: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.underway)))
+        sent_at, body = self.underway.pop(name)
+        try:
+            written = self.server.put(body, create="resourceVersion" not in body["metadata"])
+        except (Conflict, NotFound):
+            return
+        if not answer_lost:
+            self.candidates[name].wrote(written, sent_at)
+
+    @rule(name=CANDIDATES)
+    def release(self, name: str) -> None:
+        if name in self.underway:
+            return
+        body = self.candidates[name].release("x")
+        assert not self.candidates[name].leads(self.now)
+        if body is not None:
+            try:
+                self.server.put(body, create=False)
+            except (Conflict, NotFound):
+                return
+
+    @invariant()
+    def never_two_leaders(self) -> None:
+        assert sum(candidate.leads(self.now) for candidate in self.candidates.values()) <= 1
+
+    def teardown(self) -> None:
+        """Whatever happened, an undisturbed candidate leads in the end."""
+        candidate = self.candidates["three"]
+        for _ in range(3):
+            candidate.observe(self.server.lease, self.now)
+            body = candidate.write(self.now, str(self.now))
+            if body is not None:
+                candidate.wrote(self.server.put(body, create="resourceVersion" not in body["metadata"]), self.now)
+                break
+            self.now += 16
+        assert candidate.leads(self.now)
+
+
+TestLease = LeaseMachine.TestCase
+
+
+def test_a_deadline_longer_than_the_lease_is_refused():
+    with pytest.raises(ValueError, match="overlap"):
+        Election("ns", "lease", "one", lease_duration_s=10, renew_deadline_s=10)
+
+
+def test_a_new_holder_is_counted_and_a_renewal_is_not():
+    server = LeaseServer()
+    one = Election("ns", "lease", "one", lease_duration_s=15, renew_deadline_s=10)
+    two = Election("ns", "lease", "two", lease_duration_s=15, renew_deadline_s=10)
+    for moment in (0.0, 2.0):
+        body = one.write(moment, f"wall {moment}")
+        assert body is not None
+        one.wrote(server.put(body, create=server.lease is None), moment)
+    assert server.lease is not None
+    assert (server.lease["spec"]["leaseTransitions"], server.lease["spec"]["acquireTime"]) == (0, "wall 0.0")
+    two.observe(server.lease, 3.0)
+    assert two.write(17.9, "w") is None
+    body = two.write(18.0, "w")
+    assert body is not None
+    assert body["spec"]["leaseTransitions"] == 1
+
+
+# -- the skin, in virtual time
+
+
+def make_election(server: LeaseServer, identity: str = "one") -> LeaderElection:
+    return LeaderElection(cast(Client, server), "ns", "lease", identity, chance=lambda: 0.0)
+
+
+def holder(server: LeaseServer) -> Any:
+    return server.lease and server.lease["spec"]["holderIdentity"]
+
+
+@pytest.mark.looptime
+async def test_it_leads_while_the_work_lasts_and_gives_the_lease_back(looptime):
+    server = LeaseServer()
+    election = make_election(server)
+
+    async def work() -> None:
+        assert election.leads
+        await asyncio.sleep(60)
+        assert election.leads
+        assert holder(server) == "one"
+
+    await election.run(work)
+    assert looptime == 60
+    assert holder(server) == ""
+    assert server.lease is not None
+    assert server.lease["spec"]["leaseDurationSeconds"] == 1
+    assert not election.leads
+    assert 28 <= len(server.writes) <= 32
+
+
+@pytest.mark.looptime
+async def test_dead_work_does_not_keep_the_lease(looptime):
+    server = LeaseServer()
+
+    async def work() -> None:
+        await asyncio.sleep(5)
+        raise RuntimeError("the work died")
+
+    with pytest.raises(RuntimeError, match="the work died"):
+        await make_election(server).run(work)
+    assert looptime == 5
+    assert holder(server) == ""
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("how", ["failing", "hanging"])
+async def test_a_leader_that_cannot_renew_stops_its_work_before_others_may_lead(looptime, how: str):
+    server = LeaseServer()
+    stopped: list[float] = []
+
+    async def work() -> None:
+        await asyncio.sleep(20.5)
+        if how == "failing":
+            server.failing = Unreachable("down")
+        else:
+            server.hanging = True
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            stopped.append(float(looptime))
+
+    with pytest.raises(LeadershipLost, match="in time"):
+        await make_election(server).run(work)
+    assert len(stopped) == 1
+    assert stopped[0] == pytest.approx(30, abs=0.1), "ten seconds after the last renewal, five before anybody else may lead"
+
+
+@pytest.mark.looptime
+async def test_a_lease_taken_by_somebody_else_ends_the_work_at_once(looptime):
+    server = LeaseServer()
+
+    async def work() -> None:
+        await asyncio.sleep(4.5)
+        assert server.lease is not None
+        stolen = {**server.lease["spec"], "holderIdentity": "thief"}
+        server.put({**server.lease, "spec": stolen}, create=False)
+        await asyncio.sleep(1000)
+
+    with pytest.raises(LeadershipLost, match="thief"):
+        await make_election(server).run(work)
+    assert float(looptime) == pytest.approx(6, abs=0.1)
+    assert holder(server) == "thief", "what is not ours is not given back"
+
+
+@pytest.mark.looptime
+async def test_a_lease_touched_by_somebody_who_does_not_want_it_is_kept():
+    server = LeaseServer()
+
+    async def work() -> None:
+        await asyncio.sleep(4.5)
+        assert server.lease is not None
+        labelled = {**server.lease["metadata"], "labels": {"a": "b"}}
+        server.put({**server.lease, "metadata": labelled}, create=False)
+        await asyncio.sleep(60)
+        assert server.lease["metadata"]["labels"] == {"a": "b"}
+
+    await make_election(server).run(work)
+
+
+@pytest.mark.looptime
+async def test_brief_failures_do_not_cost_the_lease():
+    server = LeaseServer()
+
+    async def work() -> None:
+        for error in (Unreachable("reset"), KubeError(500), None):
+            server.failing = error
+            await asyncio.sleep(3)
+
+    await make_election(server).run(work)
+    assert holder(server) == ""
+
+
+@pytest.mark.looptime
+async def test_a_cancelled_leader_gives_the_lease_back_even_if_cancelled_again():
+    server = LeaseServer()
+
+    async def work() -> None:
+        await asyncio.sleep(1000)
+
+    task = asyncio.create_task(make_election(server).run(work))
+    await asyncio.sleep(5)
+    task.cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert holder(server) == ""
+
+
+@pytest.mark.looptime
+async def test_giving_back_is_bounded(looptime):
+    server = LeaseServer()
+
+    async def work() -> None:
+        server.hanging = True
+
+    await make_election(server).run(work)
+    assert looptime == 5
+    assert holder(server) == "one"
+
+
+@pytest.mark.looptime
+async def test_the_next_takes_over_at_once_from_a_leader_that_gave_up_and_late_from_one_that_died():
+    server = LeaseServer()
+    led: list[tuple[str, float]] = []
+    loop = asyncio.get_running_loop()
+
+    async def lead(name: str, seconds: float) -> None:
+        led.append((name, loop.time()))
+        await asyncio.sleep(seconds)
+
+    first = asyncio.create_task(make_election(server, "first").run(lambda: lead("first", 10)))
+    await asyncio.sleep(1)
+    second = asyncio.create_task(make_election(server, "second").run(lambda: lead("second", 1000)))
+    await first
+    await asyncio.sleep(3)
+    assert [name for name, _ in led] == ["first", "second"]
+    assert led[1][1] <= 10 + 3.1
+
+    # The second dies without a word: its lease stays, and nobody renews it.
+    frozen = server.lease
+    second.cancel()
+    await asyncio.wait({second})
+    server.lease = frozen
+    assert frozen is not None
+    server.version = int(frozen["metadata"]["resourceVersion"])
+    died_at = loop.time()
+    await make_election(server, "third").run(lambda: lead("third", 1))
+    assert led[-1][0] == "third"
+    assert 15 <= led[-1][1] - died_at <= 18
