@@ -55,7 +55,8 @@ EVICTED = "Evicted"
 REQUEUED = "Requeued"
 FINISHED = "Finished"
 PODS_READY = "PodsReady"
-RANK_ORDER_KEPT = "topogate.dev/RankOrderKept"
+RANK_ORDER_KEPT = "topogate.dev/RankOrderKept"  # on a Workload: whether ranks could be used
+NODES_PLACED = "topogate.dev/NodesPlaced"  # on a Topology: whether every node of its flavors has a place
 
 REASON_TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
 REASON_WAITING_FOR_QUOTA = "WaitingForQuota"
@@ -87,3 +88,4 @@ EVENT_FINISHED_WORKLOAD = "FinishedWorkload"
 
 DEFAULT_LOCAL_QUEUE = "default"
 MAIN_POD_SET = "main"
+AUTO_LEVEL = "auto"  # as a level: the lowest one where the pod set fits (DESIGN rule k)

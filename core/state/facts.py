@@ -14,6 +14,7 @@ from core.names import (
     ADMITTED,
     EVICTED,
     FINISHED,
+    POD_INDEX_OFFSET,
     PODSET_LABEL,
     QUOTA_RESERVED,
     TOPOLOGY_GATE,
@@ -219,10 +220,13 @@ class PodSetFacts:
     node_selector: Mapping[str, str]
     affinity: Json | None
     tolerations: tuple[Json, ...]
+    index_offset: int = 0  # where the ranks of its pods start (annotation pod-index-offset)
 
     @classmethod
     def read(cls, pod_set: Json) -> "PodSetFacts":
-        spec = (pod_set.get("template") or {}).get("spec") or {}
+        template = pod_set.get("template") or {}
+        spec = template.get("spec") or {}
+        offset = ((template.get("metadata") or {}).get("annotations") or {}).get(POD_INDEX_OFFSET, "")
         return cls(
             pod_set.get("name") or "main",
             int(pod_set.get("count", 1)),
@@ -231,6 +235,7 @@ class PodSetFacts:
             dict(spec.get("nodeSelector") or {}),
             spec.get("affinity"),
             tuple(spec.get("tolerations") or ()),
+            int(offset) if offset.isascii() and offset.isdigit() else 0,
         )
 
 

@@ -1,0 +1,246 @@
+"""The topology annotations of a pod template: read once, judged by the rules every kind shares.
+
+Rules are those of KEP-2724, Validation and PodSet slice size validation, that the object alone can
+break. Whether a level exists is known only to the queue's topology, so that is judged after creation.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.jobs.contract import ErrorType, FieldError, Json, Rules
+from core.names import (
+    AUTO_LEVEL,
+    PODSET_GROUP_NAME,
+    PREFERRED_TOPOLOGY,
+    REQUIRED_TOPOLOGY,
+    SLICE_CONSTRAINTS,
+    SLICE_REQUIRED_TOPOLOGY,
+    SLICE_SIZE,
+    UNCONSTRAINED_TOPOLOGY,
+)
+
+MAX_LAYERS = 3
+_MAX_INT32 = 2**31 - 1
+_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
+_STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
+_LABEL_NAME = "a node label name such as cloud.provider.com/topology-rack is expected"
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetAnnotations:
+    """A pod template to be judged: where its annotations are, and how many pods it makes.
+
+    `default_slice_size` is what a kind assumes where none is given (JobSet: parallelism).
+    """
+
+    path: str
+    template: Json
+    count: int | None
+    default_slice_size: int | None = None
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return (self.template.get("metadata") or {}).get("annotations") or {}
+
+
+def topology_request(
+    annotations: Mapping[str, str],
+    *,
+    pod_index_label: str | None = None,
+    sub_group_index_label: str | None = None,
+    sub_group_count: int | None = None,
+    default_slice_size: int | None = None,
+) -> dict[str, Any] | None:
+    """`topologyRequest` of a pod set from valid annotations; present with the index labels alone where there are none.
+
+    What the rules refuse is left out: the webhook tells the user, and a job that slipped past it still gets a workload.
+    """
+    request: dict[str, Any] = {}
+    if annotations.get(REQUIRED_TOPOLOGY):
+        request["required"] = annotations[REQUIRED_TOPOLOGY]
+    elif annotations.get(PREFERRED_TOPOLOGY):
+        request["preferred"] = annotations[PREFERRED_TOPOLOGY]
+    elif annotations.get(UNCONSTRAINED_TOPOLOGY) in _TRUE:
+        request["unconstrained"] = True
+    layers = _layers(annotations.get(SLICE_CONSTRAINTS))
+    if layers:
+        request["podsetSliceRequiredTopologyConstraints"] = [{"topology": name, "size": size} for name, size in layers]
+    elif annotations.get(SLICE_REQUIRED_TOPOLOGY):
+        size = _integer(annotations[SLICE_SIZE]) if SLICE_SIZE in annotations else default_slice_size
+        if size is not None and size > 0:
+            request |= {"podSetSliceRequiredTopology": annotations[SLICE_REQUIRED_TOPOLOGY], "podSetSliceSize": size}
+    if annotations.get(PODSET_GROUP_NAME):
+        request["podSetGroupName"] = annotations[PODSET_GROUP_NAME]
+    for name, value in (
+        ("podIndexLabel", pod_index_label),
+        ("subGroupIndexLabel", sub_group_index_label),
+        ("subGroupCount", sub_group_count),
+    ):
+        if value is not None:
+            request[name] = value
+    return request or None
+
+
+def validate_pod_sets(pod_sets: Sequence[PodSetAnnotations]) -> Rules:
+    """All mistakes in the annotations of a job's pod templates."""
+    errors = [error for pod_set in pod_sets for error in _validate(pod_set)]
+    errors += _validate_groups(pod_sets)
+    # By their text: the value of an error may be any JSON.
+    return Rules(tuple({repr(error): error for error in errors}.values()), tuple(_warnings(pod_sets)))
+
+
+def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
+    annotations, path = pod_set.annotations, pod_set.path
+
+    def error(kind: ErrorType, name: str, value: Any, accepted: str) -> FieldError:
+        return FieldError(kind, f"{path}[{name}]", value, accepted)
+
+    modes = [name for name in (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOPOLOGY) if name in annotations]
+    if len(modes) > 1:
+        yield FieldError(ErrorType.INVALID, path, ", ".join(modes), "these annotations exclude each other; keep one of them")
+    for name in (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, SLICE_REQUIRED_TOPOLOGY):
+        value = annotations.get(name)
+        if value is not None and not is_label_name(value) and not (value == AUTO_LEVEL and name in modes):
+            yield error(ErrorType.INVALID, name, value, _LABEL_NAME)
+    unconstrained = annotations.get(UNCONSTRAINED_TOPOLOGY)
+    if unconstrained is not None and unconstrained not in _TRUE + _FALSE:
+        yield error(ErrorType.INVALID, UNCONSTRAINED_TOPOLOGY, unconstrained, "true or false is expected")
+    yield from _validate_slices(pod_set)
+    if SLICE_CONSTRAINTS in annotations:
+        for name in (SLICE_REQUIRED_TOPOLOGY, SLICE_SIZE):
+            if name in annotations:
+                accepted = f"may not stand beside {name}; keep one of the two ways to ask for slices"
+                yield error(ErrorType.FORBIDDEN, SLICE_CONSTRAINTS, None, accepted)
+        yield from _validate_layers(pod_set, annotations[SLICE_CONSTRAINTS])
+    group = annotations.get(PODSET_GROUP_NAME)
+    if group is not None:
+        if group.isascii() and group.lstrip("+-").isdigit():
+            yield error(ErrorType.INVALID, PODSET_GROUP_NAME, group, "a name that is no number is expected")
+        for name in (SLICE_REQUIRED_TOPOLOGY, SLICE_SIZE, SLICE_CONSTRAINTS):
+            if name in annotations:
+                yield error(ErrorType.FORBIDDEN, PODSET_GROUP_NAME, None, f"may not stand beside {name}; a group has no slices")
+        if REQUIRED_TOPOLOGY not in annotations and PREFERRED_TOPOLOGY not in annotations:
+            accepted = f"a group needs {REQUIRED_TOPOLOGY} or {PREFERRED_TOPOLOGY} on each of its pod templates"
+            yield error(ErrorType.FORBIDDEN, PODSET_GROUP_NAME, None, accepted)
+
+
+def _validate_slices(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
+    annotations, field = pod_set.annotations, f"{pod_set.path}[{SLICE_SIZE}]"
+    text = annotations.get(SLICE_SIZE)
+    if SLICE_REQUIRED_TOPOLOGY not in annotations:
+        if text is not None:
+            yield FieldError(ErrorType.FORBIDDEN, field, None, f"means nothing without {SLICE_REQUIRED_TOPOLOGY}; set both or none")
+        return
+    if text is None:
+        if pod_set.default_slice_size is None:
+            yield FieldError(ErrorType.REQUIRED, field, None, f"a number of pods is needed beside {SLICE_REQUIRED_TOPOLOGY}")
+            return
+        size: int | None = pod_set.default_slice_size
+    else:
+        size = _integer(text)
+    if size is None or not 1 <= size <= _MAX_INT32:
+        yield FieldError(ErrorType.INVALID, field, text, "a whole number of at least 1 is expected")
+    elif pod_set.count is not None and pod_set.count % size:
+        yield FieldError(ErrorType.INVALID, field, text, _divisors(pod_set.count))
+
+
+def _validate_layers(pod_set: PodSetAnnotations, text: str) -> Iterator[FieldError]:
+    field = f"{pod_set.path}[{SLICE_CONSTRAINTS}]"
+    example = '[{"topology": "cloud.provider.com/topology-rack", "size": 16}]'
+    try:
+        entries = _load(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        yield FieldError(ErrorType.INVALID, field, text, f"is no JSON ({where}); a list such as {example} is expected")
+        return
+    if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_LAYERS or not all(isinstance(e, dict) or e is None for e in entries):
+        yield FieldError(ErrorType.INVALID, field, text, f"a list of 1 to {MAX_LAYERS} layers such as {example} is expected")
+        return
+    seen: dict[Any, int] = {}
+    above: int | None = None
+    for i, entry in enumerate(entry or {} for entry in entries):
+        unknown = sorted(set(entry) - {"topology", "size"})
+        if unknown:
+            yield FieldError(ErrorType.INVALID, f"{field}[{i}]", ", ".join(unknown), "only topology and size are expected")
+        topology, size = entry.get("topology", ""), _size(entry.get("size", 0))
+        if not isinstance(topology, str) or not is_label_name(topology):
+            yield FieldError(ErrorType.INVALID, f"{field}[{i}].topology", topology, _LABEL_NAME)
+        elif topology in seen:
+            accepted = f"each layer names another level; layer {seen[topology]} has this one"
+            yield FieldError(ErrorType.DUPLICATE, f"{field}[{i}].topology", topology, accepted)
+        seen.setdefault(str(topology), i)
+        if size is None or not 1 <= size <= _MAX_INT32:
+            yield FieldError(ErrorType.INVALID, f"{field}[{i}].size", entry.get("size", 0), "a whole number of at least 1 is expected")
+            continue
+        if above is not None and above % size:
+            accepted = f"a divisor of the {above} of the layer above is expected"
+            yield FieldError(ErrorType.INVALID, f"{field}[{i}].size", size, accepted)
+        if above is None and i == 0 and pod_set.count is not None and pod_set.count % size:
+            yield FieldError(ErrorType.INVALID, field, size, _divisors(pod_set.count))
+        above = size
+
+
+def _validate_groups(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[FieldError]:
+    groups: dict[str, list[PodSetAnnotations]] = {}
+    for pod_set in pod_sets:
+        if pod_set.annotations.get(PODSET_GROUP_NAME):
+            groups.setdefault(pod_set.annotations[PODSET_GROUP_NAME], []).append(pod_set)
+    for name, members in groups.items():
+        requests = {tuple(member.annotations.get(mode) for mode in (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY)) for member in members}
+        if len(requests) > 1:
+            for member in members:
+                accepted = f"all pod templates of group {name!r} must have the same {REQUIRED_TOPOLOGY} or {PREFERRED_TOPOLOGY}"
+                yield FieldError(ErrorType.INVALID, member.path, name, accepted)
+
+
+def _warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
+    asking = [p for p in pod_sets if REQUIRED_TOPOLOGY in p.annotations or PREFERRED_TOPOLOGY in p.annotations]
+    for pod_set in pod_sets if asking else ():
+        if pod_set not in asking:
+            missing = f"neither {REQUIRED_TOPOLOGY} nor {PREFERRED_TOPOLOGY}"
+            yield f"{pod_set.path}: {missing} is set here; these pods are placed as unconstrained"
+
+
+def is_label_name(text: str) -> bool:
+    """Whether a text is a qualified name of Kubernetes: an optional DNS prefix and a name."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and (not _PREFIX.fullmatch(prefix) or len(prefix) > 253):
+        return False
+    return len(name) <= 63 and _NAME.fullmatch(name) is not None
+
+
+def _divisors(count: int) -> str:
+    fitting = [size for size in range(1, count + 1) if count % size == 0]
+    shown = ", ".join(map(str, fitting)) if len(fitting) <= 12 else f"{', '.join(map(str, fitting[:11]))}, ... {count}"
+    return f"slices must evenly divide the {count} pods: one of {shown} is expected" if fitting else "there are no pods to be sliced"
+
+
+def _load(text: str) -> Any:
+    """JSON as users write it: a comma before a closing bracket is let pass (the KEP's own example has one)."""
+    return json.loads(_STRING_OR_TRAILING_COMMA.sub(lambda match: match[1] or " ", text))
+
+
+def _layers(text: str | None) -> list[tuple[str, int]]:
+    try:
+        entries = _load(text) if text else []
+    except json.JSONDecodeError:
+        return []
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        return []
+    layers = [(entry.get("topology"), _size(entry.get("size"))) for entry in entries]
+    return [(name, size) for name, size in layers if isinstance(name, str) and size is not None]
+
+
+def _size(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    return value if isinstance(value, int) else _integer(value) if isinstance(value, str) else None
+
+
+def _integer(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,10}", text) else None

@@ -1,0 +1,106 @@
+"""Which pod goes to which domain: by rank where every rank is known, else in the order of the list.
+
+Rank r belongs to the domain at place r of the assignment with every domain repeated by its count, so
+consecutive ranks share a domain (KEP-2724, Story 4).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from core.model.assignment import TopologyAssignment
+from core.model.podset import TopologyRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RankedPod:
+    """A live pod of a pod set: where it is pinned already, None while it is gated.
+
+    A terminating pod still fills its place, but its rank is its successor's already.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    domain: tuple[str, ...] | None
+    terminating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Domain (an index into the assignment) for each gated pod that has a place.
+
+    `broken` says what kept ranks from being used, naming the pod; None where the order of ranks is kept
+    or where the pods have none.
+    """
+
+    domains: Mapping[str, int]
+    by_rank: bool
+    broken: str | None = None
+
+
+def distribute(
+    assignment: TopologyAssignment, pods: Sequence[RankedPod], request: TopologyRequest | None, *, offset: int = 0
+) -> Distribution:
+    """Places the gated ones of a pod set's live pods.
+
+    All or nothing: one pod whose rank is missing, malformed, out of range, taken twice, or that runs
+    elsewhere than its rank says, makes the whole pod set greedy (BEHAVIOUR.md, Ranks and ungating).
+    """
+    if request is None or request.pod_index_label is None:
+        return Distribution(_greedy(assignment, pods), by_rank=False)
+    staying = [pod for pod in pods if not pod.terminating]
+    ranks, broken = _ranks(staying, request, assignment.count, offset)
+    if broken is None:
+        order = list(assignment.expand())
+        values = [domain.values for domain in assignment.domains]
+        wrong = next((pod for pod in staying if pod.domain is not None and pod.domain != values[order[ranks[pod.name]]]), None)
+        if wrong is None:
+            return Distribution({pod.name: order[ranks[pod.name]] for pod in staying if pod.domain is None}, by_rank=True)
+        broken = f"pod {wrong.name} of rank {ranks[wrong.name]} is in another domain than its rank's"
+    return Distribution(_greedy(assignment, pods), by_rank=False, broken=broken)
+
+
+def _ranks(pods: Sequence[RankedPod], request: TopologyRequest, count: int, offset: int) -> tuple[dict[str, int], str | None]:
+    """Rank of each pod, or why there is none."""
+    groups = request.sub_group_count
+    if request.sub_group_index_label is not None and (not groups or count % groups):
+        return {}, f"{count} pods cannot be {groups or 0} equal sub-groups"
+    size = count // groups if groups else count
+    ranks: dict[str, int] = {}
+    taken: dict[int, str] = {}
+    assert request.pod_index_label is not None
+    for pod in pods:
+        index, problem = _index(pod, request.pod_index_label)
+        if index is None:
+            return {}, problem
+        rank = index - offset
+        if request.sub_group_index_label is not None:
+            group, problem = _index(pod, request.sub_group_index_label)
+            if group is None:
+                return {}, problem
+            if not 0 <= rank < size:
+                return {}, f"pod {pod.name} has index {index}, outside of its sub-group of {size}"
+            rank += group * size
+        if not 0 <= rank < count:
+            return {}, f"pod {pod.name} has rank {rank}, outside of the {count} assigned"
+        if rank in taken:
+            return {}, f"pods {taken[rank]} and {pod.name} both have rank {rank}"
+        ranks[pod.name] = rank
+        taken[rank] = pod.name
+    return ranks, None
+
+
+def _index(pod: RankedPod, label: str) -> tuple[int | None, str | None]:
+    text = pod.labels.get(label)
+    if text is None:
+        return None, f"pod {pod.name} has no label {label}"
+    if not text.isascii() or not text.isdigit():
+        return None, f"pod {pod.name} has label {label}={text}, which is no index"
+    return int(text), None
+
+
+def _greedy(assignment: TopologyAssignment, pods: Sequence[RankedPod]) -> dict[str, int]:
+    here = Counter(pod.domain for pod in pods if pod.domain is not None)
+    places = (i for i, domain in enumerate(assignment.domains) for _ in range(max(0, domain.count - here[domain.values])))
+    gated = (pod for pod in pods if pod.domain is None and not pod.terminating)
+    return {pod.name: place for pod, place in zip(gated, places, strict=False)}

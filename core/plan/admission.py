@@ -1,0 +1,121 @@
+"""The status that a decision writes: the whole set of fields owned by the field manager `kueue-admission`.
+
+What one apply leaves out, the API server deletes, so every apply carries everything this manager
+owns (wire contract B.5).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.model.admission import Admission, admission_to_wire
+from core.model.quantity import format_quantity
+from core.names import (
+    ADMITTED,
+    EVICTED,
+    FINISHED,
+    PODS_READY,
+    QUOTA_RESERVED,
+    REASON_NO_RESERVATION,
+    REASON_PENDING_EVALUATION,
+    REQUEUED,
+)
+from core.plan.conditions import Condition, set_conditions
+from core.state.facts import WorkloadFacts, find_condition
+
+Json = Mapping[str, Any]
+MANAGED_CONDITIONS = (
+    QUOTA_RESERVED,
+    "BlockedOnPreemptionGates",
+    EVICTED,
+    ADMITTED,
+    "Preempted",
+    REQUEUED,
+    "DeactivationTarget",
+    FINISHED,
+    PODS_READY,
+)
+MANAGED_FIELDS = (
+    "requeueState",
+    "admissionChecks",
+    "accumulatedPastExecutionTimeSeconds",
+    "schedulingStats",
+    "clusterName",
+    "nominatedClusterNames",
+    "preemptionGates",
+)
+MAX_ETCD_BYTES = 1_500_000  # etcd refuses a request above 1.5 MiB; metadata and spec share that
+
+
+def managed_status(workload: Json) -> dict[str, Any]:
+    """What `kueue-admission` owns of a Workload's status as it stands, admission and unhealthy nodes included."""
+    status = workload.get("status") or {}
+    kept = {name: status[name] for name in (*MANAGED_FIELDS, "admission", "unhealthyNodes", "resourceRequests") if status.get(name)}
+    kept["conditions"] = [dict(c) for c in status.get("conditions") or () if c.get("type") in MANAGED_CONDITIONS]
+    return kept
+
+
+def admitted_status(workload: Json, admission: Admission, now: str) -> dict[str, Any]:
+    """Quota reserved and admitted."""
+    status = managed_status(workload)
+    status.pop("unhealthyNodes", None)
+    status.pop("resourceRequests", None)
+    status["admission"] = admission_to_wire(admission)
+    conditions = [Condition(QUOTA_RESERVED, True, QUOTA_RESERVED, f"Quota reserved in ClusterQueue {admission.cluster_queue}")]
+    for kind in (EVICTED, "Preempted", "BlockedOnPreemptionGates"):
+        before = find_condition(workload, kind)
+        if before is not None and before.get("status") == "True":
+            conditions.append(Condition(kind, False, QUOTA_RESERVED, f"Previously: {before.get('message', '')}"))
+    conditions.append(Condition(ADMITTED, True, ADMITTED, "The workload is admitted"))
+    return _with(workload, status, conditions, now)
+
+
+def waiting_status(workload: Json, facts: WorkloadFacts, reason: str, message: str, now: str) -> dict[str, Any]:
+    """Not admitted, and why."""
+    status = managed_status(workload)
+    status.pop("admission", None)
+    status["resourceRequests"] = [
+        {
+            "name": pod_set.name,
+            "resources": {name: format_quantity(name, amount * pod_set.count) for name, amount in pod_set.requests.items()},
+        }
+        for pod_set in facts.pod_sets
+    ]
+    return _with(workload, status, _waiting(workload, reason, message), now)
+
+
+def evicted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
+    """To be stopped: quota is kept until the job has stopped."""
+    return _with(workload, managed_status(workload), [Condition(EVICTED, True, reason, message)], now)
+
+
+def released_status(workload: Json, message: str, now: str) -> dict[str, Any]:
+    """Quota and domains given back, after the job has stopped."""
+    status = managed_status(workload)
+    status.pop("admission", None)
+    return _with(workload, status, _waiting(workload, REASON_PENDING_EVALUATION, message), now)
+
+
+def requeued(status: dict[str, Any], workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
+    """Adds that the workload is in its queue again."""
+    return _with(workload, status, [Condition(REQUEUED, True, reason, message)], now)
+
+
+def _waiting(workload: Json, reason: str, message: str) -> list[Condition]:
+    conditions = [Condition(QUOTA_RESERVED, False, reason, message)]
+    if find_condition(workload, ADMITTED) is not None:
+        conditions.append(Condition(ADMITTED, False, REASON_NO_RESERVATION, "The workload has no reservation"))
+    return conditions
+
+
+def _with(workload: Json, status: dict[str, Any], conditions: list[Condition], now: str) -> dict[str, Any]:
+    generation = int(workload["metadata"].get("generation") or 0)
+    return status | {"conditions": set_conditions(status["conditions"], conditions, now=now, generation=generation)}
+
+
+def apply_body(workload: Json, status: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
+    """Body of the server-side apply: the uid always, the resourceVersion where a stale view must not win."""
+    metadata = workload["metadata"]
+    identity = {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]}
+    if strict:
+        identity["resourceVersion"] = metadata["resourceVersion"]
+    return {"metadata": identity, "status": dict(status)}

@@ -1,0 +1,123 @@
+"""The Workload that a job asks for, and what of an admission goes back into the job."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core.jobs.contract import JobKind, PodSetStart, PodSetTemplate
+from core.model.admission import Admission
+from core.names import (
+    API_VERSION,
+    CLUSTER_QUEUE_LABEL,
+    JOB_UID_LABEL,
+    LOCAL_QUEUE_LABEL,
+    MAX_EXEC_TIME_LABEL,
+    PODSET_LABEL,
+    PRIORITY_CLASS_LABEL,
+    QUEUE_NAME_LABEL,
+    RESOURCE_IN_USE_FINALIZER,
+    TRACEPARENT_ANNOTATION,
+    UNCONSTRAINED_TOPOLOGY,
+    WORKLOAD_ANNOTATION,
+)
+from core.state.facts import FlavorFacts
+
+Json = Mapping[str, Any]
+_MAX_NAME = 253
+_HASH = 5
+_LABEL_VALUE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def workload_name(kind: JobKind, job: Json) -> str:
+    """The name that belongs to one job and no other: kind and name, and a hash that its uid is in (wire contract B.3)."""
+    metadata = job["metadata"]
+    prefix = f"{kind.kind.lower()}-{metadata['name']}"[: _MAX_NAME - _HASH - 1]
+    text = "\n".join((kind.kind, kind.group, metadata["name"], metadata.get("uid", "")))
+    return f"{prefix}-{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:_HASH]}"
+
+
+def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: Json | None) -> dict[str, Any]:
+    """A new Workload for a job."""
+    metadata = job["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    spec: dict[str, Any] = {
+        "queueName": labels[QUEUE_NAME_LABEL],
+        "active": True,
+        "priority": priority,
+        "podSets": [pod_set.to_wire() for pod_set in kind.pod_sets(job)],
+    }
+    if priority_class is not None:
+        spec["priorityClassRef"] = dict(priority_class)
+    seconds = labels.get(MAX_EXEC_TIME_LABEL, "")
+    if seconds.isascii() and seconds.isdigit():
+        spec["maximumExecutionTimeSeconds"] = int(seconds)
+    kept = {key: value for key, value in annotations.items() if key == TRACEPARENT_ANNOTATION}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Workload",
+        "metadata": {
+            "name": workload_name(kind, job),
+            "namespace": metadata["namespace"],
+            "labels": {JOB_UID_LABEL: metadata["uid"]} | ({PRIORITY_CLASS_LABEL: c} if (c := labels.get(PRIORITY_CLASS_LABEL)) else {}),
+            "annotations": kept,
+            "finalizers": [RESOURCE_IN_USE_FINALIZER],
+            "ownerReferences": [
+                {
+                    "apiVersion": f"{kind.group}/{kind.version}",
+                    "kind": kind.kind,
+                    "name": metadata["name"],
+                    "uid": metadata["uid"],
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": spec,
+    }
+
+
+def pod_sets_differ(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
+    """Whether a suspended job's pod sets are no longer those of its workload."""
+    return [pod_set.to_wire() for pod_set in wanted] != [_comparable(pod_set) for pod_set in workload["spec"]["podSets"]]
+
+
+def counts_differ(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
+    """Whether a running job's pod counts are no longer those of its workload; its templates carry what the start gave them."""
+    return [(p.name, p.count) for p in wanted] != [(p["name"], p["count"]) for p in workload["spec"]["podSets"]]
+
+
+def _comparable(pod_set: Json) -> dict[str, Any]:
+    return {key: pod_set[key] for key in ("name", "count", "template", "topologyRequest") if key in pod_set}
+
+
+def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, FlavorFacts], local_queue: str) -> list[PodSetStart]:
+    """What each pod template gets when the job starts (wire contract B.7)."""
+    metadata = workload["metadata"]
+    traceparent = (metadata.get("annotations") or {}).get(TRACEPARENT_ANNOTATION)
+    infos = []
+    for pod_set, given in zip(workload["spec"]["podSets"], admission.pod_sets, strict=True):
+        used = [flavors[name] for name in dict.fromkeys(given.flavors.values()) if name in flavors]
+        labels = {PODSET_LABEL: given.name}
+        labels |= {
+            key: value
+            for key, value in ((LOCAL_QUEUE_LABEL, local_queue), (CLUSTER_QUEUE_LABEL, admission.cluster_queue))
+            if _LABEL_VALUE.fullmatch(value)
+        }
+        annotations = {WORKLOAD_ANNOTATION: metadata["name"]}
+        request = pod_set.get("topologyRequest") or {}
+        if given.assignment is not None and not any(request.get(mode) for mode in ("required", "preferred", "unconstrained")):
+            annotations[UNCONSTRAINED_TOPOLOGY] = "true"
+        if traceparent:
+            annotations[TRACEPARENT_ANNOTATION] = traceparent
+        infos.append(
+            PodSetStart(
+                given.name,
+                given.assignment is not None,
+                {key: value for flavor in used for key, value in flavor.node_labels.items()},
+                tuple(toleration for flavor in used for toleration in flavor.tolerations),
+                labels,
+                annotations,
+            )
+        )
+    return infos

@@ -1,0 +1,52 @@
+"""`python -m reconciler`: the reconciler process."""
+
+import asyncio
+import logging
+import sys
+
+from core.runtime import logs, telemetry
+from core.runtime.client import Client
+from core.runtime.clock import SystemClock
+from core.runtime.lease import LeaderElection
+from core.runtime.tasks import run_until_stopped
+from reconciler.app import Reconciler
+from reconciler.settings import Settings, parse
+
+logger = logging.getLogger(__name__)
+LEASE_NAME = "topogate-reconciler"
+GRACE_S = 10.0
+
+
+async def serve(settings: Settings) -> None:
+    """Runs until stopped by a signal; raises what ended it otherwise."""
+    clock = SystemClock()
+    async with await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler") as client:
+
+        async def work() -> None:
+            await Reconciler(client, clock).run()
+
+        async def main(group: asyncio.TaskGroup) -> None:
+            if settings.leader_elect:
+                await LeaderElection(client, settings.namespace, LEASE_NAME, settings.identity, clock=clock).run(work)
+            else:
+                await work()
+
+        await run_until_stopped(main, grace_s=GRACE_S)
+
+
+def main() -> int:
+    settings = parse()
+    logs.configure(settings.log_level)
+    traces = telemetry.setup("topogate-reconciler", endpoint=settings.otlp_endpoint)
+    try:
+        asyncio.run(serve(settings))
+    except Exception:
+        logger.exception("the reconciler ends")
+        return 1
+    finally:
+        traces.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""The only place that writes. Every write says why, in a span and in the log; errors are the caller's to judge."""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core.jobs.contract import JobKind
+from core.names import (
+    MANAGER_ADMISSION,
+    MANAGER_JOB_CONTROLLER,
+    MANAGER_WORKLOAD_CONTROLLER,
+    TOPOLOGY_GATE,
+)
+from core.plan.admission import apply_body
+from core.plan.ungate import Ungate
+from core.runtime.client import Client
+from core.runtime.clock import Clock
+from core.runtime.errors import KubeError
+from core.runtime.resource import Obj, PatchKind, Resource
+from reconciler import resources as r
+
+logger = logging.getLogger(__name__)
+FIELD_MANAGER = "topogate"
+_EVENT_QUIET_S = 120.0  # the same event on the same object is not told twice within two minutes
+_EVENTS_REMEMBERED = 4096
+
+
+class Writer:
+    """Writes through one client."""
+
+    def __init__(self, client: Client, clock: Clock, component: str = "topogate-reconciler") -> None:
+        self._client = client
+        self._clock = clock
+        self._component = component
+        self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+
+    def now(self) -> str:
+        """The wall clock as the API writes it."""
+        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    # --- workloads ----------------------------------------------------------------------------------
+
+    async def create_workload(self, workload: Obj) -> Obj:
+        """Creates a Workload. Raises AlreadyExists where an earlier attempt did."""
+        return await self._client.create(r.WORKLOADS, workload, field_manager=FIELD_MANAGER)
+
+    async def patch_workload(self, workload: Obj, body: Mapping[str, Any]) -> Obj:
+        """Merge patch of a Workload as it was seen."""
+        return await self._patch_seen(r.WORKLOADS, workload, body)
+
+    async def delete_workload(self, workload: Obj) -> None:
+        """Deletes the very Workload that was seen."""
+        metadata = workload["metadata"]
+        await self._client.delete(r.WORKLOADS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+
+    async def apply_admission(self, workload: Obj, status: Mapping[str, Any], *, strict: bool) -> Obj:
+        """The status that decisions own; `strict` fails with Conflict if the Workload has changed since it was seen."""
+        body = apply_body(workload, status, strict=strict)
+        metadata = workload["metadata"]
+        return await self._client.apply(
+            r.WORKLOADS, metadata["name"], metadata["namespace"], body, field_manager=MANAGER_ADMISSION, subresource="status"
+        )
+
+    async def apply_workload_condition(self, workload: Obj, condition: Mapping[str, Any], manager: str = MANAGER_JOB_CONTROLLER) -> Obj:
+        """One condition, owned by another field manager than the admission."""
+        metadata = workload["metadata"]
+        body = {"metadata": {"uid": metadata["uid"]}, "status": {"conditions": [dict(condition)]}}
+        return await self._client.apply(
+            r.WORKLOADS, metadata["name"], metadata["namespace"], body, field_manager=manager, subresource="status"
+        )
+
+    # --- jobs ---------------------------------------------------------------------------------------
+
+    async def patch_job(self, kind: JobKind, job: Obj, body: Mapping[str, Any], *, subresource: str | None = None) -> Obj:
+        """Merge patch of a job as it was seen."""
+        return await self._patch_seen(r.resource_of(kind), job, body, subresource=subresource)
+
+    # --- pods ---------------------------------------------------------------------------------------
+
+    async def ungate(self, namespace: str, name: str, action: Ungate) -> Obj:
+        """Takes the gate off and adds the node selector in one write, on the very pod that was seen."""
+        body = {
+            "metadata": {"uid": action.pod.uid},
+            "spec": {
+                "schedulingGates": [{"$patch": "delete", "name": TOPOLOGY_GATE}],
+                "nodeSelector": action.node_selector,
+            },
+        }
+        return await self._client.patch(r.PODS, name, namespace, body, kind=PatchKind.STRATEGIC, field_manager=FIELD_MANAGER)
+
+    # --- queues, flavors, topologies ------------------------------------------------------------------
+
+    async def patch_status(self, resource: Resource, obj: Obj, status: Mapping[str, Any]) -> Obj:
+        """The whole status of an object that only topogate reports on."""
+        metadata = obj["metadata"]
+        body = {"metadata": {"uid": metadata["uid"]}, "status": dict(status)}
+        return await self._client.apply(
+            resource,
+            metadata["name"],
+            metadata.get("namespace"),
+            body,
+            field_manager=MANAGER_WORKLOAD_CONTROLLER,
+            subresource="status",
+        )
+
+    async def set_finalizers(self, resource: Resource, obj: Obj, finalizers: Sequence[str]) -> Obj:
+        """The finalizers of an object as it was seen."""
+        return await self._patch_seen(resource, obj, {"metadata": {"finalizers": list(finalizers)}})
+
+    async def _patch_seen(self, resource: Resource, obj: Obj, body: Mapping[str, Any], *, subresource: str | None = None) -> Obj:
+        metadata = obj["metadata"]
+        guarded = {
+            **body,
+            "metadata": {**(body.get("metadata") or {}), "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+        }
+        return await self._client.patch(
+            resource,
+            metadata["name"],
+            metadata.get("namespace"),
+            guarded,
+            kind=PatchKind.MERGE,
+            subresource=subresource,
+            field_manager=FIELD_MANAGER,
+        )
+
+    # --- events -------------------------------------------------------------------------------------
+
+    async def event(self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False) -> None:
+        """Tells users of something that happened to an object. A lost event is not worth failing for."""
+        metadata = obj["metadata"]
+        key, now = (metadata["uid"], reason, message), self._clock.monotonic()
+        if now < self._told.get(key, float("-inf")) + _EVENT_QUIET_S:
+            return
+        self._told[key] = now
+        self._told.move_to_end(key)
+        while len(self._told) > _EVENTS_REMEMBERED:
+            self._told.popitem(last=False)
+        namespace = metadata.get("namespace") or "default"
+        time = self.now()
+        body = {
+            "metadata": {"generateName": f"{metadata['name'][:200]}.", "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
+                "name": metadata["name"],
+                "namespace": metadata.get("namespace"),
+                "uid": metadata["uid"],
+                "resourceVersion": metadata.get("resourceVersion"),
+            },
+            "reason": reason,
+            "message": message[:1024],
+            "type": "Warning" if warning else "Normal",
+            "source": {"component": self._component},
+            "firstTimestamp": time,
+            "lastTimestamp": time,
+            "count": 1,
+        }
+        try:
+            await self._client.create(r.EVENTS, body, namespace)
+        except KubeError as error:
+            logger.warning("event could not be written", extra={"reason": reason, "object": metadata["name"], "error": str(error)})

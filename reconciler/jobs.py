@@ -1,0 +1,317 @@
+"""Jobs and their Workloads: created together, started when admitted, stopped when evicted, finished together.
+
+Level-triggered: each run looks at job and workload as they are and takes one step towards where they
+should be. The steps, by what is observed:
+
+    job                     workload                 step
+    finished                not finished             say so; quota and domains are given back
+    suspended               none                     create the workload
+    running                 none, or not admitted    suspend: nobody slips past placement
+    suspended               asks for something else  update it, or make a new one if it was admitted
+    suspended               admitted                 start: templates made exact and unsuspended in one write
+    suspended by the user   admitted                 evict: capacity goes back, the job stays stopped
+    running                 evicted or deactivated   stop; once no pod is left, restore templates, give back quota
+"""
+
+import logging
+from functools import partial
+from typing import Any, cast
+
+from core.jobs.contract import JobKind
+from core.jobs.kinds import KINDS
+from core.jobs.templates import without_start
+from core.names import (
+    EVENT_CREATED_WORKLOAD,
+    EVENT_DELETED_WORKLOAD,
+    EVENT_FINISHED_WORKLOAD,
+    EVENT_STARTED,
+    EVENT_STOPPED,
+    EVENT_UPDATED_WORKLOAD,
+    EVICTED,
+    FINISHED,
+    MAIN_POD_SET,
+    PRIORITY_CLASS_LABEL,
+    QUEUE_NAME_LABEL,
+    QUOTA_RESERVED,
+    REASON_DEACTIVATED,
+    REASON_FAILED,
+    REASON_SUCCEEDED,
+    RESOURCE_IN_USE_FINALIZER,
+)
+from core.plan.admission import evicted_status, released_status
+from core.plan.conditions import Condition, set_conditions
+from core.plan.workload import build_workload, counts_differ, pod_sets_differ, start_infos, workload_name
+from core.runtime.client import Obj
+from core.runtime.clock import Clock
+from core.runtime.controller import Controller, Done, RequeueAfter, Result, Retryable
+from core.runtime.errors import AlreadyExists, NotFound
+from core.runtime.store import Change, object_key
+from core.runtime.workqueue import INITIAL_PRIORITY, Item, WorkQueue
+from core.state.facts import condition_is_true, controller_of, find_condition
+from reconciler import resources as r
+from reconciler import tracing
+from reconciler.apply import Writer
+from reconciler.observed import Observed
+
+logger = logging.getLogger(__name__)
+REASON_SUSPENDED_BY_USER = f"{REASON_DEACTIVATED}DueToJobSuspended"
+STOP_POLL_S = 1.0
+
+
+class Jobs:
+    """Reconciles one job at a time by (kind, namespace/name)."""
+
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+        self._observed = observed
+        self._writer = writer
+        self._queue = WorkQueue(clock)
+        self.controller = Controller("jobs", self._reconcile, self._queue, workers=8, clock=clock)
+        for kind in KINDS:
+            observed.jobs[kind.kind].add_handler(partial(self._on_job, kind))
+        observed.workloads.add_handler(self._on_workload)
+
+    def _on_job(self, kind: JobKind, change: Change) -> None:
+        self._queue.add((kind.kind, object_key(change.obj)), "job changed", INITIAL_PRIORITY if change.initial else 0)
+
+    def _on_workload(self, change: Change) -> None:
+        owner = controller_of(change.obj)
+        if owner is None or owner["kind"] not in self._observed.jobs:
+            self._queue.add(("", object_key(change.obj)), "workload changed")
+            return
+        namespace = change.obj["metadata"]["namespace"]
+        self._queue.add((owner["kind"], f"{namespace}/{owner['name']}"), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+
+    # --- one job ------------------------------------------------------------------------------------
+
+    async def _reconcile(self, item: Item) -> Result:
+        kind_name, key = cast("tuple[str, str]", item.key)
+        kind = next((kind for kind in KINDS if kind.kind == kind_name), None)
+        if kind is None:
+            return await self._reconcile_orphan(key)
+        job = self._observed.jobs[kind.kind].store.get(key)
+        if job is None:
+            return await self._release_orphans(kind.kind, key)
+        if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}):
+            return Done()
+        workload = self._find_workload(kind, job)
+        if workload is not None and workload["metadata"].get("deletionTimestamp"):
+            return await self._let_go(kind, job, workload)
+        if kind.finished(job) is not None:
+            return await self._finish(kind, job, workload)
+        if job["metadata"].get("deletionTimestamp"):
+            return Done()
+        if workload is None:
+            return await self._without_workload(kind, job)
+        if condition_is_true(workload, FINISHED):
+            # A job that runs again under a finished workload needs a new one.
+            await self._writer.delete_workload(workload)
+            return Done()
+        return await self._with_workload(kind, job, workload)
+
+    def _find_workload(self, kind: JobKind, job: Obj) -> Obj | None:
+        owned = self._observed.workloads.store.by_index("owner", job["metadata"]["uid"])
+        name = workload_name(kind, job)
+        return next((workload for workload in owned if workload["metadata"]["name"] == name), owned[0] if owned else None)
+
+    async def _without_workload(self, kind: JobKind, job: Obj) -> Result:
+        if not kind.is_suspended(job):
+            await self._writer.patch_job(kind, job, kind.suspend(job))
+            await self._event(kind, job, EVENT_STOPPED, "Suspended: it had not been admitted yet")
+            return Done()
+        if kind.is_started(job):
+            return await self._restore(kind, job, None)
+        priority, priority_class = self._priority(job)
+        with tracing.step(tracing.CREATE, job, **{tracing.JOB_NAME: job["metadata"]["name"]}):
+            workload = build_workload(kind, job, priority=priority, priority_class=priority_class)
+            try:
+                await self._writer.create_workload(workload)
+            except AlreadyExists:
+                return RequeueAfter(STOP_POLL_S)  # ours, not seen yet, or of a job of this name that is still going away
+        name = workload["metadata"]["name"]
+        logger.info("workload created", extra={"workload": name})
+        await self._event(kind, job, EVENT_CREATED_WORKLOAD, f"Created Workload: {job['metadata']['namespace']}/{name}")
+        return Done()
+
+    def _priority(self, job: Obj) -> tuple[int, dict[str, str] | None]:
+        """Of the workload's own class, then of the pods' class, then the cluster's default."""
+        name = (job["metadata"].get("labels") or {}).get(PRIORITY_CLASS_LABEL)
+        if name:
+            found = self._observed.workload_priority_classes.store.get(name)
+            if found is None:
+                raise Retryable(f'WorkloadPriorityClass "{name}" does not exist')
+            reference = {"group": r.WORKLOAD_PRIORITY_CLASSES.group, "kind": "WorkloadPriorityClass", "name": name}
+            return int(found.get("value") or 0), reference
+        classes = self._observed.priority_classes.store
+        name = job["spec"]["template"]["spec"].get("priorityClassName")
+        found = classes.get(name) if name else next((c for c in classes.list() if c.get("globalDefault")), None)
+        if found is None:
+            return 0, None
+        reference = {"group": r.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": found["metadata"]["name"]}
+        return int(found.get("value") or 0), reference
+
+    async def _with_workload(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
+        admitted = condition_is_true(workload, "Admitted") and not condition_is_true(workload, EVICTED)
+        active = workload["spec"].get("active", True) is not False
+        if kind.is_suspended(job):
+            if admitted and active:
+                if kind.is_started(job):
+                    return await self._suspended_by_user(kind, job, workload)
+                if pod_sets_differ(kind.pod_sets(job), workload):
+                    return await self._evict(workload, "DeactivatedDueToJobChanged", "the job's pod sets have changed")
+                return await self._start(kind, job, workload)
+            if kind.is_started(job) or condition_is_true(workload, EVICTED):
+                return await self._after_stop(kind, job, workload)
+            return await self._keep_in_step(kind, job, workload)
+        if admitted and active:
+            if counts_differ(kind.pod_sets(job), workload):
+                return await self._evict(workload, "DeactivatedDueToJobChanged", "the job's pod counts have changed while it ran")
+            return Done()
+        if admitted:
+            return await self._evict(workload, REASON_DEACTIVATED, "The workload is deactivated")
+        if not active and _evicted_for(workload, REASON_SUSPENDED_BY_USER) and find_condition(workload, QUOTA_RESERVED):
+            # The user unsuspended the job again: back into the queue, by the front door.
+            await self._writer.patch_workload(workload, {"spec": {"active": True}})
+        await self._writer.patch_job(kind, job, kind.suspend(job))
+        evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
+        await self._event(kind, job, EVENT_STOPPED, (evicted or {}).get("message") or "Suspended: it is not admitted")
+        return Done()
+
+    # --- start and stop -----------------------------------------------------------------------------
+
+    async def _start(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
+        facts = self._observed.state.workloads.facts.get(object_key(workload))
+        if facts is None or facts.admission is None:
+            return Done()
+        queue = workload["spec"].get("queueName") or ""
+        attributes = {tracing.JOB_NAME: job["metadata"]["name"], tracing.WORKLOAD: workload["metadata"]["name"]}
+        with tracing.step(tracing.START, workload, **attributes):
+            infos = start_infos(workload, facts.admission, self._observed.state.flavors, queue)
+            await self._writer.patch_job(kind, job, kind.start(job, infos))
+        logger.info("job started", extra={"job": object_key(job)})
+        await self._event(kind, job, EVENT_STARTED, f"Admitted by clusterQueue {facts.admission.cluster_queue}")
+        return Done()
+
+    async def _suspended_by_user(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
+        """Suspending a running job by hand gives its capacity back; it asks again when unsuspended."""
+        await self._writer.patch_workload(workload, {"spec": {"active": False}})
+        message = "The job was suspended by its user; unsuspend it to queue it again"
+        return await self._evict(workload, REASON_SUSPENDED_BY_USER, message, fresh=True)
+
+    async def _evict(self, workload: Obj, reason: str, message: str, *, fresh: bool = False) -> Result:
+        status = evicted_status(workload, reason, message, self._writer.now())
+        await self._writer.apply_admission(workload, status, strict=not fresh)
+        logger.info("workload evicted", extra={"workload": object_key(workload), "reason": reason})
+        await self._writer.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", message)
+        return Done()
+
+    async def _after_stop(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
+        """The job makes no more pods: give its own templates back, then quota and domains."""
+        if kind.active_pods(job):
+            return Done()  # its status will change
+        if kind.is_started(job):
+            return await self._restore(kind, job, workload)
+        if condition_is_true(workload, QUOTA_RESERVED):
+            before = find_condition(workload, EVICTED) or {}
+            status = released_status(workload, before.get("message") or "The workload was stopped", self._writer.now())
+            await self._writer.apply_admission(workload, status, strict=True)
+            return Done()
+        return await self._keep_in_step(kind, job, workload)
+
+    async def _restore(self, kind: JobKind, job: Obj, workload: Obj | None) -> Result:
+        if kind.active_pods(job):
+            return Done()
+        if (job.get("status") or {}).get("startTime"):
+            # The API server lets templates of suspended jobs change only while they have no start time.
+            job = await self._writer.patch_job(kind, job, {"status": {"startTime": None}}, subresource="status")
+        originals = workload["spec"]["podSets"] if workload is not None else [self._bare(job)]
+        await self._writer.patch_job(kind, job, kind.restore(job, originals))
+        return Done()
+
+    @staticmethod
+    def _bare(job: Obj) -> dict[str, Any]:
+        """What is left of a template whose workload is gone, without what only a start puts there."""
+        return {"name": MAIN_POD_SET, "template": without_start(job["spec"]["template"])}
+
+    # --- keeping the workload in step -------------------------------------------------------------------
+
+    async def _keep_in_step(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
+        changes: dict[str, Any] = {}
+        queue = job["metadata"]["labels"][QUEUE_NAME_LABEL]
+        if workload["spec"].get("queueName") != queue:
+            changes["queueName"] = queue
+        if pod_sets_differ(kind.pod_sets(job), workload):
+            changes["podSets"] = [pod_set.to_wire() for pod_set in kind.pod_sets(job)]
+        priority, priority_class = self._priority(job)
+        if int(workload["spec"].get("priority") or 0) != priority:
+            changes |= {"priority": priority, "priorityClassRef": priority_class}
+        if not changes:
+            return Done()
+        await self._writer.patch_workload(workload, {"spec": changes})
+        await self._event(kind, job, EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted(changes))}")
+        return Done()
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    async def _finish(self, kind: JobKind, job: Obj, workload: Obj | None) -> Result:
+        finish = kind.finished(job)
+        if workload is None or finish is None:
+            return Done()
+        if not condition_is_true(workload, FINISHED):
+            reason = REASON_SUCCEEDED if finish.succeeded else REASON_FAILED
+            generation = int(workload["metadata"].get("generation") or 0)
+            condition = set_conditions(
+                [], [Condition(FINISHED, True, reason, finish.message)], now=self._writer.now(), generation=generation
+            )
+            workload = await self._writer.apply_workload_condition(workload, condition[0])
+            name = object_key(workload)
+            logger.info("workload finished", extra={"workload": name, "reason": reason})
+            await self._event(kind, job, EVENT_FINISHED_WORKLOAD, f"Workload '{name}' is declared finished")
+        await self._drop_finalizer(workload)
+        return Done()
+
+    async def _let_go(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
+        """The workload was deleted: its job is stopped first, then it may go."""
+        if kind.finished(job) is None and not job["metadata"].get("deletionTimestamp"):
+            if not kind.is_suspended(job):
+                await self._writer.patch_job(kind, job, kind.suspend(job))
+                await self._event(kind, job, EVENT_STOPPED, "Workload is deleted")
+                return Done()
+            if kind.active_pods(job):
+                return Done()
+            if kind.is_started(job):
+                return await self._restore(kind, job, workload)
+        await self._drop_finalizer(workload)
+        await self._event(kind, job, EVENT_DELETED_WORKLOAD, f"Deleted Workload: {object_key(workload)}")
+        return Done()
+
+    async def _release_orphans(self, kind_name: str, key: str) -> Result:
+        """The job is gone: workloads of it that are being deleted may go."""
+        namespace, _, name = key.partition("/")
+        for workload in self._observed.workloads.store.list():
+            metadata, owner = workload["metadata"], controller_of(workload)
+            if metadata["namespace"] == namespace and owner is not None and (owner["kind"], owner["name"]) == (kind_name, name):
+                await self._reconcile_orphan(object_key(workload))
+        return Done()
+
+    async def _reconcile_orphan(self, key: str) -> Result:
+        workload = self._observed.workloads.store.get(key)
+        if workload is not None and workload["metadata"].get("deletionTimestamp"):
+            await self._drop_finalizer(workload)
+        return Done()
+
+    async def _drop_finalizer(self, workload: Obj) -> None:
+        finalizers = workload["metadata"].get("finalizers") or []
+        if RESOURCE_IN_USE_FINALIZER in finalizers:
+            kept = [finalizer for finalizer in finalizers if finalizer != RESOURCE_IN_USE_FINALIZER]
+            try:
+                await self._writer.set_finalizers(r.WORKLOADS, workload, kept)
+            except NotFound:
+                return
+
+    async def _event(self, kind: JobKind, job: Obj, reason: str, message: str) -> None:
+        await self._writer.event(r.resource_of(kind), job, reason, message)
+
+
+def _evicted_for(workload: Obj, reason: str) -> bool:
+    condition = find_condition(workload, EVICTED)
+    return condition is not None and condition.get("reason") == reason

@@ -1,0 +1,132 @@
+"""The cluster as observed: one informer per resource, all folded into one `ClusterState`."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from core.jobs.kinds import KINDS
+from core.model.encoding import InvalidAssignment
+from core.model.quantity import InvalidQuantity
+from core.names import WORKLOAD_ANNOTATION
+from core.runtime.client import Client
+from core.runtime.clock import Clock
+from core.runtime.informer import Informer
+from core.runtime.resource import Obj, Resource
+from core.runtime.store import Change, object_key
+from core.runtime.tasks import eternal
+from core.state.cluster import ClusterState
+from core.state.facts import (
+    ClusterQueueFacts,
+    FlavorFacts,
+    LocalQueueFacts,
+    NodeFacts,
+    PodFacts,
+    TopologyFacts,
+    WorkloadFacts,
+    controller_of,
+)
+from reconciler import resources as r
+from reconciler.slim import slim_node, slim_pod, without_managed_fields
+
+logger = logging.getLogger(__name__)
+Facts = TypeVar("Facts")
+
+
+class Observed:
+    """Informers and the state folded from them.
+
+    Configuration and nodes are listed before pods, and pods before workloads, so that an assignment
+    is read when the tree it speaks of is there. Whoever wants to hear of a change adds a handler to
+    the informer after construction and so is told after the state has been changed.
+    """
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self.state = ClusterState()
+
+        def informer(resource: Resource, transform: Callable[[Obj], Obj] = without_managed_fields) -> Informer:
+            return Informer(client, resource, transform=transform, clock=clock)
+
+        self.nodes = informer(r.NODES, slim_node)
+        self.pods = informer(r.PODS, slim_pod)
+        self.namespaces = informer(r.NAMESPACES)
+        self.priority_classes = informer(r.PRIORITY_CLASSES)
+        self.workload_priority_classes = informer(r.WORKLOAD_PRIORITY_CLASSES)
+        self.topologies = informer(r.TOPOLOGIES)
+        self.flavors = informer(r.RESOURCE_FLAVORS)
+        self.cluster_queues = informer(r.CLUSTER_QUEUES)
+        self.local_queues = informer(r.LOCAL_QUEUES)
+        self.workloads = informer(r.WORKLOADS)
+        self.jobs = {kind.kind: informer(r.resource_of(kind)) for kind in KINDS}
+        self.pods.store.add_index("workload", _workload_of_pod)
+        self.workloads.store.add_index("owner", _owner_uid)
+        self.pod_facts: dict[str, PodFacts] = {}
+
+        state = self.state
+        self._fold(self.namespaces, lambda obj: dict(obj["metadata"].get("labels") or {}), state.observe_namespace)
+        self._fold(self.topologies, TopologyFacts.read, state.observe_topology)
+        self._fold(self.flavors, FlavorFacts.read, state.observe_flavor)
+        self._fold(self.cluster_queues, ClusterQueueFacts.read, state.observe_cluster_queue)
+        self._fold(self.local_queues, LocalQueueFacts.read, state.observe_local_queue)
+        self._fold(self.nodes, NodeFacts.read, state.observe_node)
+        self._fold(self.pods, PodFacts.read, self._observe_pod)
+        self._fold(self.workloads, WorkloadFacts.read, state.observe_workload)
+
+    def _observe_pod(self, key: str, pod: PodFacts | None) -> None:
+        if pod is None:
+            self.pod_facts.pop(key, None)
+        else:
+            self.pod_facts[key] = pod
+        self.state.observe_pod(key, pod)
+
+    @staticmethod
+    def _fold(informer: Informer, read: Callable[[Any], Facts], observe: Callable[[str, Facts | None], None]) -> None:
+        def handle(change: Change) -> None:
+            key = object_key(change.obj)
+            facts: Facts | None = None
+            if change.new is not None:
+                try:
+                    facts = read(change.new)
+                except (InvalidQuantity, InvalidAssignment, KeyError, TypeError, ValueError) as error:
+                    # Written past our webhook. It is as if it were not there; the others go on.
+                    logger.warning("object cannot be read", extra={"resource": str(informer.resource), "object": key, "error": str(error)})
+            observe(key, facts)
+
+        informer.add_handler(handle)
+
+    @property
+    def stages(self) -> tuple[tuple[Informer, ...], ...]:
+        """Informers in the order in which they are first listed."""
+        configuration = (
+            self.namespaces,
+            self.priority_classes,
+            self.workload_priority_classes,
+            self.topologies,
+            self.flavors,
+            self.cluster_queues,
+            self.local_queues,
+            self.nodes,
+        )
+        return configuration, (self.pods,), (self.workloads,), tuple(self.jobs.values())
+
+    async def start(self, group: asyncio.TaskGroup) -> None:
+        """Starts all informers and returns when all have been listed once."""
+        for stage in self.stages:
+            for informer in stage:
+                eternal(group, f"informer {informer.resource}", informer.run())
+            for informer in stage:
+                await informer.wait_synced()
+
+    def pods_of(self, workload: str) -> list[PodFacts]:
+        """Facts of the pods that name a workload, by key."""
+        return [self.pod_facts[key] for pod in self.pods.store.by_index("workload", workload) if (key := object_key(pod)) in self.pod_facts]
+
+
+def _workload_of_pod(pod: Obj) -> list[str]:
+    name = (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION)
+    return [f"{pod['metadata']['namespace']}/{name}"] if name else []
+
+
+def _owner_uid(obj: Obj) -> list[str]:
+    owner = controller_of(obj)
+    return [owner["uid"]] if owner is not None else []

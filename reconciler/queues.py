@@ -1,0 +1,211 @@
+"""Status of queues, flavors and topologies: Active conditions, counters, finalizers, nodes left out."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, cast
+
+from core.model.quantity import format_quantity
+from core.names import ACTIVE, NODES_PLACED, REASON_READY, RESOURCE_IN_USE_FINALIZER
+from core.plan.conditions import Condition, set_conditions
+from core.queueing.cycle import inactive_reason
+from core.runtime.clock import Clock
+from core.runtime.controller import Controller, Done, Result
+from core.runtime.resource import Obj, Resource
+from core.runtime.store import Change, object_key
+from core.runtime.workqueue import Item, WorkQueue
+from core.state.facts import WorkloadFacts
+from core.state.workloads import add_usage
+from reconciler import resources as r
+from reconciler.apply import Writer
+from reconciler.observed import Observed
+
+logger = logging.getLogger(__name__)
+SETTLE_S = 0.5  # counters of busy queues are written twice a second at most
+EXAMPLES = 5
+
+
+class Queues:
+    """Reconciles the status of one ClusterQueue, LocalQueue, ResourceFlavor or Topology at a time."""
+
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+        self._observed = observed
+        self._writer = writer
+        self._queue = WorkQueue(clock)
+        self.controller = Controller("queues", self._reconcile, self._queue, workers=2, clock=clock)
+        for informer in (observed.cluster_queues, observed.local_queues, observed.flavors, observed.topologies):
+            informer.add_handler(lambda change: self._everything("configuration changed"))
+        observed.nodes.add_handler(self._on_node)
+        observed.workloads.add_handler(self._on_workload)
+
+    def _everything(self, reason: str) -> None:
+        for resource, informer in self._informers().items():
+            for key in list(informer.store.keys()):
+                self._queue.add_after((resource.plural, key), SETTLE_S, reason)
+
+    def _informers(self) -> Mapping[Resource, Any]:
+        observed = self._observed
+        return {
+            r.CLUSTER_QUEUES: observed.cluster_queues,
+            r.LOCAL_QUEUES: observed.local_queues,
+            r.RESOURCE_FLAVORS: observed.flavors,
+            r.TOPOLOGIES: observed.topologies,
+        }
+
+    def _on_node(self, change: Change) -> None:
+        if change.old is not None and change.new is not None and _labels(change.old) == _labels(change.new):
+            return
+        for name in list(self._observed.topologies.store.keys()):
+            self._queue.add_after((r.TOPOLOGIES.plural, name), SETTLE_S, "nodes changed")
+
+    def _on_workload(self, change: Change) -> None:
+        namespace = change.obj["metadata"]["namespace"]
+        for workload in (change.old, change.new):
+            if workload is None:
+                continue
+            local = f"{namespace}/{workload['spec'].get('queueName') or ''}"
+            self._queue.add_after((r.LOCAL_QUEUES.plural, local), SETTLE_S, "workload changed")
+            facts = self._observed.state.local_queues.get(local)
+            if facts is not None:
+                self._queue.add_after((r.CLUSTER_QUEUES.plural, facts.cluster_queue), SETTLE_S, "workload changed")
+
+    async def _reconcile(self, item: Item) -> Result:
+        plural, key = cast("tuple[str, str]", item.key)
+        resource, informer = next((res, inf) for res, inf in self._informers().items() if res.plural == plural)
+        obj = informer.store.get(key)
+        if obj is None:
+            return Done()
+        if resource is r.CLUSTER_QUEUES:
+            await self._cluster_queue(obj)
+        elif resource is r.LOCAL_QUEUES:
+            await self._local_queue(obj)
+        elif resource is r.RESOURCE_FLAVORS:
+            users = [name for name, queue in self._observed.state.cluster_queues.items() if key in queue.flavors]
+            await self._hold(resource, obj, in_use=bool(users))
+        else:
+            users = [name for name, flavor in self._observed.state.flavors.items() if flavor.topology == key]
+            await self._hold(resource, obj, in_use=bool(users))
+            await self._topology(obj)
+        return Done()
+
+    async def _hold(self, resource: Resource, obj: Obj, *, in_use: bool) -> None:
+        """Keeps the finalizer on what is in use, so that it cannot vanish under its users."""
+        finalizers = obj["metadata"].get("finalizers") or []
+        held = RESOURCE_IN_USE_FINALIZER in finalizers
+        if in_use and not held and not obj["metadata"].get("deletionTimestamp"):
+            await self._writer.set_finalizers(resource, obj, [*finalizers, RESOURCE_IN_USE_FINALIZER])
+        elif held and not in_use:
+            await self._writer.set_finalizers(resource, obj, [f for f in finalizers if f != RESOURCE_IN_USE_FINALIZER])
+
+    # --- queues -------------------------------------------------------------------------------------
+
+    async def _cluster_queue(self, obj: Obj) -> None:
+        state = self._observed.state
+        queue = state.cluster_queues.get(obj["metadata"]["name"])
+        if queue is None:
+            return
+        mine = [w for w in state.workloads.facts.values() if (cq := state.find_cluster_queue(w)) is not None and cq.name == queue.name]
+        holding = [w for w in state.workloads.facts.values() if (a := state.workloads.holding(w.key)) and a.cluster_queue == queue.name]
+        await self._hold(r.CLUSTER_QUEUES, obj, in_use=bool(holding))
+        problem = inactive_reason(state, queue)
+        reason, message = problem or (REASON_READY, "Can admit new workloads")
+        reserved, used = self._flavor_usage(holding), self._flavor_usage([w for w in holding if w.admitted])
+        status = {
+            "conditions": self._conditions(obj, Condition(ACTIVE, problem is None, reason, message)),
+            "pendingWorkloads": sum(1 for w in mine if state.workloads.holding(w.key) is None and w.active and not w.finished),
+            "reservingWorkloads": len(holding),
+            "admittedWorkloads": sum(1 for w in holding if w.admitted),
+            "flavorsReservation": self._flavor_list(queue.flavors, queue.groups, reserved),
+            "flavorsUsage": self._flavor_list(queue.flavors, queue.groups, used),
+        }
+        await self._write(r.CLUSTER_QUEUES, obj, status)
+
+    async def _local_queue(self, obj: Obj) -> None:
+        state, key = self._observed.state, object_key(obj)
+        local = state.local_queues.get(key)
+        if local is None:
+            return
+        queue = state.cluster_queues.get(local.cluster_queue)
+        mine = [w for w in state.workloads.facts.values() if w.queue == key]
+        holding = [w for w in mine if state.workloads.holding(w.key) is not None]
+        if queue is None:
+            condition = Condition(ACTIVE, False, "ClusterQueueDoesNotExist", f"ClusterQueue {local.cluster_queue} doesn't exist")
+        elif local.stopped:
+            condition = Condition(ACTIVE, False, "Stopped", "LocalQueue is stopped")
+        elif inactive_reason(state, queue) is not None:
+            condition = Condition(ACTIVE, False, "ClusterQueueIsInactive", f"ClusterQueue {queue.name} can't admit new workloads")
+        else:
+            condition = Condition(ACTIVE, True, REASON_READY, "Can submit new workloads to ClusterQueue")
+        groups = queue.groups if queue is not None else ()
+        flavors = queue.flavors if queue is not None else ()
+        status = {
+            "conditions": self._conditions(obj, condition),
+            "pendingWorkloads": sum(1 for w in mine if state.workloads.holding(w.key) is None and w.active and not w.finished),
+            "reservingWorkloads": len(holding),
+            "admittedWorkloads": sum(1 for w in holding if w.admitted),
+            "flavorsReservation": self._flavor_list(flavors, groups, self._flavor_usage(holding)),
+            "flavorsUsage": self._flavor_list(flavors, groups, self._flavor_usage([w for w in holding if w.admitted])),
+        }
+        await self._write(r.LOCAL_QUEUES, obj, status)
+
+    def _flavor_usage(self, workloads: list[WorkloadFacts]) -> dict[tuple[str, str], int]:
+        total: dict[tuple[str, str], int] = {}
+        for workload in workloads:
+            admission = self._observed.state.workloads.holding(workload.key)
+            if admission is not None:
+                add_usage(total, admission)
+        return total
+
+    @staticmethod
+    def _flavor_list(flavors: tuple[str, ...], groups: Any, usage: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
+        resources: dict[str, dict[str, None]] = {flavor: {} for flavor in flavors}
+        for group in groups:
+            for flavor, nominal in group.quotas:
+                resources[flavor].update(dict.fromkeys(nominal))
+        return [
+            {
+                "name": flavor,
+                "resources": [{"name": name, "total": format_quantity(name, usage.get((flavor, name), 0))} for name in names],
+            }
+            for flavor, names in resources.items()
+        ]
+
+    # --- topologies -----------------------------------------------------------------------------------
+
+    async def _topology(self, obj: Obj) -> None:
+        """Says which nodes of its flavors cannot be told their place, and why (DESIGN decision 3)."""
+        state, name = self._observed.state, obj["metadata"]["name"]
+        views = [view for flavor, facts in state.flavors.items() if facts.topology == name and (view := state.view(flavor)) is not None]
+        problems, nodes = [], 0
+        for view in views:
+            nodes += len(view.capacity.tree)
+            left_out = view.capacity.tree.left_out
+            for label, names in left_out.missing_label.items():
+                problems.append(f'flavor "{view.flavor.name}": {len(names)} node(s) lack the label {label}: {_some(names)}')
+            for names in left_out.same_path:
+                problems.append(f'flavor "{view.flavor.name}": nodes {_some(names)} share every level value')
+        if problems:
+            condition = Condition(NODES_PLACED, False, "NodesLeftOut", "Left out, since their place is not known: " + "; ".join(problems))
+        else:
+            condition = Condition(NODES_PLACED, True, "AllNodesPlaced", f"{nodes} node(s) have their place")
+        await self._write(r.TOPOLOGIES, obj, {"conditions": self._conditions(obj, condition)})
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    def _conditions(self, obj: Obj, condition: Condition) -> list[dict[str, Any]]:
+        before = (obj.get("status") or {}).get("conditions") or []
+        generation = int(obj["metadata"].get("generation") or 0)
+        return set_conditions(before, [condition], now=self._writer.now(), generation=generation)
+
+    async def _write(self, resource: Resource, obj: Obj, status: dict[str, Any]) -> None:
+        before = obj.get("status") or {}
+        if any(before.get(key) != value for key, value in status.items()):
+            await self._writer.patch_status(resource, obj, status)
+
+
+def _labels(node: Obj) -> Any:
+    return node["metadata"].get("labels")
+
+
+def _some(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:EXAMPLES])
+    return shown if len(names) <= EXAMPLES else f"{shown} and {len(names) - EXAMPLES} more"

@@ -1,0 +1,22 @@
+"""The API resources that the reconciler watches and writes."""
+
+from core.jobs.contract import JobKind
+from core.names import GROUP, VERSION
+from core.runtime.resource import Resource
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+PODS = Resource("", "v1", "pods", "Pod")
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+EVENTS = Resource("", "v1", "events", "Event")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+TOPOLOGIES = Resource(GROUP, VERSION, "topologies", "Topology", namespaced=False)
+RESOURCE_FLAVORS = Resource(GROUP, VERSION, "resourceflavors", "ResourceFlavor", namespaced=False)
+CLUSTER_QUEUES = Resource(GROUP, VERSION, "clusterqueues", "ClusterQueue", namespaced=False)
+LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
+WORKLOADS = Resource(GROUP, VERSION, "workloads", "Workload")
+WORKLOAD_PRIORITY_CLASSES = Resource(GROUP, VERSION, "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False)
+
+
+def resource_of(kind: JobKind) -> Resource:
+    """Where the objects of a job kind live."""
+    return Resource(kind.group, kind.version, kind.plural, kind.kind)

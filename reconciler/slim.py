@@ -1,0 +1,46 @@
+"""Objects cut down to what topogate reads, before they are kept: pods and nodes are many."""
+
+from typing import Any
+
+from core.names import TRACEPARENT_ANNOTATION, WORKLOAD_ANNOTATION
+from core.runtime.resource import Obj
+
+_ANNOTATIONS = (WORKLOAD_ANNOTATION, TRACEPARENT_ANNOTATION)
+
+
+def slim_pod(pod: Obj) -> Obj:
+    """A pod's identity, place, gates, requests and phase."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    return {
+        "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp")
+        | {"ownerReferences": [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]}
+        | {"annotations": {key: annotations[key] for key in _ANNOTATIONS if key in annotations}},
+        "spec": _pick(spec, "nodeName", "schedulingGates", "nodeSelector", "overhead", "resources")
+        | {
+            part: [_pick(c, "resources", "restartPolicy") for c in spec[part]]
+            for part in ("containers", "initContainers")
+            if spec.get(part)
+        },
+        "status": _pick(status, "phase"),
+    }
+
+
+def slim_node(node: Obj) -> Obj:
+    """A node's labels, taints, allocatable and readiness."""
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    return {
+        "metadata": _pick(node["metadata"], "name", "uid", "resourceVersion", "labels", "deletionTimestamp"),
+        "spec": _pick(spec, "taints", "unschedulable"),
+        "status": _pick(status, "allocatable")
+        | {"conditions": [_pick(c, "type", "status") for c in status.get("conditions") or () if c.get("type") == "Ready"]},
+    }
+
+
+def without_managed_fields(obj: Obj) -> Obj:
+    """Everything but who wrote which field, which is the larger half of many objects."""
+    return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}
+
+
+def _pick(obj: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: obj[name] for name in names if obj.get(name) is not None}

@@ -1,0 +1,123 @@
+"""Spans of a workload's life. All are children of the admission request that its `topogate.dev/traceparent` names,
+so that one trace tells the story from `kubectl apply` to bound pods; work done for many workloads at once is linked."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from core.names import TRACEPARENT_ANNOTATION
+from core.queueing.flavors import Found, NotFound
+from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
+
+TRACER = "topogate.reconciler"
+
+# Attribute keys; `k8s.*` as OpenTelemetry's semantic conventions have them.
+NAMESPACE = "k8s.namespace.name"
+JOB_NAME = "k8s.job.name"
+WORKLOAD = "topogate.workload.name"
+CLUSTER_QUEUE = "topogate.cluster_queue.name"
+REASON = "topogate.reason"
+MESSAGE = "topogate.message"
+FLAVOR = "topogate.flavor.name"
+POD_SET = "topogate.pod_set.name"
+POD_COUNT = "topogate.pod.count"
+DOMAIN_COUNT = "topogate.domain.count"
+LEVEL = "topogate.topology.level"
+
+# Span names.
+CYCLE = "scheduler.cycle"
+QUEUED = "workload.queued"
+CREATE = "workload.create"
+SOLVE = "placement.solve"
+ADMIT = "workload.admit"
+START = "job.start"
+UNGATE = "pods.ungate"
+BOUND = "pods.bound"
+
+
+def nanoseconds(moment: datetime) -> int:
+    """A moment as spans count it."""
+    return int(moment.timestamp() * 1_000_000_000)
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """A time of the API, None where there is none."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
+
+
+def traceparent_of(obj: Mapping[str, Any]) -> str | None:
+    """The admission request that an object came from."""
+    annotations = obj["metadata"].get("annotations") or {}
+    found = annotations.get(TRACEPARENT_ANNOTATION)
+    return str(found) if found else None
+
+
+@contextmanager
+def step(name: str, obj: Mapping[str, Any], *, start: datetime | None = None, **attributes: str | int) -> Iterator[Span]:
+    """A span of one workload's story; ends with an error status if the step raises."""
+    traceparent = traceparent_of(obj)
+    with tracer(TRACER).start_as_current_span(
+        name,
+        context=context_from(traceparent),
+        kind=SpanKind.INTERNAL,
+        start_time=nanoseconds(start) if start is not None else None,
+        links=link_from(current_traceparent()),
+        attributes={NAMESPACE: obj["metadata"].get("namespace") or "", **attributes},
+    ) as span:
+        yield span
+
+
+@contextmanager
+def cycle() -> Iterator[Span]:
+    """A span of a decision cycle over many workloads."""
+    with tracer(TRACER).start_as_current_span(CYCLE, kind=SpanKind.INTERNAL) as span:
+        yield span
+
+
+def explain(span: Span, outcome: Found | NotFound) -> None:
+    """Puts a decision's explanation on its span: each flavor tried, per level the best domain, what excludes nodes."""
+    if not span.is_recording():
+        return
+    for attempt in outcome.attempts:
+        span.add_event(
+            "flavor.refused", {FLAVOR: attempt.flavor, POD_SET: attempt.pod_set, REASON: attempt.reason, MESSAGE: attempt.sentence}
+        )
+        explanation = attempt.refusal.explanation if attempt.refusal is not None else None
+        for fact in explanation.levels if explanation is not None else ():
+            span.add_event("level.best_domain", {FLAVOR: attempt.flavor, LEVEL: fact.level, MESSAGE: str(fact)})
+        for exclusion in explanation.exclusions if explanation is not None else ():
+            span.add_event(
+                "nodes.excluded",
+                {
+                    FLAVOR: attempt.flavor,
+                    REASON: exclusion.reason,
+                    "topogate.node.count": exclusion.count,
+                    "k8s.node.name": exclusion.example,
+                },
+            )
+    if isinstance(outcome, NotFound):
+        span.set_attribute(REASON, outcome.reason)
+        span.set_attribute(MESSAGE, outcome.message)
+        span.set_status(Status(StatusCode.OK, None))
+        return
+    for flavor, placement in outcome.placements:
+        span.add_event(
+            "pod_set.placed",
+            {
+                FLAVOR: flavor,
+                POD_SET: placement.pod_set,
+                LEVEL: placement.level,
+                DOMAIN_COUNT: len(placement.assignment.domains),
+                POD_COUNT: placement.assignment.count,
+                MESSAGE: brief(placement.assignment.domains),
+            },
+        )
+
+
+def brief(domains: Sequence[Any], most: int = 8) -> str:
+    """Some domains and counts as text."""
+    shown = ", ".join(f"{'/'.join(domain.values)}={domain.count}" for domain in domains[:most])
+    return shown if len(domains) <= most else f"{shown}, and {len(domains) - most} more"

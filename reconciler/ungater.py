@@ -1,0 +1,159 @@
+"""The topology ungater: gives each gated pod of an admitted workload its domain, by rank where ranks are known.
+
+Events of one workload are gathered for a second, so that the pods of a job that come one by one are
+placed together; a workload with ungatings still unobserved is left alone until they are seen.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+
+from core.names import RANK_ORDER_KEPT
+from core.plan.conditions import Condition, says, set_conditions
+from core.plan.ungate import Ungate, plan_ungating
+from core.runtime.clock import Clock
+from core.runtime.controller import Controller, Done, RequeueAfter, Result
+from core.runtime.errors import Conflict, Invalid, KubeError, NotFound
+from core.runtime.expectations import Expectations
+from core.runtime.resource import Obj
+from core.runtime.store import Change, object_key
+from core.runtime.workqueue import Item, WorkQueue
+from core.state.facts import PodFacts
+from reconciler import tracing
+from reconciler.apply import Writer
+from reconciler.observed import Observed
+
+logger = logging.getLogger(__name__)
+BATCH_S = 1.0  # KEP-2724, Enforcing the assignment
+PATCHES_AT_ONCE = 8
+UNGATER_MANAGER = "topogate-ungater"
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Ungating of one workload since its admission, until all its pods are bound."""
+
+    began: datetime
+    expected: int
+
+
+class Ungater:
+    """Reconciles one workload at a time by namespace/name."""
+
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+        self._observed = observed
+        self._writer = writer
+        self._clock = clock
+        self._queue = WorkQueue(clock)
+        self._expectations = Expectations()
+        self._patches = asyncio.Semaphore(PATCHES_AT_ONCE)
+        self._progress: dict[str, _Progress] = {}
+        self.controller = Controller("ungater", self._reconcile, self._queue, workers=4, clock=clock)
+        observed.pods.add_handler(self._on_pod)
+        observed.workloads.add_handler(self._on_workload)
+
+    def _on_pod(self, change: Change) -> None:
+        for pod, gone in ((change.old, change.new is None), (change.new, False)):
+            if pod is None:
+                continue
+            facts = PodFacts.read(pod)
+            if facts.workload is None:
+                continue
+            if gone or not facts.gated or facts.terminal:
+                self._expectations.observe(facts.workload, facts.uid)
+            self._queue.add_after(facts.workload, BATCH_S, "pod changed")
+
+    def _on_workload(self, change: Change) -> None:
+        key = object_key(change.obj)
+        if change.new is None:
+            self._expectations.forget(key)
+            self._progress.pop(key, None)
+        else:
+            self._queue.add_after(key, BATCH_S, "workload changed")
+
+    async def _reconcile(self, item: Item) -> Result:
+        key = str(item.key)
+        workload = self._observed.workloads.store.get(key)
+        facts = self._observed.state.workloads.facts.get(key)
+        if workload is None or facts is None or facts.admission is None or not facts.admitted or facts.evicted or facts.finished:
+            self._progress.pop(key, None)
+            return Done()
+        now = self._clock.monotonic()
+        if not self._expectations.satisfied(key, now):
+            return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
+        pods = [pod for pod in self._observed.pods_of(key) if pod.owner_uid == facts.owner_uid]
+        plan = plan_ungating(facts, facts.admission, pods)
+        if plan.actions:
+            await self._ungate(key, workload, plan.actions)
+        await self._tell_rank_order(workload, plan.broken, any(action.by_rank for action in plan.actions))
+        self._watch_binding(key, workload, sum(given.count for given in facts.admission.pod_sets if given.assignment is not None), pods)
+        return Done()
+
+    async def _ungate(self, key: str, workload: Obj, actions: tuple[Ungate, ...]) -> None:
+        # Raised before the first write: the event may overtake the answer.
+        self._expectations.expect(key, [action.pod.uid for action in actions], self._clock.monotonic())
+        self._progress.setdefault(key, _Progress(self._clock.now(), len(actions)))
+        attributes = {tracing.WORKLOAD: workload["metadata"]["name"], tracing.POD_COUNT: len(actions)}
+        with tracing.step(tracing.UNGATE, workload, **attributes):
+            results = await asyncio.gather(*(self._patch(key, action) for action in actions))
+        failed = [error for error in results if error is not None]
+        logger.info("pods ungated", extra={"workload": key, "count": len(actions) - len(failed), "failed": len(failed)})
+        if failed:
+            raise failed[0]
+
+    async def _patch(self, key: str, action: Ungate) -> KubeError | None:
+        """Patches one pod; returns the error worth another attempt. No event will come of a write that failed."""
+        namespace, _, name = action.pod.key.partition("/")
+        try:
+            async with self._patches:
+                written = await self._writer.ungate(namespace, name, action)
+        except (NotFound, Conflict):
+            self._expectations.observe(key, action.pod.uid)  # gone, or another pod of this name; its event is on the way
+            return None
+        except Invalid as error:
+            # A selector of the user's own contradicts the domain; only a new pod can help, but the others go on.
+            logger.warning("pod cannot be ungated", extra={"pod": action.pod.key, "error": str(error)})
+            self._expectations.observe(key, action.pod.uid)
+            return error
+        except KubeError as error:
+            self._expectations.observe(key, action.pod.uid)
+            return error
+        if written["metadata"].get("resourceVersion") == _version(self._observed, action.pod):
+            self._expectations.observe(key, action.pod.uid)
+        return None
+
+    async def _tell_rank_order(self, workload: Obj, broken: dict[str, str], kept: bool) -> None:
+        """A condition says whether the order of ranks could be kept, and which pod broke it."""
+        if broken:
+            message = "; ".join(f"pod set {name}: {why}" for name, why in sorted(broken.items()))
+            condition = Condition(
+                RANK_ORDER_KEPT, False, "RankOrderBroken", f"Pods are placed in the order of the list, not of ranks: {message}"
+            )
+        elif kept:
+            condition = Condition(RANK_ORDER_KEPT, True, "RankOrderKept", "Consecutive ranks share a domain")
+        else:
+            return
+        conditions = (workload.get("status") or {}).get("conditions") or []
+        before = [c for c in conditions if c.get("type") == RANK_ORDER_KEPT]
+        if says(before, condition):
+            return
+        generation = int(workload["metadata"].get("generation") or 0)
+        wire = set_conditions(before, [condition], now=self._writer.now(), generation=generation)[0]
+        await self._writer.apply_workload_condition(workload, wire, UNGATER_MANAGER)
+
+    def _watch_binding(self, key: str, workload: Obj, expected: int, pods: list[PodFacts]) -> None:
+        """Ends the story of a workload's trace once all of its pods are bound."""
+        progress = self._progress.get(key)
+        bound = sum(1 for pod in pods if pod.node)
+        if progress is None or bound < expected:
+            return
+        del self._progress[key]
+        attributes = {tracing.WORKLOAD: workload["metadata"]["name"], tracing.POD_COUNT: bound}
+        with tracing.step(tracing.BOUND, workload, start=progress.began, **attributes):
+            pass
+
+
+def _version(observed: Observed, pod: PodFacts) -> str | None:
+    known = observed.pods.store.get(pod.key)
+    return known["metadata"].get("resourceVersion") if known is not None else None
