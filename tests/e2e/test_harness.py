@@ -1,0 +1,56 @@
+"""The rules of `tests/conftest.py` hold: a leaked task fails its test, and what needs the control plane comes last."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_pytest(folder: Path, source: str, *options: str) -> str:
+    """What pytest says of these tests under our conftest, in a process of its own."""
+    (folder / "test_it.py").write_text(textwrap.dedent(source))
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", folder, *options, folder]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60).stdout
+
+
+def test_a_test_that_leaves_a_task_behind_fails_and_is_told_which(tmp_path):
+    said = run_pytest(
+        tmp_path,
+        """
+        import asyncio
+        from hypothesis import given, strategies as st
+
+        async def test_leaks():
+            asyncio.get_running_loop().create_task(asyncio.sleep(60), name="forgotten")
+
+        @given(st.booleans())
+        async def test_leaks_with_examples(value):
+            asyncio.get_running_loop().create_task(asyncio.sleep(60), name="forgotten")
+
+        async def test_tidies_up():
+            task = asyncio.get_running_loop().create_task(asyncio.sleep(60))
+            task.cancel()
+
+        def test_has_no_loop():
+            pass
+        """,
+    )
+    assert "2 failed, 2 passed" in said
+    assert "tasks left running: ['forgotten" in said
+
+
+def test_tests_of_the_control_plane_are_marked_and_come_last(tmp_path):
+    source = """
+        def test_needs_it(cluster): pass
+        def test_pure(): pass
+        def test_needs_a_namespace(namespace): pass
+        def test_pure_too(): pass
+    """
+    said = run_pytest(tmp_path, source, "--collect-only", "-q")
+    names = [line.rsplit("::", 1)[1] for line in said.splitlines() if "::" in line]
+    assert names == ["test_pure", "test_pure_too", "test_needs_it", "test_needs_a_namespace"]
+    assert "2 deselected" in run_pytest(tmp_path, source, "--collect-only", "-q", "-m", "cluster")
