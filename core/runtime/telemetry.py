@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -78,15 +78,45 @@ def setup(service_name: str, *, endpoint: str | None = None) -> Telemetry:
     provider = TracerProvider(resource=Resource.create({"service.name": service_name}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(_telling(exporter), schedule_delay_millis=1000))
     global _current
-    if _current is None and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        trace.set_tracer_provider(provider)
     _current = provider
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        trace.set_tracer_provider(_Switch())
     return Telemetry(provider)
 
 
 def tracer(name: str) -> trace.Tracer:
-    """The tracer to use now. To be asked for when a span begins, not kept: what it does changes with `setup`."""
-    return trace.get_tracer(name) if _current is None else _current.get_tracer(name)
+    """A tracer that may be kept: what it does follows `setup` and `shutdown`. Those of `opentelemetry.trace.get_tracer` do the same."""
+    return _Tracer(name)
+
+
+class _Tracer(trace.Tracer):
+    """Hands each span to the provider of the moment. The API lets the global provider be set but once in a process, which is too seldom for
+    tests."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._provider: TracerProvider | None = None
+        self._real: trace.Tracer = _NO_OP
+
+    def _now(self) -> trace.Tracer:
+        if self._provider is not _current:
+            self._provider = _current
+            self._real = _NO_OP if _current is None else _current.get_tracer(self._name)
+        return self._real
+
+    def start_span(self, *args: Any, **kwargs: Any) -> trace.Span:
+        return self._now().start_span(*args, **kwargs)
+
+    def start_as_current_span(self, *args: Any, **kwargs: Any) -> Any:
+        return self._now().start_as_current_span(*args, **kwargs)
+
+
+_NO_OP = trace.NoOpTracer()
+
+
+class _Switch(trace.TracerProvider):
+    def get_tracer(self, instrumenting_module_name: str, *args: Any, **kwargs: Any) -> trace.Tracer:
+        return _Tracer(instrumenting_module_name)
 
 
 def current_traceparent() -> str | None:

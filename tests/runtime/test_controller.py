@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -49,13 +50,17 @@ async def drive(controller: Controller, meanwhile: Callable[[], Awaitable[None]]
 
 async def test_done_is_done():
     controller, runs = await run_for(100, [Done()])
-    assert [(time, item.reasons) for time, item in runs] == [(0, {"event"})]
+    assert [(time, item.reasons) for time, item in runs] == [(0.0, frozenset({"event"}))]
     assert controller.results == {**dict.fromkeys(controller.results, 0), "done": 1}
 
 
 async def test_requeue_after_comes_back_in_time():
     _, runs = await run_for(100, [RequeueAfter(30), RequeueAfter(30), Done()])
-    assert [(time, item.reasons) for time, item in runs] == [(0, {"event"}), (30, {"requeue after"}), (60, {"requeue after"})]
+    assert [(time, item.reasons) for time, item in runs] == [
+        (0.0, frozenset({"event"})),
+        (30.0, frozenset({"requeue after"})),
+        (60.0, frozenset({"requeue after"})),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +78,7 @@ async def test_failures_back_off_until_success_forgets_them(error: Exception, ou
     controller, runs = await run_for(
         1, [error, error, error, RequeueAfter(0.1), error, Done()], on_error=lambda item, error: errors.append(error)
     )
-    gaps = [round(after[0] - before[0], 4) for before, after in zip(runs, runs[1:], strict=False)]
+    gaps = [round(after[0] - before[0], 4) for before, after in itertools.pairwise(runs)]
     assert gaps == [0.005, 0.01, 0.02, 0.1, 0.005]
     assert controller.results[outcome] == 4
     assert len(errors) == (4 if heard else 0)

@@ -20,7 +20,8 @@ CANDIDATES = st.sampled_from(NAMES)
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """Three candidates and one Lease. Between deciding to write and the write reaching the server any time may pass, and answers may be lost."""
+    """Three candidates and one Lease. Between deciding to write and the write reaching the server any time may pass, and answers may be
+    lost."""
 
     def __init__(self) -> None:
         super().__init__()

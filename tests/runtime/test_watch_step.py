@@ -24,8 +24,8 @@ from core.runtime.watch_step import (
     InitPage,
     Input,
     ListPage,
-    OpenWatch,
     Opening,
+    OpenWatch,
     Pace,
     Policy,
     Raw,
@@ -360,7 +360,7 @@ class WatchMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Once the server behaves, the store equals it after a few turns."""
         for _ in range(60):
-            self.carry_on(chance=0.0, fault="")  # type: ignore[call-arg]
+            self.carry_on(chance=0.0, fault="")
         assert {name_of(obj): obj for obj in self.store.list()} == self.server.objects
 
 

@@ -153,7 +153,7 @@ def test_fresh_changes_overtake_the_initial_list():
         queue.add(name, "initial", 0.0, INITIAL_PRIORITY)
     queue.add("d", "event", 0.0)
     queue.add("c", "event", 0.0)
-    taken = [item for item in iter(lambda: queue.pop(0.0), None)]
+    taken = list(iter(lambda: queue.pop(0.0), None))
     assert [item.key for item in taken] == ["c", "d", "a", "b"]
     assert taken[0].reasons == {"initial", "event"}
 

@@ -1,0 +1,354 @@
+"""The runtime against a real API server: what no double tells the truth about.
+
+Connections are cut by a proxy of the test's own; 410 is brought about as it happens in life, by a restart of the API server that forgets old versions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from core.runtime import errors
+from core.runtime.client import Client, Obj, PatchKind, Resource
+from core.runtime.informer import Informer
+from core.runtime.lease import LEASE, LeaderElection, LeadershipLost
+from core.runtime.store import Change
+from e2e.cluster import Cluster
+from tests.runtime.fakes import CONFIG_MAP, name_of
+
+WAIT_S = 60.0
+
+
+async def until(what: str, holds: Callable[[], bool]) -> None:
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while not holds():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pytest.fail(f"not within {WAIT_S:g} s: {what}")
+
+
+class CuttingProxy:
+    """TCP in between: cuts all connections when told, or stops forwarding without closing (half-open)."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = host, port
+        self._open: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.mute = False
+        self.accepted = 0
+
+    async def start(self) -> int:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def cut(self) -> None:
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def stop(self) -> None:
+        self._server.close()
+        self.cut()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.accepted += 1
+        try:
+            up_reader, up_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.transport.abort()
+        else:
+            self._open |= {writer, up_writer}
+            await asyncio.gather(self._pump(reader, up_writer), self._pump(up_reader, writer))
+            self._open -= {writer, up_writer}
+        self._tasks.discard(task)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                while self.mute and not writer.is_closing():
+                    await asyncio.sleep(0.01)
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[Client]:
+    async with await Client.connect(str(cluster.kubeconfig), user_agent="test") as client:
+        yield client
+
+
+@asynccontextmanager
+async def through_proxy(cluster: Cluster, tmp_path: Path) -> AsyncIterator[tuple[Client, CuttingProxy]]:
+    """A client whose connections can be cut."""
+    address = urlsplit(cluster.server)
+    assert address.hostname is not None
+    assert address.port is not None
+    proxy = CuttingProxy(address.hostname, address.port)
+    port = await proxy.start()
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = f"https://{address.hostname}:{port}"
+    kubeconfig = tmp_path / "proxied"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    try:
+        async with await Client.connect(str(kubeconfig), user_agent="test") as client:
+            yield client, proxy
+    finally:
+        await proxy.stop()
+
+
+class Following:
+    """An informer on the ConfigMaps of a namespace, with what it told and asked."""
+
+    def __init__(self, client: Client, namespace: str, **options: Any) -> None:
+        self.asked: Counter[str] = Counter()
+        client.on_request = lambda verb, resource, subresource: self.asked.update([verb])
+        self.informer = Informer(client, CONFIG_MAP, namespace=namespace, label_selector="tested=yes", **options)
+        self.changes: list[Change] = []
+        self.informer.add_handler(self.changes.append)
+
+    def state(self) -> dict[str, str]:
+        return {name_of(obj): obj["data"]["n"] for obj in self.informer.store.list()}
+
+    def replayed(self) -> dict[str, str]:
+        """The state that the changes told add up to, with each change fitting the one before."""
+        state: dict[str, Obj] = {}
+        for change in self.changes:
+            name = name_of(change.obj)
+            assert state.get(name) == change.old
+            if change.new is None:
+                del state[name]
+            else:
+                state[name] = change.new
+        return {name: obj["data"]["n"] for name, obj in state.items()}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.informer.run())
+        try:
+            await until("the first list", lambda: self.informer.synced or task.done())
+            yield
+            assert not task.done()
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def config_map(namespace: str, name: str, n: int) -> Obj:
+    metadata = {"namespace": namespace, "name": name, "labels": {"tested": "yes"}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"n": str(n)}}
+
+
+async def write(client: Client, namespace: str, name: str, n: int) -> None:
+    body = config_map(namespace, name, n)
+    await client.apply(CONFIG_MAP, name, namespace, body, field_manager="test")
+
+
+async def test_nothing_is_missed_while_connections_are_cut(cluster: Cluster, namespace: str, client: Client, tmp_path: Path):
+    async with through_proxy(cluster, tmp_path) as (proxied, proxy):
+        following = Following(proxied, namespace)
+        async with following.running():
+            for n in range(60):
+                await write(client, namespace, f"cm-{n % 10}", n)
+                if n % 20 == 10:
+                    proxy.cut()
+                if n % 10 == 7:
+                    await client.delete(CONFIG_MAP, f"cm-{n % 10}", namespace)
+            wanted = {f"cm-{n % 10}": str(n) for n in range(50, 60) if n % 10 != 7}
+            await until("all to be seen", lambda: following.state() == wanted)
+            assert following.replayed() == wanted
+        assert following.asked["list"] == 1, "the history was there: no second list was needed"
+        assert following.informer.watcher.restarts["unreachable"] >= 1
+        assert following.asked["watch"] <= 6
+
+
+async def test_a_half_open_connection_is_given_up(cluster: Cluster, namespace: str, client: Client, tmp_path: Path):
+    from core.runtime.watcher import Policy
+
+    async with through_proxy(cluster, tmp_path) as (proxied, proxy):
+        following = Following(proxied, namespace, policy=Policy(timeout_s=2, silence_s=0.5), chance=lambda: 0.0)
+        async with following.running():
+            proxy.mute = True
+            await write(client, namespace, "unheard", 1)
+            await asyncio.sleep(2)
+            assert following.state() == {}
+            await until("the silence to be noticed", lambda: following.informer.watcher.restarts["idle"] >= 1)
+            proxy.mute = False
+            await until("it to be heard", lambda: following.state() == {"unheard": "1"})
+        assert following.asked["list"] == 1
+
+
+async def test_an_api_server_that_restarts_and_has_forgotten_is_listed_anew(cluster: Cluster, namespace: str, client: Client):
+    """Versions from before a restart are unknown to the new watch cache: a real 410, and deletions nobody watched."""
+    following = Following(client, namespace)
+    async with await Client.connect(str(cluster.kubeconfig), user_agent="writer") as writer:
+        async with following.running():
+            for name in ("stays", "goes", "changes"):
+                await write(writer, namespace, name, 0)
+            await until("the first three", lambda: len(following.state()) == 3)
+            asked = following.asked.total()
+            await asyncio.to_thread(cluster.stop_apiserver)
+            down_at = asyncio.get_running_loop().time()
+            await until("the loss to be noticed", lambda: following.informer.watcher.restarts["unreachable"] >= 2)
+            await asyncio.to_thread(cluster.start_apiserver)
+            await writer.delete(CONFIG_MAP, "goes", namespace)
+            await write(writer, namespace, "changes", 1)
+            await write(writer, namespace, "comes", 1)
+            wanted = {"stays": "0", "changes": "1", "comes": "1"}
+            await until("the new state", lambda: following.state() == wanted)
+            assert following.replayed() == wanted
+            seconds = asyncio.get_running_loop().time() - down_at
+            assert following.asked.total() - asked <= 3 + seconds / 0.8, "no hot loop while it was away"
+
+
+async def test_a_version_too_old_for_the_server_is_gone_and_survived(cluster: Cluster, namespace: str, client: Client, tmp_path: Path):
+    """Cut off while its version is compacted away on a server without a watch cache: a real 410 to a watch."""
+    async with through_proxy(cluster, tmp_path) as (proxied, proxy):
+        following = Following(proxied, namespace)
+        await write(client, namespace, "goes", 0)
+        try:
+            async with following.running():
+                assert following.state() == {"goes": "0"}
+                proxy.mute = True
+                await asyncio.to_thread(cluster.restart_apiserver, watch_cache="false")
+                await client.delete(CONFIG_MAP, "goes", namespace)
+                await write(client, namespace, "comes", 1)
+                version = (await client.list_page(CONFIG_MAP, namespace)).resource_version
+                await compact(cluster, int(version))
+                with pytest.raises(errors.Gone):
+                    await anext(client.watch(CONFIG_MAP, namespace, resource_version=str(int(version) - 2), timeout_seconds=5))
+                proxy.cut()
+                proxy.mute = False
+                await until("the new state", lambda: following.state() == {"comes": "1"})
+                assert following.replayed() == {"comes": "1"}
+            assert following.informer.watcher.restarts["gone"] >= 1
+            assert following.asked["list"] >= 2
+            assert following.asked.total() < 15
+        finally:
+            await asyncio.to_thread(cluster.restart_apiserver)
+
+
+async def test_a_stale_continue_token_is_a_real_410_and_lists_recover(cluster: Cluster, namespace: str, client: Client):
+    for n in range(5):
+        await write(client, namespace, f"cm-{n}", n)
+    first = await client.list_page(CONFIG_MAP, namespace, limit=2, label_selector="tested=yes")
+    assert first.continue_token
+    stale = first.continue_token
+    for n in range(5):
+        await write(client, namespace, f"cm-{n}", n + 100)
+    version = (await client.list_page(CONFIG_MAP, namespace)).resource_version
+    await compact(cluster, int(version))
+    with pytest.raises(errors.Gone):
+        await client.list_page(CONFIG_MAP, namespace, limit=2, continue_token=stale, label_selector="tested=yes")
+    whole = await client.list(CONFIG_MAP, namespace, limit=2, label_selector="tested=yes")
+    assert {name_of(obj): obj["data"]["n"] for obj in whole.items} == {f"cm-{n}": str(n + 100) for n in range(5)}
+
+
+async def compact(cluster: Cluster, revision: int) -> None:
+    """Through etcd's own JSON gateway: everything before `revision` is forgotten."""
+    url = f"http://127.0.0.1:{cluster._layout.ports.etcd_client}"
+    async with Client.for_url(url) as etcd:
+        await etcd.raw("POST", "/v3/kv/compaction", body=json.dumps({"revision": str(revision), "physical": True}).encode())
+
+
+async def test_errors_of_the_real_server_are_typed(cluster: Cluster, namespace: str, client: Client):
+    created = await client.create(CONFIG_MAP, config_map(namespace, "a", 1))
+    with pytest.raises(errors.AlreadyExists):
+        await client.create(CONFIG_MAP, config_map(namespace, "a", 1))
+    with pytest.raises(errors.NotFound) as missing:
+        await client.get(CONFIG_MAP, "b", namespace)
+    assert missing.value.details["name"] == "b"
+    changed = await client.replace(CONFIG_MAP, {**created, "data": {"n": "2"}})
+    with pytest.raises(errors.Conflict):
+        await client.replace(CONFIG_MAP, {**created, "data": {"n": "3"}})
+    with pytest.raises(errors.Invalid) as invalid:
+        await client.create(CONFIG_MAP, config_map(namespace, "Not A Name", 1))
+    assert invalid.value.details["causes"][0]["field"] == "metadata.name"
+    with pytest.raises(errors.BadRequest):
+        await client.patch(CONFIG_MAP, "a", namespace, {"bogus": 1}, kind=PatchKind.MERGE, field_validation="Strict")
+    with pytest.raises(errors.Conflict):
+        await client.delete(CONFIG_MAP, "a", namespace, uid="another")
+    with pytest.raises(errors.NotFound):
+        await client.list(Resource("nowhere.dev", "v1", "things", "Thing"))
+    with pytest.raises(errors.BadRequest):
+        await anext(client.watch(CONFIG_MAP, namespace, resource_version="nonsense", timeout_seconds=5))
+    async with Client.for_url(cluster.server, tls=_trust(cluster), token="wrong") as stranger:
+        with pytest.raises(errors.Unauthorized):
+            await stranger.get(CONFIG_MAP, "a", namespace)
+    deleted = await client.delete(CONFIG_MAP, "a", namespace, uid=changed["metadata"]["uid"])
+    assert deleted["status"] == "Success"
+
+
+def _trust(cluster: Cluster) -> Any:
+    import ssl
+
+    return ssl.create_default_context(cafile=str(cluster.ca_file))
+
+
+async def test_apply_owns_fields_and_says_who_is_in_the_way(namespace: str, client: Client):
+    await client.apply(CONFIG_MAP, "a", namespace, {"data": {"x": "1", "y": "1"}}, field_manager="one")
+    with pytest.raises(errors.Conflict) as conflict:
+        await client.apply(CONFIG_MAP, "a", namespace, {"data": {"x": "2"}}, field_manager="two", force=False)
+    assert any(cause["reason"] == "FieldManagerConflict" and "one" in cause["message"] for cause in conflict.value.details["causes"])
+    forced = await client.apply(CONFIG_MAP, "a", namespace, {"data": {"x": "2"}}, field_manager="two")
+    assert forced["data"] == {"x": "2", "y": "1"}
+    dropped = await client.apply(CONFIG_MAP, "a", namespace, {}, field_manager="one")
+    assert dropped["data"] == {"x": "2"}
+    dry = await client.apply(CONFIG_MAP, "a", namespace, {"data": {"x": "3"}}, field_manager="two", dry_run=True)
+    assert dry["data"] == {"x": "3"}
+    assert (await client.get(CONFIG_MAP, "a", namespace))["data"] == {"x": "2"}
+
+
+async def test_of_two_candidates_one_leads_and_the_other_follows_it(namespace: str, client: Client):
+    leading: list[str] = []
+    order: list[str] = []
+    stop = {name: asyncio.Event() for name in ("one", "two")}
+
+    async def work(name: str) -> None:
+        assert not leading
+        leading.append(name)
+        order.append(name)
+        try:
+            await stop[name].wait()
+        finally:
+            leading.remove(name)
+
+    def candidate(name: str) -> asyncio.Task[None]:
+        election = LeaderElection(client, namespace, "test", name, lease_duration_s=3, renew_deadline_s=2, retry_period_s=0.2)
+        return asyncio.create_task(election.run(lambda: work(name)))
+
+    tasks = {name: candidate(name) for name in ("one", "two")}
+    await until("one to lead", lambda: bool(leading))
+    await asyncio.sleep(1)
+    (first,) = leading
+    second = "two" if first == "one" else "one"
+    lease = await client.get(LEASE, "test", namespace)
+    assert lease["spec"]["holderIdentity"] == first
+    stop[first].set()
+    await tasks[first]
+    await until("the other to lead", lambda: leading == [second])
+    await client.delete(LEASE, "test", namespace)
+    stolen = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"namespace": namespace, "name": "test"}}
+    with suppress(errors.AlreadyExists):  # the leader may already have made it anew
+        await client.create(LEASE, {**stolen, "spec": {"holderIdentity": "thief", "leaseDurationSeconds": 60}})
+        with pytest.raises(LeadershipLost, match="thief"):
+            await tasks[second]
+    stop[second].set()
+    await asyncio.wait({tasks[second]})
+    assert order == [first, second]
+    assert not leading
