@@ -157,9 +157,14 @@ def kwok_flags(layout: Layout) -> list[str]:
     )
 
 
+KWOK_PARALLELISM = 16  # kwok's own default of 4 makes thousands of nodes wait for each other's round trips
+
+
 def write_stages(layout: Layout) -> None:
-    """All stages of `e2e/stages` in the one file that kwok is given; parsed, so that a typo fails here and by name."""
-    documents: list[Any] = []
+    """kwok's options and all stages of `e2e/stages` in one file; parsed, so that a typo fails here and by name."""
+    parallel = ("podPlayStageParallelism", "nodePlayStageParallelism", "nodeLeaseParallelism", "podsOnNodeSyncParallelism")
+    options = dict.fromkeys(parallel, KWOK_PARALLELISM)
+    documents: list[Any] = [{"apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokConfiguration", "options": options}]
     for path in sorted(STAGES.glob("*.yaml")):
         documents += [document for document in yaml.safe_load_all(path.read_text()) if document]
     (layout.root / "stages.yaml").write_text(yaml.safe_dump_all(documents))
