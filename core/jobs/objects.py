@@ -1,0 +1,162 @@
+"""Defaults and rules of topogate's own objects that their CRDs cannot state: Workload, Topology, ResourceFlavor, ClusterQueue.
+
+The schema and its CEL rules are judged by the API server; what is here needs arithmetic on
+quantities, several fields at once, or is worth a warning only.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from core.jobs.annotations import is_label_name
+from core.jobs.contract import ErrorType, FieldError, Json, Rules
+from core.model.quantity import InvalidQuantity, canonical
+from core.names import MAIN_POD_SET, QUOTA_RESERVED
+
+_MAX_REQUEST_LEVEL = 63  # what PodSetTopologyRequest can name; a Topology's label may be longer
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRules:
+    """How one kind of our own objects is defaulted and judged; `validate` gets the old object on updates."""
+
+    kind: str
+    plural: str
+    default: Callable[[Json], dict[str, Any]]
+    validate: Callable[[Json, Json | None], Rules]
+
+
+def _unchanged(obj: Json) -> dict[str, Any]:
+    return dict(obj)
+
+
+# --- Workload -------------------------------------------------------------------------------------
+
+
+def default_workload(workload: Json) -> dict[str, Any]:
+    """A lone pod set without a name is `main`."""
+    changed = deepcopy(dict(workload))
+    pod_sets = (changed.get("spec") or {}).get("podSets") or []
+    if len(pod_sets) == 1 and not pod_sets[0].get("name"):
+        pod_sets[0]["name"] = MAIN_POD_SET
+    return changed
+
+
+def validate_workload(workload: Json, old: Json | None) -> Rules:
+    """Requests that can be counted, slices that divide, and nothing asked for anew under a reservation."""
+    spec = workload.get("spec") or {}
+    errors: list[FieldError] = []
+    for i, pod_set in enumerate(spec.get("podSets") or ()):
+        errors += _pod_set_errors(f"spec.podSets[{i}]", pod_set)
+    names = Counter(pod_set.get("name") for pod_set in spec.get("podSets") or ())
+    for name, count in names.items():
+        if count > 1:
+            errors.append(FieldError(ErrorType.DUPLICATE, "spec.podSets", name, "each pod set has a name of its own"))
+    if old is not None and _reserved(old) and _reserved(workload) and spec.get("podSets") != (old.get("spec") or {}).get("podSets"):
+        errors.append(
+            FieldError(ErrorType.FORBIDDEN, "spec.podSets", None, "may not change while quota is reserved; suspend the job first")
+        )
+    return Rules(tuple(errors))
+
+
+def _reserved(workload: Json) -> bool:
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == QUOTA_RESERVED and c.get("status") == "True" for c in conditions)
+
+
+def _pod_set_errors(path: str, pod_set: Json) -> Iterator[FieldError]:
+    spec = (pod_set.get("template") or {}).get("spec") or {}
+    for part in ("initContainers", "containers"):
+        for i, container in enumerate(spec.get(part) or ()):
+            for kind in ("requests", "limits"):
+                amounts = (container.get("resources") or {}).get(kind) or {}
+                yield from _quantity_errors(f"{path}.template.spec.{part}[{i}].resources.{kind}", amounts)
+    yield from _quantity_errors(f"{path}.template.spec.overhead", spec.get("overhead") or {})
+    request, count = pod_set.get("topologyRequest") or {}, int(pod_set.get("count") or 0)
+    layers = request.get("podsetSliceRequiredTopologyConstraints") or []
+    size = layers[0].get("size") if layers else request.get("podSetSliceSize")
+    if isinstance(size, int) and size > 0 and count % size:
+        accepted = f"slices must evenly divide the {count} pods"
+        yield FieldError(ErrorType.INVALID, f"{path}.topologyRequest.podSetSliceSize", size, accepted)
+
+
+def _quantity_errors(path: str, amounts: Any) -> Iterator[FieldError]:
+    if not isinstance(amounts, dict):
+        yield FieldError(ErrorType.TYPE_INVALID, path, amounts, "a map of resource names to quantities is expected")
+        return
+    for name, text in amounts.items():
+        try:
+            if canonical(name, text) < 0:
+                yield FieldError(ErrorType.INVALID, f"{path}[{name}]", text, "a quantity of at least 0 is expected")
+        except InvalidQuantity as error:
+            yield FieldError(ErrorType.INVALID, f"{path}[{name}]", text, str(error))
+
+
+# --- Topology, ResourceFlavor, ClusterQueue ---------------------------------------------------------
+
+
+def validate_topology(topology: Json, old: Json | None) -> Rules:
+    """Levels that no pod set could name draw a warning."""
+    warnings = [
+        f"spec.levels[{i}].nodeLabel: {label!r} is longer than the {_MAX_REQUEST_LEVEL} characters that a pod set's request may have"
+        for i, level in enumerate((topology.get("spec") or {}).get("levels") or ())
+        if len(label := level.get("nodeLabel") or "") > _MAX_REQUEST_LEVEL
+    ]
+    return Rules((), tuple(warnings))
+
+
+def validate_flavor(flavor: Json, old: Json | None) -> Rules:
+    """Node labels, taints and tolerations that Kubernetes would accept on a node and a pod."""
+    spec = flavor.get("spec") or {}
+    errors: list[FieldError] = []
+    for label, value in (spec.get("nodeLabels") or {}).items():
+        if not is_label_name(label):
+            errors.append(FieldError(ErrorType.INVALID, "spec.nodeLabels", label, "a node label name is expected"))
+        if value and not (is_label_name(value) and "/" not in value):
+            accepted = "a label value is expected: letters, digits, '-', '_' and '.', at most 63"
+            errors.append(FieldError(ErrorType.INVALID, f"spec.nodeLabels[{label}]", value, accepted))
+    effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+    for i, taint in enumerate(spec.get("nodeTaints") or ()):
+        if taint.get("effect") not in effects:
+            accepted = f"one of {', '.join(effects)} is expected"
+            errors.append(FieldError(ErrorType.NOT_SUPPORTED, f"spec.nodeTaints[{i}].effect", taint.get("effect"), accepted))
+    for i, toleration in enumerate(spec.get("tolerations") or ()):
+        if not toleration.get("key") and (toleration.get("operator") or "Equal") != "Exists":
+            accepted = "must be Exists where no key is given"
+            errors.append(FieldError(ErrorType.INVALID, f"spec.tolerations[{i}].operator", toleration.get("operator"), accepted))
+    return Rules(tuple(errors))
+
+
+def validate_cluster_queue(queue: Json, old: Json | None) -> Rules:
+    """Every resource and every flavor in one group only; a quota for each covered resource, never below 0."""
+    errors: list[FieldError] = []
+    resource_groups: dict[str, int] = {}
+    flavor_groups: dict[str, int] = {}
+    for i, group in enumerate((queue.get("spec") or {}).get("resourceGroups") or ()):
+        path, covered = f"spec.resourceGroups[{i}]", list(group.get("coveredResources") or ())
+        for name in covered:
+            if resource_groups.setdefault(name, i) != i:
+                accepted = f"is covered by group {resource_groups[name]} already"
+                errors.append(FieldError(ErrorType.DUPLICATE, f"{path}.coveredResources", name, accepted))
+        for j, flavor in enumerate(group.get("flavors") or ()):
+            if flavor_groups.setdefault(flavor["name"], i) != i:
+                accepted = f"is in group {flavor_groups[flavor['name']]} already"
+                errors.append(FieldError(ErrorType.DUPLICATE, f"{path}.flavors[{j}].name", flavor["name"], accepted))
+            named = [resource.get("name") for resource in flavor.get("resources") or ()]
+            if named != covered:
+                accepted = f"must be the covered resources in their order: {', '.join(covered)}"
+                errors.append(FieldError(ErrorType.INVALID, f"{path}.flavors[{j}].resources", ", ".join(map(str, named)), accepted))
+            for k, resource in enumerate(flavor.get("resources") or ()):
+                quota = {resource.get("name") or "": resource.get("nominalQuota", 0)}
+                errors += _quantity_errors(f"{path}.flavors[{j}].resources[{k}].nominalQuota", quota)
+    return Rules(tuple(errors))
+
+
+OBJECTS = (
+    ObjectRules("Workload", "workloads", default_workload, validate_workload),
+    ObjectRules("Topology", "topologies", _unchanged, validate_topology),
+    ObjectRules("ResourceFlavor", "resourceflavors", _unchanged, validate_flavor),
+    ObjectRules("ClusterQueue", "clusterqueues", _unchanged, validate_cluster_queue),
+)

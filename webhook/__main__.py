@@ -1,0 +1,83 @@
+"""`python -m webhook`: the webhook process."""
+
+import asyncio
+import logging
+import ssl
+import sys
+
+from aiohttp import web
+
+from core.names import DEFAULT_LOCAL_QUEUE, GROUP, VERSION
+from core.runtime import logs, telemetry
+from core.runtime.client import Client, Resource
+from core.runtime.clock import SystemClock
+from core.runtime.errors import KubeError, NotFound
+from core.runtime.tasks import eternal, run_until_stopped
+from webhook.review import LookupFailed, Reviews
+from webhook.server import AdmissionServer
+from webhook.settings import Settings, parse
+from webhook.tls import ServingCertificate
+
+logger = logging.getLogger(__name__)
+LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
+LOOKUP_TIMEOUT_S = 2.0
+GRACE_S = 10.0
+DRAIN_S = 5.0  # in-flight reviews get this long
+
+
+async def serve(settings: Settings) -> None:
+    """Runs until stopped by a signal; raises what ended it otherwise."""
+    clock = SystemClock()
+    certificate = ServingCertificate(settings.cert_file, settings.key_file)
+    async with await Client.connect(settings.kubeconfig, user_agent="topogate-webhook") as client:
+
+        async def has_default_queue(namespace: str) -> bool:
+            try:
+                async with asyncio.timeout(LOOKUP_TIMEOUT_S):
+                    await client.get(LOCAL_QUEUES, DEFAULT_LOCAL_QUEUE, namespace)
+            except NotFound:
+                return False
+            except (KubeError, TimeoutError) as error:
+                raise LookupFailed(str(error) or f"no answer in {LOOKUP_TIMEOUT_S:g} s") from error
+            return True
+
+        server = AdmissionServer(Reviews(has_default_queue))
+        runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=DRAIN_S, handle_signals=False)
+        await runner.setup()
+
+        async def main(group: asyncio.TaskGroup) -> None:
+            site = web.TCPSite(runner, settings.host, settings.port, ssl_context=certificate.context, reuse_address=True)
+            await site.start()
+            server.ready = True
+            logger.info("serving", extra={"address": site.name})
+            eternal(group, "certificate watch", certificate.watch(clock))
+
+        async def drain() -> None:
+            server.ready = False
+            await runner.cleanup()
+
+        try:
+            await run_until_stopped(main, grace_s=GRACE_S, on_stop=drain)
+        finally:
+            await runner.cleanup()
+
+
+def main() -> int:
+    settings = parse()
+    logs.configure(settings.log_level)
+    traces = telemetry.setup("topogate-webhook", endpoint=settings.otlp_endpoint)
+    try:
+        asyncio.run(serve(settings))
+    except (OSError, ssl.SSLError) as error:
+        logger.error("the webhook cannot serve", extra={"error": str(error)})
+        return 1
+    except Exception:
+        logger.exception("the webhook ends")
+        return 1
+    finally:
+        traces.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

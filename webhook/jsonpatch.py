@@ -1,0 +1,24 @@
+"""JSON Patch (RFC 6902) from one object to another, as few operations as maps allow; lists are replaced whole."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Operation = dict[str, Any]
+
+
+def diff(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> Iterator[Operation]:
+    """Operations that turn `old` into `new`."""
+    for key in old.keys() - new.keys():
+        yield {"op": "remove", "path": _join(path, key)}
+    for key, value in new.items():
+        where = _join(path, key)
+        if key not in old:
+            yield {"op": "add", "path": where, "value": value}
+        elif isinstance(value, dict) and isinstance(old[key], dict):
+            yield from diff(old[key], value, where)
+        elif value != old[key] or type(value) is not type(old[key]):
+            yield {"op": "replace", "path": where, "value": value}
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}/{key.replace('~', '~0').replace('/', '~1')}"

@@ -1,0 +1,80 @@
+"""What the API server is told to ask us: the webhook configurations.
+
+Every kind of job has two disjoint entries, so that a webhook that is down blocks nobody who does not
+use it: objects with the queue-name label anywhere, and any object in namespaces labelled
+`topogate.dev/managed=true`. kube-system is never asked about.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.jobs.kinds import KINDS
+from core.jobs.objects import OBJECTS
+from core.names import GROUP, MANAGED_NAMESPACE_LABEL, QUEUE_NAME_LABEL, VERSION
+
+MUTATING_NAME = "topogate-mutating-webhook-configuration"
+VALIDATING_NAME = "topogate-validating-webhook-configuration"
+_TIMEOUT_S = 10
+_NOT_SYSTEM = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}
+_MANAGED = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]}
+
+
+def hook_path(action: str, group: str, version: str, kind: str) -> str:
+    """`/mutate-batch-v1-job`, `/validate-kueue-x-k8s-io-v1beta2-workload`."""
+    return f"/{action}-{group.replace('.', '-')}-{version}-{kind.lower()}"
+
+
+def configurations(ca_bundle: str, client: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The mutating and the validating configuration.
+
+    `client` says where we are: `{"url": "https://..."}` (a base, paths are added) or `{"service": {...}}`.
+    """
+
+    def client_config(path: str) -> dict[str, Any]:
+        config: dict[str, Any] = {"caBundle": ca_bundle}
+        if "url" in client:
+            return config | {"url": client["url"].rstrip("/") + path}
+        return config | {"service": {**client["service"], "path": path}}
+
+    def entry(name: str, action: str, group: str, version: str, kind: str, plural: str, scope: str) -> dict[str, Any]:
+        operations = ["CREATE"] if action == "mutate" else ["CREATE", "UPDATE"]
+        return {
+            "name": name,
+            "clientConfig": client_config(hook_path(action, group, version, kind)),
+            "rules": [{"apiGroups": [group], "apiVersions": [version], "resources": [plural], "operations": operations, "scope": scope}],
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Fail",
+            "matchPolicy": "Equivalent",
+            "timeoutSeconds": _TIMEOUT_S,
+        }
+
+    hooks: dict[str, list[dict[str, Any]]] = {"mutate": [], "validate": []}
+    for action, letter in (("mutate", "m"), ("validate", "v")):
+        for kind in KINDS:
+            name = f"{letter}{kind.kind.lower()}"
+            job = (action, kind.group, kind.version, kind.kind, kind.plural, "Namespaced")
+            hooks[action].append(
+                entry(f"{name}.kb.io", *job)
+                | {
+                    "objectSelector": {"matchExpressions": [{"key": QUEUE_NAME_LABEL, "operator": "Exists"}]},
+                    "namespaceSelector": {"matchExpressions": [_NOT_SYSTEM]},
+                }
+            )
+            hooks[action].append(
+                entry(f"{name}.managed.topogate.dev", *job)
+                | {
+                    "objectSelector": {"matchExpressions": [{"key": QUEUE_NAME_LABEL, "operator": "DoesNotExist"}]},
+                    "namespaceSelector": {"matchExpressions": [_NOT_SYSTEM, _MANAGED]},
+                }
+            )
+        for rules in OBJECTS:
+            hooks[action].append(entry(f"{letter}{rules.kind.lower()}.kb.io", action, GROUP, VERSION, rules.kind, rules.plural, "*"))
+    return [
+        _configuration("MutatingWebhookConfiguration", MUTATING_NAME, hooks["mutate"]),
+        _configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, hooks["validate"]),
+    ]
+
+
+def _configuration(kind: str, name: str, hooks: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "webhooks": hooks}

@@ -1,0 +1,68 @@
+"""The admission server: aiohttp over TLS.
+
+Two channels of error are kept apart: a body that is no review is answered with 400, an object that
+breaks a rule with 200 and `allowed: false`; a bug of ours is a 500 with an id that the log has, too.
+"""
+
+import asyncio
+import json
+import logging
+import uuid
+from typing import Any
+
+from aiohttp import web
+
+from core.api.admission import MAX_REVIEW_BYTES, AdmissionRequest, MalformedReview, parse_review
+from webhook.review import Reviews
+
+logger = logging.getLogger(__name__)
+# Above this, parsing would keep other reviews waiting; it goes to a thread.
+LARGE_BODY_BYTES = 256 * 1024
+
+
+class AdmissionServer:
+    """Routes of the webhook; `ready` is what `/readyz` says."""
+
+    def __init__(self, reviews: Reviews) -> None:
+        self._reviews = reviews
+        self.ready = False
+        self.app = web.Application(client_max_size=MAX_REVIEW_BYTES)
+        for path in reviews.handlers:
+            self.app.router.add_post(path, self._review)
+        self.app.router.add_get("/healthz", self._healthz)
+        self.app.router.add_get("/readyz", self._readyz)
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok") if self.ready else web.Response(status=503, text="not ready: starting or stopping")
+
+    async def _review(self, http: web.Request) -> web.Response:
+        try:
+            body = await http.read()
+        except web.HTTPRequestEntityTooLarge:
+            return _refuse(413, f"the body is larger than {MAX_REVIEW_BYTES} bytes")
+        try:
+            request = await self._parse(body)
+        except MalformedReview as error:
+            return _refuse(400, str(error))
+        try:
+            answer = await self._reviews.answer(http.path, request)
+        except Exception:
+            error_id = uuid.uuid4().hex[:12]
+            logger.exception("review failed", extra={"error_id": error_id, "path": http.path, "uid": request.uid})
+            return _refuse(500, f"internal error {error_id}; the log of the webhook has it")
+        return web.Response(body=_dump(answer), content_type="application/json")
+
+    @staticmethod
+    async def _parse(body: bytes) -> AdmissionRequest:
+        return parse_review(body) if len(body) < LARGE_BODY_BYTES else await asyncio.to_thread(parse_review, body)
+
+
+def _refuse(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=text)
+
+
+def _dump(answer: dict[str, Any]) -> bytes:
+    return json.dumps(answer, separators=(",", ":")).encode()
