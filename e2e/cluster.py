@@ -111,6 +111,9 @@ class Cluster:
                 process.stop(grace_s=0)  # nothing is kept, so there is nothing to end gently
         self._stack.close()
         if keep_logs:
+            for path in self._layout.root.iterdir():
+                if path != self.log_dir:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
             print(f"the logs of the control plane are in {self.log_dir}", file=sys.stderr)
         else:
             shutil.rmtree(self._layout.root, ignore_errors=True)

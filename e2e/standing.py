@@ -45,7 +45,7 @@ class Standing:
                 f"alias kubectl={self.kubectl}",
                 "",
                 f"API server {self.server}; logs in {self.root}/logs",
-                "Stop it with: python -m e2e.cluster stop",
+                "Stop it with: make cluster-stop (or python -m e2e.cluster stop)",
             ]
         )
 

@@ -94,6 +94,7 @@ def test_a_part_that_dies_at_start_is_named_with_the_end_of_its_log(capfd):
         broken.start()
     assert broken.pids == {}
     assert str(broken.log_dir) in capfd.readouterr().err
+    assert [path.name for path in broken.log_dir.parent.iterdir()] == ["logs"]
     shutil.rmtree(broken.log_dir.parent)
 
 

@@ -13,7 +13,19 @@ ROOT = Path(__file__).parents[2]
 def run_pytest(folder: Path, source: str, *options: str) -> str:
     """What pytest says of these tests under our conftest, in a process of its own."""
     (folder / "test_it.py").write_text(textwrap.dedent(source))
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", folder, *options, folder]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.conftest",
+        "-c",
+        ROOT / "pyproject.toml",
+        "--rootdir",
+        folder,
+        *options,
+        folder,
+    ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60).stdout
 
 
