@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench cluster fmt generate lock
+.PHONY: help demo test check bench cluster cluster-stop fmt generate lock
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ bench: $(STAMP) ## benchmarks: ratios and counts
 
 cluster: $(STAMP) ## leave a control plane with kwok nodes running, to try kubectl by hand
 	@$(BIN)/python -m e2e.cluster
+
+cluster-stop: $(STAMP)
+	@$(BIN)/python -m e2e.cluster stop
 
 fmt: $(STAMP) ## format the code
 	@$(BIN)/ruff check --fix --quiet . || true

@@ -37,5 +37,5 @@ def install_crds(api: Api, folder: Path = CRD_DIR) -> list[str]:
 
 
 def _is_established(api: Api, name: str) -> bool:
-    conditions = api.get(f"{CRDS}/{name}").get("status", {}).get("conditions", [])
+    conditions = api.get(f"{CRDS}/{name}").get("status", {}).get("conditions") or []
     return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)

@@ -1,0 +1,132 @@
+"""topogate's two processes beside a control plane, started as an administrator's Deployments would start them."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+from certs import pki
+from core.names import MANAGED_NAMESPACE_LABEL
+from e2e.api import APPLY_PATCH
+from e2e.cluster import Cluster
+from e2e.crds import install_crds
+from e2e.process import Guard, Process, StartFailed, find_free_ports
+from webhook.registration import configurations
+
+SYSTEM_NAMESPACE = "topogate-system"
+ROOT = Path(__file__).parent.parent
+GRACE_S = 10.0
+START_TIMEOUT_S = 30.0
+REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
+READY_MARK = '"message": "state is complete"'
+
+
+class Topogate:
+    """Webhook and reconciler on one cluster. Each can be killed and started again on its own.
+
+    `leader_election` off lets a killed reconciler be followed at once by another, without waiting for its lease to run out.
+    """
+
+    def __init__(self, cluster: Cluster, *, otlp_endpoint: str | None = None, leader_election: bool = True) -> None:
+        self.cluster = cluster
+        self._stack = contextlib.ExitStack()
+        self._port, *_ = find_free_ports(1)
+        self._dir = cluster.log_dir.parent / "topogate"
+        self._options = ["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []
+        self._leader_options = [] if leader_election else ["--no-leader-election"]
+        self._guard: Guard | None = None
+        self.webhook: Process | None = None
+        self.reconciler: Process | None = None
+        self._starts = 0
+
+    def start(self) -> Topogate:
+        install_crds(self.cluster.api)
+        if self.cluster.api.find(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}") is None:
+            self.cluster.create_namespace(SYSTEM_NAMESPACE)
+        self._dir.mkdir(exist_ok=True)
+        self._guard = self._stack.enter_context(Guard())
+        try:
+            self._issue_certificate()
+            self.start_webhook()
+            self.register()
+            self.start_reconciler()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Ends both processes; they get time to end in good order."""
+        for process in (self.reconciler, self.webhook):
+            if process is not None:
+                process.stop(GRACE_S)
+        self.reconciler = self.webhook = None
+        self._stack.close()
+
+    def __enter__(self) -> Topogate:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    # --- webhook ----------------------------------------------------------------------------------------------------
+
+    def _issue_certificate(self) -> None:
+        now = datetime.now(UTC)
+        ca = pki.issue_ca("topogate e2e", now)
+        serving = pki.issue_serving(ca, ["127.0.0.1", "localhost"], now)
+        self.ca_bundle = ca.certificate
+        (self._dir / "tls.crt").write_bytes(serving.certificate)
+        (self._dir / "tls.key").write_bytes(serving.key)
+
+    def start_webhook(self) -> None:
+        files = ["--cert-file", str(self._dir / "tls.crt"), "--key-file", str(self._dir / "tls.key")]
+        self.webhook = self._spawn("webhook", ["--host", "127.0.0.1", "--port", str(self._port), *files])
+        self.webhook.wait_healthy(f"https://127.0.0.1:{self._port}/readyz")
+
+    def register(self) -> None:
+        """Tells the API server to ask the webhook."""
+        bundle = base64.b64encode(self.ca_bundle).decode()
+        for configuration in configurations(bundle, {"url": f"https://127.0.0.1:{self._port}"}):
+            plural = configuration["kind"].lower() + "s"
+            path = f"{REGISTRATIONS}/{plural}/{configuration['metadata']['name']}?fieldManager=e2e&force=true"
+            self.cluster.api.patch(path, configuration, APPLY_PATCH)
+
+    def kill_webhook(self) -> None:
+        """SIGKILL, as a crash is."""
+        assert self.webhook is not None
+        self.webhook.stop(grace_s=0)
+        self.webhook = None
+
+    # --- reconciler -------------------------------------------------------------------------------------------------
+
+    def start_reconciler(self, *, wait: bool = True, env: dict[str, str] | None = None) -> None:
+        self.reconciler = self._spawn("reconciler", ["--namespace", SYSTEM_NAMESPACE, *self._leader_options], env)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while wait and READY_MARK not in self.reconciler.log.read_text():
+            if not self.reconciler.is_running or time.monotonic() > deadline:
+                raise StartFailed(f"the reconciler did not come up; {self.reconciler.describe_log()}")
+            time.sleep(0.02)
+
+    def kill_reconciler(self) -> None:
+        """SIGKILL, as a crash is."""
+        assert self.reconciler is not None
+        self.reconciler.stop(grace_s=0)
+        self.reconciler = None
+
+    def _spawn(self, part: str, arguments: list[str], env: dict[str, str] | None = None) -> Process:
+        self._starts += 1
+        command = [sys.executable, "-m", part, "--kubeconfig", str(self.cluster.kubeconfig), *arguments, *self._options]
+        log = self.cluster.log_dir / f"topogate-{part}-{self._starts}.log"
+        return Process(part, command, log, self._guard, {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})})
+
+
+def managed(labels: dict[str, str] | None = None) -> dict[str, str]:
+    """Labels of a namespace in which every job is topogate's."""
+    return {**(labels or {}), MANAGED_NAMESPACE_LABEL: "true"}
