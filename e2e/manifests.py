@@ -72,7 +72,9 @@ def job(
     pod_spec: Mapping[str, Any] | None = None,
     **topology_request: str | int,
 ) -> dict[str, Any]:
-    """A batch/v1 Job whose pods ask for `gpus` GPUs each; topology by keyword: required, preferred, unconstrained, slice_topology, slice_size.
+    """A batch/v1 Job whose pods ask for `gpus` GPUs each.
+
+    Topology by keyword: required, preferred, unconstrained, slice_topology, slice_size.
 
     Its pods run for ever, or for `run_seconds` and then complete.
     """

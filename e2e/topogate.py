@@ -17,13 +17,14 @@ from e2e.api import APPLY_PATCH
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
 from e2e.process import Guard, Process, StartFailed, find_free_ports
-from webhook.registration import configurations
+from webhook.registration import MUTATING_NAME, VALIDATING_NAME, configurations
 
 SYSTEM_NAMESPACE = "topogate-system"
 ROOT = Path(__file__).parent.parent
 GRACE_S = 10.0
 START_TIMEOUT_S = 30.0
 REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
+REGISTERED = (("mutatingwebhookconfigurations", MUTATING_NAME), ("validatingwebhookconfigurations", VALIDATING_NAME))
 READY_MARK = '"message": "state is complete"'
 
 
@@ -62,7 +63,10 @@ class Topogate:
         return self
 
     def stop(self) -> None:
-        """Ends both processes; they get time to end in good order."""
+        """Ends both processes, which get time to end in good order, and takes the registration back: it holds for the whole cluster."""
+        for plural, name in REGISTERED:
+            if self.cluster.api.find(f"{REGISTRATIONS}/{plural}/{name}") is not None:
+                self.cluster.api.delete(f"{REGISTRATIONS}/{plural}/{name}")
         for process in (self.reconciler, self.webhook):
             if process is not None:
                 process.stop(GRACE_S)
@@ -106,8 +110,9 @@ class Topogate:
 
     # --- reconciler -------------------------------------------------------------------------------------------------
 
-    def start_reconciler(self, *, wait: bool = True, env: dict[str, str] | None = None) -> None:
-        self.reconciler = self._spawn("reconciler", ["--namespace", SYSTEM_NAMESPACE, *self._leader_options], env)
+    def start_reconciler(self, *, wait: bool = True, kubeconfig: Path | None = None) -> None:
+        """`kubeconfig` leads it past the API server's own address, to something that watches or cuts its connections."""
+        self.reconciler = self._spawn("reconciler", ["--namespace", SYSTEM_NAMESPACE, *self._leader_options], kubeconfig)
         deadline = time.monotonic() + START_TIMEOUT_S
         while wait and READY_MARK not in self.reconciler.log.read_text():
             if not self.reconciler.is_running or time.monotonic() > deadline:
@@ -120,11 +125,11 @@ class Topogate:
         self.reconciler.stop(grace_s=0)
         self.reconciler = None
 
-    def _spawn(self, part: str, arguments: list[str], env: dict[str, str] | None = None) -> Process:
+    def _spawn(self, part: str, arguments: list[str], kubeconfig: Path | None = None) -> Process:
         self._starts += 1
-        command = [sys.executable, "-m", part, "--kubeconfig", str(self.cluster.kubeconfig), *arguments, *self._options]
+        command = [sys.executable, "-m", part, "--kubeconfig", str(kubeconfig or self.cluster.kubeconfig), *arguments, *self._options]
         log = self.cluster.log_dir / f"topogate-{part}-{self._starts}.log"
-        return Process(part, command, log, self._guard, {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})})
+        return Process(part, command, log, self._guard, {**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 def managed(labels: dict[str, str] | None = None) -> dict[str, str]:

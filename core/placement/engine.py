@@ -14,7 +14,7 @@ from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix, with_pod
 from core.placement.levels import descend, find_start
 from core.placement.profile import Profile
-from core.placement.refusal import refuse
+from core.placement.refusal import refuse, refuse_without_nodes
 from core.placement.slices import find_shape
 from core.placement.tree import Indices
 
@@ -72,16 +72,12 @@ def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, fre
     shape = find_shape(tree, request)
     if isinstance(shape, NotFit):
         return shape
-    if not len(tree):
-        return NotFit(
-            Refusal.NO_DOMAINS,
-            request.name,
-            f"pod set {request.name}: no topology domains at level {tree.declared[shape.start]}; no node of the flavor has it",
-        )
     try:
         eligible = view.eligible(request)
     except InvalidSelector as error:
         return NotFit(Refusal.INVALID_SELECTOR, request.name, f"pod set {request.name}: {error}")
+    if not eligible.any() and not (view.ready & ~view.cordoned).any():
+        return refuse_without_nodes(view, request, shape)
     per_node = np.where(eligible, view.pods_that_fit(request, free), 0)
     fits = count_fits(tree, shape, per_node)
     assert request.topology is not None  # find_shape refused that

@@ -49,6 +49,8 @@ def distribute(
     if request is None or request.pod_index_label is None:
         return Distribution(_greedy(assignment, pods), by_rank=False)
     staying = [pod for pod in pods if not pod.terminating]
+    if not any(request.pod_index_label in pod.labels for pod in staying):
+        return Distribution(_greedy(assignment, pods), by_rank=False)  # pods without ranks have no order to keep
     ranks, broken = _ranks(staying, request, assignment.count, offset)
     if broken is None:
         order = list(assignment.expand())

@@ -38,6 +38,19 @@ def refuse(view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits,
     return NotFit(Refusal.NOT_FIT, request.name, "", fit, wanted, shape.unit, explanation)
 
 
+def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shape) -> NotFit:
+    """Explains that there is no node at all to place anything on: nodes not ready or cordoned make no domain."""
+    text = f"pod set {request.name}: no topology domains at level {view.tree.declared[shape.start]}; "
+    exclusions = _exclusions(view, request, view.free)
+    if exclusions:
+        text += f"none of the flavor's {len(view.tree)} node(s) can be used ({', '.join(map(str, exclusions))})"
+    else:
+        text += "no node of the flavor has it"
+    return NotFit(
+        Refusal.NO_DOMAINS, request.name, text, explanation=Explanation(request.name, exclusions=exclusions, total_nodes=len(view.tree))
+    )
+
+
 def _level_fact(
     view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits, level: int, wanted: int, eligible: Flags, free: Matrix
 ) -> LevelFact:

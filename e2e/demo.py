@@ -1,0 +1,247 @@
+"""`make demo`: a real control plane, topogate's two processes, a handful of jobs, and the truth about where they went.
+
+Every promise is verified from the API server's state (`e2e.truth`); one that is broken makes the
+exit code non-zero. `out/demo.svg` keeps the picture.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from core.names import QUOTA_RESERVED, TRACEPARENT_ANNOTATION
+from e2e import manifests, truth
+from e2e.api import wait_for
+from e2e.binaries import ensure_binaries
+from e2e.cluster import Cluster
+from e2e.nodes import HOSTNAME_LABEL, NodePool, node_object
+from e2e.otlp import Receiver, SpanRecord
+from e2e.picture import GPU, draw, seats, to_svg
+from e2e.topogate import Topogate
+
+OUT = Path("out")
+NAMESPACE = "team-a"
+QUEUE = "main"
+STORY = (
+    "admission.review",
+    "workload.create",
+    "workload.queued",
+    "placement.solve",
+    "workload.admit",
+    "job.start",
+    "pods.ungate",
+    "pods.bound",
+)
+MIN_WIDTH = 112  # of a rack of nine nodes with eight GPUs each, and of the timeline
+# Called between a step and its verification, with the step's name: how tests break what the demo promises.
+Meddle = Callable[[str, "Demo"], None]
+
+
+class Broken(Exception):
+    """A promise is not kept."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class Demo:
+    """The scenes, on a running cluster with topogate beside it."""
+
+    def __init__(
+        self, cluster: Cluster, topogate: Topogate, receiver: Receiver, console: Console, meddle: Meddle | None = None, prefix: str = ""
+    ) -> None:
+        self.cluster = cluster
+        self.topogate = topogate
+        self.receiver = receiver
+        self.console = console
+        self.prefix = prefix  # so that several demos can share a cluster in tests
+        self.namespace = prefix + NAMESPACE
+        self.pool = NodePool(blocks=2, racks=3, nodes=8, prefix=prefix, labels={"node-group": f"{prefix}gpu"})
+        self._meddle = meddle or (lambda step, demo: None)
+        self._began = time.monotonic()
+        self._kept = 0
+
+    # --- scenes -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """All scenes; raises Broken at the first promise that is not kept."""
+        self._set_up()
+        self._place()
+        self._wait_and_help()
+        self._show()
+        self._say(f"[bold green]all {self._kept} promises kept[/] in {time.monotonic() - self._began:.0f} s")
+
+    def _set_up(self) -> None:
+        pool = self.pool
+        self.cluster.add_nodes(pool)
+        self.cluster.create_namespace(self.namespace)
+        topology, flavor, queue = f"{self.prefix}default", f"{self.prefix}gpu", f"{self.prefix}research"
+        for obj in (
+            manifests.topology(topology, pool.levels),
+            manifests.flavor(flavor, pool.labels, topology),
+            manifests.cluster_queue(queue, {flavor: {"cpu": 2000, GPU: 1000}}),
+            manifests.local_queue(QUEUE, self.namespace, queue),
+        ):
+            self._create(obj)
+        self._say(f"{pool.blocks} blocks x {pool.racks} racks x {pool.nodes} nodes with 8 GPUs; queue {QUEUE} is open")
+
+    def _place(self) -> None:
+        block, rack = self.pool.block_label, self.pool.rack_label
+        jobs: dict[str, dict[str, Any]] = {
+            "one-rack": {"pods": 16, "gpus": 4, "required": rack},
+            "wider": {"pods": 25, "gpus": 8, "preferred": block},  # a block has 24 nodes
+            "anywhere": {"pods": 4, "gpus": 2, "unconstrained": "true"},
+            "slices": {"pods": 8, "gpus": 2, "required": block, "slice_topology": rack, "slice_size": 4},
+            "ranked": {"pods": 12, "gpus": 2, "required": rack, "indexed": True},
+        }
+        for name, asked in jobs.items():
+            self._create(manifests.job(name, self.namespace, queue=QUEUE, **asked))
+            shape = ", ".join(f"{key} {value}" for key, value in asked.items() if key not in ("pods", "gpus"))
+            self._say(f"applied job [bold]{name}[/]: {asked['pods']} pods x {asked['gpus']} GPUs, {shape}")
+            self._until_bound(name, asked["pods"])
+        self._meddle("placed", self)
+        now = self._read()
+        for name, asked in jobs.items():
+            self._promise(f"{name}: all pods bound, none gated", truth.all_bound(now, name, asked["pods"]))
+            self._promise(f"{name}: pods where the assignment says", truth.as_assigned(now, name))
+        self._promise("one-rack: in one rack", truth.together(now, "one-rack", rack))
+        blocks = Counter(now.label_of(pod, block) for pod in now.pods_of("wider"))
+        self._promise("wider: no block holds it, so it widened", [] if len(blocks) == 2 else [f"job wider is in {dict(blocks)}"])
+        self._promise("slices: in one block", truth.together(now, "slices", block))
+        self._promise("slices: four by four in a rack", truth.slices_whole(now, "slices", rack, 4))
+        self._promise("ranked: in one rack", truth.together(now, "ranked", rack))
+        self._promise("ranked: consecutive ranks share nodes", truth.in_rank_order(now, "ranked", [HOSTNAME_LABEL]))
+        self._promise("no node over capacity, no slot promised twice", truth.always(now))
+
+    def _wait_and_help(self) -> None:
+        rack, free = self._roomiest_rack()
+        self._create(manifests.job("waits", self.namespace, queue=QUEUE, pods=free + 1, gpus=8, required=self.pool.rack_label))
+        self._say(f"applied job [bold]waits[/]: {free + 1} pods x 8 GPUs in one rack, but no rack has more than {free} free nodes")
+        self._until("job waits to be explained", lambda: truth.condition(self._read().workload_of("waits"), QUOTA_RESERVED))
+        self._meddle("waiting", self)
+        now = self._read()
+        self._promise(
+            "waits: says what blocks it",
+            truth.waits_with_reason(now, "waits", self.pool.rack_label, f"{free} out of {free + 1} pod(s)", GPU),
+        )
+        self._say(f"[yellow]it says:[/] {truth.condition(now.workload_of('waits'), QUOTA_RESERVED)['message']}")
+        labels = now.nodes[rack[0]]["metadata"]["labels"]
+        block_number, rack_number = (int(part[1:]) for part in labels[self.pool.rack_label].removeprefix(self.prefix).split("-"))
+        extra = node_object(self.pool, block_number, rack_number, self.pool.nodes + 1)
+        began = time.monotonic()
+        self.cluster.add_nodes([extra])
+        self._say(f"added node {extra['metadata']['name']} to rack {labels[self.pool.rack_label]}")
+        self._until_bound("waits", free + 1)
+        self._say(f"bound {time.monotonic() - began:.1f} s after the node came")
+        now = self._read()
+        self._promise("waits: placed once a node that helps was added", truth.together(now, "waits", self.pool.rack_label))
+        self._promise("waits: pods where the assignment says", truth.as_assigned(now, "waits"))
+        self._promise("still no node over capacity", truth.always(now))
+
+    def _roomiest_rack(self) -> tuple[list[str], int]:
+        """Nodes of the rack with most wholly free nodes, and how many those are."""
+        now = self._read()
+        busy = {pod["spec"].get("nodeName") for pod in now.pods if not truth.is_terminal(pod)}
+        racks: dict[str, list[str]] = {}
+        for name, node in now.nodes.items():
+            if node["metadata"]["labels"].get("node-group") == self.pool.labels["node-group"]:
+                racks.setdefault(node["metadata"]["labels"][self.pool.rack_label], []).append(name)
+        best = max(racks.values(), key=lambda nodes: sum(node not in busy for node in nodes))
+        return best, sum(node not in busy for node in best)
+
+    def _show(self) -> None:
+        now = self._read()
+        mine = {
+            name: node for name, node in now.nodes.items() if node["metadata"]["labels"].get("node-group") == self.pool.labels["node-group"]
+        }
+        picture = seats(truth.Snapshot(mine, now.pods, now.jobs, now.workloads), self.pool.block_label, self.pool.rack_label)
+        draw(picture, self.console)
+        OUT.mkdir(exist_ok=True)
+        (OUT / "demo.svg").write_text(to_svg(picture, "topogate demo: who sits where"))
+        self._say(f"the same as a file: {OUT / 'demo.svg'}")
+        self._show_trace("ranked")
+
+    def _show_trace(self, name: str) -> None:
+        workload = self._read().workload_of(name)
+        trace_id = ((workload or {"metadata": {}})["metadata"].get("annotations") or {}).get(TRACEPARENT_ANNOTATION, "--").split("-")[1]
+        self._until("the trace to arrive", lambda: set(STORY) <= {span.name for span in self.receiver.spans(trace_id)})
+        spans = self.receiver.spans(trace_id)
+        self._promise(f"{name}: one trace from admission to bound", _trace_problems(spans))
+        self._say(f"trace {trace_id} of job {name}:")
+        start, end = min(span.start_ns for span in spans), max(span.end_ns for span in spans)
+        for span in spans:
+            left = int(50 * (span.start_ns - start) / max(1, end - start))
+            width = max(1, int(50 * (span.end_ns - span.start_ns) / max(1, end - start)))
+            bar = " " * left + "█" * min(width, 50 - left)
+            self.console.print(f"  {span.name:<17} {span.service:<20} [cyan]{bar:<50}[/] {(span.end_ns - span.start_ns) / 1e6:8.1f} ms")
+
+    # --- helpers ----------------------------------------------------------------------------------------------------
+
+    def _create(self, obj: dict[str, Any]) -> None:
+        self.cluster.api.create(manifests.path(obj), obj)
+
+    def _read(self) -> truth.Snapshot:
+        return truth.read(self.cluster.api, [self.namespace])
+
+    def _until(self, what: str, probe: Callable[[], object]) -> None:
+        try:
+            wait_for(what, lambda: probe() or None, timeout_s=60)
+        except TimeoutError as error:
+            raise Broken([str(error)]) from error
+
+    def _until_bound(self, job: str, pods: int) -> None:
+        self._until(f"job {job} to be bound", lambda: not truth.all_bound(self._read(), job, pods))
+
+    def _promise(self, what: str, problems: list[str]) -> None:
+        if problems:
+            self._say(f"[bold red]BROKEN[/] {what}")
+            raise Broken(problems)
+        self._kept += 1
+        self._say(f"[green]ok[/] {what}")
+
+    def _say(self, text: str) -> None:
+        self.console.print(f"[dim]{time.monotonic() - self._began:5.1f}s[/] {text}", highlight=False, soft_wrap=True)
+
+
+def _trace_problems(spans: list[SpanRecord]) -> list[str]:
+    names = {span.name for span in spans}
+    problems = [f"the trace lacks the step {name}" for name in STORY if name not in names]
+    known = {span.span_id for span in spans}
+    problems += [f"span {span.name} has a parent outside of the trace" for span in spans if span.parent_id and span.parent_id not in known]
+    return problems
+
+
+def main(meddle: Meddle | None = None) -> int:
+    console = Console(highlight=False)
+    console.width = max(console.width, MIN_WIDTH)
+    try:
+        ensure_binaries()
+        console.print("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok ...")
+        with ExitStack() as stack:
+            receiver = stack.enter_context(Receiver())
+            cluster = stack.enter_context(Cluster())
+            console.print(f"control plane is up at {cluster.server}; starting topogate's webhook and reconciler ...")
+            topogate = stack.enter_context(Topogate(cluster, otlp_endpoint=receiver.endpoint))
+            try:
+                Demo(cluster, topogate, receiver, console, meddle).run()
+            except Broken as broken:
+                for problem in broken.problems:
+                    console.print(f"[bold red]broken promise:[/] {problem}", soft_wrap=True)
+                return 1
+            console.print("cleaning up ...")
+    except KeyboardInterrupt:
+        console.print("\n[yellow]interrupted:[/] everything that was started has been stopped")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

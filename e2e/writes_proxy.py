@@ -1,0 +1,133 @@
+"""A proxy before the API server that counts a client's writes, and can end the client at any of them.
+
+So a process is killed at an exact point between its writes without a line about it in production
+code: before a write is sent on (it never happened), or after the server has answered but before the
+client hears of it (it happened, and nobody remembers).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import yaml
+from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
+
+WRITES = ("POST", "PUT", "PATCH", "DELETE")
+_HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "host", "content-length", "content-encoding")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """At write number `at` (from 1), before it is sent on or after it was done, call `act`; that write is never answered."""
+
+    at: int
+    after: bool
+    act: Callable[[], None]
+
+
+class WritesProxy:
+    """Listens on a port of 127.0.0.1 in a thread of its own; `cut` may be set at any time, counting starts anew with it."""
+
+    def __init__(self, server: str, ca_file: Path, token: str) -> None:
+        self._server, self._ca_file, self._token = server, ca_file, token
+        self.writes: list[str] = []
+        self._cut: Cut | None = None
+        self.has_cut = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="writes proxy")
+        self._port = 0
+
+    def cut(self, cut: Cut | None) -> None:
+        """Counts from zero again."""
+        self.has_cut.clear()
+        self.writes.clear()
+        self._cut = cut
+
+    def write_kubeconfig(self, path: Path) -> Path:
+        """A kubeconfig that leads through the proxy, which adds the credentials itself."""
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "proxy",
+            "clusters": [{"name": "proxy", "cluster": {"server": f"http://127.0.0.1:{self._port}"}}],
+            "users": [{"name": "proxy", "user": {}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}],
+        }
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def __enter__(self) -> WritesProxy:
+        self._thread.start()
+        self._started.wait(10)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        tls = ssl.create_default_context(cafile=str(self._ca_file))
+        async with ClientSession(
+            connector=TCPConnector(ssl=tls, limit=0), timeout=ClientTimeout(total=None), auto_decompress=False
+        ) as session:
+            self._session = session
+            app = web.Application(client_max_size=16 * 1024 * 1024)
+            app.router.add_route("*", "/{path:.*}", self._forward)
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+            await runner.setup()
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            self._port = runner.addresses[0][1]
+            self._started.set()
+            await self._stop.wait()
+            await runner.cleanup()
+
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
+        cut = self._count(request)
+        if cut is not None and not cut.after:
+            return self._end(cut, request)
+        headers = {key: value for key, value in request.headers.items() if key.lower() not in _HOP_BY_HOP}
+        headers["Authorization"] = f"Bearer {self._token}"
+        body = await request.read()
+        async with self._session.request(request.method, self._server + request.raw_path, headers=headers, data=body or None) as answer:
+            if cut is not None:
+                await answer.read()
+                return self._end(cut, request)
+            reply = web.StreamResponse(status=answer.status)
+            for key, value in answer.headers.items():
+                if key.lower() not in ("transfer-encoding", "content-length", "connection"):
+                    reply.headers[key] = value
+            await reply.prepare(request)
+            with contextlib.suppress(ConnectionError):
+                async for chunk in answer.content.iter_any():
+                    await reply.write(chunk)
+                await reply.write_eof()
+            return reply
+
+    def _count(self, request: web.Request) -> Cut | None:
+        if request.method not in WRITES:
+            return None
+        self.writes.append(f"{request.method} {request.path}")
+        return self._cut if self._cut is not None and len(self.writes) == self._cut.at else None
+
+    def _end(self, cut: Cut, request: web.Request) -> web.StreamResponse:
+        cut.act()
+        self.has_cut.set()
+        if request.transport is not None:
+            request.transport.close()
+        return web.Response(status=503)
