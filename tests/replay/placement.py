@@ -98,7 +98,7 @@ def _failure(refusal: NotFit) -> dict[str, Any]:
     failure: dict[str, Any] = {"kind": refusal.kind.value}
     if refusal.kind is Refusal.NOT_FIT and refusal.explanation is not None:
         failure |= {"fit": refusal.fit, "of": refusal.wanted, "unit": refusal.unit, "total_nodes": refusal.explanation.total_nodes}
-        failure["excluded"] = {exclusion.reason: exclusion.count for exclusion in refusal.explanation.exclusions}
+        failure["excluded"] = {exclusion.reason.replace('"', ""): exclusion.count for exclusion in refusal.explanation.exclusions}
     return failure
 
 
