@@ -5,6 +5,7 @@ distinct value and never in a loop over nodes. Semantics are those of kube-sched
 and TaintToleration filters.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from core.placement.tree import Flags, TopologyTree
 
 Taint = tuple[str, str, str]  # key, value, effect
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _REPELLING = ("NoSchedule", "NoExecute")
 
 
@@ -108,10 +110,9 @@ def _predicate(expression: Mapping[str, Any]) -> Callable[[str | None], bool]:
 
 
 def _integer(text: str | None) -> int | None:
-    try:
-        return int(text) if text is not None else None
-    except ValueError:
-        return None
+    """A number as Kubernetes reads it: digits of 64 bits, none of Python's underscores."""
+    number = int(text) if text is not None and _INTEGER.fullmatch(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def labels_satisfy(labels: Mapping[str, str], selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:

@@ -1,0 +1,138 @@
+"""Ranks to domains, and what makes a pod set greedy (BEHAVIOUR.md, Ranks and ungating)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.podset import Mode, TopologyRequest
+from core.placement.ranks import RankedPod, distribute
+
+INDEX, GROUP = "index", "group"
+BY_INDEX = TopologyRequest(Mode.REQUIRED, "rack", pod_index_label=INDEX)
+BY_GROUP = replace(BY_INDEX, sub_group_index_label=GROUP, sub_group_count=2)
+
+
+def assignment(*counts: int) -> TopologyAssignment:
+    return TopologyAssignment(("rack",), tuple(DomainCount((f"r{i}",), count) for i, count in enumerate(counts)))
+
+
+def pod(name: str, index: object = None, *, at: str | None = None, terminating: bool = False, group: object = None) -> RankedPod:
+    labels = {label: str(value) for label, value in ((INDEX, index), (GROUP, group)) if value is not None}
+    return RankedPod(name, labels, (at,) if at is not None else None, terminating)
+
+
+def gang(count: int, start: int = 0) -> list[RankedPod]:
+    return [pod(f"p{i}", i) for i in range(start, start + count)]
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.randoms(use_true_random=False), st.integers(0, 3))
+def test_a_rank_has_its_domain_whatever_the_order_of_the_pods(counts, random, offset):
+    here = assignment(*counts)
+    pods = gang(here.count, offset)
+    random.shuffle(pods)
+    expected = {f"p{rank + offset}": domain for rank, domain in enumerate(here.expand())}
+    result = distribute(here, pods, BY_INDEX, offset=offset)
+    assert result.by_rank
+    assert result.domains == expected
+    # Those that come first get theirs without waiting for the others.
+    some = pods[: random.randint(0, len(pods))]
+    assert distribute(here, some, BY_INDEX, offset=offset).domains == {p.name: expected[p.name] for p in some}
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_sub_groups_follow_each_other(groups, size, random):
+    here = assignment(*[1] * (groups * size))
+    request = replace(BY_GROUP, sub_group_count=groups)
+    pods = [pod(f"{g}-{i}", i, group=g) for g in range(groups) for i in range(size)]
+    random.shuffle(pods)
+    result = distribute(here, pods, request)
+    assert result.by_rank
+    assert result.domains == {f"{g}-{i}": g * size + i for g in range(groups) for i in range(size)}
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "broken"),
+    [
+        (pod("p1"), "pod p1 has no label index"),
+        (pod("p1", "x"), "pod p1 has label index=x, which is no index"),
+        (pod("p1", "-1"), "which is no index"),
+        (pod("p1", "٣"), "which is no index"),
+        (pod("p1", 4), "pod p1 has rank 4, outside of the 4 assigned"),
+        (pod("p1", 0), "pods p0 and p1 both have rank 0"),
+        (pod("p1", 1, at="r1"), "pod p1 of rank 1 is in another domain than its rank's"),
+        (pod("p1", 1, at="elsewhere"), "is in another domain"),
+    ],
+)
+def test_one_bad_rank_makes_the_whole_pod_set_greedy(spoilt: RankedPod, broken: str):
+    pods = [pod("p0", 0), spoilt, pod("p3", 3), pod("p2", 2)]
+    result = distribute(assignment(2, 2), pods, BY_INDEX)
+    assert not result.by_rank
+    assert broken in (result.broken or "")
+    # In the order of the list; who runs somewhere fills a place there.
+    if spoilt.domain is None:
+        assert result.domains == {"p0": 0, "p1": 0, "p3": 1, "p2": 1}
+    elif spoilt.domain == ("r1",):
+        assert result.domains == {"p0": 0, "p3": 0, "p2": 1}
+    else:
+        assert result.domains == {"p0": 0, "p3": 0, "p2": 1}
+
+
+@pytest.mark.parametrize("count", [None, 0, 3])
+def test_sub_groups_that_do_not_divide_the_pods_make_it_greedy(count):
+    pods = [pod(f"p{i}", i % 2, group=i // 2) for i in range(4)]
+    result = distribute(assignment(2, 2), pods, replace(BY_GROUP, sub_group_count=count))
+    assert not result.by_rank
+    assert "equal sub-groups" in (result.broken or "")
+    assert result.domains == {"p0": 0, "p1": 0, "p2": 1, "p3": 1}
+
+
+def test_an_index_outside_of_its_sub_group_makes_it_greedy():
+    result = distribute(assignment(2, 2), [pod("p0", 2, group=0), pod("p1", 0, group=1)], BY_GROUP)
+    assert result.broken == "pod p0 has index 2, outside of its sub-group of 2"
+    assert result.domains == {"p0": 0, "p1": 0}
+
+
+def test_without_an_index_label_pods_are_taken_as_they_come_and_nothing_is_broken():
+    for request in (None, TopologyRequest(Mode.IMPLIED)):
+        result = distribute(assignment(1, 2), [pod("c"), pod("a"), pod("b")], request)
+        assert result.domains == {"c": 0, "a": 1, "b": 1}
+        assert (result.by_rank, result.broken) == (False, None)
+
+
+def test_pods_that_run_where_their_rank_says_stay_and_the_others_join_them():
+    pods = [pod("p0", 0, at="r0"), pod("p1", 1), pod("p2", 2, at="r1"), pod("p3", 3)]
+    result = distribute(assignment(2, 2), pods, BY_INDEX)
+    assert result.by_rank
+    assert result.domains == {"p1": 0, "p3": 1}
+
+
+def test_the_successor_of_a_terminating_pod_may_have_its_rank():
+    result = distribute(assignment(1, 1), [pod("old", 0, at="r0", terminating=True), pod("new", 0), pod("p1", 1)], BY_INDEX)
+    assert result.by_rank
+    assert result.domains == {"new": 0, "p1": 1}
+
+
+def test_without_ranks_a_terminating_pod_still_fills_its_place():
+    pods = [pod("old", at="r0", terminating=True), pod("gone", terminating=True), pod("a"), pod("b")]
+    assert distribute(assignment(1, 1), pods, None).domains == {"a": 1}
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=3), st.data())
+def test_a_greedy_pod_set_never_has_more_pods_in_a_domain_than_assigned(counts, data):
+    here = assignment(*counts)
+    places = [None, *(f"r{i}" for i in range(len(counts)))]
+    count = data.draw(st.integers(0, here.count))
+    pods = [pod(f"p{i}", at=data.draw(st.sampled_from(places))) for i in range(count)]
+    result = distribute(here, pods, None)
+    running = Counter(p.domain for p in pods if p.domain is not None)
+    added = Counter(here.domains[domain].values for domain in result.domains.values())
+    for domain in here.domains:
+        assert not added[domain.values] or running[domain.values] + added[domain.values] <= domain.count
+    if all(running[domain.values] <= domain.count for domain in here.domains):
+        assert len(result.domains) == sum(p.domain is None for p in pods)
