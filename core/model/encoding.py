@@ -60,6 +60,8 @@ def decode(wire: Mapping[str, Any]) -> TopologyAssignment:
     """v1beta2 JSON, of whatever writer, as an assignment. Raises InvalidAssignment."""
     levels = tuple(wire.get("levels") or ())
     domains: list[DomainCount] = []
+    if wire.get("slices") and not levels:
+        raise InvalidAssignment("levels is empty")
     for index, part in enumerate(wire.get("slices") or ()):
         count = int(part.get("domainCount") or 0)
         where = f"slices[{index}]"

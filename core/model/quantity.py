@@ -10,7 +10,9 @@ from fractions import Fraction
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_PATTERN = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d+)|([KMGTPE]i|[numkMGTPE]?))")
+_PATTERN = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]?))")
+_MAX = 2**63 - 1
+_MAX_LENGTH = 256  # no number that means anything is longer
 _BINARY_RESOURCES = ("memory", "ephemeral-storage", "storage")
 
 
@@ -26,10 +28,9 @@ def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
 
     Raises InvalidQuantity.
     """
-    if isinstance(text, int) and not isinstance(text, bool):
-        return text * 1000 if milli else text
-    match = _PATTERN.fullmatch(str(text).strip())
-    if match is None:
+    digits = str(text).strip()
+    match = _PATTERN.fullmatch(digits)
+    if match is None or len(digits) > _MAX_LENGTH:
         raise InvalidQuantity(text)
     sign, digits, exponent, suffix = match.groups()
     value = Fraction(digits if not digits.startswith(".") else "0" + digits)
@@ -46,7 +47,8 @@ def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
         value *= 1000
     if sign == "-":
         value = -value
-    return -(-value.numerator // value.denominator)
+    # Kubernetes cuts what has more than 64 bits, and the free matrix has no more room either.
+    return max(-_MAX, min(_MAX, -(-value.numerator // value.denominator)))
 
 
 def canonical(resource: str, text: str | int | float) -> int:

@@ -35,7 +35,8 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     """What one pod of this spec takes from its node, without the one of `pods`.
 
     Containers are summed; an init container runs beside the sidecars started before it, so the
-    largest such moment counts; pod-level resources override; overhead is added
+    largest such moment counts; pod-level requests override, pod-level limits stand for requests that
+    no container has; overhead is added
     (Kubernetes: pod effective requests, KEP-753 sidecars, KEP-2837 pod-level resources).
     Raises InvalidQuantity.
     """
@@ -55,7 +56,8 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
             _maximum(peak, moment)
     add(running, sidecars)
     _maximum(running, peak)
-    running.update(_container_requests(spec))
+    whole = spec.get("resources") or {}
+    running = parse_resources(whole.get("limits")) | running | parse_resources(whole.get("requests"))
     add(running, parse_resources(spec.get("overhead")))
     return {name: amount for name, amount in running.items() if amount}
 
