@@ -1,0 +1,117 @@
+"""The shape of the code base: who may import whom, how long files are, and what must not be in them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = ("core", "webhook", "reconciler", "certs", "cli")
+MAX_LINES = 600
+# Generated files are as long as they are; vectors are data.
+GENERATED = ("requirements.lock", "e2e/controlplane/go.sum", "e2e/tools/go.sum")
+
+
+def tracked() -> list[Path]:
+    """Files that git knows."""
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("this is no git checkout")
+    return [path for name in done.stdout.decode().split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def modules(*packages: str) -> Iterator[tuple[str, Path]]:
+    for package in packages:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield ".".join(path.relative_to(ROOT).with_suffix("").parts), path
+
+
+def imports(path: Path) -> set[str]:
+    """Every module a file names in an import, wherever it stands."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def importers(*names: str) -> set[str]:
+    """Product modules that import one of some modules, or what is inside of them."""
+    return {
+        module
+        for module, path in modules(*PRODUCT)
+        if any(used == name or used.startswith(f"{name}.") for used in imports(path) for name in names)
+    }
+
+
+def test_the_dependency_law_holds():
+    """DESIGN 3, by import-linter, exactly as `make check` runs it."""
+    done = subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"Contracts: [1-9]\d* kept, 0 broken", done.stdout)
+
+
+def test_only_the_telemetry_module_knows_the_opentelemetry_sdk():
+    assert importers("opentelemetry.sdk", "opentelemetry.exporter") == {"core.runtime.telemetry"}
+
+
+def test_only_the_shells_know_aiohttp():
+    allowed = {"webhook.server", "webhook.__main__"}
+    found = importers("aiohttp")
+    assert found
+    assert {module for module in found if module not in allowed and not module.startswith("core.runtime.")} == set()
+
+
+def test_only_the_client_knows_kubernetes_asyncio():
+    assert importers("kubernetes_asyncio") == {"core.runtime.client"}
+
+
+def test_every_package_of_the_product_is_in_the_wheel():
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = re.search(r"packages = \[\n(.*?)\]", text, re.DOTALL)
+    assert listed is not None
+    named = set(re.findall(r'"([\w.]+)"', listed[1]))
+    present = {module.removesuffix(".__init__") for module, path in modules(*PRODUCT) if path.name == "__init__.py"}
+    assert named == present
+
+
+@pytest.mark.parametrize("folder", [*PRODUCT, "e2e", "tests"])
+def test_no_file_tells_more_than_one_story(folder: str):
+    long = {module: lines for module, path in modules(folder) if (lines := len(path.read_text().splitlines())) > MAX_LINES}
+    assert long == {}
+
+
+def test_tracked_files_name_no_machine_and_no_registry():
+    """A mirror, a private index or a home directory in a file works on one machine only."""
+    words = [r"/(?:home|Users)/[a-z]\w*/", r"/work/(?:main|shared)\b", r"(?:index|extra-index|find-links)-url\s*[= ]\s*https?:"]
+    words += [r"\b(?:artifactory|nexus|pypi-mirror|goproxy)\.[\w.-]+\.\w+", r"\.internal\b(?!_)"]
+    forbidden = re.compile("|".join(words))
+    found = {}
+    for path in tracked():
+        name = path.relative_to(ROOT).as_posix()
+        if name in GENERATED or path == Path(__file__) or path.suffix in (".jsonl", ".svg", ".png"):
+            continue
+        hit = forbidden.search(path.read_text(errors="ignore"))
+        if hit is not None:
+            found[name] = hit[0]
+    assert found == {}
+
+
+def test_the_lock_has_hashes_for_everything_and_no_address():
+    text = (ROOT / "requirements.lock").read_text()
+    assert "://" not in text
+    entries = re.split(r"\n(?=[A-Za-z0-9])", "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#")))
+    assert len(entries) > 20
+    for entry in filter(str.strip, entries):
+        assert re.match(r"\S+==\S+", entry.strip()), entry
+        assert "--hash=sha256:" in entry, entry
