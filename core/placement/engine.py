@@ -60,11 +60,12 @@ def place(view: FreeCapacity, requests: Sequence[PodSetRequest], profile: Profil
 
 
 def take_from(view: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: Sequence[tuple[str, int]]) -> None:
-    """Subtracts pods on nodes from a free matrix of the view's shape, in place."""
-    amounts = with_pod(request.requests)
+    """Subtracts pods on nodes from a free matrix of the view's shape, in place; nodes and resources it has not do not count."""
+    rows = [(view.axis[resource], amount) for resource, amount in with_pod(request.requests).items() if resource in view.axis]
     for name, count in nodes:
-        for resource, amount in amounts.items():
-            free[view.axis[resource], view.tree.index[name]] -= amount * count
+        node = view.tree.index.get(name)
+        for row, amount in rows if node is not None else ():
+            free[row, node] -= amount * count
 
 
 def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, free: Matrix) -> Placement | NotFit:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from core.model.admission import Admission, PodSetAdmission
-from core.model.podset import Mode
+from core.model.podset import Mode, PodSetRequest
 from core.names import (
     REASON_EXCEEDS_MAX_QUOTA,
     REASON_NO_MATCHING_FLAVOR,
@@ -15,8 +15,8 @@ from core.names import (
 )
 from core.placement.engine import Placement, place, take_from
 from core.placement.explain import NotFit, refusal_sentence, truncate
-from core.placement.feasibility import find_untolerated, labels_satisfy, taints_of
-from core.placement.free import Matrix
+from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy, taints_of
+from core.placement.free import FreeCapacity, Matrix
 from core.placement.profile import Profile
 from core.queueing.quota import QuotaShortage, find_shortage, pod_set_usage
 from core.state.cluster import ClusterState
@@ -63,9 +63,18 @@ class _Search:
     """What the pod sets placed so far of one workload take."""
 
     used: dict[FlavorResource, int]
-    free: dict[str, Matrix] = field(default_factory=dict)
+    taken: list[tuple[PodSetRequest, Placement]] = field(default_factory=list)
     placements: list[tuple[str, Placement]] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+
+    def free(self, capacity: FreeCapacity) -> Matrix | None:
+        """What these pod sets leave of a flavor's nodes, whichever flavor they have; None if there are none yet."""
+        if not self.taken:
+            return None
+        free = capacity.free.copy()
+        for request, placement in self.taken:
+            take_from(capacity, free, request, placement.nodes)
+        return free
 
 
 def find_admission(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profile: Profile) -> Found | NotFound:
@@ -118,10 +127,11 @@ def _find_for_pod_set(
 def _combinations(queue: ClusterQueueFacts, usage: Mapping[str, int]) -> Iterator[Combination]:
     """One flavor per resource group that the pod set needs, in the order the queue lists them.
 
-    A pod set that asks for nothing is placed by the first group's flavors.
+    A pod set that asks for nothing is placed by the first group's flavors, and holds none of each of their resources.
     """
     needed = [(tuple(r for r in group.resources if r in usage), group.quotas) for group in queue.groups]
-    groups = [entry for entry in needed if entry[0]] or needed[:1]
+    first = queue.groups[0]
+    groups = [entry for entry in needed if entry[0]] or [(first.resources, first.quotas)]
     yield from product(*([(resources, flavor, nominal) for flavor, nominal in quotas] for resources, quotas in groups))
 
 
@@ -166,14 +176,12 @@ def _place(state: ClusterState, pod_set: PodSetFacts, flavor: FlavorFacts, profi
     if view is None:
         return refuse(flavor.name, REASON_NO_MATCHING_FLAVOR, f'flavor "{flavor.name}": topology "{flavor.topology}" does not exist')
     request = state.request_for(pod_set, flavor)
-    free = search.free.get(flavor.name)
-    decision = place(view.capacity, [request], profile, free=free)
+    decision = place(view.capacity, [request], profile, free=search.free(view.capacity))
     if decision.refusal is not None:
         sentence = refusal_sentence(view.topology.name, decision.refusal)
         return refuse(flavor.name, REASON_TOPOLOGY_PLACEMENT_FAILED, sentence, decision.refusal)
     placement = decision.placements[0]
-    search.free[flavor.name] = free = view.capacity.free.copy() if free is None else free
-    take_from(view.capacity, free, request, placement.nodes)
+    search.taken.append((request, placement))
     search.placements.append((flavor.name, placement))
     return True
 
@@ -189,7 +197,11 @@ def _mismatch(state: ClusterState, pod_set: PodSetFacts, flavor: FlavorFacts, qu
         return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling'
     if not explicit and flavor.topology and not all((f := state.flavors.get(name)) is not None and f.topology for name in queue.flavors):
         return f'Flavor "{flavor.name}" supports only TopologyAwareScheduling'
-    if not labels_satisfy(flavor.node_labels, pod_set.node_selector, pod_set.affinity):
+    try:
+        satisfied = labels_satisfy(flavor.node_labels, pod_set.node_selector, pod_set.affinity)
+    except InvalidSelector as error:
+        return f"pod set {pod_set.name}: {error}"
+    if not satisfied:
         return f'the pod set\'s node selector or affinity does not match the node labels of flavor "{flavor.name}"'
     taint = find_untolerated(taints_of({"taints": flavor.node_taints}), pod_set.tolerations + flavor.tolerations)
     if taint is not None:

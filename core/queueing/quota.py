@@ -54,6 +54,6 @@ def find_shortage(
     """The first of some resources of which a flavor has too little left."""
     for resource in resources:
         wanted, held, limit = usage.get(resource, 0), used.get((flavor, resource), 0), nominal.get(resource, 0)
-        if wanted > limit - held:
+        if wanted and wanted > limit - held:
             return QuotaShortage(flavor, resource, wanted, held, limit)
     return None

@@ -1,0 +1,104 @@
+"""A small cluster with queues, and a scheduler whose verdicts are written at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from core.names import HOSTNAME_LABEL
+from core.placement.profile import MIXED
+from core.queueing.cycle import Cycle, Verdict
+from core.queueing.flavors import Found, NotFound
+from core.state.cluster import ClusterState
+from core.state.facts import (
+    ClusterQueueFacts,
+    FlavorFacts,
+    LocalQueueFacts,
+    NodeFacts,
+    PodFacts,
+    TopologyFacts,
+    WorkloadFacts,
+    object_key,
+)
+from tests.builders import (
+    NAMESPACE,
+    RACK,
+    Node,
+    cluster_queue_json,
+    flavor_json,
+    local_queue_json,
+    node_json,
+    pod_set_json,
+    topology_json,
+    workload_json,
+)
+
+
+class Scene:
+    """One topology `t` of racks and hosts, one topology-aware flavor `tas` over all nodes; the rest is up to the test."""
+
+    def __init__(self, *, quota: str = "100", strict: bool = False) -> None:
+        self.state = ClusterState()
+        self.cycle = Cycle(self.state, MIXED)
+        self.version = 1
+        self.state.observe_namespace(NAMESPACE, {})
+        self.state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK, HOSTNAME_LABEL])))
+        self.flavor("tas", "t")
+        self.queue("cq", {"tas": quota}, strict=strict)
+        self.local_queue("lq", "cq")
+
+    def flavor(self, name: str, topology: str | None = None, **spec: Any) -> None:
+        self.state.observe_flavor(name, FlavorFacts.read(flavor_json(name, topology, **spec)))
+
+    def queue(self, name: str, quotas: Mapping[str, str], **options: Any) -> None:
+        self.state.observe_cluster_queue(name, ClusterQueueFacts.read(cluster_queue_json(name, quotas, **options)))
+
+    def local_queue(self, name: str, cluster_queue: str) -> None:
+        self.state.observe_local_queue(f"{NAMESPACE}/{name}", LocalQueueFacts.read(local_queue_json(name, cluster_queue)))
+
+    def rack(self, name: str, nodes: int, *, cpu: int = 4, **labels: str) -> None:
+        for i in range(nodes):
+            self.node(Node(f"{name}-n{i}", {RACK: name, HOSTNAME_LABEL: f"{name}-n{i}", **labels}, {"cpu": cpu * 1000, "pods": 10}))
+
+    def node(self, node: Node) -> None:
+        self.state.observe_node(node.name, NodeFacts.read(node_json(node)))
+
+    def pod(self, pod: Mapping[str, Any]) -> None:
+        self.state.observe_pod(object_key(pod), PodFacts.read(pod))
+
+    def workload(self, workload: Mapping[str, Any]) -> str:
+        self.state.observe_workload(object_key(workload), WorkloadFacts.read(workload))
+        return object_key(workload)
+
+    def submit(self, name: str, count: int = 1, *, cpu: str = "1", topology: Mapping[str, Any] | None = None, **options: Any) -> str:
+        """A workload of one pod set, by default for one rack."""
+        pod_sets = [pod_set_json(count=count, cpu=cpu, topology={"required": RACK} if topology is None else topology)]
+        return self.workload(workload_json(name, pod_sets, **options))
+
+    def delete(self, name: str) -> None:
+        self.state.observe_workload(f"{NAMESPACE}/{name}", None)
+
+    def run(self) -> dict[str, Found | NotFound]:
+        """One cycle; verdicts by name of workload."""
+        return {verdict.workload.key.partition("/")[2]: verdict.outcome for verdict in self.verdicts()}
+
+    def verdicts(self) -> list[Verdict]:
+        return list(self.cycle.run())
+
+
+def admitted(verdicts: Mapping[str, Found | NotFound]) -> set[str]:
+    return {name for name, outcome in verdicts.items() if isinstance(outcome, Found)}
+
+
+def refused(verdicts: Mapping[str, Found | NotFound]) -> dict[str, NotFound]:
+    return {name: outcome for name, outcome in verdicts.items() if isinstance(outcome, NotFound)}
+
+
+def flavors_of(found: Found | NotFound) -> list[dict[str, str]]:
+    assert isinstance(found, Found), found
+    return [dict(pod_set.flavors) for pod_set in found.admission.pod_sets]
+
+
+def times(names: Iterable[str]) -> dict[str, str]:
+    """Creation times that make an order."""
+    return {name: f"2026-01-01T00:00:{i:02}Z" for i, name in enumerate(names)}
