@@ -25,6 +25,9 @@ from core.state.facts import ClusterQueueFacts, WorkloadFacts
 from core.state.selectors import labels_match
 
 
+_NOT_JUDGED = -1  # who never got as far as the search is looked at in every cycle
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What a cycle decided on one workload: admitted as found, or why it goes on waiting."""
@@ -63,6 +66,7 @@ class Cycle:
                     f'ClusterQueue "{queue.name}" is StrictFIFO and workload "{head}" is before this one and cannot be admitted yet',
                     (),
                 )
+            judged_at = _NOT_JUDGED
             if queue is not None and problem is None:
                 last = self._refused_at.get(workload.uid)
                 if last is not None and last[1] == state.changes and _same_request(last[2], workload):
@@ -76,12 +80,12 @@ class Cycle:
                     self._refused_at.pop(workload.uid, None)
                     yield Verdict(workload, outcome)
                     continue
-                problem = outcome
+                problem, judged_at = outcome, state.changes
                 if queue.strict:
                     blocked[queue.name] = workload
             assert problem is not None
             before = self._refused_at.get(workload.uid)
-            self._refused_at[workload.uid] = (problem.message, state.changes, workload)
+            self._refused_at[workload.uid] = (problem.message, judged_at, workload)
             if before is None or before[0] != problem.message:
                 yield Verdict(workload, problem)
 

@@ -1,0 +1,357 @@
+"""One cycle after the other: who is admitted, who waits for what, and who is looked at again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION, REASON_SUSPENDED
+from core.queueing import cycle as cycle_module
+from core.queueing.cycle import inactive_reason
+from core.queueing.order import queue_order
+from core.state.facts import ClusterQueueFacts, LocalQueueFacts, WorkloadFacts
+from tests.builders import (
+    NAMESPACE,
+    RACK,
+    Node,
+    cluster_queue_json,
+    condition_json,
+    local_queue_json,
+    node_json,
+    pod_json,
+    pod_set_json,
+    workload_json,
+)
+from tests.queueing.scene import Scene, admitted, refused, times
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each workload was judged (quota and topology searched)."""
+    counts: Counter[str] = Counter()
+    real = cycle_module.find_admission
+
+    def counting(state, workload, queue, profile):
+        counts[workload.key.partition("/")[2]] += 1
+        return real(state, workload, queue, profile)
+
+    monkeypatch.setattr(cycle_module, "find_admission", counting)
+    return counts
+
+
+def test_two_that_want_the_last_rack_in_one_cycle():
+    """Issue 4: one gets it, the other says what it waits for."""
+    scene = Scene()
+    scene.rack("full", 2)
+    scene.rack("last", 2)
+    scene.submit("before", 8)
+    scene.run()
+    created = times(["first", "second"])
+    for name in ("second", "first"):
+        scene.submit(name, 8, created=created[name])
+    verdicts = scene.run()
+    assert admitted(verdicts) == {"first"}
+    assert 'topology "t" doesn\'t allow to fit any of 8 pod(s)' in verdicts["second"].message  # type: ignore[union-attr]
+    assert "short of 8 cpu" in verdicts["second"].message  # type: ignore[union-attr]
+    assert scene.state.ledger.drift() == {}
+
+
+# --- order --------------------------------------------------------------------------------------------
+
+
+def test_priority_goes_first_then_time_then_uid():
+    scene = Scene()
+    created = times("abcd")
+    for name, priority in (("d", 0), ("c", 5), ("b", 0), ("a", 5)):
+        scene.submit(name, priority=priority, created=created[name])
+    scene.submit("z", created=created["b"], uid="0")
+    pending = sorted(scene.state.workloads.pending(), key=queue_order)
+    assert [workload.key.partition("/")[2] for workload in pending] == ["a", "c", "z", "b", "d"]
+
+
+def test_who_was_evicted_queues_up_from_then_on():
+    def facts(*conditions: dict[str, str]) -> WorkloadFacts:
+        return WorkloadFacts.read(workload_json("w", [], created="2026-01-01T00:00:00Z", conditions=conditions))
+
+    later = "2026-01-01T10:00:00Z"
+    assert facts().queued_since == "2026-01-01T00:00:00Z"
+    assert facts(condition_json("Evicted", time=later)).queued_since == later
+    assert facts(condition_json("Evicted", False, time=later)).queued_since == "2026-01-01T00:00:00Z"
+
+
+# --- strict and best effort ---------------------------------------------------------------------------
+
+
+def crowd(*, strict: bool) -> Scene:
+    """Four CPUs; the head wants more than that, the two behind it would fit."""
+    scene = Scene(strict=strict)
+    scene.rack("r", 1)
+    created = times(["head", "small", "tiny"])
+    scene.submit("head", 8, created=created["head"])
+    scene.submit("small", 2, created=created["small"])
+    scene.submit("tiny", 1, created=created["tiny"])
+    return scene
+
+
+def test_best_effort_lets_those_behind_pass():
+    verdicts = crowd(strict=False).run()
+    assert admitted(verdicts) == {"small", "tiny"}
+    assert list(refused(verdicts)) == ["head"]
+
+
+def test_strict_blocks_those_behind_and_tells_them_by_whom():
+    verdicts = crowd(strict=True).run()
+    assert admitted(verdicts) == set()
+    assert {outcome.reason for name, outcome in refused(verdicts).items() if name != "head"} == {REASON_PENDING_EVALUATION}
+    assert 'workload "head" is before this one' in refused(verdicts)["tiny"].message
+
+
+def test_strict_goes_on_blocking_in_later_cycles():
+    scene = crowd(strict=True)
+    scene.run()
+    assert scene.run() == {}
+    scene.pod(pod_json("other", node="r-n0", phase="Running"))
+    scene.pod(pod_json("other", node="r-n0", phase="Succeeded"))
+    assert admitted(scene.run()) == set()
+
+
+@pytest.mark.parametrize("how", ["deleted", "deactivated", "moved away", "smaller"])
+def test_those_behind_a_strict_head_are_judged_when_it_is_out_of_the_way(how: str):
+    """Nothing else happens in the cluster, so nothing else can wake them."""
+    scene = crowd(strict=True)
+    scene.run()
+    if how == "deleted":
+        scene.delete("head")
+    elif how == "deactivated":
+        scene.submit("head", 8, active=False)
+    elif how == "moved away":
+        scene.submit("head", 8, queue="nowhere")
+    else:
+        scene.submit("head", 1)
+    assert {"small", "tiny"} <= admitted(scene.run())
+
+
+def test_another_queue_is_not_blocked():
+    scene = crowd(strict=True)
+    scene.queue("free", {"tas": "9"})
+    scene.local_queue("lq2", "free")
+    scene.submit("other", 1, queue="lq2")
+    assert admitted(scene.run()) == {"other"}
+
+
+# --- looked at again only when it could help ------------------------------------------------------------
+
+
+def waiting(judged: Counter[str]) -> Scene:
+    """`w` wants 8 pods in one rack of 4, and has been refused."""
+    scene = Scene(quota="12")
+    scene.rack("r", 1)
+    scene.pod(pod_json("other", node="r-n0", cpu="500m", phase="Running"))
+    scene.submit("w", 8)
+    assert list(refused(scene.run())) == ["w"]
+    assert judged["w"] == 1
+    return scene
+
+
+def test_a_refused_workload_is_not_judged_again_while_nothing_happens(judged: Counter[str]):
+    scene = waiting(judged)
+    for _ in range(3):
+        assert scene.run() == {}
+    assert judged["w"] == 1
+
+
+def test_nor_when_what_happens_cannot_help(judged: Counter[str]):
+    scene = waiting(judged)
+    scene.node(Node("r-n0", {RACK: "r", HOSTNAME_LABEL: "r-n0"}, {"cpu": 4000, "pods": 10}))  # a heartbeat
+    scene.pod(pod_json("new", node="r-n0", cpu="500m", phase="Running"))  # less room, not more
+    scene.pod(pod_json("other", node="r-n0", cpu="500m", phase="Running", labels={"a": "b"}))
+    scene.submit("w", 8, version=2)  # our own status write comes back
+    scene.run()
+    assert judged["w"] == 1
+
+
+def helps(scene: Scene, how: str) -> None:
+    if how == "a node is added":
+        scene.rack("r", 2)
+    elif how == "a node grows":
+        scene.node(Node("r-n0", {RACK: "r", HOSTNAME_LABEL: "r-n0"}, {"cpu": 9000, "pods": 10}))
+    elif how == "a pod has ended":
+        scene.pod(pod_json("other", node="r-n0", cpu="500m", phase="Succeeded"))
+    elif how == "a pod is gone":
+        scene.state.observe_pod(f"{NAMESPACE}/other", None)
+    elif how == "quota grows":
+        scene.queue("cq", {"tas": "20"})
+    elif how == "the flavor changes":
+        scene.flavor("tas", "t", nodeLabels={"a": "b"})
+    elif how == "it asks for less":
+        scene.submit("w", 2)
+    elif how == "its priority changes":
+        scene.submit("w", 8, priority=3)
+    else:
+        scene.cycle.reconsider("uid-w")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "a node is added",
+        "a node grows",
+        "a pod has ended",
+        "a pod is gone",
+        "quota grows",
+        "the flavor changes",
+        "it asks for less",
+        "its priority changes",
+        "its verdict could not be written",
+    ],
+)
+def test_a_refused_workload_is_judged_again_when(how: str, judged: Counter[str]):
+    scene = waiting(judged)
+    helps(scene, how)
+    scene.run()
+    assert judged["w"] == 2
+
+
+def test_a_verdict_that_says_the_same_is_not_said_again(judged: Counter[str]):
+    scene = waiting(judged)
+    helps(scene, "quota grows")
+    assert scene.run() == {}
+    assert judged["w"] == 2
+
+
+def test_a_node_that_helps_lets_it_in():
+    scene = waiting(Counter({"w": 1}))
+    scene.rack("big", 2)
+    assert admitted(scene.run()) == {"w"}
+
+
+def test_room_given_back_by_another_workload_lets_it_in():
+    scene = Scene(quota="4")
+    scene.rack("r", 2)
+    scene.submit("first", 4, created=times("ab")["a"])
+    scene.submit("second", 4, created=times("ab")["b"])
+    assert admitted(scene.run()) == {"first"}
+    scene.delete("first")
+    assert admitted(scene.run()) == {"second"}
+
+
+def test_a_decision_whose_write_failed_never_was():
+    scene = Scene(quota="4")
+    scene.rack("r", 1)
+    key = scene.submit("w", 4)
+    assert admitted(scene.run()) == {"w"}
+    assert scene.run() == {}
+    scene.state.forget(key)
+    assert admitted(scene.run()) == {"w"}
+
+
+def test_a_spent_budget_leaves_the_rest_to_the_next_cycle():
+    scene = Scene()
+    scene.rack("r", 2)
+    for name in "abc":
+        scene.submit(name, created=times("abc")[name])
+    budget = iter([True, True, False])
+    assert [verdict.workload.key for verdict in scene.cycle.run(lambda: next(budget))] == ["ns/a", "ns/b"]
+    assert admitted(scene.run()) == {"c"}
+
+
+# --- the way to the queue -------------------------------------------------------------------------------
+
+
+def observe_stopped(scene: Scene, part: str) -> None:
+    if part == "LocalQueue":
+        wire = local_queue_json("lq", "cq")
+        wire["spec"]["stopPolicy"] = "Hold"
+        scene.state.observe_local_queue(f"{NAMESPACE}/lq", LocalQueueFacts.read(wire))
+    else:
+        facts = ClusterQueueFacts.read(cluster_queue_json("cq", {"tas": "9"}, stopPolicy="HoldAndDrain"))
+        scene.state.observe_cluster_queue("cq", facts)
+
+
+def spoil(scene: Scene, how: str) -> None:
+    if how == "no LocalQueue":
+        scene.state.observe_local_queue(f"{NAMESPACE}/lq", None)
+    elif how == "no ClusterQueue":
+        scene.state.observe_cluster_queue("cq", None)
+    elif how.startswith("stopped "):
+        observe_stopped(scene, how.removeprefix("stopped "))
+    elif how == "no flavor":
+        scene.state.observe_flavor("tas", None)
+    elif how == "no topology":
+        scene.state.observe_topology("t", None)
+    elif how == "deleting":
+        scene.state.observe_cluster_queue("cq", replace(scene.state.cluster_queues["cq"], deleting=True))
+    else:
+        scene.queue("cq", {"tas": "9"}, namespaceSelector={"matchLabels": {"team": "a"}})
+
+
+@pytest.mark.parametrize(
+    ("how", "reason", "message"),
+    [
+        ("no LocalQueue", REASON_MISCONFIGURED, "LocalQueue lq doesn't exist"),
+        ("no ClusterQueue", REASON_MISCONFIGURED, "ClusterQueue cq doesn't exist"),
+        ("stopped LocalQueue", REASON_SUSPENDED, "LocalQueue lq is inactive"),
+        ("stopped ClusterQueue", REASON_SUSPENDED, "ClusterQueue cq is inactive"),
+        ("no flavor", REASON_SUSPENDED, "ClusterQueue cq is inactive"),
+        ("no topology", REASON_SUSPENDED, "ClusterQueue cq is inactive"),
+        ("deleting", REASON_SUSPENDED, "ClusterQueue cq is inactive"),
+        ("another namespace", REASON_MISCONFIGURED, "namespace ns doesn't match the selector of ClusterQueue cq"),
+    ],
+)
+def test_a_workload_whose_queue_cannot_serve_it_says_so_and_comes_in_when_it_can(how: str, reason: str, message: str):
+    scene = Scene()
+    scene.rack("r", 1)
+    spoil(scene, how)
+    scene.submit("w")
+    outcome = refused(scene.run())["w"]
+    assert (outcome.reason, outcome.message) == (reason, message)
+    restored = Scene()
+    for name, topology in restored.state.topologies.items():
+        scene.state.observe_topology(name, topology)
+    for name, flavor in restored.state.flavors.items():
+        scene.state.observe_flavor(name, flavor)
+    for name, queue in restored.state.cluster_queues.items():
+        scene.state.observe_cluster_queue(name, queue)
+    for name, local in restored.state.local_queues.items():
+        scene.state.observe_local_queue(name, local)
+    assert admitted(scene.run()) == {"w"}
+
+
+def test_an_inactive_queue_names_what_is_missing():
+    scene = Scene()
+    queue = scene.state.cluster_queues["cq"]
+    assert inactive_reason(scene.state, queue) is None
+    scene.state.observe_topology("t", None)
+    assert inactive_reason(scene.state, queue) == ("TopologyNotFound", "Can't admit new workloads: there is no Topology 't'")
+    scene.state.observe_flavor("tas", None)
+    assert inactive_reason(scene.state, queue) == (
+        "FlavorNotFound",
+        "Can't admit new workloads: references missing ResourceFlavor(s): tas",
+    )
+
+
+def test_finished_inactive_and_deleting_workloads_wait_for_nothing():
+    scene = Scene()
+    scene.rack("r", 1)
+    scene.submit("finished", conditions=[condition_json("Finished")])
+    scene.submit("inactive", active=False)
+    gone = workload_json("deleting", [pod_set_json()])
+    gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    scene.workload(gone)
+    assert scene.run() == {}
+
+
+def test_a_cordoned_or_unready_node_gives_its_place_back_when_it_is_well():
+    scene = Scene()
+    sick = Node("n", {RACK: "r", HOSTNAME_LABEL: "n"}, ready=False)
+    scene.node(sick)
+    scene.submit("w", 2)
+    assert "NotReady: 1" in refused(scene.run())["w"].message
+    wire = node_json(replace(sick, ready=True))
+    wire["spec"]["unschedulable"] = True
+    scene.state.observe_node("n", type(scene.state.nodes["n"]).read(wire))
+    assert "unschedulable: 1" in refused(scene.run())["w"].message
+    scene.node(replace(sick, ready=True))
+    assert admitted(scene.run()) == {"w"}
