@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import ssl
 import sys
 
 from aiohttp import web
@@ -16,7 +15,7 @@ from core.runtime.tasks import eternal, run_until_stopped
 from webhook.review import LookupFailed, Reviews
 from webhook.server import AdmissionServer
 from webhook.settings import Settings, parse
-from webhook.tls import ServingCertificate
+from webhook.tls import ServingCertificate, UnusableCertificate
 
 logger = logging.getLogger(__name__)
 LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
@@ -46,10 +45,6 @@ async def serve(settings: Settings) -> None:
         await runner.setup()
 
         async def main(group: asyncio.TaskGroup) -> None:
-            site = web.TCPSite(runner, settings.host, settings.port, ssl_context=certificate.context, reuse_address=True)
-            await site.start()
-            server.ready = True
-            logger.info("serving", extra={"address": site.name})
             eternal(group, "certificate watch", certificate.watch(clock))
 
         async def drain() -> None:
@@ -57,6 +52,10 @@ async def serve(settings: Settings) -> None:
             await runner.cleanup()
 
         try:
+            site = web.TCPSite(runner, settings.host, settings.port, ssl_context=certificate.context, reuse_address=True)
+            await site.start()
+            server.ready = True
+            logger.info("serving", extra={"address": site.name})
             await run_until_stopped(main, grace_s=GRACE_S, on_stop=drain)
         finally:
             await runner.cleanup()
@@ -68,7 +67,7 @@ def main() -> int:
     traces = telemetry.setup("topogate-webhook", endpoint=settings.otlp_endpoint)
     try:
         asyncio.run(serve(settings))
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, UnusableCertificate) as error:
         logger.error("the webhook cannot serve", extra={"error": str(error)})
         return 1
     except Exception:

@@ -2,7 +2,9 @@
 
 Every kind of job has two disjoint entries, so that a webhook that is down blocks nobody who does not
 use it: objects with the queue-name label anywhere, and any object in namespaces labelled
-`topogate.dev/managed=true`. kube-system is never asked about.
+`topogate.dev/managed=true`. kube-system is never asked about, nor any object that is being deleted.
+The entry for labelled objects comes first: one that the other entry has given its queue is not asked
+about again.
 """
 
 from collections.abc import Mapping
@@ -16,6 +18,8 @@ MUTATING_NAME = "topogate-mutating-webhook-configuration"
 VALIDATING_NAME = "topogate-validating-webhook-configuration"
 _TIMEOUT_S = 10
 _NOT_SYSTEM = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}
+# Finalizers are taken off by updates: deleting must work whether the webhook is up, and whatever its rules have become.
+_NOT_DELETED = {"name": "is-not-being-deleted", "expression": "!has(object.metadata.deletionTimestamp)"}
 _MANAGED = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]}
 
 
@@ -47,7 +51,7 @@ def configurations(ca_bundle: str, client: Mapping[str, Any]) -> list[dict[str, 
             "failurePolicy": "Fail",
             "matchPolicy": "Equivalent",
             "timeoutSeconds": _TIMEOUT_S,
-        }
+        } | ({"matchConditions": [_NOT_DELETED]} if action == "validate" else {})
 
     hooks: dict[str, list[dict[str, Any]]] = {"mutate": [], "validate": []}
     for action, letter in (("mutate", "m"), ("validate", "v")):

@@ -1,23 +1,27 @@
 """One admission review: from the request to the answer. What a kind's defaults and rules are, `core.jobs` says."""
 
+import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from opentelemetry.trace import Span, SpanKind
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from core.api.admission import AdmissionRequest, Cause, allowed, denied, patched
+from core.api.admission import MAX_QUOTE_CHARS, UNAVAILABLE, AdmissionRequest, Cause, allowed, denied, patched
 from core.jobs.contract import Defaults, FieldError, JobKind, Json, Rules
 from core.jobs.kinds import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
+from core.jobs.shape import find_misshapen
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
-from core.runtime.telemetry import context_from, current_traceparent, tracer
+from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
 from webhook.jsonpatch import diff
 from webhook.registration import hook_path
 
 logger = logging.getLogger(__name__)
 TRACER = "topogate.webhook"
 REVIEW = "admission.review"
+RETRY_AFTER_S = 1  # for clients, when the API server did not answer us
 # Whether a namespace has a LocalQueue of the default name; raises LookupFailed where it cannot be told in time.
 HasDefaultQueue = Callable[[str], Awaitable[bool]]
 Handler = Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]
@@ -33,29 +37,35 @@ class Reviews:
     def __init__(self, has_default_queue: HasDefaultQueue) -> None:
         self._has_default_queue = has_default_queue
         self.handlers: dict[str, Handler] = {}
+        self._beginnings: set[str] = set()
         for kind in KINDS:
-            self.handlers[hook_path("mutate", kind.group, kind.version, kind.kind)] = self._mutate_job(kind)
+            mutate = hook_path("mutate", kind.group, kind.version, kind.kind)
+            self._beginnings.add(mutate)
+            self.handlers[mutate] = self._mutate_job(kind)
             self.handlers[hook_path("validate", kind.group, kind.version, kind.kind)] = self._validate_job(kind)
         for rules in OBJECTS:
             self.handlers[hook_path("mutate", GROUP, VERSION, rules.kind)] = self._mutate_object(rules)
             self.handlers[hook_path("validate", GROUP, VERSION, rules.kind)] = self._validate_object(rules)
 
     async def answer(self, path: str, request: AdmissionRequest) -> dict[str, Any]:
-        """The review's answer, in a span: the first of a workload's trace when a job is created."""
-        known = ((request.object or {}).get("metadata") or {}).get("annotations") or {}
+        """The review's answer, in a span.
+
+        A job's creation begins a trace, whatever the job says: its annotation may be a copy of another job's, or forged,
+        so that one is linked only. What follows is part of the trace that the annotation names.
+        """
+        known = _metadata_map(request.object, "annotations").get(TRACEPARENT_ANNOTATION)
+        begins = path in self._beginnings
         with tracer(TRACER).start_as_current_span(
             REVIEW,
-            context=context_from(known.get(TRACEPARENT_ANNOTATION)),
+            context=Context() if begins else context_from(known),
             kind=SpanKind.SERVER,
-            attributes={
-                "topogate.admission.path": path,
-                "topogate.admission.operation": request.operation,
-                "topogate.admission.kind": request.kind.kind,
-                "k8s.namespace.name": request.namespace,
-                "topogate.object.name": request.name or _generate_name(request.object),
-            },
+            links=link_from(known) if begins else None,
+            attributes=_attributes(path, request),
         ) as span:
-            answer = await self.handlers[path](request)
+            try:
+                answer = await self.handlers[path](request)
+            except RecursionError:
+                answer = denied(request, "the object is nested too deeply to be judged")
             _describe(span, answer)
             return answer
 
@@ -64,15 +74,16 @@ class Reviews:
     def _mutate_job(self, kind: JobKind) -> Handler:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             job = request.object
-            if job is None:
-                return allowed(request)
+            if job is None or find_misshapen(kind.kind, job):
+                return allowed(request)  # what is wrong with it, the validating review says
             queue = None
-            if QUEUE_NAME_LABEL not in ((job.get("metadata") or {}).get("labels") or {}):
+            if QUEUE_NAME_LABEL not in _metadata_map(job, "labels"):
                 try:
                     queue = DEFAULT_LOCAL_QUEUE if await self._has_default_queue(request.namespace) else None
                 except LookupFailed as error:
+                    logger.warning("default queue could not be looked up", extra={"namespace": request.namespace, "error": str(error)})
                     message = f"the LocalQueue {DEFAULT_LOCAL_QUEUE!r} of the namespace could not be looked up ({error}); try again"
-                    return denied(request, message, code=503)
+                    return denied(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
             changed = kind.default(job, Defaults(queue, current_traceparent()))
             return patched(request, list(diff(job, changed)), _unqueued(request, changed))
 
@@ -81,9 +92,17 @@ class Reviews:
     def _validate_job(self, kind: JobKind) -> Handler:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             job, old = request.object, request.old_object
-            if job is None or QUEUE_NAME_LABEL not in ((job.get("metadata") or {}).get("labels") or {}):
+            if job is None or _is_going(job):
                 return allowed(request)
-            return _judge(request, kind.validate_create(job) if old is None else kind.validate_update(old, job))
+            before, after = (_metadata_map(obj, "labels").get(QUEUE_NAME_LABEL) for obj in (old, job))
+            if (before is None and after is None) or (before == after and _same_spec(old, job)):
+                return allowed(request)
+            misshapen = find_misshapen(kind.kind, job)
+            if misshapen:
+                return _judge(request, Rules(misshapen))
+            if old is None or find_misshapen(kind.kind, old):
+                return _judge(request, kind.validate_create(job))
+            return _judge(request, kind.validate_update(old, job))
 
         return handle
 
@@ -92,16 +111,41 @@ class Reviews:
     def _mutate_object(self, rules: ObjectRules) -> Handler:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             obj = request.object
-            return allowed(request) if obj is None else patched(request, list(diff(obj, rules.default(obj))))
+            if obj is None or find_misshapen(rules.kind, obj):
+                return allowed(request)  # its schema has not been judged yet; it will say what is wrong
+            return patched(request, list(diff(obj, rules.default(obj))))
 
         return handle
 
     def _validate_object(self, rules: ObjectRules) -> Handler:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
-            obj = request.object
-            return allowed(request) if obj is None else _judge(request, rules.validate(obj, request.old_object))
+            obj, old = request.object, request.old_object
+            if obj is None or _is_going(obj) or _same_spec(old, obj):
+                return allowed(request)
+            misshapen = find_misshapen(rules.kind, obj)
+            if misshapen:
+                return _judge(request, Rules(misshapen))
+            return _judge(request, rules.validate(obj, None if old is None or find_misshapen(rules.kind, old) else old))
 
         return handle
+
+
+def _metadata_map(obj: Json | None, name: str) -> Json:
+    """Labels or annotations of an object, none where they are no map."""
+    metadata = (obj or {}).get("metadata")
+    found = metadata.get(name) if isinstance(metadata, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _is_going(obj: Json) -> bool:
+    """Whether an object is being deleted: taking its finalizers off must not fail because of a rule."""
+    metadata = obj.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("deletionTimestamp") is not None
+
+
+def _same_spec(old: Json | None, new: Json) -> bool:
+    """Whether a change leaves alone what is judged: an object that a newer rule would refuse can still be labelled and finished."""
+    return old is not None and old.get("spec") == new.get("spec")
 
 
 def _judge(request: AdmissionRequest, rules: Rules) -> dict[str, Any]:
@@ -115,23 +159,43 @@ def _headline(errors: Sequence[FieldError]) -> str:
 
 
 def _cause(error: FieldError) -> Cause:
-    shown = "" if error.value is None else f"{error.value!r}: "
+    shown = "" if error.value is None else f"{_quote(error.value)}: "
     return Cause(error.field, f"{shown}{error.accepted}", error.type.value)
 
 
+def _quote(value: Any) -> str:
+    """A value as JSON, cut so that no single one crowds the other mistakes out of the message."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= MAX_QUOTE_CHARS else text[: MAX_QUOTE_CHARS - 1] + "…"
+
+
 def _unqueued(request: AdmissionRequest, job: Json) -> list[str]:
-    if QUEUE_NAME_LABEL in ((job.get("metadata") or {}).get("labels") or {}):
+    if QUEUE_NAME_LABEL in _metadata_map(job, "labels"):
         return []
     where = f"namespace {request.namespace} is managed by topogate but has no LocalQueue {DEFAULT_LOCAL_QUEUE!r}"
     return [f"{where}: without the label {QUEUE_NAME_LABEL} this job is neither queued nor placed"]
 
 
-def _generate_name(obj: Json | None) -> str:
-    return str(((obj or {}).get("metadata") or {}).get("generateName") or "")
+def _attributes(path: str, request: AdmissionRequest) -> dict[str, str | bool]:
+    metadata = (request.object or {}).get("metadata")
+    generated = metadata.get("generateName") if isinstance(metadata, dict) else None
+    found: dict[str, str | bool] = {
+        "topogate.admission.path": path,
+        "topogate.admission.operation": request.operation,
+        "topogate.admission.kind": request.kind.kind,
+        "topogate.admission.uid": request.uid,
+        "topogate.admission.dry_run": bool(request.dry_run),
+        "topogate.object.name": request.name or str(generated or ""),
+    }
+    return found | ({"k8s.namespace.name": request.namespace} if request.namespace else {})
 
 
 def _describe(span: Span, answer: dict[str, Any]) -> None:
     response = answer["response"]
     span.set_attribute("topogate.admission.allowed", response["allowed"])
-    if not response["allowed"]:
-        span.set_attribute("topogate.message", response["status"]["message"])
+    if response["allowed"]:
+        return
+    status = response["status"]
+    span.set_attribute("topogate.message", status["message"])
+    if status["code"] == UNAVAILABLE:  # no judgement: we could not say
+        span.set_status(Status(StatusCode.ERROR, status["message"]))

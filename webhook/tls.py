@@ -1,8 +1,7 @@
 """The serving certificate, reloaded without a restart.
 
-`load_cert_chain` on the live context serves the new certificate to new handshakes, but a mismatched
-pair leaves that context broken for all later ones; so a pair is loaded into a scratch context first
-and reaches the live one only if it is good (house-style pitfall 8).
+Loading a mismatched pair into the context that serves leaves it broken for all later handshakes (house-style
+pitfall 8). So each pair is loaded into a context of its own, and handshakes are handed the newest good one.
 """
 
 import hashlib
@@ -18,31 +17,46 @@ logger = logging.getLogger(__name__)
 POLL_S = 2.0
 
 
+class UnusableCertificate(Exception):
+    """The files cannot be served; the message names them and says why."""
+
+
 class ServingCertificate:
-    """A certificate and key file, and the live context that serves them. Raises OSError or ssl.SSLError where the first pair is bad."""
+    """A certificate and key file, and the `context` to listen with. Raises UnusableCertificate where the first pair is bad."""
 
     def __init__(self, cert_file: Path, key_file: Path) -> None:
         self._cert_file = cert_file
         self._key_file = key_file
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._digest = b""
-        self._refused = b""
-        self._load(self._read())
+        self._complaint = ""
+        try:
+            content = self._read()
+            self._current = self._load()
+        except OSError as error:
+            raise UnusableCertificate(self._describe(error)) from error
+        self._digest = _digest(content)
+        # Its own certificate is none: the callback is asked in every handshake, whether the client names a server or not.
+        self.context = _server_context()
+        self.context.sni_callback = self._hand_over
 
     def reload(self) -> bool:
         """Serves the files' content if it has changed and is a good pair; says whether it did."""
         try:
             content = self._read()
             digest = _digest(content)
-            if digest in (self._digest, self._refused):
+            if digest == self._digest:
+                self._complaint = ""
                 return False
-            self._load(content)
-        except (OSError, ssl.SSLError) as error:
-            # Half of a new pair may be there already; the good one goes on serving until the other half is.
-            self._refused = _digest(content) if isinstance(error, ssl.SSLError) else b""
-            logger.warning("certificate not taken over", extra={"error": str(error), "file": str(self._cert_file)})
+            loaded = self._load()
+            if self._read() != content:
+                return False  # still being written; the next look is soon
+        except OSError as error:  # ssl.SSLError is one
+            # Half of a new pair may be there already; the good one goes on serving until the other half is. Told once, not at every look.
+            complaint = self._describe(error)
+            if complaint != self._complaint:
+                logger.warning("certificate not taken over", extra={"error": complaint})
+            self._complaint = complaint
             return False
+        self._current, self._digest, self._complaint = loaded, digest, ""
         logger.info("certificate taken over", extra={"file": str(self._cert_file)})
         return True
 
@@ -52,16 +66,34 @@ class ServingCertificate:
             await clock.sleep(POLL_S)
             self.reload()
 
+    def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._current
+
     def _read(self) -> tuple[bytes, bytes]:
         return self._cert_file.read_bytes(), self._key_file.read_bytes()
 
-    def _load(self, content: tuple[bytes, bytes]) -> None:
-        scratch = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        scratch.load_cert_chain(self._cert_file, self._key_file)
-        if self._read() != content:
-            raise ssl.SSLError("the files changed while they were read")
-        self.context.load_cert_chain(self._cert_file, self._key_file)
-        self._digest = _digest(content)
+    def _load(self) -> ssl.SSLContext:
+        context = _server_context()
+        # An encrypted key is refused: without a password given here OpenSSL would ask the terminal for one, and wait.
+        context.load_cert_chain(self._cert_file, self._key_file, password="")
+        return context
+
+    def _describe(self, error: OSError) -> str:
+        return f"certificate {self._cert_file} and key {self._key_file} cannot be served: {_reason(error)}"
+
+
+def _server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _reason(error: OSError) -> str:
+    if not isinstance(error, ssl.SSLError):
+        return str(error)
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return "the key does not belong to the certificate"
+    return f"no complete PEM of a certificate chain and an unencrypted key ({error.reason or error})"
 
 
 def _digest(content: tuple[bytes, bytes]) -> bytes:

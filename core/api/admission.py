@@ -27,6 +27,8 @@ MAX_MESSAGE_CHARS = 4096
 MAX_WARNING_CHARS = 256
 MAX_CAUSES = 64
 UNPROCESSABLE = 422
+UNAVAILABLE = 503
+_REASONS = {UNPROCESSABLE: "Invalid", UNAVAILABLE: "ServiceUnavailable"}
 
 
 class MalformedReview(ValueError):
@@ -112,14 +114,22 @@ def patched(request: AdmissionRequest, patch: Sequence[Mapping[str, Any]], warni
 
 
 def denied(
-    request: AdmissionRequest, message: str, causes: Sequence[Cause] = (), warnings: Sequence[str] = (), code: int = UNPROCESSABLE
+    request: AdmissionRequest,
+    message: str,
+    causes: Sequence[Cause] = (),
+    warnings: Sequence[str] = (),
+    code: int = UNPROCESSABLE,
+    retry_after_s: int | None = None,
 ) -> dict[str, Any]:
-    """No, and why. kubectl shows the message alone, so the causes are written out in it too."""
+    """No, and why. kubectl shows the message alone, so the causes are written out in it too.
+
+    With `retry_after_s` the API server tells clients when to come again, and client-go does so by itself.
+    """
     listed = causes[:MAX_CAUSES]
     lines = [message, *(f"{cause.field}: {cause.message}" for cause in listed)]
     status: dict[str, Any] = {
         "status": "Failure",
-        "reason": "Invalid" if code == UNPROCESSABLE else "Forbidden",
+        "reason": _REASONS.get(code, "Forbidden"),
         "code": code,
         "message": _shorten("\n".join(line for line in lines if line), MAX_MESSAGE_CHARS),
     }
@@ -132,6 +142,8 @@ def denied(
                 {"reason": cause.reason, "field": cause.field, "message": _shorten(cause.message, MAX_MESSAGE_CHARS)} for cause in listed
             ],
         }
+    if retry_after_s is not None:
+        status.setdefault("details", {})["retryAfterSeconds"] = retry_after_s
     return _review(request, {"allowed": False, "status": status}, warnings)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from core.jobs.annotations import is_label_name
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
-from core.model.quantity import InvalidQuantity, canonical
+from core.model.quantity import canonical
 from core.names import MAIN_POD_SET, QUOTA_RESERVED
 
 _MAX_REQUEST_LEVEL = 63  # what PodSetTopologyRequest can name; a Topology's label may be longer
@@ -90,8 +90,8 @@ def _quantity_errors(path: str, amounts: Any) -> Iterator[FieldError]:
         try:
             if canonical(name, text) < 0:
                 yield FieldError(ErrorType.INVALID, f"{path}[{name}]", text, "a quantity of at least 0 is expected")
-        except InvalidQuantity as error:
-            yield FieldError(ErrorType.INVALID, f"{path}[{name}]", text, str(error))
+        except ValueError:  # InvalidQuantity, or more digits than Python turns into a number
+            yield FieldError(ErrorType.INVALID, f"{path}[{name}]", text, "a quantity such as 500m, 4 or 1.5Gi is expected")
 
 
 # --- Topology, ResourceFlavor, ClusterQueue ---------------------------------------------------------
@@ -141,9 +141,10 @@ def validate_cluster_queue(queue: Json, old: Json | None) -> Rules:
                 accepted = f"is covered by group {resource_groups[name]} already"
                 errors.append(FieldError(ErrorType.DUPLICATE, f"{path}.coveredResources", name, accepted))
         for j, flavor in enumerate(group.get("flavors") or ()):
-            if flavor_groups.setdefault(flavor["name"], i) != i:
-                accepted = f"is in group {flavor_groups[flavor['name']]} already"
-                errors.append(FieldError(ErrorType.DUPLICATE, f"{path}.flavors[{j}].name", flavor["name"], accepted))
+            flavor_name = flavor.get("name") or ""
+            if flavor_groups.setdefault(flavor_name, i) != i:
+                accepted = f"is in group {flavor_groups[flavor_name]} already"
+                errors.append(FieldError(ErrorType.DUPLICATE, f"{path}.flavors[{j}].name", flavor_name, accepted))
             named = [resource.get("name") for resource in flavor.get("resources") or ()]
             if named != covered:
                 accepted = f"must be the covered resources in their order: {', '.join(covered)}"

@@ -1,0 +1,131 @@
+"""What an object must look like before its kind may default and judge it.
+
+Built-in kinds reach a webhook decoded by the API server, so a Job always has its shape; custom resources reach a
+mutating one before their schema was judged, with anything anywhere. Described is only what topogate reads.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.jobs.contract import ErrorType, FieldError, Json
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """One value of a JSON type; null counts as absent."""
+
+    type: type
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """A map with any keys; null counts as absent."""
+
+    value: "Shape"
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list; null counts as absent."""
+
+    item: "Shape"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A map with known fields, of which each may be absent; others are not looked at. Never null: defaults are written into it."""
+
+    fields: Mapping[str, "Shape"] = field(default_factory=dict)
+
+
+Shape = Scalar | MapOf | ListOf | Fields
+
+_TEXT = Scalar(str, "a text")
+_INTEGER = Scalar(int, "a whole number")
+_BOOLEAN = Scalar(bool, "true or false")
+_TEXTS = MapOf(_TEXT)
+_METADATA = Fields({"name": _TEXT, "generateName": _TEXT, "labels": _TEXTS, "annotations": _TEXTS})
+_CONTAINERS = ListOf(Fields({"resources": Fields()}))
+_POD_TEMPLATE = Fields(
+    {
+        "metadata": _METADATA,
+        "spec": Fields(
+            {
+                "containers": _CONTAINERS,
+                "initContainers": _CONTAINERS,
+                "nodeSelector": _TEXTS,
+                "schedulingGates": ListOf(Fields({"name": _TEXT})),
+                "tolerations": ListOf(Fields({"key": _TEXT, "operator": _TEXT, "value": _TEXT, "effect": _TEXT})),
+            }
+        ),
+    }
+)
+_TOPOLOGY_REQUEST = Fields(
+    {
+        "podSetSliceSize": _INTEGER,
+        "podsetSliceRequiredTopologyConstraints": ListOf(Fields({"topology": _TEXT, "size": _INTEGER})),
+    }
+)
+_QUOTAS = ListOf(Fields({"name": _TEXT}))
+_RESOURCE_GROUPS = ListOf(Fields({"coveredResources": ListOf(_TEXT), "flavors": ListOf(Fields({"name": _TEXT, "resources": _QUOTAS}))}))
+
+_SPECS: dict[str, Fields] = {
+    "Job": Fields({"parallelism": _INTEGER, "completions": _INTEGER, "suspend": _BOOLEAN, "template": _POD_TEMPLATE}),
+    "Workload": Fields(
+        {
+            "podSets": ListOf(
+                Fields({"name": _TEXT, "count": _INTEGER, "template": _POD_TEMPLATE, "topologyRequest": _TOPOLOGY_REQUEST}),
+            )
+        }
+    ),
+    "Topology": Fields({"levels": ListOf(Fields({"nodeLabel": _TEXT}))}),
+    "ResourceFlavor": Fields(
+        {
+            "nodeLabels": _TEXTS,
+            "nodeTaints": ListOf(Fields({"key": _TEXT, "value": _TEXT, "effect": _TEXT})),
+            "tolerations": ListOf(Fields({"key": _TEXT, "operator": _TEXT, "value": _TEXT, "effect": _TEXT})),
+        }
+    ),
+    "ClusterQueue": Fields({"resourceGroups": _RESOURCE_GROUPS}),
+}
+_STATUS = Fields({"conditions": ListOf(Fields({"type": _TEXT, "status": _TEXT}))})
+
+
+def find_misshapen(kind: str, obj: Json) -> tuple[FieldError, ...]:
+    """Every place at which an object of that kind is not of the JSON type that topogate takes for granted."""
+    shape = Fields({"metadata": _METADATA, "spec": _SPECS.get(kind, Fields()), "status": _STATUS})
+    return tuple(_compare("", obj, shape))
+
+
+def _compare(path: str, value: Any, shape: Shape) -> Iterator[FieldError]:
+    match shape:
+        case Fields(fields):
+            if not isinstance(value, dict):
+                yield _error(path, value, "a map")
+                return
+            for name, inner in fields.items():
+                if name in value:
+                    yield from _compare(f"{path}.{name}" if path else name, value[name], inner)
+        case _ if value is None:
+            return
+        case MapOf(inner):
+            if not isinstance(value, dict):
+                yield _error(path, value, "a map")
+                return
+            for key, entry in value.items():
+                yield from _compare(f"{path}[{key}]", entry, inner)
+        case ListOf(inner):
+            if not isinstance(value, list):
+                yield _error(path, value, "a list")
+                return
+            for i, entry in enumerate(value):
+                yield from _compare(f"{path}[{i}]", entry, inner)
+        case Scalar(type_, expected):
+            if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
+                yield _error(path, value, expected)
+
+
+def _error(path: str, value: Any, expected: str) -> FieldError:
+    return FieldError(ErrorType.TYPE_INVALID, path, value, f"{expected} is expected")

@@ -1,0 +1,179 @@
+"""What admission makes of a Job: suspended, gated where it asks for topology, queued by default where it may; all mistakes at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.names import (
+    QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY,
+    SLICE_REQUIRED_TOPOLOGY,
+    SLICE_SIZE,
+    TOPOLOGY_GATE,
+    TRACEPARENT_ANNOTATION,
+    UNCONSTRAINED_TOPOLOGY,
+)
+from e2e import manifests
+from tests.webhook.asking import MUTATE_JOB, NAMESPACE, Webhook, causes, patch_of
+
+RACK = "cloud.provider.com/topology-rack"
+
+
+def job(**options: Any) -> dict[str, Any]:
+    return manifests.job("train", NAMESPACE, pods=4, **options)
+
+
+def gates(stored: dict[str, Any]) -> list[str]:
+    return [gate["name"] for gate in stored["spec"]["template"]["spec"].get("schedulingGates") or []]
+
+
+@pytest.mark.parametrize("suspend", [None, False, True])
+def test_a_queued_job_is_stored_suspended(suspend: bool | None):
+    stored = Webhook().mutate(job(spec={} if suspend is None else {"suspend": suspend}))
+    assert stored["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"required": RACK}, {"preferred": RACK}, {"unconstrained": "true"}, {"slice_topology": RACK, "slice_size": 2}, {"required": "auto"}],
+    ids=lambda asked: next(iter(asked)),
+)
+def test_a_template_that_asks_for_topology_is_gated(asked: dict[str, Any]):
+    assert gates(Webhook().mutate(job(**asked))) == [TOPOLOGY_GATE]
+
+
+@pytest.mark.parametrize("annotations", [{}, {"example.com/x": "y"}, {SLICE_SIZE: "2"}], ids=["none", "another", "a size alone"])
+def test_a_template_that_does_not_is_not_gated(annotations: dict[str, str]):
+    assert gates(Webhook().mutate(job(annotations=annotations))) == []
+
+
+def test_gates_of_others_are_kept_and_ours_is_not_put_twice():
+    others = {"schedulingGates": [{"name": "example.com/wait"}]}
+    assert gates(Webhook().mutate(job(required=RACK, pod_spec=others))) == ["example.com/wait", TOPOLOGY_GATE]
+    both = {"schedulingGates": [{"name": TOPOLOGY_GATE}, {"name": "example.com/wait"}]}
+    assert gates(Webhook().mutate(job(required=RACK, pod_spec=both))) == [TOPOLOGY_GATE, "example.com/wait"]
+
+
+def test_a_job_without_queue_gets_the_default_one_where_the_namespace_has_it():
+    webhook = Webhook(default_queue=True)
+    stored = webhook.mutate(job(queue=None, required=RACK, labels={"app": "x"}))
+    assert stored["metadata"]["labels"] == {"app": "x", QUEUE_NAME_LABEL: "default"}
+    assert stored["spec"]["suspend"] is True
+    assert gates(stored) == [TOPOLOGY_GATE]
+    assert webhook.lookups == [NAMESPACE]
+
+
+@pytest.mark.parametrize("labels", [None, {}])
+def test_a_job_without_any_labels_gets_the_default_queue_too(labels: Any):
+    unlabelled = job(queue=None)
+    unlabelled["metadata"]["labels"] = labels
+    assert Webhook(default_queue=True).mutate(unlabelled)["metadata"]["labels"] == {QUEUE_NAME_LABEL: "default"}
+
+
+def test_a_job_with_a_queue_keeps_it_and_nothing_is_looked_up():
+    webhook = Webhook(default_queue=None)
+    assert webhook.mutate(job(queue="main"))["metadata"]["labels"] == {QUEUE_NAME_LABEL: "main"}
+    assert webhook.lookups == []
+
+
+def test_a_job_that_gets_no_queue_is_not_touched_and_its_user_is_warned():
+    response = Webhook(default_queue=False).ask(MUTATE_JOB, job(queue=None, required=RACK))
+    assert response["allowed"]
+    assert "patch" not in response
+    (warning,) = response["warnings"]
+    assert len(warning) < 256, "longer ones may be dropped by the API server"
+    assert NAMESPACE in warning
+    assert "no LocalQueue 'default'" in warning
+    assert QUEUE_NAME_LABEL in warning
+
+
+def test_a_queue_that_cannot_be_looked_up_refuses_the_job_and_says_to_try_again():
+    response = Webhook(default_queue=None).ask(MUTATE_JOB, job(queue=None))
+    assert response["allowed"] is False
+    status = response["status"]
+    assert (status["code"], status["reason"]) == (503, "ServiceUnavailable")
+    assert status["message"].endswith("could not be looked up (503: etcd is slow); try again")
+    assert status["details"]["retryAfterSeconds"] == 1, "client-go tries again by itself"
+
+
+@pytest.mark.parametrize("asked", [{}, {"required": RACK}, {"queue": None, "unconstrained": "true"}], ids=["plain", "gated", "no queue"])
+def test_a_second_pass_changes_nothing(asked: dict[str, Any]):
+    webhook = Webhook(default_queue=True)
+    once = webhook.mutate(job(**asked))
+    assert webhook.ask(MUTATE_JOB, once) == {"uid": "4f0c", "allowed": True}
+
+
+def test_the_patch_names_only_what_changes():
+    operations = patch_of(Webhook().ask(MUTATE_JOB, job(required=RACK)))
+    assert sorted((operation["op"], operation["path"]) for operation in operations) == [
+        ("add", "/spec/suspend"),
+        ("add", "/spec/template/spec/schedulingGates"),
+    ]
+
+
+def test_without_traces_no_traceparent_is_written():
+    assert TRACEPARENT_ANNOTATION not in (Webhook().mutate(job())["metadata"].get("annotations") or {})
+
+
+# --- validation -----------------------------------------------------------------------------------------
+
+
+def test_three_mistakes_are_refused_at_once_each_with_field_value_and_what_is_allowed():
+    annotations = {
+        REQUIRED_TOPOLOGY: "not a label",
+        UNCONSTRAINED_TOPOLOGY: "perhaps",
+        SLICE_REQUIRED_TOPOLOGY: RACK,
+        SLICE_SIZE: "3",
+    }
+    response = Webhook().validate(job(annotations=annotations))
+    status, path = response["status"], "spec.template.metadata.annotations"
+    found = causes(response)
+    assert status["code"] == 422
+    expected = {
+        f"{path}[{REQUIRED_TOPOLOGY}]": ('"not a label"', "a node label name such as"),
+        f"{path}[{UNCONSTRAINED_TOPOLOGY}]": ('"perhaps"', "true or false is expected"),
+        f"{path}[{SLICE_SIZE}]": ('"3"', "one of 1, 2, 4 is expected"),
+    }
+    for field, (value, accepted) in expected.items():
+        assert value in found[field]
+        assert accepted in found[field]
+        assert f"{field}: {found[field]}" in status["message"], "kubectl shows the message alone"
+    assert f"for {len(found)} reasons:" in status["message"].splitlines()[0]
+    assert len(status["message"].splitlines()) == len(found) + 1
+
+
+def test_a_long_value_does_not_crowd_the_other_mistakes_out():
+    response = Webhook().validate(job(annotations={REQUIRED_TOPOLOGY: "x " * 50_000, UNCONSTRAINED_TOPOLOGY: "perhaps"}))
+    assert "true or false is expected" in response["status"]["message"]
+    assert len(response["status"]["message"]) < 2000
+
+
+def test_a_job_without_queue_is_not_judged():
+    assert Webhook().validate(job(queue=None, required="not a label"))["allowed"]
+
+
+def test_a_change_of_queue_while_it_runs_is_refused_and_its_loss_too():
+    running = job(spec={"suspend": False})
+    for queue in ("other", None):
+        found = causes(Webhook().validate(job(queue=queue, spec={"suspend": False, "parallelism": 2}), running))
+        assert list(found) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
+    assert Webhook().validate(job(queue="other", spec={"suspend": True}), job(spec={"suspend": True}))["allowed"]
+
+
+def test_a_wrong_change_of_a_suspended_job_is_refused():
+    suspended = {"suspend": True}
+    response = Webhook().validate(job(required="not a label", spec=suspended), job(required=RACK, spec=suspended))
+    assert list(causes(response)) == [f"spec.template.metadata.annotations[{REQUIRED_TOPOLOGY}]"]
+
+
+def test_an_old_mistake_keeps_nobody_from_labelling_finishing_or_deleting_a_job():
+    """It may have come while the webhook was away, or under an older version's rules."""
+    wrong = job(required="not a label", spec={"suspend": True})
+    labelled = job(required="not a label", spec={"suspend": True}, labels={"seen": "true"})
+    going = job(required="not a label", spec={"suspend": True, "parallelism": 2})
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert not Webhook().validate(wrong)["allowed"]
+    assert Webhook().validate(labelled, wrong)["allowed"]
+    assert Webhook().validate(going, wrong)["allowed"]
