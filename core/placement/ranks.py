@@ -39,9 +39,14 @@ class Distribution:
 
 
 def distribute(
-    assignment: TopologyAssignment, pods: Sequence[RankedPod], request: TopologyRequest | None, *, offset: int = 0
+    assignment: TopologyAssignment,
+    pods: Sequence[RankedPod],
+    request: TopologyRequest | None,
+    *,
+    offset: int = 0,
+    count: int | None = None,
 ) -> Distribution:
-    """Places the gated ones of a pod set's live pods.
+    """Places the gated ones of a pod set's live pods. `count` is the pod set's, where not all of it is assigned.
 
     All or nothing: one pod whose rank is missing, malformed, out of range, taken twice, or that runs
     elsewhere than its rank says, makes the whole pod set greedy (BEHAVIOUR.md, Ranks and ungating).
@@ -51,7 +56,7 @@ def distribute(
     staying = [pod for pod in pods if not pod.terminating]
     if not any(request.pod_index_label in pod.labels for pod in staying):
         return Distribution(_greedy(assignment, pods), by_rank=False)  # pods without ranks have no order to keep
-    ranks, broken = _ranks(staying, request, assignment.count, offset)
+    ranks, broken = _ranks(staying, request, assignment.count if count is None else count, assignment.count, offset)
     if broken is None:
         order = list(assignment.expand())
         values = [domain.values for domain in assignment.domains]
@@ -62,7 +67,9 @@ def distribute(
     return Distribution(_greedy(assignment, pods), by_rank=False, broken=broken)
 
 
-def _ranks(pods: Sequence[RankedPod], request: TopologyRequest, count: int, offset: int) -> tuple[dict[str, int], str | None]:
+def _ranks(
+    pods: Sequence[RankedPod], request: TopologyRequest, count: int, assigned: int, offset: int
+) -> tuple[dict[str, int], str | None]:
     """Rank of each pod, or why there is none."""
     groups = request.sub_group_count
     if request.sub_group_index_label is not None and (not groups or count % groups):
@@ -83,8 +90,8 @@ def _ranks(pods: Sequence[RankedPod], request: TopologyRequest, count: int, offs
             if not 0 <= rank < size:
                 return {}, f"pod {pod.name} has index {index}, outside of its sub-group of {size}"
             rank += group * size
-        if not 0 <= rank < count:
-            return {}, f"pod {pod.name} has rank {rank}, outside of the {count} assigned"
+        if not 0 <= rank < assigned:
+            return {}, f"pod {pod.name} has rank {rank}, outside of the {assigned} assigned"
         if rank in taken:
             return {}, f"pods {taken[rank]} and {pod.name} both have rank {rank}"
         ranks[pod.name] = rank

@@ -28,7 +28,11 @@ class UngatePlan:
 
 
 def plan_ungating(workload: WorkloadFacts, admission: Admission, pods: Sequence[PodFacts]) -> UngatePlan:
-    """Plans for all pod sets with an assignment; `pods` are those that name the workload, in a stable order."""
+    """Plans for all pod sets with an assignment; `pods` are those that name the workload, in a stable order.
+
+    Pods whose place is on a node known to be unhealthy stay gated until they have another one.
+    """
+    starts = _first_ranks(workload.pod_sets)
     actions: list[Ungate] = []
     broken: dict[str, str] = {}
     for pod_set, given in zip(workload.pod_sets, admission.pod_sets, strict=False):
@@ -37,24 +41,36 @@ def plan_ungating(workload: WorkloadFacts, admission: Admission, pods: Sequence[
         live = [pod for pod in pods if pod.pod_set == pod_set.name and not pod.terminal]
         if not any(pod.gated for pod in live):
             continue
-        found, problem = _plan_pod_set(pod_set, given, live)
-        actions += found
+        found, problem = _plan_pod_set(pod_set, given, live, starts[pod_set.name])
+        actions += [action for action in found if action.node_selector.get(HOSTNAME_LABEL) not in workload.unhealthy_nodes]
         if problem is not None:
             broken[pod_set.name] = problem
     return UngatePlan(tuple(actions), broken)
 
 
-def _plan_pod_set(pod_set: PodSetFacts, given: PodSetAdmission, live: Sequence[PodFacts]) -> tuple[list[Ungate], str | None]:
+def _plan_pod_set(pod_set: PodSetFacts, given: PodSetAdmission, live: Sequence[PodFacts], start: int) -> tuple[list[Ungate], str | None]:
     assignment = given.assignment
     assert assignment is not None
     by_name = {pod.key: pod for pod in live}
     ranked = [RankedPod(pod.key, pod.labels, None if pod.gated else _domain(pod, assignment.levels), pod.terminating) for pod in live]
-    distribution = distribute(assignment, ranked, pod_set.topology, offset=pod_set.index_offset)
+    distribution = distribute(assignment, ranked, pod_set.topology, offset=start, count=given.count)
     actions = [
         Ungate(by_name[name], pod_set.name, assignment.selector(domain), distribution.by_rank)
         for name, domain in distribution.domains.items()
     ]
     return actions, distribution.broken
+
+
+def _first_ranks(pod_sets: Sequence[PodSetFacts]) -> dict[str, int]:
+    """Where the ranks of each pod set start: its index offset; in a group, whose indexes run through, after the smaller pod sets."""
+    starts: dict[str, int] = {}
+    groups: dict[str, int] = {}
+    for pod_set in sorted(pod_sets, key=lambda entry: entry.count):
+        before = groups.get(pod_set.group, 0) if pod_set.group else 0
+        if pod_set.group:
+            groups[pod_set.group] = before + pod_set.count
+        starts[pod_set.name] = pod_set.index_offset or before
+    return starts
 
 
 def _domain(pod: PodFacts, levels: tuple[str, ...]) -> tuple[str, ...]:

@@ -221,6 +221,7 @@ class PodSetFacts:
     affinity: Json | None
     tolerations: tuple[Json, ...]
     index_offset: int = 0  # where the ranks of its pods start (annotation pod-index-offset)
+    group: str | None = None  # the group it belongs to, also where the rest of its request is nothing
 
     @classmethod
     def read(cls, pod_set: Json) -> "PodSetFacts":
@@ -236,6 +237,7 @@ class PodSetFacts:
             spec.get("affinity"),
             tuple(spec.get("tolerations") or ()),
             int(offset) if offset.isascii() and offset.isdigit() else 0,
+            (pod_set.get("topologyRequest") or {}).get("podSetGroupName"),
         )
 
 
@@ -259,6 +261,7 @@ class WorkloadFacts:
     evicted: bool
     finished: bool
     resource_version: int
+    unhealthy_nodes: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
@@ -284,4 +287,5 @@ class WorkloadFacts:
             condition_is_true(workload, EVICTED),
             condition_is_true(workload, FINISHED),
             int(metadata.get("resourceVersion") or 0),
+            frozenset(node["name"] for node in status.get("unhealthyNodes") or ()),
         )
