@@ -13,7 +13,7 @@ from core.jobs.contract import ErrorType, FieldError, Json
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One value of a JSON type; null counts as absent."""
+    """One value of a JSON type; null counts as absent, but not inside of a map or list."""
 
     type: type
     expected: str
@@ -35,9 +35,13 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A map with known fields, of which each may be absent; others are not looked at. Never null: defaults are written into it."""
+    """A map with known fields, of which each may be absent that is not `needed`; others are not looked at.
+
+    Never null: defaults are written into it.
+    """
 
     fields: Mapping[str, "Shape"] = field(default_factory=dict)
+    needed: tuple[str, ...] = ()
 
 
 Shape = Scalar | MapOf | ListOf | Fields
@@ -72,7 +76,7 @@ _QUOTAS = ListOf(Fields({"name": _TEXT}))
 _RESOURCE_GROUPS = ListOf(Fields({"coveredResources": ListOf(_TEXT), "flavors": ListOf(Fields({"name": _TEXT, "resources": _QUOTAS}))}))
 
 _SPECS: dict[str, Fields] = {
-    "Job": Fields({"parallelism": _INTEGER, "completions": _INTEGER, "suspend": _BOOLEAN, "template": _POD_TEMPLATE}),
+    "Job": Fields({"parallelism": _INTEGER, "completions": _INTEGER, "suspend": _BOOLEAN, "template": _POD_TEMPLATE}, ("template",)),
     "Workload": Fields(
         {
             "podSets": ListOf(
@@ -95,19 +99,22 @@ _STATUS = Fields({"conditions": ListOf(Fields({"type": _TEXT, "status": _TEXT}))
 
 def find_misshapen(kind: str, obj: Json) -> tuple[FieldError, ...]:
     """Every place at which an object of that kind is not of the JSON type that topogate takes for granted."""
-    shape = Fields({"metadata": _METADATA, "spec": _SPECS.get(kind, Fields()), "status": _STATUS})
+    shape = Fields({"metadata": _METADATA, "spec": _SPECS.get(kind, Fields()), "status": _STATUS}, ("metadata", "spec"))
     return tuple(_compare("", obj, shape))
 
 
 def _compare(path: str, value: Any, shape: Shape) -> Iterator[FieldError]:
     match shape:
-        case Fields(fields):
+        case Fields(fields, needed):
             if not isinstance(value, dict):
                 yield _error(path, value, "a map")
                 return
             for name, inner in fields.items():
+                where = f"{path}.{name}" if path else name
                 if name in value:
-                    yield from _compare(f"{path}.{name}" if path else name, value[name], inner)
+                    yield from _compare(where, value[name], inner)
+                elif name in needed:
+                    yield FieldError(ErrorType.REQUIRED, where, None, "is needed")
         case _ if value is None:
             return
         case MapOf(inner):
@@ -115,16 +122,23 @@ def _compare(path: str, value: Any, shape: Shape) -> Iterator[FieldError]:
                 yield _error(path, value, "a map")
                 return
             for key, entry in value.items():
-                yield from _compare(f"{path}[{key}]", entry, inner)
+                yield from _compare_entry(f"{path}[{key}]", entry, inner)
         case ListOf(inner):
             if not isinstance(value, list):
                 yield _error(path, value, "a list")
                 return
             for i, entry in enumerate(value):
-                yield from _compare(f"{path}[{i}]", entry, inner)
+                yield from _compare_entry(f"{path}[{i}]", entry, inner)
         case Scalar(type_, expected):
             if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
                 yield _error(path, value, expected)
+
+
+def _compare_entry(path: str, value: Any, shape: Shape) -> Iterator[FieldError]:
+    if value is None and isinstance(shape, Scalar):
+        yield _error(path, value, shape.expected)
+    else:
+        yield from _compare(path, value, shape)
 
 
 def _error(path: str, value: Any, expected: str) -> FieldError:
