@@ -68,11 +68,12 @@ class Demo:
         self._meddle = meddle or (lambda step, demo: None)
         self._began = time.monotonic()
         self._kept = 0
+        self._broken: list[str] = []
 
     # --- scenes -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """All scenes; raises Broken at the first promise that is not kept."""
+        """All scenes; raises Broken at the end of the first scene with a promise that is not kept."""
         self._set_up()
         self._place()
         self._wait_and_help()
@@ -120,6 +121,7 @@ class Demo:
         self._promise("ranked: in one rack", truth.together(now, "ranked", rack))
         self._promise("ranked: consecutive ranks share nodes", truth.in_rank_order(now, "ranked", [HOSTNAME_LABEL]))
         self._promise("no node over capacity, no slot promised twice", truth.always(now))
+        self._settle()
 
     def _wait_and_help(self) -> None:
         rack, free = self._roomiest_rack()
@@ -132,6 +134,7 @@ class Demo:
             "waits: says what blocks it",
             truth.waits_with_reason(now, "waits", self.pool.rack_label, f"{free} out of {free + 1} pod(s)", GPU),
         )
+        self._settle()
         self._say(f"[yellow]it says:[/] {truth.condition(now.workload_of('waits'), QUOTA_RESERVED)['message']}")
         labels = now.nodes[rack[0]]["metadata"]["labels"]
         block_number, rack_number = (int(part[1:]) for part in labels[self.pool.rack_label].removeprefix(self.prefix).split("-"))
@@ -145,6 +148,7 @@ class Demo:
         self._promise("waits: placed once a node that helps was added", truth.together(now, "waits", self.pool.rack_label))
         self._promise("waits: pods where the assignment says", truth.as_assigned(now, "waits"))
         self._promise("still no node over capacity", truth.always(now))
+        self._settle()
 
     def _roomiest_rack(self) -> tuple[list[str], int]:
         """Nodes of the rack with most wholly free nodes, and how many those are."""
@@ -175,6 +179,7 @@ class Demo:
         self._until("the trace to arrive", lambda: set(STORY) <= {span.name for span in self.receiver.spans(trace_id)})
         spans = self.receiver.spans(trace_id)
         self._promise(f"{name}: one trace from admission to bound", _trace_problems(spans))
+        self._settle()
         self._say(f"trace {trace_id} of job {name}:")
         start, end = min(span.start_ns for span in spans), max(span.end_ns for span in spans)
         for span in spans:
@@ -201,11 +206,14 @@ class Demo:
         self._until(f"job {job} to be bound", lambda: not truth.all_bound(self._read(), job, pods))
 
     def _promise(self, what: str, problems: list[str]) -> None:
-        if problems:
-            self._say(f"[bold red]BROKEN[/] {what}")
-            raise Broken(problems)
-        self._kept += 1
-        self._say(f"[green]ok[/] {what}")
+        self._broken += problems
+        self._kept += not problems
+        self._say(f"[bold red]BROKEN[/] {what}" if problems else f"[green]ok[/] {what}")
+
+    def _settle(self) -> None:
+        """Ends a scene: raises Broken with every promise of it that was not kept."""
+        if self._broken:
+            raise Broken(list(dict.fromkeys(self._broken)))
 
     def _say(self, text: str) -> None:
         self.console.print(f"[dim]{time.monotonic() - self._began:5.1f}s[/] {text}", highlight=False, soft_wrap=True)
@@ -219,7 +227,18 @@ def _trace_problems(spans: list[SpanRecord]) -> list[str]:
     return problems
 
 
-def main(meddle: Meddle | None = None) -> int:
+def tell(demo: Demo) -> int:
+    """Runs the scenes and says what is broken, if anything; the exit code."""
+    try:
+        demo.run()
+    except Broken as broken:
+        for problem in broken.problems:
+            demo.console.print(f"[bold red]broken promise:[/] {problem}", soft_wrap=True)
+        return 1
+    return 0
+
+
+def main() -> int:
     console = Console(highlight=False)
     console.width = max(console.width, MIN_WIDTH)
     try:
@@ -230,17 +249,12 @@ def main(meddle: Meddle | None = None) -> int:
             cluster = stack.enter_context(Cluster())
             console.print(f"control plane is up at {cluster.server}; starting topogate's webhook and reconciler ...")
             topogate = stack.enter_context(Topogate(cluster, otlp_endpoint=receiver.endpoint))
-            try:
-                Demo(cluster, topogate, receiver, console, meddle).run()
-            except Broken as broken:
-                for problem in broken.problems:
-                    console.print(f"[bold red]broken promise:[/] {problem}", soft_wrap=True)
-                return 1
+            code = tell(Demo(cluster, topogate, receiver, console))
             console.print("cleaning up ...")
+            return code
     except KeyboardInterrupt:
         console.print("\n[yellow]interrupted:[/] everything that was started has been stopped")
         return 130
-    return 0
 
 
 if __name__ == "__main__":

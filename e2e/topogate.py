@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import os
 import sys
 import time
@@ -25,6 +26,7 @@ GRACE_S = 10.0
 START_TIMEOUT_S = 30.0
 REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
 REGISTERED = (("mutatingwebhookconfigurations", MUTATING_NAME), ("validatingwebhookconfigurations", VALIDATING_NAME))
+_starts = itertools.count(1)  # every process has a log of its own, whoever shares the cluster
 READY_MARK = '"message": "state is complete"'
 
 
@@ -44,7 +46,6 @@ class Topogate:
         self._guard: Guard | None = None
         self.webhook: Process | None = None
         self.reconciler: Process | None = None
-        self._starts = 0
 
     def start(self) -> Topogate:
         install_crds(self.cluster.api)
@@ -126,9 +127,8 @@ class Topogate:
         self.reconciler = None
 
     def _spawn(self, part: str, arguments: list[str], kubeconfig: Path | None = None) -> Process:
-        self._starts += 1
         command = [sys.executable, "-m", part, "--kubeconfig", str(kubeconfig or self.cluster.kubeconfig), *arguments, *self._options]
-        log = self.cluster.log_dir / f"topogate-{part}-{self._starts}.log"
+        log = self.cluster.log_dir / f"topogate-{part}-{next(_starts)}.log"
         return Process(part, command, log, self._guard, {**os.environ, "PYTHONPATH": str(ROOT)})
 
 

@@ -1,0 +1,26 @@
+"""topogate beside the session's control plane, for the tests of one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.cluster import Cluster
+from e2e.topogate import Topogate
+from tests.reconciler.scenes import Scene
+
+
+@pytest.fixture(scope="module")
+def topogate(cluster: Cluster) -> Iterator[Topogate]:
+    """Without leader election, so that a killed reconciler can be followed at once."""
+    with Topogate(cluster, leader_election=False) as running:
+        yield running
+
+
+@pytest.fixture
+def scene(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
+    """One block of two racks of two nodes with eight GPUs each, and an open queue."""
+    opened = Scene(cluster).open()
+    yield opened
+    opened.close()

@@ -1,0 +1,111 @@
+"""A scene: nodes, queues and a namespace of its own on the session's control plane, checked for the invariant at its end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from e2e import manifests, truth
+from e2e.api import wait_for
+from e2e.cluster import Cluster
+from e2e.nodes import NodePool
+
+GPU = "nvidia.com/gpu"
+_numbers = itertools.count(1)
+JOBS = "/apis/batch/v1/namespaces/{}/jobs"
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"
+
+
+class Scene:
+    """Objects of one test. All names carry the scene's prefix, so scenes on one cluster do not meet."""
+
+    def __init__(self, cluster: Cluster, *, blocks: int = 1, racks: int = 2, nodes: int = 2, gpus: int = 8) -> None:
+        self.cluster, self.api = cluster, cluster.api
+        self.prefix = f"s{next(_numbers)}-"
+        self.namespace = f"{self.prefix}team"
+        allocatable = {"cpu": "32", "memory": "256Gi", "pods": "110", GPU: str(gpus)}
+        self.pool = NodePool(blocks, racks, nodes, prefix=self.prefix, labels={"pool": self.prefix.rstrip("-")}, allocatable=allocatable)
+
+    @property
+    def rack(self) -> str:
+        return self.pool.rack_label
+
+    @property
+    def block(self) -> str:
+        return self.pool.block_label
+
+    def open(self, *, quota: int = 1000, strategy: str = "BestEffortFIFO") -> Scene:
+        self.cluster.add_nodes(self.pool)
+        self.cluster.create_namespace(self.namespace)
+        topology, flavor = f"{self.prefix}topology", f"{self.prefix}flavor"
+        self.create(manifests.topology(topology, self.pool.levels))
+        self.create(manifests.flavor(flavor, self.pool.labels, topology))
+        self.create(manifests.cluster_queue(f"{self.prefix}queue", {flavor: {"cpu": 1000, GPU: quota}}, strategy=strategy))
+        self.create(manifests.local_queue("main", self.namespace, f"{self.prefix}queue"))
+        return self
+
+    def close(self) -> None:
+        """Deletes everything; the invariant must hold before and while it goes."""
+        assert truth.always(self.read()) == []
+        self.clear()
+        self.api.delete(f"/api/v1/namespaces/{self.namespace}")
+        self.eventually("pods to be gone", lambda now: not [p for p in now.pods if p["metadata"]["namespace"] == self.namespace])
+        for plural, name in (("clusterqueues", "queue"), ("resourceflavors", "flavor"), ("topologies", "topology")):
+            self.api.delete(f"/apis/kueue.x-k8s.io/v1beta2/{plural}/{self.prefix}{name}")
+        self.cluster.delete_nodes([name for name in self.read().nodes if name.startswith(self.prefix)])
+
+    # --- doing ------------------------------------------------------------------------------------------
+
+    def create(self, obj: Mapping[str, Any]) -> dict[str, Any]:
+        return self.api.create(manifests.path(obj), dict(obj))
+
+    def submit(self, name: str, **asked: Any) -> dict[str, Any]:
+        return self.create(manifests.job(name, self.namespace, **asked))
+
+    def patch_job(self, name: str, body: Mapping[str, Any]) -> None:
+        self.api.patch(f"{JOBS.format(self.namespace)}/{name}", dict(body))
+
+    def patch_workload(self, job: str, body: Mapping[str, Any]) -> None:
+        workload = self.read().workload_of(job)
+        assert workload is not None
+        self.api.patch(f"{WORKLOADS.format(self.namespace)}/{workload['metadata']['name']}", dict(body))
+
+    def delete_job(self, name: str) -> None:
+        self.api.request("DELETE", f"{JOBS.format(self.namespace)}/{name}?propagationPolicy=Background")
+
+    def clear(self) -> None:
+        """Deletes all jobs with what is theirs: not left to the garbage collector, which takes its time on a new cluster."""
+        self.api.request("DELETE", f"{JOBS.format(self.namespace)}?propagationPolicy=Background")
+        self.api.request("DELETE", WORKLOADS.format(self.namespace))
+        self.api.request("DELETE", f"/api/v1/namespaces/{self.namespace}/pods?gracePeriodSeconds=0")
+
+    # --- seeing -----------------------------------------------------------------------------------------
+
+    def read(self) -> truth.Snapshot:
+        return truth.read(self.api, [self.namespace])
+
+    def job(self, name: str) -> dict[str, Any]:
+        return self.api.get(f"{JOBS.format(self.namespace)}/{name}")
+
+    def eventually(self, what: str, probe: Callable[[truth.Snapshot], object], timeout_s: float = 30.0) -> truth.Snapshot:
+        """The first snapshot for which the probe holds; the invariant must hold in every one on the way."""
+
+        def look() -> truth.Snapshot | None:
+            now = self.read()
+            return now if probe(now) else None
+
+        return wait_for(what, look, timeout_s)
+
+    def until_bound(self, name: str, pods: int, timeout_s: float = 30.0) -> truth.Snapshot:
+        return self.eventually(f"{name} to be bound", lambda now: truth.all_bound(now, name, pods) == [], timeout_s)
+
+    def until_waiting(self, name: str, reason: str, timeout_s: float = 30.0) -> str:
+        """The message with which a job waits for this reason."""
+
+        def waits(now: truth.Snapshot) -> bool:
+            condition = truth.condition(now.workload_of(name), "QuotaReserved")
+            return condition.get("status") == "False" and condition.get("reason") == reason
+
+        now = self.eventually(f"{name} to wait for {reason}", waits, timeout_s)
+        return str(truth.condition(now.workload_of(name), "QuotaReserved")["message"])

@@ -1,0 +1,79 @@
+"""SIGKILL of the reconciler between any two of its writes: what it left is taken up by the next, nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e import truth
+from e2e.cluster import Cluster
+from e2e.topogate import Topogate
+from e2e.writes_proxy import Cut, WritesProxy
+from tests.reconciler.scenes import Scene
+
+SEED = 20724
+POINTS = 20
+# A scene of two jobs takes at least this many writes; seeded points are spread over them.
+WRITES_OF_A_SCENE = 23
+
+
+@pytest.fixture(scope="module")
+def proxy(cluster: Cluster) -> Iterator[WritesProxy]:
+    with WritesProxy(cluster.server, cluster.ca_file, cluster.token) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(proxy: WritesProxy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return proxy.write_kubeconfig(tmp_path_factory.mktemp("proxy") / "kubeconfig")
+
+
+@pytest.fixture(scope="module")
+def scene(cluster: Cluster, topogate: Topogate, kubeconfig: Path) -> Iterator[Scene]:
+    """Room for exactly the two jobs of a scene: a slot booked twice would show."""
+    opened = Scene(cluster).open()
+    topogate.kill_reconciler()
+    topogate.start_reconciler(kubeconfig=kubeconfig)
+    yield opened
+    opened.close()
+
+
+def _points() -> list[tuple[int, bool]]:
+    chance = random.Random(SEED)
+    return sorted({(number, chance.random() < 0.5) for number in chance.sample(range(1, WRITES_OF_A_SCENE + 1), POINTS)})
+
+
+def test_the_points_are_twenty() -> None:
+    assert len(_points()) == POINTS
+
+
+@pytest.mark.parametrize(("at", "after"), _points())
+def test_killed_at_any_write_both_jobs_still_end_up_bound(
+    at: int, after: bool, scene: Scene, topogate: Topogate, proxy: WritesProxy, kubeconfig: Path
+) -> None:
+    """`after`: the server did the write but the reconciler never heard of it."""
+    proxy.cut(Cut(at, after, topogate.kill_reconciler))
+    names = (f"one-{at}", f"two-{at}")
+    try:
+        for name in names:
+            scene.submit(name, pods=4, gpus=4, indexed=True, required=scene.rack)
+        assert proxy.has_cut.wait(30), f"the scene had {len(proxy.writes)} writes only: {proxy.writes}"
+        assert truth.always(scene.read()) == []
+        proxy.cut(None)
+        topogate.start_reconciler(kubeconfig=kubeconfig)
+        for name in names:
+            now = scene.until_bound(name, 4)
+        assert truth.always(now) == []
+        assert truth.never_stuck(now) == []
+        for name in names:
+            assert truth.as_assigned(now, name) == []
+            assert truth.together(now, name, scene.rack) == []
+    finally:
+        proxy.cut(None)
+        if topogate.reconciler is None:
+            topogate.start_reconciler(kubeconfig=kubeconfig)
+        scene.clear()
+        scene.eventually("the scene to be empty", lambda now: not now.workloads and not any(now.pods_of(name) for name in names))

@@ -1,0 +1,40 @@
+"""Two reconcilers, one leader."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.api import wait_for
+from e2e.cluster import Cluster
+from e2e.topogate import SYSTEM_NAMESPACE, Topogate
+from tests.reconciler.scenes import Scene
+
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/topogate-reconciler"
+
+
+@pytest.fixture
+def elected(cluster: Cluster) -> Iterator[Topogate]:
+    with Topogate(cluster) as running:
+        yield running
+
+
+def test_a_leader_that_is_stopped_hands_over_at_once(cluster: Cluster, elected: Topogate) -> None:
+    scene = Scene(cluster).open()
+    first = elected.reconciler
+    assert first is not None
+    holder = cluster.api.get(LEASE)["spec"]["holderIdentity"]
+    elected.start_reconciler(wait=False)
+    second = elected.reconciler
+    assert second is not None
+    with contextlib.ExitStack() as stack:
+        stack.callback(first.stop, 5.0)
+        scene.submit("before", pods=2, gpus=1, required=scene.rack)
+        scene.until_bound("before", 2)
+        assert "state is complete" not in second.log.read_text()
+    wait_for("the other to lead", lambda: cluster.api.get(LEASE)["spec"].get("holderIdentity") not in ("", holder), timeout_s=10)
+    scene.submit("after", pods=2, gpus=1, required=scene.rack)
+    scene.until_bound("after", 2)
+    scene.close()
