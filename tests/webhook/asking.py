@@ -67,7 +67,8 @@ class Webhook:
         answer = run(self.reviews.answer(path, request))
         assert answer["response"]["uid"] == request.uid
         json.dumps(answer)
-        return answer["response"]
+        response: Json = answer["response"]
+        return response
 
     def mutate(self, obj: Json, **changes: Any) -> Json:
         """The object as it would be stored."""
@@ -84,7 +85,8 @@ def run(coroutine: Coroutine[Any, Any, Json]) -> Json:
     try:
         coroutine.send(None)
     except StopIteration as end:
-        return end.value
+        returned: Json = end.value
+        return returned
     coroutine.close()
     raise AssertionError("it waits for something")
 

@@ -13,7 +13,7 @@ from tests.webhook.asking import Webhook, causes, hook
 RACK = "cloud.provider.com/topology-rack"
 
 
-def workload(*pod_sets: dict[str, Any], reserved: bool = False) -> dict[str, Any]:
+def workload(*pod_sets: Any, reserved: bool = False) -> dict[str, Any]:
     obj = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "w"}, "spec": {"podSets": list(pod_sets)}}
     condition = {"type": "QuotaReserved", "status": str(reserved)}
     return {**obj, "status": {"conditions": [condition]}}
@@ -24,7 +24,7 @@ def pod_set(name: str | None = "main", count: int = 4, requests: Any = None, **f
     return {**({"name": name} if name else {}), "count": count, "template": {"spec": {"containers": containers}}, **fields}
 
 
-def queue(**flavors: dict[str, str | int]) -> dict[str, Any]:
+def queue(**flavors: Any) -> dict[str, Any]:
     return manifests.cluster_queue("q", flavors)
 
 
@@ -76,7 +76,9 @@ def test_requests_of_init_containers_limits_and_overhead_are_judged_too():
 
 
 @pytest.mark.parametrize(
-    "request_", [{"podSetSliceSize": 3}, {"podsetSliceRequiredTopologyConstraints": [{"topology": RACK, "size": 3}]}], ids=["size", "layers"]
+    "request_",
+    [{"podSetSliceSize": 3}, {"podsetSliceRequiredTopologyConstraints": [{"topology": RACK, "size": 3}]}],
+    ids=["size", "layers"],
 )
 def test_slices_that_do_not_divide_the_pods_are_refused(request_: dict[str, Any]):
     found = causes(Webhook().validate(workload(pod_set(count=4, topologyRequest=request_))))
@@ -112,12 +114,16 @@ def test_a_level_that_no_pod_set_could_ask_for_draws_a_warning():
     assert warning.startswith(f"spec.levels[1].nodeLabel: '{long}' is longer than the 63 characters")
 
 
-FLAVOR_MISTAKES = {
+FLAVOR_MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
     "label name": ({"labels": {"no label": "a"}}, "spec.nodeLabels", '"no label": a node label name'),
     "label value": ({"labels": {"pool": "a/b"}}, "spec.nodeLabels[pool]", '"a/b": a label value'),
     "long value": ({"labels": {"pool": "x" * 64}}, "spec.nodeLabels[pool]", "at most 63"),
     "effect": ({"nodeTaints": [{"key": "a", "effect": "Never"}]}, "spec.nodeTaints[0].effect", '"Never": one of NoSchedule, PreferNoSch'),
-    "no effect": ({"nodeTaints": [{"key": "a"}]}, "spec.nodeTaints[0].effect", "one of NoSchedule, PreferNoSchedule, NoExecute is expected"),
+    "no effect": (
+        {"nodeTaints": [{"key": "a"}]},
+        "spec.nodeTaints[0].effect",
+        "one of NoSchedule, PreferNoSchedule, NoExecute is expected",
+    ),
     "no key": ({"tolerations": [{"operator": "Equal"}]}, "spec.tolerations[0].operator", '"Equal": must be Exists'),
     "neither": ({"tolerations": [{"value": "x"}]}, "spec.tolerations[0].operator", "must be Exists where no key is given"),
 }

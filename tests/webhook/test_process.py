@@ -1,0 +1,209 @@
+"""The webhook as a process: wrong flags and files end it with one clear line, a signal lets it finish what it was asked."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certs import pki
+from core.names import QUEUE_NAME_LABEL
+from e2e import manifests
+from e2e.api import wait_for
+from e2e.process import find_free_ports
+from tests.webhook.asking import MUTATE_JOB, apply, body, patch_of
+from webhook.settings import parse
+
+ROOT = Path(__file__).parents[2]
+NOW = datetime.now(UTC)
+CA = pki.issue_ca("test", NOW)
+PAIR = pki.issue_serving(CA, ["127.0.0.1"], NOW)
+FILES = ["--cert-file", "tls.crt", "--key-file", "tls.key"]
+
+
+# --- flags ----------------------------------------------------------------------------------------------
+
+
+def test_flags_have_defaults_that_a_deployment_needs_not_repeat():
+    settings = parse(FILES)
+    assert (settings.host, settings.port, settings.log_level) == ("0.0.0.0", 9443, "INFO")
+    assert (settings.kubeconfig, settings.otlp_endpoint) == (None, None)
+    assert settings.cert_file == Path("tls.crt")
+
+
+WRONG_FLAGS = {
+    "unknown": ([*FILES, "--prot", "1"], "unrecognized arguments: --prot 1"),
+    "abbreviated": ([*FILES, "--por", "1"], "unrecognized arguments: --por 1"),
+    "no files": ([], "the following arguments are required: --cert-file, --key-file"),
+    "port of text": ([*FILES, "--port", "https"], "argument --port: 'https' is no port; a number from 1 to 65535 is expected"),
+    "port too high": ([*FILES, "--port", "65536"], "'65536' is no port"),
+    "port 0": ([*FILES, "--port", "0"], "'0' is no port"),
+    "level": ([*FILES, "--log-level", "LOUD"], "argument --log-level: invalid choice: 'LOUD'"),
+    "collector without scheme": ([*FILES, "--otlp-endpoint", "collector:4318"], "a URL such as http://collector:4318 is expected"),
+    "collector by gRPC": ([*FILES, "--otlp-endpoint", "grpc://collector:4317"], "'grpc://collector:4317' is no address"),
+    "collector with a bad port": ([*FILES, "--otlp-endpoint", "http://collector:x"], "'http://collector:x' is no address"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_FLAGS)
+def test_a_wrong_flag_ends_with_one_clear_line(name: str, capsys: pytest.CaptureFixture[str]):
+    arguments, why = WRONG_FLAGS[name]
+    with pytest.raises(SystemExit) as ended:
+        parse(arguments)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("topogate webhook: ")
+    assert why in line
+    assert line.endswith("--help lists all flags")
+
+
+# --- processes ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Certificate, key, and a kubeconfig of an API server that nobody has started."""
+    (tmp_path / "tls.crt").write_bytes(PAIR.certificate)
+    (tmp_path / "tls.key").write_bytes(PAIR.key)
+    write_kubeconfig(tmp_path, "http://127.0.0.1:9")
+    return tmp_path
+
+
+def write_kubeconfig(folder: Path, server: str) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    (folder / "kubeconfig").write_text(json.dumps(config))
+
+
+def command(folder: Path, port: int) -> list[str]:
+    files = ["--cert-file", str(folder / "tls.crt"), "--key-file", str(folder / "tls.key"), "--kubeconfig", str(folder / "kubeconfig")]
+    return [sys.executable, "-m", "webhook", "--host", "127.0.0.1", "--port", str(port), *files]
+
+
+def run_to_its_end(folder: Path, port: int) -> tuple[int, list[dict[str, Any]]]:
+    """Exit code and log lines."""
+    done = subprocess.run(command(folder, port), capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+    return done.returncode, [json.loads(line) for line in done.stderr.splitlines()]
+
+
+@pytest.mark.parametrize("lost", ["tls.crt", "tls.key"])
+def test_a_missing_file_ends_it_with_code_1_and_one_line(folder: Path, lost: str):
+    (folder / lost).unlink()
+    code, (line,) = run_to_its_end(folder, 1)
+    assert code == 1
+    assert (line["level"], line["message"]) == ("error", "the webhook cannot serve")
+    assert f"No such file or directory: '{folder / lost}'" in line["error"]
+
+
+def test_a_key_of_another_certificate_ends_it_with_code_1_and_one_line(folder: Path):
+    (folder / "tls.key").write_bytes(pki.issue_serving(CA, ["127.0.0.1"], NOW).key)
+    code, (line,) = run_to_its_end(folder, 1)
+    assert (code, line["message"]) == (1, "the webhook cannot serve")
+    assert line["error"].endswith("the key does not belong to the certificate")
+
+
+def test_a_port_that_is_taken_ends_it_with_code_1_and_one_line(folder: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, (line,) = run_to_its_end(folder, taken.getsockname()[1])
+    assert (code, line["message"]) == (1, "the webhook cannot serve")
+    assert "address already in use" in line["error"]
+
+
+class SlowApiServer:
+    """Has the LocalQueue that it is asked for, and says so when it is let."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_answer = threading.Event(), threading.Event()
+        slow = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                slow.asked.set()
+                slow.may_answer.wait(10)
+                answer = b'{"kind": "LocalQueue", "metadata": {"name": "default"}}'
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def api_server() -> Iterator[SlowApiServer]:
+    slow = SlowApiServer()
+    thread = threading.Thread(target=slow.server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield slow
+    slow.may_answer.set()
+    slow.server.shutdown()
+    thread.join()
+    slow.server.server_close()
+
+
+def ask(port: int, review: bytes) -> tuple[int, dict[str, Any]]:
+    context = ssl.create_default_context(cadata=CA.certificate.decode())
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
+    try:
+        connection.request("POST", MUTATE_JOB, review, {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        return reply.status, json.loads(reply.read())
+    finally:
+        connection.close()
+
+
+def test_a_signal_lets_it_answer_what_it_was_asked_and_end_in_good_order(folder: Path, api_server: SlowApiServer):
+    write_kubeconfig(folder, api_server.url)
+    (port,) = find_free_ports(1)
+    job = manifests.job("train", "team-a", pods=1, queue=None)
+    log = folder / "log"
+    with log.open("wb") as out, subprocess.Popen(command(folder, port), cwd=ROOT, stderr=out) as webhook, ThreadPoolExecutor(1) as threads:
+        try:
+            wait_for("the webhook to serve", lambda: '"serving"' in log.read_text(), poll_s=0.01)
+            asked = threads.submit(ask, port, body(job))
+            assert api_server.asked.wait(10)
+            webhook.send_signal(signal.SIGTERM)
+            wait_for("the webhook to stop listening", lambda: is_closed(port), poll_s=0.01)
+            assert webhook.poll() is None
+            assert not asked.done()
+            api_server.may_answer.set()
+            status, answer = asked.result(10)
+            assert webhook.wait(10) == 0
+        finally:
+            webhook.kill()
+    assert status == 200
+    assert apply(job, patch_of(answer["response"]))["metadata"]["labels"] == {QUEUE_NAME_LABEL: "default"}
+    assert [json.loads(line)["message"] for line in log.read_text().splitlines()] == ["serving", "stopping"]
+
+
+def is_closed(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return True
+    return False

@@ -1,0 +1,87 @@
+"""What the API server is told to ask: each job once per phase, kube-system never, and nothing that is being deleted."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from core.names import MANAGED_NAMESPACE_LABEL, QUEUE_NAME_LABEL
+from tests.webhook.asking import Webhook
+from webhook.registration import configurations
+
+URL = {"url": "https://127.0.0.1:9443/"}
+MUTATING, VALIDATING = configurations("Q0E=", URL)
+
+
+def matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    """A label selector as the API server reads it."""
+    verdicts = {
+        "In": lambda key, values: labels.get(key) in values,
+        "NotIn": lambda key, values: labels.get(key) not in values,
+        "Exists": lambda key, _: key in labels,
+        "DoesNotExist": lambda key, _: key not in labels,
+    }
+    return all(verdicts[e["operator"]](e["key"], e.get("values")) for e in selector.get("matchExpressions") or ())
+
+
+def asked(configuration: dict[str, Any], namespace: dict[str, str], labels: dict[str, str]) -> list[str]:
+    """Names of the entries that a new Job with these labels in such a namespace goes through."""
+    return [
+        hook["name"]
+        for hook in configuration["webhooks"]
+        if "jobs" in hook["rules"][0]["resources"]
+        and matches(hook["namespaceSelector"], namespace)
+        and matches(hook["objectSelector"], labels)
+    ]
+
+
+@pytest.mark.parametrize("configuration", [MUTATING, VALIDATING], ids=["mutating", "validating"])
+def test_the_two_entries_of_a_kind_are_disjoint(configuration: dict[str, Any]):
+    namespaces = ({}, {MANAGED_NAMESPACE_LABEL: "true"}, {MANAGED_NAMESPACE_LABEL: "false"})
+    for namespace, labels in itertools.product(namespaces, ({}, {"app": "x"}, {QUEUE_NAME_LABEL: "main"}, {QUEUE_NAME_LABEL: ""})):
+        ours = QUEUE_NAME_LABEL in labels or namespace.get(MANAGED_NAMESPACE_LABEL) == "true"
+        assert len(asked(configuration, {"kubernetes.io/metadata.name": "a", **namespace}, labels)) == int(ours)
+        assert not asked(configuration, {"kubernetes.io/metadata.name": "kube-system", **namespace}, labels)
+
+
+def test_a_job_that_is_given_its_queue_by_the_second_entry_does_not_come_to_the_first_one_again():
+    """Mutating webhooks are called in their order, each with what those before made of the object."""
+    names = [hook["name"] for hook in MUTATING["webhooks"][:2]]
+    assert names == ["mjob.kb.io", "mjob.managed.topogate.dev"]
+    assert all("reinvocationPolicy" not in hook for hook in MUTATING["webhooks"]), "Never is the default"
+
+
+def test_every_path_that_is_registered_is_served_and_the_other_way_round():
+    registered = {hook["clientConfig"]["url"] for hook in (*MUTATING["webhooks"], *VALIDATING["webhooks"])}
+    assert registered == {f"https://127.0.0.1:9443{path}" for path in Webhook().reviews.handlers}
+
+
+def test_pods_are_not_asked_about_nor_any_status():
+    resources = {resource for c in (MUTATING, VALIDATING) for hook in c["webhooks"] for resource in hook["rules"][0]["resources"]}
+    assert resources == {"jobs", "workloads", "topologies", "resourceflavors", "clusterqueues"}
+
+
+def test_names_are_unique_and_every_entry_fails_closed_in_bounded_time():
+    for configuration in (MUTATING, VALIDATING):
+        names = [hook["name"] for hook in configuration["webhooks"]]
+        assert len(set(names)) == len(names)
+        for hook in configuration["webhooks"]:
+            assert hook["failurePolicy"] == "Fail"
+            assert hook["timeoutSeconds"] <= 10
+            assert hook["clientConfig"]["caBundle"] == "Q0E="
+
+
+def test_mutating_entries_see_creations_only_and_validating_ones_nothing_that_is_being_deleted():
+    assert {tuple(hook["rules"][0]["operations"]) for hook in MUTATING["webhooks"]} == {("CREATE",)}
+    for hook in VALIDATING["webhooks"]:
+        assert hook["rules"][0]["operations"] == ["CREATE", "UPDATE"]
+        assert [condition["expression"] for condition in hook["matchConditions"]] == ["!has(object.metadata.deletionTimestamp)"]
+
+
+def test_behind_a_service_each_entry_has_its_path():
+    service = {"service": {"name": "webhook", "namespace": "topogate-system", "port": 443}}
+    first = configurations("Q0E=", service)[0]["webhooks"][0]
+    expected = {"name": "webhook", "namespace": "topogate-system", "port": 443, "path": "/mutate-batch-v1-job"}
+    assert first["clientConfig"] == {"caBundle": "Q0E=", "service": expected}
