@@ -1,7 +1,8 @@
 """A cluster left running, to try `kubectl apply` by hand: `python -m e2e.cluster`, and `python -m e2e.cluster stop`.
 
-One per user. It starts with two blocks of three racks of eight nodes with eight GPUs each, and with our CRDs. What is
-running is written in a small file in the cache folder; a second call finds it there and says the same again.
+One per user. It has two blocks of three racks of eight nodes with eight GPUs each, topogate's webhook and reconciler,
+and the queues of `examples/queues.yaml`. What is running is written in a small file in the cache folder; a second call
+finds it there and says the same again.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from pathlib import Path
 
 from e2e.binaries import cache_dir
 from e2e.cluster import Cluster
-from e2e.crds import install_crds
 from e2e.nodes import NodePool
 from e2e.process import is_alive, kill
+from e2e.topogate import Topogate
 
 STATE_FILE = "standing-cluster.json"
+EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ class Standing:
                 f"export KUBECONFIG={self.kubeconfig}",
                 f"alias kubectl={self.kubectl}",
                 "",
+                "kubectl apply -f examples/job-one-rack.yaml    # then: kubectl get workloads,pods -o wide",
+                "kubectl apply -f examples/job-too-large.yaml   # then: kubectl describe workloads",
+                "",
                 f"API server {self.server}; logs in {self.root}/logs",
                 "Stop it with: make cluster-stop (or python -m e2e.cluster stop)",
             ]
@@ -60,20 +65,24 @@ def find_standing(state: Path) -> Standing | None:
 
 
 def start_standing(state: Path) -> Standing:
+    print("# starting a control plane, 48 simulated nodes and topogate ...", file=sys.stderr)
     cluster = Cluster(guarded=False).start()
+    topogate = Topogate(cluster, guarded=False)
     try:
-        cluster.add_nodes(NodePool())
-        installed = install_crds(cluster.api)
+        cluster.add_nodes(NodePool(labels={"node-group": "gpu"}))
+        topogate.start()
+        cluster.kubectl("apply", "-f", str(EXAMPLES / "queues.yaml"))
     except BaseException:
+        topogate.stop()
         cluster.stop(keep_logs=True)
         raise
-    print(f"# 48 nodes in 2 blocks x 3 racks; {len(installed)} resource types of kueue.x-k8s.io", file=sys.stderr)
+    print("# 2 blocks x 3 racks x 8 nodes with 8 GPUs; queue main of namespace default is open", file=sys.stderr)
     standing = Standing(
         root=str(cluster.log_dir.parent),
         kubeconfig=str(cluster.kubeconfig),
         kubectl=str(cluster.binaries["kubectl"]),
         server=cluster.server,
-        pids=cluster.abandon(),
+        pids=cluster.abandon() | topogate.abandon(),
     )
     state.parent.mkdir(parents=True, exist_ok=True)
     state.write_text(json.dumps(asdict(standing)))

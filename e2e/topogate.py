@@ -36,13 +36,14 @@ class Topogate:
     `leader_election` off lets a killed reconciler be followed at once by another, without waiting for its lease to run out.
     """
 
-    def __init__(self, cluster: Cluster, *, otlp_endpoint: str | None = None, leader_election: bool = True) -> None:
+    def __init__(self, cluster: Cluster, *, otlp_endpoint: str | None = None, leader_election: bool = True, guarded: bool = True) -> None:
         self.cluster = cluster
         self._stack = contextlib.ExitStack()
         self._port, *_ = find_free_ports(1)
         self._dir = cluster.log_dir.parent / "topogate"
         self._options = ["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []
         self._leader_options = [] if leader_election else ["--no-leader-election"]
+        self._guarded = guarded
         self._guard: Guard | None = None
         self.webhook: Process | None = None
         self.reconciler: Process | None = None
@@ -52,7 +53,7 @@ class Topogate:
         if self.cluster.api.find(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}") is None:
             self.cluster.create_namespace(SYSTEM_NAMESPACE)
         self._dir.mkdir(exist_ok=True)
-        self._guard = self._stack.enter_context(Guard())
+        self._guard = self._stack.enter_context(Guard()) if self._guarded else None
         try:
             self._issue_certificate()
             self.start_webhook()
@@ -79,6 +80,15 @@ class Topogate:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
+
+    def abandon(self) -> dict[str, int]:
+        """Lets unguarded processes run on after this one; their ids by part."""
+        if self._guarded:
+            raise ValueError("guarded processes end with this one")
+        running = {f"topogate-{p.name}": p for p in (self.webhook, self.reconciler) if p is not None}
+        for process in running.values():
+            process.abandon()
+        return {name: process.pid for name, process in running.items()}
 
     # --- webhook ----------------------------------------------------------------------------------------------------
 

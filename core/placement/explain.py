@@ -50,7 +50,8 @@ class LevelFact:
     short: tuple[Shortage, ...] = ()
 
     def __str__(self) -> str:
-        text = f"best {self.level} {'/'.join(self.best)}: {self.fit} of {self.wanted} {self.unit}(s)"
+        held = f"all {self.wanted}" if self.fit >= self.wanted else f"{self.fit} of {self.wanted}"
+        text = f"best {self.level} {'/'.join(self.best)}: {held} {self.unit}(s)"
         if self.short:
             text += f", short of {', '.join(map(str, self.short))}"
         return text
