@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isqrt
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
@@ -27,7 +28,9 @@ _MAX_INT32 = 2**31 - 1
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
-_STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
+# A string without an end is taken whole, too: else each of its characters would be tried as a beginning.
+_STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*+"?)|,(?=\s*[\]}])')
+_SIZE_EXPECTED = "a whole number of at least 1 is expected"
 _LABEL_NAME = "a node label name such as cloud.provider.com/topology-rack is expected"
 
 
@@ -65,8 +68,8 @@ def topology_request(
         request["required"] = annotations[REQUIRED_TOPOLOGY]
     elif annotations.get(PREFERRED_TOPOLOGY):
         request["preferred"] = annotations[PREFERRED_TOPOLOGY]
-    elif annotations.get(UNCONSTRAINED_TOPOLOGY) in _TRUE:
-        request["unconstrained"] = True
+    elif annotations.get(UNCONSTRAINED_TOPOLOGY) in _TRUE + _FALSE:
+        request["unconstrained"] = annotations[UNCONSTRAINED_TOPOLOGY] in _TRUE
     layers = _layers(annotations.get(SLICE_CONSTRAINTS))
     if layers:
         request["podsetSliceRequiredTopologyConstraints"] = [{"topology": name, "size": size} for name, size in layers]
@@ -119,7 +122,7 @@ def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
         yield from _validate_layers(pod_set, annotations[SLICE_CONSTRAINTS])
     group = annotations.get(PODSET_GROUP_NAME)
     if group is not None:
-        if group.isascii() and group.lstrip("+-").isdigit():
+        if _is_unsigned(group):
             yield error(ErrorType.INVALID, PODSET_GROUP_NAME, group, "a name that is no number is expected")
         for name in (SLICE_REQUIRED_TOPOLOGY, SLICE_SIZE, SLICE_CONSTRAINTS):
             if name in annotations:
@@ -135,6 +138,8 @@ def _validate_slices(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
     if SLICE_REQUIRED_TOPOLOGY not in annotations:
         if text is not None:
             yield FieldError(ErrorType.FORBIDDEN, field, None, f"means nothing without {SLICE_REQUIRED_TOPOLOGY}; set both or none")
+            if not _is_size(_integer(text)):
+                yield FieldError(ErrorType.INVALID, field, text, _SIZE_EXPECTED)
         return
     if text is None:
         if pod_set.default_slice_size is None:
@@ -143,8 +148,8 @@ def _validate_slices(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
         size: int | None = pod_set.default_slice_size
     else:
         size = _integer(text)
-    if size is None or not 1 <= size <= _MAX_INT32:
-        yield FieldError(ErrorType.INVALID, field, text, "a whole number of at least 1 is expected")
+    if size is None or not _is_size(size):
+        yield FieldError(ErrorType.INVALID, field, text, _SIZE_EXPECTED)
     elif pod_set.count is not None and pod_set.count % size:
         yield FieldError(ErrorType.INVALID, field, text, _divisors(pod_set.count))
 
@@ -154,33 +159,36 @@ def _validate_layers(pod_set: PodSetAnnotations, text: str) -> Iterator[FieldErr
     example = '[{"topology": "cloud.provider.com/topology-rack", "size": 16}]'
     try:
         entries = _load(text)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}: {error.msg}"
-        yield FieldError(ErrorType.INVALID, field, text, f"is no JSON ({where}); a list such as {example} is expected")
+    except _NotReadable as error:
+        yield FieldError(ErrorType.INVALID, field, text, f"is no JSON ({error}); a list such as {example} is expected")
         return
     if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_LAYERS or not all(isinstance(e, dict) or e is None for e in entries):
         yield FieldError(ErrorType.INVALID, field, text, f"a list of 1 to {MAX_LAYERS} layers such as {example} is expected")
         return
-    seen: dict[Any, int] = {}
+    seen: dict[str, int] = {}
     above: int | None = None
-    for i, entry in enumerate(entry or {} for entry in entries):
-        unknown = sorted(set(entry) - {"topology", "size"})
-        if unknown:
-            yield FieldError(ErrorType.INVALID, f"{field}[{i}]", ", ".join(unknown), "only topology and size are expected")
-        topology, size = entry.get("topology", ""), _size(entry.get("size", 0))
-        if not isinstance(topology, str) or not is_label_name(topology):
+    layers = [_layer(entry or {}) for entry in entries]
+    for i, (topology, size) in enumerate(layers):
+        # What has the wrong type makes the annotation unreadable as a whole.
+        if not isinstance(topology, str) or size is None or abs(size) > _MAX_INT32:
+            accepted = f"layer {i} needs a topology and, as its size, a whole number; a list such as {example} is expected"
+            yield FieldError(ErrorType.INVALID, field, text, accepted)
+            return
+    for i, (topology, size) in enumerate(layers):
+        assert size is not None
+        if not is_label_name(topology):
             yield FieldError(ErrorType.INVALID, f"{field}[{i}].topology", topology, _LABEL_NAME)
         elif topology in seen:
             accepted = f"each layer names another level; layer {seen[topology]} has this one"
             yield FieldError(ErrorType.DUPLICATE, f"{field}[{i}].topology", topology, accepted)
-        seen.setdefault(str(topology), i)
-        if size is None or not 1 <= size <= _MAX_INT32:
-            yield FieldError(ErrorType.INVALID, f"{field}[{i}].size", entry.get("size", 0), "a whole number of at least 1 is expected")
+        seen.setdefault(topology, i)
+        if size < 1:
+            yield FieldError(ErrorType.INVALID, f"{field}[{i}].size", size, _SIZE_EXPECTED)
             continue
         if above is not None and above % size:
             accepted = f"a divisor of the {above} of the layer above is expected"
             yield FieldError(ErrorType.INVALID, f"{field}[{i}].size", size, accepted)
-        if above is None and i == 0 and pod_set.count is not None and pod_set.count % size:
+        if i == 0 and pod_set.count is not None and pod_set.count % size:
             yield FieldError(ErrorType.INVALID, field, size, _divisors(pod_set.count))
         above = size
 
@@ -204,6 +212,11 @@ def _warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
         if pod_set not in asking:
             missing = f"neither {REQUIRED_TOPOLOGY} nor {PREFERRED_TOPOLOGY}"
             yield f"{pod_set.path}: {missing} is set here; these pods are placed as unconstrained"
+    for pod_set in pod_sets:
+        for i, entry in enumerate(_entries(pod_set.annotations.get(SLICE_CONSTRAINTS))):
+            unknown = sorted(key for key in entry if key.lower() not in ("topology", "size"))
+            if unknown:
+                yield f"{pod_set.path}[{SLICE_CONSTRAINTS}][{i}]: only topology and size are read, not {', '.join(unknown)}"
 
 
 def is_label_name(text: str) -> bool:
@@ -215,31 +228,62 @@ def is_label_name(text: str) -> bool:
 
 
 def _divisors(count: int) -> str:
-    fitting = [size for size in range(1, count + 1) if count % size == 0]
+    if count < 1:
+        return "there are no pods to be sliced"
+    small = [size for size in range(1, min(isqrt(count), 50_000) + 1) if count % size == 0]
+    fitting = sorted({*small, *(count // size for size in small)})
     shown = ", ".join(map(str, fitting)) if len(fitting) <= 12 else f"{', '.join(map(str, fitting[:11]))}, ... {count}"
-    return f"slices must evenly divide the {count} pods: one of {shown} is expected" if fitting else "there are no pods to be sliced"
+    return f"slices must evenly divide the {count} pods: one of {shown} is expected"
+
+
+class _NotReadable(ValueError):
+    """A text that is no JSON; the message says where."""
 
 
 def _load(text: str) -> Any:
-    """JSON as users write it: a comma before a closing bracket is let pass (the KEP's own example has one)."""
-    return json.loads(_STRING_OR_TRAILING_COMMA.sub(lambda match: match[1] or " ", text))
+    """JSON as users write it: a comma before a closing bracket is let pass (the KEP's own example has one). Raises _NotReadable."""
+    try:
+        return json.loads(_STRING_OR_TRAILING_COMMA.sub(lambda match: match[1] or " ", text))
+    except json.JSONDecodeError as error:
+        raise _NotReadable(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists in lists
+        raise _NotReadable("too long or too deep") from None
+
+
+def _entries(text: str | None) -> list[dict[str, Any]]:
+    """The layers of an annotation as far as they can be read at all."""
+    try:
+        entries = _load(text) if text else []
+    except _NotReadable:
+        return []
+    return entries if isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries) else []
 
 
 def _layers(text: str | None) -> list[tuple[str, int]]:
-    try:
-        entries = _load(text) if text else []
-    except json.JSONDecodeError:
-        return []
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        return []
-    layers = [(entry.get("topology"), _size(entry.get("size"))) for entry in entries]
+    layers = [_layer(entry) for entry in _entries(text)]
     return [(name, size) for name, size in layers if isinstance(name, str) and size is not None]
+
+
+def _layer(entry: Mapping[str, Any]) -> tuple[Any, int | None]:
+    """Level and size of a layer, in whatever case its keys are written, as the peer reads them."""
+    read = {key.lower(): value for key, value in entry.items()}
+    topology, size = read.get("topology"), read.get("size")
+    return "" if topology is None else topology, _size(0 if size is None else size)
 
 
 def _size(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
     return value if isinstance(value, int) else _integer(value) if isinstance(value, str) else None
+
+
+def _is_size(size: int | None) -> bool:
+    return size is not None and 1 <= size <= _MAX_INT32
+
+
+def _is_unsigned(text: str) -> bool:
+    """Whether a text is a number to Kubernetes: digits that 64 bits can hold."""
+    return re.fullmatch(r"[0-9]{1,20}", text) is not None and int(text) < 2**64
 
 
 def _integer(text: str) -> int | None:

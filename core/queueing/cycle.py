@@ -24,7 +24,6 @@ from core.state.cluster import ClusterState
 from core.state.facts import ClusterQueueFacts, WorkloadFacts
 from core.state.selectors import labels_match
 
-
 _NOT_JUDGED = -1  # who never got as far as the search is looked at in every cycle
 
 
