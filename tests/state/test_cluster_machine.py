@@ -1,0 +1,358 @@
+"""The cluster's state under any sequence of events: usage is exact, never depends on the order, and no pod counts twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from core.model.admission import Admission, PodSetAdmission, admission_to_wire
+from core.model.assignment import DomainCount, TopologyAssignment
+from core.names import ADMITTED, FINISHED, HOSTNAME_LABEL, QUOTA_RESERVED
+from core.state.cluster import ClusterState
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts
+from tests.builders import (
+    NAMESPACE,
+    RACK,
+    Node,
+    condition_json,
+    flavor_json,
+    node_json,
+    pod_json,
+    pod_set_json,
+    topology_json,
+    workload_json,
+)
+
+NODES = [f"n{i}" for i in range(5)]
+WORKLOADS = ["w0", "w1", "w2"]
+FLAVORS = {"all": {}, "a": {"pool": "a"}, "b": {"pool": "b"}}  # all overlaps with the others
+Usage = dict[str, Counter[str]]
+
+
+class Objects:
+    """What the API server holds: the plain model. Everything expected is counted from here."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.workloads: dict[str, dict[str, Any]] = {}
+        self.assumed: dict[str, tuple[Admission, int | None]] = {}
+
+    def holding(self, name: str) -> tuple[str, int, tuple[DomainCount, ...]] | None:
+        """Flavor, milli-CPU of one pod and domains that a workload holds now."""
+        workload = self.workloads.get(name)
+        if workload is None:
+            return None
+        cpu = int(workload["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]) * 1000
+        if name in self.assumed:
+            given = self.assumed[name][0].pod_sets[0]
+            assert given.assignment is not None
+            return given.flavors["cpu"], cpu, given.assignment.domains
+        wire = workload["status"].get("admission")
+        if wire is None or any(condition["type"] == FINISHED for condition in workload["status"]["conditions"]):
+            return None
+        given = workload["x-admission"].pod_sets[0]
+        return given.flavors["cpu"], cpu, given.assignment.domains
+
+    def expected_usage(self) -> Usage:
+        """Per node: pods that are bound and alive, and for each admission what of it is not bound yet."""
+        usage: Usage = {}
+        for pod in self.pods.values():
+            if _alive(pod):
+                usage.setdefault(pod["spec"]["nodeName"], Counter()).update({"cpu": _cpu(pod), "pods": 1})
+        for name in self.workloads:
+            held = self.holding(name)
+            if held is None:
+                continue
+            flavor, cpu, domains = held
+            for domain in domains:
+                node = self.nodes.get(domain.values[-1])
+                if node is None or not self.matches(flavor, node):
+                    continue  # a domain that is not there (any more)
+                bound = sum(
+                    _alive(pod) and _is_of(pod, name, self.workloads[name]) and pod["spec"]["nodeName"] == node.name
+                    for pod in self.pods.values()
+                )
+                missing = max(0, domain.count - bound)
+                usage.setdefault(node.name, Counter()).update({"cpu": cpu * missing, "pods": missing})
+        return {node: +amounts for node, amounts in usage.items() if +amounts}
+
+    @staticmethod
+    def matches(flavor: str, node: Node) -> bool:
+        return all(node.labels.get(key) == value for key, value in FLAVORS[flavor].items()) and RACK in node.labels
+
+
+def _alive(pod: Mapping[str, Any]) -> bool:
+    return bool(pod["spec"].get("nodeName")) and pod["status"]["phase"] not in ("Succeeded", "Failed")
+
+
+def _cpu(pod: Mapping[str, Any]) -> int:
+    return int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]) * 1000
+
+
+def _is_of(pod: Mapping[str, Any], name: str, workload: Mapping[str, Any]) -> bool:
+    owner = workload["metadata"]["ownerReferences"][0]["uid"]
+    return (pod["metadata"].get("annotations") or {}).get("kueue.x-k8s.io/workload") == name and (
+        pod["metadata"].get("ownerReferences") or [{}]
+    )[0].get("uid") == owner
+
+
+def _plain(usage: Mapping[str, Mapping[str, int]]) -> Usage:
+    return {node: +Counter(amounts) for node, amounts in usage.items() if +Counter(amounts)}
+
+
+@settings(max_examples=60, stateful_step_count=40)
+class ClusterMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.objects = Objects()
+        self.state = ClusterState()
+        self.version = 0
+
+    @initialize()
+    def queues(self) -> None:
+        observe_fixed(self.state)
+
+    # --- nodes ------------------------------------------------------------------------------------
+
+    @rule(
+        name=st.sampled_from(NODES),
+        pool=st.sampled_from("ab"),
+        cpu=st.integers(1, 8),
+        rack=st.sampled_from(["r1", "r2", None]),
+        ready=st.booleans(),
+        tainted=st.booleans(),
+    )
+    def node_comes_or_changes(self, name: str, pool: str, cpu: int, rack: str | None, ready: bool, tainted: bool) -> None:
+        labels = {"pool": pool, HOSTNAME_LABEL: name} | ({RACK: rack} if rack else {})
+        taints = (("k", "", "NoSchedule"),) if tainted else ()
+        self.objects.nodes[name] = node = Node(name, labels, {"cpu": cpu * 1000, "pods": 20}, taints, ready)
+        self.state.observe_node(name, NodeFacts.read(node_json(node)))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.objects.nodes)
+    def node_goes(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.objects.nodes)))
+        del self.objects.nodes[name]
+        self.state.observe_node(name, None)
+
+    # --- pods -------------------------------------------------------------------------------------
+
+    @rule(
+        number=st.integers(0, 7),
+        workload=st.sampled_from([*WORKLOADS, None]),
+        generation=st.integers(0, 1),
+        cpu=st.integers(1, 3),
+        gated=st.booleans(),
+    )
+    def pod_is_created(self, number: int, workload: str | None, generation: int, cpu: int, gated: bool) -> None:
+        name = f"p{number}"
+        if name not in self.objects.pods:
+            owner = f"owner-{workload}-{generation}" if workload else None
+            self.see_pod(pod_json(name, workload=workload, owner=owner, cpu=str(cpu), gated=gated))
+
+    @rule(data=st.data(), node=st.sampled_from(NODES))
+    @precondition(lambda self: self.objects.pods)
+    def pod_is_bound(self, data: st.DataObject, node: str) -> None:
+        pod = self.draw_pod(data)
+        if not pod["spec"].get("nodeName"):
+            self.see_pod(pod | {"spec": {**pod["spec"], "nodeName": node, "schedulingGates": []}})
+
+    @rule(data=st.data(), phase=st.sampled_from(["Running", "Succeeded", "Failed"]))
+    @precondition(lambda self: self.objects.pods)
+    def pod_goes_on(self, data: st.DataObject, phase: str) -> None:
+        pod = self.draw_pod(data)
+        self.see_pod(pod | {"status": {"phase": phase}})
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.objects.pods)
+    def pod_terminates(self, data: st.DataObject) -> None:
+        pod = self.draw_pod(data)
+        self.see_pod(pod | {"metadata": {**pod["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.objects.pods)
+    def pod_is_gone(self, data: st.DataObject) -> None:
+        name = self.draw_pod(data)["metadata"]["name"]
+        del self.objects.pods[name]
+        self.state.observe_pod(f"{NAMESPACE}/{name}", None)
+
+    def draw_pod(self, data: st.DataObject) -> dict[str, Any]:
+        return self.objects.pods[data.draw(st.sampled_from(sorted(self.objects.pods)))]
+
+    def see_pod(self, pod: dict[str, Any]) -> None:
+        self.objects.pods[pod["metadata"]["name"]] = pod
+        self.state.observe_pod(f"{NAMESPACE}/{pod['metadata']['name']}", PodFacts.read(pod))
+
+    # --- workloads ----------------------------------------------------------------------------------
+
+    @rule(name=st.sampled_from(WORKLOADS), generation=st.integers(0, 1), cpu=st.integers(1, 3))
+    def workload_comes(self, name: str, generation: int, cpu: int) -> None:
+        """A second generation is another workload of that name: the delete was missed."""
+        known = self.objects.workloads.get(name)
+        owner = f"owner-{name}-{generation}"
+        if known is not None and known["metadata"]["ownerReferences"][0]["uid"] == owner:
+            return
+        self.objects.assumed.pop(name, None)
+        self.see_workload(workload_json(name, [pod_set_json(count=4, cpu=str(cpu))], owner=owner, uid=f"uid-{owner}"))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.objects.workloads)
+    def workload_is_assumed(self, data: st.DataObject) -> None:
+        name = self.draw_workload(data)
+        if self.objects.holding(name) is None and name not in self.objects.assumed:
+            admission = data.draw(admissions())
+            self.objects.assumed[name] = (admission, None)
+            self.state.assume(f"{NAMESPACE}/{name}", admission, {})
+
+    @rule(data=st.data(), seen_first=st.booleans())
+    @precondition(lambda self: self.objects.assumed)
+    def write_succeeds(self, data: st.DataObject, seen_first: bool) -> None:
+        """The event and the reply to the write come in either order."""
+        name = data.draw(st.sampled_from(sorted(self.objects.assumed)))
+        admission, _ = self.objects.assumed[name]
+        written = self.admitted(name, admission)
+        version = int(written["metadata"]["resourceVersion"])
+        if seen_first:
+            self.see_workload(written)
+            self.check()
+            self.state.confirm(f"{NAMESPACE}/{name}", version)
+        else:
+            self.state.confirm(f"{NAMESPACE}/{name}", version)
+            self.check()
+            self.see_workload(written)
+        del self.objects.assumed[name]
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.objects.assumed)
+    def write_fails(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.objects.assumed)))
+        del self.objects.assumed[name]
+        self.state.forget(f"{NAMESPACE}/{name}")
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.objects.workloads)
+    def workload_is_admitted_by_another_process(self, data: st.DataObject) -> None:
+        name = self.draw_workload(data)
+        if name not in self.objects.assumed:
+            self.see_workload(self.admitted(name, data.draw(admissions())))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.objects.workloads)
+    def workload_finishes(self, data: st.DataObject) -> None:
+        name = self.draw_workload(data)
+        if name in self.objects.assumed:
+            return
+        workload = self.objects.workloads[name]
+        conditions = [*workload["status"]["conditions"], condition_json(FINISHED)]
+        self.see_workload(self.next_version(workload) | {"status": {**workload["status"], "conditions": conditions}})
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.objects.workloads)
+    def workload_is_evicted(self, data: st.DataObject) -> None:
+        name = self.draw_workload(data)
+        workload = self.objects.workloads[name]
+        if name not in self.objects.assumed:
+            status = {key: value for key, value in workload["status"].items() if key != "admission"}
+            self.see_workload(self.next_version(workload) | {"status": status})
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.objects.workloads)
+    def workload_is_deleted(self, data: st.DataObject) -> None:
+        name = self.draw_workload(data)
+        del self.objects.workloads[name]
+        self.objects.assumed.pop(name, None)
+        self.state.observe_workload(f"{NAMESPACE}/{name}", None)
+
+    def draw_workload(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(sorted(self.objects.workloads)))
+
+    def admitted(self, name: str, admission: Admission) -> dict[str, Any]:
+        workload = self.objects.workloads[name]
+        status = {"admission": admission_to_wire(admission), "conditions": [condition_json(QUOTA_RESERVED), condition_json(ADMITTED)]}
+        return self.next_version(workload) | {"status": status, "x-admission": admission}
+
+    def next_version(self, workload: dict[str, Any]) -> dict[str, Any]:
+        self.version += 1
+        return workload | {"metadata": {**workload["metadata"], "resourceVersion": str(self.version)}}
+
+    def see_workload(self, workload: dict[str, Any]) -> None:
+        name = workload["metadata"]["name"]
+        self.objects.workloads[name] = workload
+        self.state.observe_workload(f"{NAMESPACE}/{name}", WorkloadFacts.read(workload))
+
+    # --- what must hold after every step --------------------------------------------------------------
+
+    @invariant()
+    def check(self) -> None:
+        self.state.refresh()
+        assert self.state.ledger.drift() == {}
+        expected = self.objects.expected_usage()
+        assert _plain(self.state.ledger.usage) == expected
+        for flavor in FLAVORS if self.state.flavors else ():
+            self.check_matrix(flavor, expected)
+
+    def check_matrix(self, flavor: str, usage: Usage) -> None:
+        view = self.state.view(flavor)
+        assert view is not None
+        mine = {name: node for name, node in self.objects.nodes.items() if self.objects.matches(flavor, node)}
+        assert set(view.capacity.tree.names) == set(mine)
+        for name, node in mine.items():
+            column = view.capacity.tree.index[name]
+            for resource, row in view.capacity.axis.items():
+                left = node.allocatable.get(resource, 0) - usage.get(name, Counter())[resource]
+                assert view.capacity.free[row, column] == left, (flavor, name, resource)
+            assert view.capacity.ready[column] == node.ready
+
+    @rule(random=st.randoms(use_true_random=False))
+    def everything_is_observed_anew_in_another_order(self, random: Any) -> None:
+        """As after a restart: the same objects give the same usage."""
+        fresh = ClusterState()
+        events = [(fresh.observe_node, name, NodeFacts.read(node_json(node))) for name, node in self.objects.nodes.items()]
+        events += [(fresh.observe_pod, f"{NAMESPACE}/{name}", PodFacts.read(pod)) for name, pod in self.objects.pods.items()]  # type: ignore[misc]
+        events += [  # type: ignore[misc]
+            (fresh.observe_workload, f"{NAMESPACE}/{name}", WorkloadFacts.read(workload))
+            for name, workload in self.objects.workloads.items()
+        ]
+        events += fixed_events(fresh)
+        random.shuffle(events)
+        for observe, key, facts in events:
+            observe(key, facts)
+            fresh.refresh()
+            assert fresh.ledger.drift() == {}
+        for name, (admission, _) in self.objects.assumed.items():
+            fresh.assume(f"{NAMESPACE}/{name}", admission, {})
+        fresh.refresh()
+        assert _plain(fresh.ledger.usage) == _plain(self.state.ledger.usage)
+
+
+@st.composite
+def admissions(draw: st.DrawFn) -> Admission:
+    """Four pods on some of the nodes, by whatever flavor: the state does not judge, it counts."""
+    names = sorted(draw(st.lists(st.sampled_from(NODES), min_size=1, max_size=3, unique=True)))
+    counts = [1] * (len(names) - 1) + [5 - len(names)]
+    domains = tuple(DomainCount((name,), count) for name, count in zip(names, counts, strict=True))
+    assignment = TopologyAssignment((HOSTNAME_LABEL,), domains)
+    flavor = draw(st.sampled_from(sorted(FLAVORS)))
+    return Admission("cq", (PodSetAdmission("main", {"cpu": flavor}, {"cpu": 4000}, 4, assignment),))
+
+
+def fixed_events(state: ClusterState) -> list[Any]:
+    topology = TopologyFacts.read(topology_json("t", [RACK, HOSTNAME_LABEL]))
+    flavors = [
+        (state.observe_flavor, name, FlavorFacts.read(flavor_json(name, "t", nodeLabels=labels))) for name, labels in FLAVORS.items()
+    ]
+    return [(state.observe_topology, "t", topology), *flavors]
+
+
+def observe_fixed(state: ClusterState) -> None:
+    for observe, key, facts in fixed_events(state):
+        observe(key, facts)
+
+
+TestClusterMachine = ClusterMachine.TestCase
