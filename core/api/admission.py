@@ -121,7 +121,7 @@ def denied(
     code: int = UNPROCESSABLE,
     retry_after_s: int | None = None,
 ) -> dict[str, Any]:
-    """No, and why. kubectl shows the message alone, so the causes are written out in it too.
+    """No, and why. Newer kubectl lists the causes, other clients show the message alone, so both have all of it.
 
     With `retry_after_s` the API server tells clients when to come again, and client-go does so by itself.
     """

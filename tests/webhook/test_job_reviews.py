@@ -139,7 +139,7 @@ def test_three_mistakes_are_refused_at_once_each_with_field_value_and_what_is_al
     for field, (value, accepted) in expected.items():
         assert value in found[field]
         assert accepted in found[field]
-        assert f"{field}: {found[field]}" in status["message"], "kubectl shows the message alone"
+        assert f"{field}: {found[field]}" in status["message"], "many clients show the message alone"
     assert f"for {len(found)} reasons:" in status["message"].splitlines()[0]
     assert len(status["message"].splitlines()) == len(found) + 1
 

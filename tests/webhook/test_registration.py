@@ -39,7 +39,7 @@ def asked(configuration: dict[str, Any], namespace: dict[str, str], labels: dict
 
 @pytest.mark.parametrize("configuration", [MUTATING, VALIDATING], ids=["mutating", "validating"])
 def test_the_two_entries_of_a_kind_are_disjoint(configuration: dict[str, Any]):
-    namespaces = ({}, {MANAGED_NAMESPACE_LABEL: "true"}, {MANAGED_NAMESPACE_LABEL: "false"})
+    namespaces: tuple[dict[str, str], ...] = ({}, {MANAGED_NAMESPACE_LABEL: "true"}, {MANAGED_NAMESPACE_LABEL: "false"})
     for namespace, labels in itertools.product(namespaces, ({}, {"app": "x"}, {QUEUE_NAME_LABEL: "main"}, {QUEUE_NAME_LABEL: ""})):
         ours = QUEUE_NAME_LABEL in labels or namespace.get(MANAGED_NAMESPACE_LABEL) == "true"
         assert len(asked(configuration, {"kubernetes.io/metadata.name": "a", **namespace}, labels)) == int(ours)
