@@ -122,7 +122,7 @@ class Cluster:
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop(keep_logs=kind is not None)
+        self.stop(keep_logs=kind is not None and not issubclass(kind, KeyboardInterrupt))
 
     def abandon(self) -> dict[str, int]:
         """Let an unguarded cluster run on after this process; its process ids by part."""
