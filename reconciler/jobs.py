@@ -51,7 +51,7 @@ from core.state.facts import condition_is_true, controller_of, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
-from reconciler.observed import Observed
+from reconciler.observed import Observed, owner_name
 
 logger = logging.getLogger(__name__)
 REASON_SUSPENDED_BY_USER = f"{REASON_DEACTIVATED}DueToJobSuspended"
@@ -287,10 +287,8 @@ class Jobs:
     async def _release_orphans(self, kind_name: str, key: str) -> Result:
         """The job is gone: workloads of it that are being deleted may go."""
         namespace, _, name = key.partition("/")
-        for workload in self._observed.workloads.store.list():
-            metadata, owner = workload["metadata"], controller_of(workload)
-            if metadata["namespace"] == namespace and owner is not None and (owner["kind"], owner["name"]) == (kind_name, name):
-                await self._reconcile_orphan(object_key(workload))
+        for workload in self._observed.workloads.store.by_index("owner name", owner_name(namespace, kind_name, name)):
+            await self._reconcile_orphan(object_key(workload))
         return Done()
 
     async def _reconcile_orphan(self, key: str) -> Result:

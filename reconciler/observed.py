@@ -60,6 +60,7 @@ class Observed:
         self.jobs = {kind.kind: informer(r.resource_of(kind)) for kind in KINDS}
         self.pods.store.add_index("workload", _workload_of_pod)
         self.workloads.store.add_index("owner", _owner_uid)
+        self.workloads.store.add_index("owner name", _owner_name)
         self.pod_facts: dict[str, PodFacts] = {}
 
         state = self.state
@@ -125,6 +126,16 @@ class Observed:
 def _workload_of_pod(pod: Obj) -> list[str]:
     name = (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION)
     return [f"{pod['metadata']['namespace']}/{name}"] if name else []
+
+
+def owner_name(namespace: str, kind: str, name: str) -> str:
+    """What workloads are found by when their owner is gone and its uid forgotten."""
+    return f"{namespace}/{kind}/{name}"
+
+
+def _owner_name(obj: Obj) -> list[str]:
+    owner = controller_of(obj)
+    return [owner_name(obj["metadata"]["namespace"], owner["kind"], owner["name"])] if owner is not None else []
 
 
 def _owner_uid(obj: Obj) -> list[str]:

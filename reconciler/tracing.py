@@ -1,12 +1,14 @@
 """Spans of a workload's life. All are children of the admission request that its `topogate.dev/traceparent` names,
 so that one trace tells the story from `kubectl apply` to bound pods; work done for many workloads at once is linked."""
 
+import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, use_span
 
 from core.names import TRACEPARENT_ANNOTATION
 from core.queueing.flavors import Found, NotFound
@@ -26,6 +28,7 @@ POD_SET = "topogate.pod_set.name"
 POD_COUNT = "topogate.pod.count"
 DOMAIN_COUNT = "topogate.domain.count"
 LEVEL = "topogate.topology.level"
+VERDICT_COUNT = "topogate.verdict.count"
 
 # Span names.
 CYCLE = "scheduler.cycle"
@@ -38,9 +41,15 @@ UNGATE = "pods.ungate"
 BOUND = "pods.bound"
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND_NS = 1_000_000_000
+_STORIES_REMEMBERED = 4096
+_began: OrderedDict[str, int] = OrderedDict()  # by traceparent: when the first step that this process saw had ended
+
+
 def nanoseconds(moment: datetime) -> int:
     """A moment as spans count it."""
-    return int(moment.timestamp() * 1_000_000_000)
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def parse_time(text: str | None) -> datetime | None:
@@ -57,24 +66,53 @@ def traceparent_of(obj: Mapping[str, Any]) -> str | None:
 
 @contextmanager
 def step(name: str, obj: Mapping[str, Any], *, start: datetime | None = None, **attributes: str | int) -> Iterator[Span]:
-    """A span of one workload's story; ends with an error status if the step raises."""
+    """A span of one workload's story, linked to the cycle it is part of; ends with an error status if the step raises.
+
+    A workload without a story of its own (nothing was traced when its job came) is told of inside of the cycle.
+    """
     traceparent = traceparent_of(obj)
+    story = context_from(traceparent)
     with tracer(TRACER).start_as_current_span(
         name,
-        context=context_from(traceparent),
+        context=story,
         kind=SpanKind.INTERNAL,
-        start_time=nanoseconds(start) if start is not None else None,
-        links=link_from(current_traceparent()),
+        start_time=_start_of(start, traceparent),
+        links=link_from(current_traceparent()) if story is not None else None,
         attributes={NAMESPACE: obj["metadata"].get("namespace") or "", **attributes},
     ) as span:
         yield span
+    if span.is_recording() or traceparent is None:
+        return
+    _began.setdefault(traceparent, time.time_ns())
+    while len(_began) > _STORIES_REMEMBERED:
+        _began.popitem(last=False)
+
+
+def _start_of(given: datetime | None, traceparent: str | None) -> int | None:
+    """The API cuts its times to the second, so a span that starts at one would come before what caused it. Where this process
+    knows a better moment of the same second, namely the end of the story's first step, it is that."""
+    if given is None:
+        return None
+    start = nanoseconds(given)
+    known = _began.get(traceparent or "", start)
+    return known if given.microsecond == 0 and start <= known < start + _SECOND_NS else start
 
 
 @contextmanager
 def cycle() -> Iterator[Span]:
-    """A span of a decision cycle over many workloads."""
-    with tracer(TRACER).start_as_current_span(CYCLE, kind=SpanKind.INTERNAL) as span:
-        yield span
+    """A span of a decision cycle over many workloads, which says in VERDICT_COUNT how many.
+
+    Each event of a busy cluster starts a cycle and most decide nothing; a span that is never ended is never sent.
+    """
+    span = tracer(TRACER).start_span(CYCLE, kind=SpanKind.INTERNAL)
+    try:
+        with use_span(span, end_on_exit=False):
+            yield span
+    except BaseException:
+        span.end()
+        raise
+    if (getattr(span, "attributes", None) or {}).get(VERDICT_COUNT):
+        span.end()
 
 
 def explain(span: Span, outcome: Found | NotFound) -> None:
@@ -101,8 +139,7 @@ def explain(span: Span, outcome: Found | NotFound) -> None:
     if isinstance(outcome, NotFound):
         span.set_attribute(REASON, outcome.reason)
         span.set_attribute(MESSAGE, outcome.message)
-        span.set_status(Status(StatusCode.OK, None))
-        return
+        return  # no error: the decision is right, and the workload waits
     for flavor, placement in outcome.placements:
         span.add_event(
             "pod_set.placed",

@@ -95,11 +95,6 @@ def released_status(workload: Json, message: str, now: str) -> dict[str, Any]:
     return _with(workload, status, _waiting(workload, REASON_PENDING_EVALUATION, message), now)
 
 
-def requeued(status: dict[str, Any], workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
-    """Adds that the workload is in its queue again."""
-    return _with(workload, status, [Condition(REQUEUED, True, reason, message)], now)
-
-
 def _waiting(workload: Json, reason: str, message: str) -> list[Condition]:
     conditions = [Condition(QUOTA_RESERVED, False, reason, message)]
     if find_condition(workload, ADMITTED) is not None:
