@@ -36,7 +36,7 @@ def descend(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, 
 
     Above the slices the children of all chosen domains are candidates together; from the slices
     down each domain's own children share what it was given, in whole groups of the next layer if
-    there is one. Single pods of a slice go to the fullest children first, whatever the algorithm.
+    there is one. Within a slice the fullest children are filled first, whatever the algorithm.
     """
     domains, units = chosen
     while level < min(shape.slice_level, tree.lowest):
@@ -48,9 +48,8 @@ def descend(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, 
     while level < tree.lowest:
         level += 1
         size = shape.unit_below(level)
-        fill = algorithm.fill if size > 1 else least_free.fill
         parts = [
-            _fill(fits, shape, fill, level, tree.children(level - 1, int(domain)), int(count) // size)
+            _fill(fits, shape, least_free.fill, level, tree.children(level - 1, int(domain)), int(count) // size)
             for domain, count in zip(domains, pods, strict=True)
         ]
         domains = np.concatenate([part[0] for part in parts])
