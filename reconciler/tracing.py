@@ -81,11 +81,11 @@ def step(name: str, obj: Mapping[str, Any], *, start: datetime | None = None, **
         attributes={NAMESPACE: obj["metadata"].get("namespace") or "", **attributes},
     ) as span:
         yield span
-    if span.is_recording() or traceparent is None:
-        return
-    _began.setdefault(traceparent, time.time_ns())
-    while len(_began) > _STORIES_REMEMBERED:
-        _began.popitem(last=False)
+        told = span.is_recording()
+    if told and traceparent is not None:
+        _began.setdefault(traceparent, time.time_ns())
+        while len(_began) > _STORIES_REMEMBERED:
+            _began.popitem(last=False)
 
 
 def _start_of(given: datetime | None, traceparent: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""topogate beside the session's control plane, for the tests here only: registrations hold for the whole cluster."""
+"""One topogate for the tests of a module that go through the API server."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from e2e.cluster import Cluster
 from e2e.otlp import Receiver
-from e2e.topogate import REGISTRATIONS, Topogate
-from webhook.registration import MUTATING_NAME, VALIDATING_NAME
+from e2e.topogate import Topogate
+from tests.webhook.beside import topogate_beside
 
 # No event loop but those of the tests themselves (tests/runtime/conftest.py says why).
 asyncio.set_event_loop(None)
@@ -25,16 +25,5 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def topogate(cluster: Cluster, receiver: Receiver) -> Iterator[Topogate]:
-    """Both processes and their registrations; gone when the module's tests are done."""
-    running = Topogate(cluster, otlp_endpoint=receiver.endpoint, leader_election=False)
-    try:
-        yield running.start()
-    finally:
-        running.stop()
-        unregister(cluster)
-
-
-def unregister(cluster: Cluster) -> None:
-    """The API server asks nobody any more."""
-    cluster.api.delete(f"{REGISTRATIONS}/mutatingwebhookconfigurations/{MUTATING_NAME}")
-    cluster.api.delete(f"{REGISTRATIONS}/validatingwebhookconfigurations/{VALIDATING_NAME}")
+    with topogate_beside(cluster, receiver.endpoint) as running:
+        yield running

@@ -1,0 +1,65 @@
+"""A small queue over four nodes in two racks, and what became of the jobs in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from core.names import TRACEPARENT_ANNOTATION
+from e2e import manifests, truth
+from e2e.api import wait_for
+from e2e.cluster import Cluster
+from e2e.nodes import NodePool
+
+QUOTA = {"cpu": 100, "nvidia.com/gpu": 100}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Everything in it is named after it."""
+
+    cluster: Cluster
+    name: str
+    pool: NodePool
+
+    def submit(self, name: str, *, annotations: Mapping[str, str] | None = None, **options: Any) -> dict[str, Any]:
+        """Creates a job that wants one rack; `annotations` are the job's own."""
+        job = manifests.job(name, self.name, required=self.pool.rack_label, **options)
+        job["metadata"]["annotations"] = dict(annotations or {})
+        return self.cluster.api.create(manifests.path(job), job)
+
+    def read(self) -> truth.Snapshot:
+        return truth.read(self.cluster.api, [self.name])
+
+    def wait_bound(self, name: str, pods: int) -> None:
+        wait_for(f"job {name} to be bound", lambda: not truth.all_bound(self.read(), name, pods), poll_s=0.2)
+
+    def story(self, name: str) -> str:
+        """The trace id that a job's workload names."""
+        workload = wait_for(f"a workload of job {name}", lambda: self.read().workload_of(name))
+        return str(workload["metadata"]["annotations"][TRACEPARENT_ANNOTATION].split("-")[1])
+
+
+@contextmanager
+def scene(cluster: Cluster, name: str) -> Iterator[Scene]:
+    """While topogate runs: what is made for it has finalizers that topogate takes off."""
+    pool = NodePool(blocks=1, racks=2, nodes=2, prefix=f"{name}-", labels={"node-group": name})
+    cluster.create_namespace(name)
+    objects = [
+        manifests.topology(name, pool.levels),
+        manifests.flavor(name, pool.labels, name),
+        manifests.cluster_queue(name, {name: QUOTA}),
+        manifests.local_queue("main", name, name),
+    ]
+    nodes = cluster.add_nodes(pool)
+    try:
+        for obj in objects:
+            cluster.api.create(manifests.path(obj), obj)
+        yield Scene(cluster, name, pool)
+    finally:
+        cluster.delete_namespace(name)
+        for obj in reversed(objects):
+            cluster.api.delete(f"{manifests.path(obj)}/{obj['metadata']['name']}")
+        cluster.delete_nodes(nodes)

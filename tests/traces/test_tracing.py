@@ -1,0 +1,160 @@
+"""The spans of a workload's story, as a collector gets them: parents, links, times, and what is not worth a span."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from core.names import TRACEPARENT_ANNOTATION
+from core.runtime import telemetry
+from e2e.otlp import Receiver, SpanRecord
+from reconciler import tracing
+
+ROOT_SPAN = "0123456789abcdef"
+Collect = Callable[[], dict[str, SpanRecord]]
+
+
+@pytest.fixture
+def collect() -> Iterator[Collect]:
+    """Traces this process; the function stops that and gives what was sent, by name."""
+    with Receiver() as receiver:
+        sending = telemetry.setup("topogate-test", endpoint=receiver.endpoint)
+
+        def stop() -> dict[str, SpanRecord]:
+            assert sending.shutdown()
+            return {span.name: span for span in receiver.spans()}
+
+        yield stop
+        sending.shutdown()
+
+
+def workload(trace_id: str | None = "a" * 32, **annotations: str) -> dict[str, Any]:
+    if trace_id is not None:
+        annotations[TRACEPARENT_ANNOTATION] = f"00-{trace_id}-{ROOT_SPAN}-01"
+    return {"metadata": {"name": "w", "namespace": "team-a", "annotations": annotations}}
+
+
+def decide(verdicts: int) -> Any:
+    """What a scheduler does in a cycle."""
+    return lambda span: span.set_attribute(tracing.VERDICT_COUNT, verdicts)
+
+
+def test_a_step_is_a_child_of_the_admission_request_and_linked_to_its_cycle(collect: Collect):
+    with tracing.cycle() as span:
+        decide(1)(span)
+        attributes: dict[str, Any] = {tracing.WORKLOAD: "w"}
+        with tracing.step(tracing.SOLVE, workload(), **attributes):
+            pass
+    spans = collect()
+    step, cycle = spans[tracing.SOLVE], spans[tracing.CYCLE]
+    assert (step.trace_id, step.parent_id) == ("a" * 32, ROOT_SPAN)
+    assert step.links == [(cycle.trace_id, cycle.span_id)]
+    assert step.attributes == {"k8s.namespace.name": "team-a", "topogate.workload.name": "w"}
+    assert cycle.trace_id != step.trace_id
+    assert cycle.attributes == {"topogate.verdict.count": 1}
+
+
+@pytest.mark.parametrize("traceparent", [None, "", "garbage", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "x" * 5000])
+def test_a_workload_without_a_readable_story_is_told_of_inside_of_the_cycle(collect: Collect, traceparent: str | None):
+    untold = workload(None, **({} if traceparent is None else {TRACEPARENT_ANNOTATION: traceparent}))
+    with tracing.cycle() as span:
+        decide(1)(span)
+        with tracing.step(tracing.SOLVE, untold):
+            pass
+    spans = collect()
+    assert spans[tracing.SOLVE].parent_id == spans[tracing.CYCLE].span_id
+    assert spans[tracing.SOLVE].links == []
+
+
+def test_a_story_that_was_not_sampled_is_not_told(collect: Collect):
+    unsampled = workload(None, **{TRACEPARENT_ANNOTATION: f"00-{'a' * 32}-{ROOT_SPAN}-00"})
+    with tracing.step(tracing.CREATE, unsampled):
+        pass
+    assert collect() == {}
+
+
+def test_a_cycle_that_decides_nothing_is_not_sent(collect: Collect):
+    for _ in range(3):
+        with tracing.cycle() as span:
+            decide(0)(span)
+    with tracing.cycle():
+        pass
+    assert collect() == {}
+
+
+def test_a_cycle_that_fails_is_sent_as_an_error(collect: Collect):
+    with pytest.raises(KeyError), tracing.cycle():
+        raise KeyError("a bug")
+    assert collect()[tracing.CYCLE].is_error
+
+
+def test_a_step_that_fails_is_an_error_with_its_exception(collect: Collect):
+    with pytest.raises(TimeoutError), tracing.step(tracing.START, workload()):
+        raise TimeoutError("no answer")
+    span = collect()[tracing.START]
+    assert span.is_error
+    ((name, attributes),) = span.events
+    assert (name, attributes["exception.message"]) == ("exception", "no answer")
+
+
+def test_queueing_does_not_begin_before_the_workload_was_made_though_the_api_cuts_times_to_the_second(collect: Collect):
+    story = workload("b" * 32)
+    with tracing.step(tracing.CREATE, story):
+        pass
+    made_ns = tracing._began[story["metadata"]["annotations"][TRACEPARENT_ANNOTATION]]
+    created = datetime.fromtimestamp(made_ns // 1_000_000_000, UTC)  # as the API says it
+    with tracing.step(tracing.QUEUED, story, start=created):
+        pass
+    spans = collect()
+    assert spans[tracing.CREATE].end_ns <= made_ns == spans[tracing.QUEUED].start_ns <= spans[tracing.QUEUED].end_ns
+
+
+def test_a_start_in_another_second_or_of_another_story_is_taken_as_it_is(collect: Collect):
+    story, long_ago = workload("c" * 32), datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=5)
+    with tracing.step(tracing.CREATE, story):
+        pass
+    with tracing.step("same", story, start=long_ago):
+        pass
+    now = datetime.now(UTC).replace(microsecond=0)
+    with tracing.step("other", workload("d" * 32), start=now):
+        pass
+    precise = datetime.now(UTC).replace(microsecond=1)
+    with tracing.step("precise", story, start=precise):
+        pass
+    spans = collect()
+    assert spans["same"].start_ns == tracing.nanoseconds(long_ago)
+    assert spans["other"].start_ns == tracing.nanoseconds(now)
+    assert spans["precise"].start_ns == tracing.nanoseconds(precise)
+
+
+def test_not_more_than_some_thousand_stories_are_remembered(collect: Collect, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tracing, "_STORIES_REMEMBERED", 3)
+    for number in range(10):
+        with tracing.step(tracing.CREATE, workload(f"{number:032d}".replace("0", "e"))):
+            pass
+    assert len(tracing._began) == 3
+    collect()
+
+
+def test_moments_are_exact_to_the_microsecond():
+    assert tracing.nanoseconds(datetime(2026, 1, 1, 0, 0, 0, 123457, UTC)) == 1767225600123457000
+    assert tracing.parse_time("2026-01-01T00:00:00Z") == datetime(2026, 1, 1, tzinfo=UTC)
+    assert tracing.parse_time(None) is None
+
+
+def test_with_tracing_off_nothing_is_remembered_nor_explained():
+    before = dict(tracing._began)
+    with tracing.cycle() as cycle, tracing.step(tracing.SOLVE, workload("f" * 32)) as span:
+        assert not cycle.is_recording()
+        tracing.explain(span, object())  # type: ignore[arg-type]  # it is not looked at
+    assert dict(tracing._began) == before
+
+
+def test_a_long_list_of_domains_is_cut_with_their_number():
+    domains = [SimpleNamespace(values=("b1", f"n{i}"), count=2) for i in range(10)]
+    assert tracing.brief(domains[:2]) == "b1/n0=2, b1/n1=2"
+    assert tracing.brief(domains).endswith("b1/n7=2, and 2 more")

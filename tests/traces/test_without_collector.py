@@ -1,0 +1,75 @@
+"""Tracing that is off costs nothing, and a collector that cannot be reached disturbs nobody."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.names import TRACEPARENT_ANNOTATION
+from core.runtime.telemetry import ENDPOINT_VARIABLES
+from e2e import truth
+from e2e.cluster import Cluster
+from e2e.process import find_free_ports
+from e2e.topogate import Topogate
+from tests.traces.scene import scene
+from tests.webhook.beside import topogate_beside
+
+
+def logs_of(running: Topogate) -> list[Path]:
+    assert running.webhook is not None
+    assert running.reconciler is not None
+    return [running.webhook.log, running.reconciler.log]
+
+
+def all_annotations(now: truth.Snapshot) -> set[str]:
+    objects: list[dict[str, Any]] = [*now.jobs, *now.workloads, *(pod for job in now.jobs for pod in now.pods_of(job["metadata"]["name"]))]
+    objects += [job["spec"]["template"] for job in now.jobs]
+    return {name for obj in objects for name in obj["metadata"].get("annotations") or {}}
+
+
+def test_with_tracing_off_no_sdk_is_imported_and_no_traceparent_is_written(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    for name in ENDPOINT_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # each import is a line of stderr
+    with topogate_beside(cluster) as running, scene(cluster, "untraced") as here:
+        here.submit("job", pods=2)
+        here.wait_bound("job", 2)
+        annotations = all_annotations(here.read())
+        logs = logs_of(running)
+    assert any(name.startswith("kueue.x-k8s.io/") for name in annotations)
+    assert TRACEPARENT_ANNOTATION not in annotations
+    for log in logs:
+        imported = {line.rpartition("|")[2].strip() for line in log.read_text().splitlines() if line.startswith("import time:")}
+        assert "opentelemetry.trace" in imported, "the API alone is there"
+        assert not {name for name in imported if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "opentelemetry.proto"))}
+
+
+def test_a_collector_that_cannot_be_reached_neither_slows_nor_fails_anything(cluster: Cluster):
+    (nobody,) = find_free_ports(1)
+    with topogate_beside(cluster, f"http://127.0.0.1:{nobody}") as running:
+        with scene(cluster, "unheard") as here:
+            slowest = 0.0
+            for number in range(5):
+                began = time.monotonic()
+                here.submit(f"job-{number}", pods=1)
+                slowest = max(slowest, time.monotonic() - began)
+            for number in range(5):
+                here.wait_bound(f"job-{number}", 1)
+            assert here.story("job-0"), "the story is written down, though nobody hears it"
+            logs = logs_of(running)
+        running.kill_reconciler()
+        began = time.monotonic()
+        running.stop()
+        took = time.monotonic() - began
+    assert slowest < 2, "two reviews each, of which none waits for the collector"
+    assert took < 8, "it waits 5 s at most for the collector"
+    for log in logs:
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        assert not [line for line in lines if line["level"] == "error"]
+        assert [line["message"] for line in lines].count("spans cannot be exported and are dropped") <= 1
+    ended = json.loads(logs[0].read_text().splitlines()[-1])
+    assert ended["message"] == "spans may be lost: the collector does not answer"
