@@ -80,7 +80,8 @@ def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, fre
     if not eligible.any() and not (view.ready & ~view.cordoned).any():
         return refuse_without_nodes(view, request, shape)
     per_node = np.where(eligible, view.pods_that_fit(request, free), 0)
-    fits = count_fits(tree, shape, per_node)
+    scores = view.preferred_scores(request, eligible) if profile.respects_preferred_affinity else None
+    fits = count_fits(tree, shape, per_node, scores)
     assert request.topology is not None  # find_shape refused that
     algorithm = profile.algorithm(request.topology.mode)
     wanted = request.count // shape.slice_size

@@ -64,19 +64,22 @@ def affinity_mask(tree: TopologyTree, affinity: Mapping[str, Any] | None) -> Fla
         return np.ones(len(tree), dtype=bool)
     mask = np.zeros(len(tree), dtype=bool)
     for term in required.get("nodeSelectorTerms") or ():
-        expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
-        if not expressions and not fields:
-            continue  # an empty term matches nothing
-        matches = np.ones(len(tree), dtype=bool)
-        for expression in expressions:
-            matches &= _where(tree, expression["key"], _predicate(expression))
-        for expression in fields:
-            if expression["key"] != "metadata.name":
-                raise InvalidSelector(f"matchFields key {expression['key']!r}: only metadata.name is supported")
-            accepts = _predicate(expression)
-            matches &= np.fromiter((accepts(name) for name in tree.names), dtype=bool, count=len(tree))
-        mask |= matches
+        mask |= term_mask(tree, term)
     return mask
+
+
+def term_mask(tree: TopologyTree, term: Mapping[str, Any]) -> Flags:
+    """Nodes that meet every expression of one node selector term; an empty term matches none. Raises InvalidSelector."""
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    matches = np.full(len(tree), bool(expressions or fields))
+    for expression in expressions:
+        matches &= _where(tree, expression["key"], _predicate(expression))
+    for expression in fields:
+        if expression["key"] != "metadata.name":
+            raise InvalidSelector(f"matchFields key {expression['key']!r}: only metadata.name is supported")
+        accepts = _predicate(expression)
+        matches &= np.fromiter((accepts(name) for name in tree.names), dtype=bool, count=len(tree))
+    return matches
 
 
 def _where(tree: TopologyTree, label: str, accepts: Callable[[str | None], bool]) -> Flags:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from core.model.podset import PodSetRequest
 from core.model.resources import PODS, Resources, resource_names
-from core.placement.feasibility import Taint, affinity_mask, find_untolerated, selector_mask
+from core.placement.feasibility import Taint, affinity_mask, find_untolerated, selector_mask, term_mask
 from core.placement.tree import Flags, Indices, TopologyTree
 
 Matrix = npt.NDArray[np.int64]
@@ -99,6 +99,19 @@ class FreeCapacity:
         if request.node_selector or request.affinity:
             mask &= self.label_mask(request.node_selector, request.affinity)
         return mask
+
+    def preferred_scores(self, request: PodSetRequest, eligible: Flags) -> Indices | None:
+        """Per eligible node the weights of the preferred node affinity terms it meets; None where nothing is preferred.
+
+        Raises InvalidSelector.
+        """
+        terms = ((request.affinity or {}).get("nodeAffinity") or {}).get("preferredDuringSchedulingIgnoredDuringExecution")
+        if not terms:
+            return None
+        scores = np.zeros(len(self.tree), dtype=np.int64)
+        for term in terms:
+            scores += int(term["weight"]) * term_mask(self.tree, term["preference"])
+        return np.where(eligible, scores, 0)
 
     def pods_that_fit(self, request: PodSetRequest, free: Matrix) -> Indices:
         """How many pods each node holds by capacity alone, out of a free matrix of this shape."""

@@ -4,12 +4,11 @@ import numpy as np
 
 from core.model.podset import Mode
 from core.placement import least_free
+from core.placement.candidates import Chosen
 from core.placement.capacity import Fits
 from core.placement.profile import Algorithm, Select
 from core.placement.slices import Shape
 from core.placement.tree import Indices, TopologyTree
-
-Chosen = tuple[Indices, Indices]  # domains of one level, units on each
 
 
 def find_start(fits: Fits, shape: Shape, mode: Mode, algorithm: Algorithm, wanted: int) -> tuple[int, Chosen] | None:
@@ -24,7 +23,7 @@ def find_start(fits: Fits, shape: Shape, mode: Mode, algorithm: Algorithm, wante
         units = fits.units_at(level, shape)
         single_holds = len(units) > 0 and int(units.max()) >= wanted
         if single_holds or mode not in (Mode.REQUIRED, Mode.PREFERRED) or (mode is Mode.PREFERRED and level == 0):
-            chosen = algorithm.choose(units, fits.pods[level], wanted)
+            chosen = algorithm.choose(fits.candidates(level, shape), wanted)
             return (level, chosen) if chosen is not None else None
         if mode is Mode.REQUIRED:
             return None
@@ -59,8 +58,7 @@ def descend(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, 
 
 
 def _fill(fits: Fits, shape: Shape, fill: Select, level: int, candidates: Indices, wanted: int) -> Chosen:
-    units = fits.units_at(level, shape)[candidates]
-    chosen = fill(units, fits.pods[level][candidates], wanted)
+    chosen = fill(fits.candidates(level, shape, candidates), wanted)
     # What fits in a domain is the sum of what fits in its children, so the children always hold it.
     assert chosen is not None, f"level {level} lost capacity on the way down"
     return candidates[chosen[0]], chosen[1]

@@ -1,14 +1,14 @@
 """Which algorithm serves which mode: the profiles of KEP-2724, Selecting the algorithm, Since v0.15."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.model.podset import Mode
 from core.placement import best_fit, least_free
-from core.placement.tree import Indices
+from core.placement.candidates import Candidates, Chosen
 
-# (units that fit per candidate, pods that fit per candidate, units wanted) -> (candidates, units for each), or None.
-Select = Callable[[Indices, Indices, int], "tuple[Indices, Indices] | None"]
+# Candidates and units wanted to the chosen ones, or None if all together are too small.
+Select = Callable[[Candidates, int], Chosen | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +20,19 @@ class Algorithm:
     fill: Select
 
 
-BEST_FIT = Algorithm("BestFit", best_fit.choose, best_fit.choose)
+BEST_FIT = Algorithm("BestFit", best_fit.choose, best_fit.fill)
 LEAST_FREE_CAPACITY = Algorithm("LeastFreeCapacity", least_free.choose, least_free.fill)
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One algorithm per mode."""
+    """One algorithm per mode; `respects_preferred_affinity` is gate TASRespectNodeAffinityPreferred."""
 
     name: str
     required: Algorithm = BEST_FIT
     preferred: Algorithm = BEST_FIT
     unconstrained: Algorithm = LEAST_FREE_CAPACITY
+    respects_preferred_affinity: bool = False
 
     def algorithm(self, mode: Mode) -> Algorithm:
         """The algorithm for a mode; the implied mode is unconstrained."""
@@ -44,4 +45,5 @@ ALWAYS_BEST_FIT = Profile("kep-best-fit", unconstrained=BEST_FIT)
 
 def profile_from_gates(gates: Mapping[str, bool]) -> Profile:
     """Profile of a set of feature gates given by name; without any, the default (TASProfileMixed)."""
-    return MIXED if gates.get("TASProfileMixed", True) and not gates.get("TASProfileBestFit", False) else ALWAYS_BEST_FIT
+    chosen = MIXED if gates.get("TASProfileMixed", True) and not gates.get("TASProfileBestFit", False) else ALWAYS_BEST_FIT
+    return replace(chosen, respects_preferred_affinity=gates.get("TASRespectNodeAffinityPreferred", False))
