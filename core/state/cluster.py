@@ -28,7 +28,7 @@ from core.state.ledger import Domain, Ledger, PodSetKey, Reservation
 from core.state.workloads import Workloads
 
 T = TypeVar("T")
-_Held = tuple[Admission | None, str | None]  # what a workload holds, and who owns its pods
+_Held = tuple[Admission | None, str | None, tuple[PodSetFacts, ...]]  # what a workload holds, who owns its pods, what they ask for
 Plan = Mapping[str, tuple[tuple[str, int], ...]]  # pod set -> (node, pods): where the engine counted them
 
 
@@ -69,6 +69,7 @@ class ClusterState:
         self.ledger = Ledger()
         self._views: dict[str, FlavorView] = {}
         self._plans: dict[str, Plan] = {}
+        self._dropped: set[str] = set()  # flavors whose view events have dropped, until the next refresh
 
     # --- folding ----------------------------------------------------------------------------------
 
@@ -149,7 +150,8 @@ class ClusterState:
 
     def _held(self, key: str) -> _Held:
         facts = self.workloads.facts.get(key)
-        return self.workloads.holding(key), facts.owner_uid if facts is not None else None
+        owner, pod_sets = (facts.owner_uid, facts.pod_sets) if facts is not None else (None, ())
+        return self.workloads.holding(key), owner, pod_sets
 
     def _after(self, key: str, before: _Held) -> None:
         now = self._held(key)
@@ -195,12 +197,22 @@ class ClusterState:
         view = self._views.pop(flavor, None)
         if view is not None:
             self.ledger.detach(view.capacity)
+            self._dropped.add(flavor)
 
     def refresh(self) -> None:
-        """Builds every view that events have dropped, so that reservations of all flavors are counted."""
+        """Builds every view that events have dropped, so that reservations of all flavors are counted.
+
+        Where a flavor or its topology is gone there is nothing to count them on any more.
+        """
         for name, flavor in self.flavors.items():
             if flavor.topology:
                 self.view(name)
+        lost = {name for name in self._dropped if name not in self._views}
+        self._dropped.clear()
+        for key in list(self.workloads.facts) if lost else ():
+            admission = self.workloads.holding(key)
+            if admission is not None and any(_uses(admission, name) for name in lost):
+                self._reserve(key, admission)
 
     # --- reservations -------------------------------------------------------------------------------
 
@@ -211,13 +223,13 @@ class ClusterState:
         for pod_set, given in zip(facts.pod_sets, admission.pod_sets, strict=False):
             flavor = self.topology_flavor(given.flavors.values())
             view = self.view(flavor) if flavor is not None else None
-            if given.assignment is None or view is None:
-                continue
             pod_set_key: PodSetKey = (key, pod_set.name, facts.owner_uid)
-            requests = dict(pod_set.requests)
-            add(requests, {PODS: 1})
             # Whatever stood there must not stand in the way of its own plan.
             self.ledger.reserve(pod_set_key, None)
+            if given.assignment is None or view is None:
+                continue
+            requests = dict(pod_set.requests)
+            add(requests, {PODS: 1})
             plan = self._plans.get(key, {}).get(pod_set.name)
             self.ledger.reserve(pod_set_key, Reservation(requests, tuple(self._domains(view, pod_set, given.assignment, plan))))
 
@@ -258,9 +270,9 @@ class ClusterState:
 
 
 def _plan_anew(view: FlavorView, pod_set: PodSetFacts, nodes: tuple[str, ...], count: int) -> tuple[tuple[str, int], ...]:
-    """A plan for pods of a domain whose decision this process did not make: first node that has room first."""
+    """A plan for pods of a domain whose decision this process did not make: the first node that has room first."""
     capacity, requests = view.capacity, with_pod(pod_set.requests)
-    plan = []
+    plan: dict[str, int] = {}
     for name in nodes:
         node = capacity.tree.index[name]
         room = min(
@@ -268,11 +280,11 @@ def _plan_anew(view: FlavorView, pod_set: PodSetFacts, nodes: tuple[str, ...], c
         )
         here = min(count, max(0, room))
         if here:
-            plan.append((name, here))
+            plan[name] = here
             count -= here
-    if count:
-        plan.append((nodes[-1], count))
-    return tuple(plan)
+    if count:  # they fit no more, but they are coming: counted somewhere
+        plan[nodes[-1]] = plan.get(nodes[-1], 0) + count
+    return tuple(plan.items())
 
 
 def _matches(flavor: FlavorFacts, node: NodeFacts) -> bool:

@@ -112,11 +112,21 @@ class ClusterMachine(RuleBasedStateMachine):
         super().__init__()
         self.objects = Objects()
         self.state = ClusterState()
-        self.version = 0
+        self.version = 1  # that of a new workload
 
-    @initialize()
-    def queues(self) -> None:
+    @initialize(data=st.data())
+    def a_cluster_at_work(self, data: st.DataObject) -> None:
+        """Events alone would take most runs to get anywhere."""
         observe_fixed(self.state)
+        for i, name in enumerate(NODES):
+            self.node_comes_or_changes(name, "ab"[i % 2], 8, "r1", True, False)
+        for name in WORKLOADS:
+            self.workload_comes(name, 0, data.draw(st.integers(1, 3)))
+            fate = data.draw(st.sampled_from(["admitted", "assumed", "pending"]))
+            if fate == "admitted":
+                self.see_workload(self.admitted(name, data.draw(admissions())))
+            elif fate == "assumed":
+                self.assume(name, data.draw(admissions()))
 
     # --- nodes ------------------------------------------------------------------------------------
 
@@ -155,6 +165,18 @@ class ClusterMachine(RuleBasedStateMachine):
         if name not in self.objects.pods:
             owner = f"owner-{workload}-{generation}" if workload else None
             self.see_pod(pod_json(name, workload=workload, owner=owner, cpu=str(cpu), gated=gated))
+
+    @rule(data=st.data(), number=st.integers(0, 7), cpu=st.integers(1, 3))
+    @precondition(lambda self: any(self.objects.holding(name) for name in self.objects.workloads))
+    def pod_runs_where_it_was_assigned(self, data: st.DataObject, number: int, cpu: int) -> None:
+        """The usual way of pods, which chance alone takes too rarely."""
+        workload = data.draw(st.sampled_from([name for name in sorted(self.objects.workloads) if self.objects.holding(name)]))
+        held = self.objects.holding(workload)
+        assert held is not None
+        node = data.draw(st.sampled_from([domain.values[-1] for domain in held[2]]))
+        owner = self.objects.workloads[workload]["metadata"]["ownerReferences"][0]["uid"]
+        if f"p{number}" not in self.objects.pods:
+            self.see_pod(pod_json(f"p{number}", workload=workload, owner=owner, cpu=str(cpu), node=node, phase="Running"))
 
     @rule(data=st.data(), node=st.sampled_from(NODES))
     @precondition(lambda self: self.objects.pods)
@@ -206,9 +228,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def workload_is_assumed(self, data: st.DataObject) -> None:
         name = self.draw_workload(data)
         if self.objects.holding(name) is None and name not in self.objects.assumed:
-            admission = data.draw(admissions())
-            self.objects.assumed[name] = (admission, None)
-            self.state.assume(f"{NAMESPACE}/{name}", admission, {})
+            self.assume(name, data.draw(admissions()))
 
     @rule(data=st.data(), seen_first=st.booleans())
     @precondition(lambda self: self.objects.assumed)
@@ -227,6 +247,13 @@ class ClusterMachine(RuleBasedStateMachine):
             self.check()
             self.see_workload(written)
         del self.objects.assumed[name]
+
+    @rule(data=st.data(), cpu=st.integers(1, 3))
+    @precondition(lambda self: self.objects.assumed)
+    def assumed_workload_turns_out_to_be_another(self, data: st.DataObject, cpu: int) -> None:
+        name = data.draw(st.sampled_from(sorted(self.objects.assumed)))
+        generation = int(self.objects.workloads[name]["metadata"]["uid"][-1])
+        self.workload_comes(name, 1 - generation, cpu)
 
     @rule(data=st.data())
     @precondition(lambda self: self.objects.assumed)
@@ -268,6 +295,10 @@ class ClusterMachine(RuleBasedStateMachine):
         del self.objects.workloads[name]
         self.objects.assumed.pop(name, None)
         self.state.observe_workload(f"{NAMESPACE}/{name}", None)
+
+    def assume(self, name: str, admission: Admission) -> None:
+        self.objects.assumed[name] = (admission, None)
+        self.state.assume(f"{NAMESPACE}/{name}", admission, {})
 
     def draw_workload(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(sorted(self.objects.workloads)))
