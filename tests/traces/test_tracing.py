@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -10,26 +9,10 @@ from typing import Any
 import pytest
 
 from core.names import TRACEPARENT_ANNOTATION
-from core.runtime import telemetry
-from e2e.otlp import Receiver, SpanRecord
 from reconciler import tracing
+from tests.traces.conftest import Collect
 
 ROOT_SPAN = "0123456789abcdef"
-Collect = Callable[[], dict[str, SpanRecord]]
-
-
-@pytest.fixture
-def collect() -> Iterator[Collect]:
-    """Traces this process; the function stops that and gives what was sent, by name."""
-    with Receiver() as receiver:
-        sending = telemetry.setup("topogate-test", endpoint=receiver.endpoint)
-
-        def stop() -> dict[str, SpanRecord]:
-            assert sending.shutdown()
-            return {span.name: span for span in receiver.spans()}
-
-        yield stop
-        sending.shutdown()
 
 
 def workload(trace_id: str | None = "a" * 32, **annotations: str) -> dict[str, Any]:
