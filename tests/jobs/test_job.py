@@ -1,0 +1,186 @@
+"""batch/v1 Job: defaults touch only what they must, a start and its undoing are each other's inverse."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.jobs.contract import Defaults, PodSetStart
+from core.jobs.job import Job
+from core.names import PODSET_LABEL, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, TOPOLOGY_GATE, TRACEPARENT_ANNOTATION, WORKLOAD_ANNOTATION
+from core.plan.workload import build_workload, pod_sets_differ, workload_name
+from webhook.jsonpatch import diff
+
+KIND = Job()
+KEYS = st.sampled_from(["a", "b", "cloud.com/x"])
+STRINGS = st.dictionaries(KEYS, st.sampled_from(["1", "2"]), max_size=2)
+GATE = {"name": TOPOLOGY_GATE}
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """JSON merge patch (RFC 7386)."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge(merged.get(key), value)
+    return merged
+
+
+def without_empty(value: Any) -> Any:
+    """As the API server stores it: empty maps and lists are absent."""
+    if not isinstance(value, dict):
+        return value
+    return {key: inner for key, item in value.items() if (inner := without_empty(item)) not in ({}, [])}
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> dict[str, Any]:
+    annotations = draw(STRINGS) | ({REQUIRED_TOPOLOGY: "rack"} if draw(st.booleans()) else {})
+    spec: dict[str, Any] = {"containers": [{"name": "c"}], "nodeSelector": draw(STRINGS)}
+    if draw(st.booleans()):
+        spec["tolerations"] = [{"key": draw(KEYS), "operator": "Exists"}]
+    if draw(st.booleans()):
+        spec["schedulingGates"] = [{"name": "example.com/own"}]
+    template = {"metadata": {"labels": draw(STRINGS) | {"job-name": "j"}, "annotations": annotations}, "spec": spec}
+    labels = {QUEUE_NAME_LABEL: "lq"} if draw(st.booleans()) else {}
+    return {
+        "metadata": {"name": "j", "namespace": "ns", "uid": "u", "labels": labels | draw(STRINGS)},
+        "spec": {"parallelism": draw(st.integers(0, 4)), "suspend": draw(st.booleans()), "template": template},
+    }
+
+
+@given(jobs(), st.sampled_from([None, "default"]), st.sampled_from([None, "00-trace-span-01"]))
+def test_defaulting_twice_is_defaulting_once_and_touches_only_what_it_must(job: dict[str, Any], queue: str | None, trace: str | None):
+    before = deepcopy(job)
+    defaults = Defaults(queue, trace)
+    once = KIND.default(job, defaults)
+    assert job == before
+    assert KIND.default(once, defaults) == once
+    touched = {operation["path"] for operation in diff(job, once)}
+    if QUEUE_NAME_LABEL not in job["metadata"]["labels"] and queue is None:
+        assert touched == set()
+        return
+    assert touched <= {
+        f"/metadata/labels/{QUEUE_NAME_LABEL.replace('/', '~1')}",
+        "/metadata/annotations",
+        "/spec/suspend",
+        "/spec/template/spec/schedulingGates",
+    }
+    assert once["spec"]["suspend"] is True
+    assert once["metadata"].get("annotations", {}).get(TRACEPARENT_ANNOTATION) == trace
+    gated = GATE in once["spec"]["template"]["spec"].get("schedulingGates", [])
+    assert gated == (REQUIRED_TOPOLOGY in job["spec"]["template"]["metadata"]["annotations"])
+
+
+@given(jobs(), st.booleans(), STRINGS)
+def test_restoring_undoes_a_start(job: dict[str, Any], gated: bool, selector: dict[str, str]):
+    job = KIND.default(job | {"metadata": job["metadata"] | {"labels": {QUEUE_NAME_LABEL: "lq"}}}, Defaults())
+    job["spec"]["template"]["spec"]["nodeSelector"] = {
+        k: v for k, v in job["spec"]["template"]["spec"]["nodeSelector"].items() if k not in selector
+    }
+    workload = build_workload(KIND, job, priority=0, priority_class=None)
+    tolerations = ({"key": "gpu", "operator": "Exists"},)
+    start = PodSetStart("main", gated, selector, tolerations, {PODSET_LABEL: "main"}, {WORKLOAD_ANNOTATION: "w"})
+    running = merge(job, KIND.start(job, [start]))
+    template = running["spec"]["template"]
+    assert not KIND.is_suspended(running)
+    assert KIND.is_started(running)
+    assert (GATE in template["spec"].get("schedulingGates", [])) == gated
+    assert selector.items() <= template["spec"].get("nodeSelector", {}).items()
+    assert tolerations[0] in template["spec"]["tolerations"]
+    stopped = merge(merge(running, KIND.suspend(running)), KIND.restore(running, workload["spec"]["podSets"]))
+    assert without_empty(stopped) == without_empty(job)
+    assert not KIND.is_started(stopped)
+
+
+@given(jobs())
+def test_a_workload_is_that_of_its_job_until_the_job_changes(job: dict[str, Any]):
+    job["metadata"]["labels"][QUEUE_NAME_LABEL] = "lq"
+    workload = build_workload(KIND, job, priority=3, priority_class=None)
+    assert not pod_sets_differ(KIND.pod_sets(job), workload)
+    changed = deepcopy(job)
+    changed["spec"]["parallelism"] += 1
+    assert pod_sets_differ(KIND.pod_sets(changed), workload)
+    assert workload["spec"]["priority"] == 3
+    assert "job-name" not in workload["spec"]["podSets"][0]["template"]["metadata"].get("labels", {})
+
+
+def test_a_name_belongs_to_one_job():
+    def name(job: str, uid: str = "u") -> str:
+        return workload_name(KIND, {"metadata": {"name": job, "uid": uid}})
+
+    assert name("j").startswith("job-j-")
+    assert name("j") == name("j")
+    assert len({name("j"), name("k"), name("j", "v"), name("a" * 300)}) == 4
+    assert len(name("a" * 300)) == 253
+    assert name("a" * 300) != name("a" * 300, "v")
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [({}, 1), ({"parallelism": 0}, 0), ({"parallelism": 4}, 4), ({"parallelism": 4, "completions": 2}, 2), ({"completions": 9}, 1)],
+)
+def test_a_job_has_as_many_pods_as_run_at_once(spec: dict[str, int], count: int):
+    assert KIND.pod_sets({"spec": spec | {"template": {"spec": {}}}})[0].count == count
+
+
+@pytest.mark.parametrize(("kind", "succeeded"), [("Complete", True), ("Failed", False), ("SuccessCriteriaMet", None)])
+def test_a_job_ends_by_its_conditions(kind: str, succeeded: bool | None):
+    finish = KIND.finished({"status": {"conditions": [{"type": kind, "status": "True", "message": "why"}]}})
+    assert (finish.succeeded if finish else None) == succeeded
+
+
+# --- JSON patch ---------------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.integers(-2, 2), st.sampled_from(["", "x"])),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(["a", "a/b", "~", "~1", ""]), inner, max_size=3)),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.sampled_from(["a", "a/b", "~", "~1", ""]), JSON, max_size=4)
+
+
+def apply(document: Any, operations: list[dict[str, Any]]) -> Any:
+    document = deepcopy(document)
+    for operation in operations:
+        *way, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
+        target = document
+        for part in way:
+            target = target[part]
+        if operation["op"] == "remove":
+            del target[last]
+        else:
+            assert (last in target) == (operation["op"] == "replace")
+            target[last] = operation["value"]
+    return document
+
+
+def exactly(value: Any) -> str:
+    """Text that tells True from 1 and 1 from 1.0, whatever the order of keys."""
+    return (
+        repr(sorted((key, exactly(item)) for key, item in value.items()))
+        if isinstance(value, dict)
+        else (repr([exactly(item) for item in value]) if isinstance(value, list) else f"{type(value).__name__} {value!r}")
+    )
+
+
+@given(OBJECTS, OBJECTS)
+def test_a_patch_turns_the_old_object_into_the_new(old: dict[str, Any], new: dict[str, Any]):
+    assert exactly(apply(old, list(diff(old, new)))) == exactly(new)
+
+
+def test_true_is_not_one():
+    assert [operation["op"] for operation in diff({"a": 1}, {"a": True})] == ["replace"]
+
+
+@given(OBJECTS)
+def test_nothing_is_said_where_nothing_changed(value: dict[str, Any]):
+    assert list(diff(value, deepcopy(value))) == []

@@ -1,0 +1,109 @@
+"""Status bodies: everything the field manager owns is carried over, and times change only with a status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.model.admission import Admission, PodSetAdmission
+from core.names import ADMITTED, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, REQUEUED
+from core.plan.admission import (
+    MANAGED_CONDITIONS,
+    admitted_status,
+    apply_body,
+    evicted_status,
+    managed_status,
+    released_status,
+    waiting_status,
+)
+from core.plan.conditions import Condition, says, set_conditions
+from core.state.facts import WorkloadFacts
+from tests.builders import condition_json, pod_set_json, workload_json
+
+NOW, BEFORE = "2026-02-02T00:00:00Z", "2026-01-01T00:00:00Z"
+ADMISSION = Admission("cq", (PodSetAdmission("main", {"cpu": "f"}, {"cpu": 2000}, 2),))
+OWNED: dict[str, Any] = {
+    "requeueState": {"count": 2},
+    "admissionChecks": [{"name": "check", "state": "Pending"}],
+    "accumulatedPastExecutionTimeSeconds": 7,
+    "schedulingStats": {"evictions": []},
+    "clusterName": "far",
+    "nominatedClusterNames": ["far"],
+    "preemptionGates": [{"name": "g"}],
+}
+
+
+def workload(*conditions: dict[str, Any], **status: Any) -> dict[str, Any]:
+    wire = workload_json("w", [pod_set_json(count=2)], conditions=conditions)
+    wire["status"] |= status
+    return wire
+
+
+def by_type(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {condition["type"]: condition for condition in status["conditions"]}
+
+
+def test_every_body_carries_all_that_the_manager_owns():
+    old = workload(condition_json(PODS_READY, False), condition_json("topogate.dev/Other"), **OWNED, admission={"clusterQueue": "cq"})
+    facts = WorkloadFacts.read(workload())
+    bodies = [
+        managed_status(old),
+        admitted_status(old, ADMISSION, NOW),
+        waiting_status(old, facts, "R", "m", NOW),
+        evicted_status(old, "R", "m", NOW),
+        released_status(old, "m", NOW),
+    ]
+    for body in bodies:
+        assert {name: body.get(name) for name in OWNED} == OWNED
+        assert by_type(body)[PODS_READY] == condition_json(PODS_READY, False)
+        assert set(by_type(body)) <= set(MANAGED_CONDITIONS), "another manager's condition is not ours to write"
+    assert ["admission" in body for body in bodies] == [True, True, False, True, False]
+
+
+def test_admission_sets_both_conditions_and_takes_back_what_stood_against_it():
+    old = workload(condition_json(EVICTED, message="no room"), condition_json(QUOTA_RESERVED, False), unhealthyNodes=[{"name": "n"}])
+    status = admitted_status(old, ADMISSION, NOW)
+    conditions = by_type(status)
+    assert {kind: condition["status"] for kind, condition in conditions.items()} == {
+        QUOTA_RESERVED: "True",
+        ADMITTED: "True",
+        EVICTED: "False",
+    }
+    assert conditions[EVICTED]["message"] == "Previously: no room"
+    assert status["admission"]["podSetAssignments"][0]["resourceUsage"] == {"cpu": "2"}
+    assert "unhealthyNodes" not in status
+
+
+def test_waiting_says_what_is_asked_for():
+    status = waiting_status(workload(), WorkloadFacts.read(workload()), "NoRoom", "why", NOW)
+    assert status["resourceRequests"] == [{"name": "main", "resources": {"cpu": "2"}}]
+    assert by_type(status)[QUOTA_RESERVED] | {"status": "False", "reason": "NoRoom", "message": "why"} == by_type(status)[QUOTA_RESERVED]
+    assert ADMITTED not in by_type(status)
+    again = waiting_status(workload(condition_json(ADMITTED)), WorkloadFacts.read(workload()), "NoRoom", "why", NOW)
+    assert by_type(again)[ADMITTED]["status"] == "False"
+
+
+def test_a_time_changes_only_with_its_status():
+    old = [condition_json(QUOTA_RESERVED, time=BEFORE), condition_json(FINISHED, time=BEFORE)]
+    new = [Condition(QUOTA_RESERVED, True, "Other", "words"), Condition(EVICTED, True, "E", ""), Condition(FINISHED, False, "F", "")]
+    merged = {condition["type"]: condition for condition in set_conditions(old, new, now=NOW, generation=3)}
+    assert {kind: condition["lastTransitionTime"] for kind, condition in merged.items()} == {
+        QUOTA_RESERVED: BEFORE,
+        EVICTED: NOW,
+        FINISHED: NOW,
+    }
+    assert merged[QUOTA_RESERVED]["reason"] == "Other"
+    assert {condition["observedGeneration"] for condition in merged.values()} == {3}
+
+
+def test_a_message_is_cut_and_still_recognised():
+    condition = Condition(REQUEUED, True, "R", "x" * 10_000)
+    stored = set_conditions([], [condition], now=NOW, generation=1)
+    assert len(stored[0]["message"]) == 4096
+    assert says(stored, condition)
+    assert not says(stored, Condition(REQUEUED, False, "R", "x" * 10_000))
+
+
+def test_an_apply_names_the_object_it_means():
+    wire = workload()
+    assert apply_body(wire, {"a": 1}, strict=False) == {"metadata": {"name": "w", "namespace": "ns", "uid": "uid-w"}, "status": {"a": 1}}
+    assert apply_body(wire, {}, strict=True)["metadata"]["resourceVersion"] == "1"
