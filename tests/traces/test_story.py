@@ -38,11 +38,10 @@ class Told:
 
 @pytest.fixture(scope="module")
 def told(cluster: Cluster) -> Iterator[Told]:
-    """A job that fits; one that cannot; and two with traceparents of their own making, which fit, too."""
+    """A job that fits; two with traceparents of their own making, which fit, too; and one that does not."""
     with Receiver() as receiver, topogate_beside(cluster, receiver.endpoint), scene(cluster, "story") as here:
         here.submit("fits", pods=4, gpus=2)
         here.wait_bound("fits", 4)
-        here.submit("refused", pods=3, gpus=8)
         forged = f"00-{here.story('fits')}-{'1' * 16}-00"  # somebody else's trace, and not to be sampled
         here.submit("forged", pods=1, annotations={TRACEPARENT_ANNOTATION: forged})
         here.submit("malformed", pods=1, annotations={TRACEPARENT_ANNOTATION: MALFORMED, "keep": "this"})
@@ -50,6 +49,7 @@ def told(cluster: Cluster) -> Iterator[Told]:
             here.wait_bound(job, 1)
             patch = {"metadata": {"annotations": {TRACEPARENT_ANNOTATION: MALFORMED, "later": "too"}}}
             cluster.api.patch(f"/apis/batch/v1/namespaces/story/jobs/{job}", patch)
+        here.submit("refused", pods=3, gpus=8)  # last, so that nothing changes its reason any more
         wait_for("a reason", lambda: truth.condition(here.read().workload_of("refused"), QUOTA_RESERVED))
         stories = {job: here.story(job) for job in ("fits", "refused", "forged", "malformed")}
         whole = {job: set(STORY) if job != "refused" else {REVIEW, "workload.create", "placement.solve"} for job in stories}
