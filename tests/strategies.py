@@ -91,7 +91,7 @@ def requests(draw: st.DrawFn, levels: Sequence[str], *, max_count: int = 8, name
 
 
 @st.composite
-def scenes(draw: st.DrawFn, *, plain: bool = False, **options: Any) -> tuple[Cluster, PodSetRequest]:
+def scenes(draw: st.DrawFn, /, *, plain: bool = False, **options: Any) -> tuple[Cluster, PodSetRequest]:
     """A cluster and one request for it."""
     cluster = draw(clusters(plain=plain, **options))
     return cluster, draw(requests(cluster.levels, plain=plain))

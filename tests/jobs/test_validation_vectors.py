@@ -35,8 +35,8 @@ def judge(case: dict[str, Any]) -> Rules:
 
 def annotations_of(case: dict[str, Any]) -> dict[str, str]:
     if case["kind"] == "annotations":
-        return case["annotations"]
-    return case["object"]["spec"]["template"].get("metadata", {}).get("annotations") or {}
+        return dict(case["annotations"])
+    return dict(case["object"]["spec"]["template"].get("metadata", {}).get("annotations") or {})
 
 
 # --- deliberate differences: each a sentence and when it applies -------------------------------------

@@ -100,7 +100,7 @@ GOOD = {
 
 
 def changed(**part: Any) -> dict[str, Any]:
-    return {"levels": ["l"], "slices": [GOOD["slices"][0] | part]}  # type: ignore[dict-item,index]
+    return {"levels": ["l"], "slices": [GOOD["slices"][0] | part]}  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

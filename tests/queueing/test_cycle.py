@@ -10,6 +10,7 @@ import pytest
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION, REASON_SUSPENDED
 from core.queueing import cycle as cycle_module
 from core.queueing.cycle import inactive_reason
+from core.queueing.flavors import find_admission
 from core.queueing.order import queue_order
 from core.state.facts import ClusterQueueFacts, LocalQueueFacts, WorkloadFacts
 from tests.builders import (
@@ -31,7 +32,7 @@ from tests.queueing.scene import Scene, admitted, refused, times
 def judged(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each workload was judged (quota and topology searched)."""
     counts: Counter[str] = Counter()
-    real = cycle_module.find_admission
+    real = find_admission
 
     def counting(state, workload, queue, profile):
         counts[workload.key.partition("/")[2]] += 1

@@ -344,9 +344,9 @@ class ClusterMachine(RuleBasedStateMachine):
     def everything_is_observed_anew_in_another_order(self, random: Any) -> None:
         """As after a restart: the same objects give the same usage."""
         fresh = ClusterState()
-        events = [(fresh.observe_node, name, NodeFacts.read(node_json(node))) for name, node in self.objects.nodes.items()]
-        events += [(fresh.observe_pod, f"{NAMESPACE}/{name}", PodFacts.read(pod)) for name, pod in self.objects.pods.items()]  # type: ignore[misc]
-        events += [  # type: ignore[misc]
+        events: list[Any] = [(fresh.observe_node, name, NodeFacts.read(node_json(node))) for name, node in self.objects.nodes.items()]
+        events += [(fresh.observe_pod, f"{NAMESPACE}/{name}", PodFacts.read(pod)) for name, pod in self.objects.pods.items()]
+        events += [
             (fresh.observe_workload, f"{NAMESPACE}/{name}", WorkloadFacts.read(workload))
             for name, workload in self.objects.workloads.items()
         ]
