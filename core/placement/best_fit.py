@@ -11,35 +11,39 @@ from core.placement.candidates import Candidates, Chosen
 from core.placement.tree import Indices
 
 
+def order(candidates: Candidates) -> Indices:
+    """Positions in the order in which candidates are taken."""
+    return candidates.order(-candidates.units)
+
+
 def choose(candidates: Candidates, wanted: int) -> Chosen | None:
-    """Candidates to use and units on each; None if all together are too small."""
-    order = candidates.order(-candidates.units)
+    """The tightest candidate that holds everything; None if none does."""
     if not (candidates.units >= wanted).any():
-        return _fill(candidates, order, wanted)
-    return order[[_tightest(candidates, order, wanted)]], np.array([wanted], dtype=np.int64)
+        return None
+    taken_in = order(candidates)
+    return taken_in[[_tightest(candidates, taken_in, wanted)]], np.array([wanted], dtype=np.int64)
 
 
 def fill(candidates: Candidates, wanted: int) -> Chosen | None:
-    """As `choose`, but without looking for a single domain first: the way down the levels."""
-    return _fill(candidates, candidates.order(-candidates.units), wanted)
-
-
-def _fill(candidates: Candidates, order: Indices, wanted: int) -> Chosen | None:
-    units = candidates.units[order]
+    """Candidates to use and units on each; None if all together are too small."""
+    ordered = order(candidates)
+    units = candidates.units[ordered]
     sums = np.cumsum(units)
-    if not len(sums) or sums[-1] < wanted:
+    if wanted > (int(sums[-1]) if len(sums) else 0):
         return None
+    if not wanted:
+        return ordered[:0], sums[:0]
     last = int(np.searchsorted(sums, wanted))
     rest = wanted - int(sums[last - 1]) if last else wanted
-    final = last + _tightest(candidates, order[last:], rest)
-    return np.append(order[:last], order[final]), np.append(units[:last], rest)
+    final = last + _tightest(candidates, ordered[last:], rest)
+    return np.append(ordered[:last], ordered[final]), np.append(units[:last], rest)
 
 
-def _tightest(candidates: Candidates, order: Indices, rest: int) -> int:
+def _tightest(candidates: Candidates, ordered: Indices, rest: int) -> int:
     """Place in the order of the smallest candidate that holds the rest, the first among equals; best score first."""
-    units = candidates.units[order]
+    units = candidates.units[ordered]
     holds = units >= rest
     if candidates.scores is not None:
-        scores = candidates.scores[order]
+        scores = candidates.scores[ordered]
         holds &= scores == scores[holds].max()
     return int(np.argmin(np.where(holds, units, np.iinfo(np.int64).max)))

@@ -1,22 +1,23 @@
 """`place`: the one entry to the engine. Pure and deterministic: the same view and requests give the same answer,
 in whatever order nodes and labels came."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.podset import PodSetRequest
+from core.model.podset import PodSetRequest, TopologyRequest
 from core.placement.capacity import count_fits
 from core.placement.explain import NotFit, Refusal
 from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix, with_pod
+from core.placement.groups import count_group_fits, descend_group, find_group_start, split_roles
 from core.placement.levels import descend, find_start
 from core.placement.profile import Profile
 from core.placement.refusal import refuse, refuse_without_nodes
-from core.placement.slices import find_shape
-from core.placement.tree import Indices
+from core.placement.slices import Shape, find_shape
+from core.placement.tree import Flags, Indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +48,38 @@ def place(view: FreeCapacity, requests: Sequence[PodSetRequest], profile: Profil
     `free` replaces the view's own free matrix (what-if); it is not changed.
     """
     free = view.free if free is None else free
-    placements: list[Placement] = []
-    for i, request in enumerate(requests):
-        outcome = _place_one(view, request, profile, free)
+    placed: dict[str, Placement] = {}
+    units = _units(requests)
+    for i, unit in enumerate(units):
+        outcome = _place_group(view, unit, profile, free) if len(unit) == 2 else _place_one(view, unit[0], profile, free)
         if isinstance(outcome, NotFit):
-            return Decision(tuple(placements), outcome)
-        placements.append(outcome)
-        if i + 1 < len(requests):
-            free = free.copy() if free is view.free or i == 0 else free
-            take_from(view, free, request, outcome.nodes)
-    return Decision(tuple(placements))
+            return Decision(_in_order(requests, placed), outcome)
+        placed |= {placement.pod_set: placement for placement in outcome}
+        if i + 1 < len(units):
+            free = free.copy() if i == 0 else free
+            for request in unit:
+                take_from(view, free, request, placed[request.name].nodes)
+    return Decision(_in_order(requests, placed))
+
+
+def _units(requests: Sequence[PodSetRequest]) -> list[tuple[PodSetRequest, ...]]:
+    """What is placed together, in the order of the first of each: pairs of one group, all else alone."""
+    members: dict[str, list[PodSetRequest]] = {}
+    for request in requests:
+        if request.topology is not None and request.topology.group:
+            members.setdefault(request.topology.group, []).append(request)
+    units: list[tuple[PodSetRequest, ...]] = []
+    for request in requests:
+        group = members.get((request.topology.group or "") if request.topology is not None else "", [])
+        if len(group) != 2:
+            units.append((request,))
+        elif request is group[0]:
+            units.append(tuple(group))
+    return units
+
+
+def _in_order(requests: Sequence[PodSetRequest], placed: Mapping[str, Placement]) -> tuple[Placement, ...]:
+    return tuple(placed[request.name] for request in requests if request.name in placed)
 
 
 def take_from(view: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: Sequence[tuple[str, int]]) -> None:
@@ -68,9 +91,58 @@ def take_from(view: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: S
             free[row, node] -= amount * count
 
 
-def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, free: Matrix) -> Placement | NotFit:
-    tree = view.tree
-    shape = find_shape(tree, request)
+def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, free: Matrix) -> tuple[Placement] | NotFit:
+    found = _resolve(view, request)
+    if isinstance(found, NotFit):
+        return found
+    tree, (shape, eligible, topology) = view.tree, found
+    per_node = np.where(eligible, view.pods_that_fit(request, free), 0)
+    fits = count_fits(tree, shape, per_node, _scores(view, request, profile, eligible))
+    algorithm = profile.algorithm(topology.mode)
+    start = find_start(fits, shape, topology.mode, algorithm, request.count // shape.slice_size)
+    if start is None:
+        return refuse(view, request, shape, fits, eligible, free)
+    level, chosen = start
+    domains, pods = descend(tree, fits, shape, algorithm, level, chosen)
+    return (_placement(view, request, level, per_node, domains[pods > 0], pods[pods > 0]),)
+
+
+def _place_group(
+    view: FreeCapacity, unit: tuple[PodSetRequest, ...], profile: Profile, free: Matrix
+) -> tuple[Placement, Placement] | NotFit:
+    """A leader and its workers, each by its own selectors, requests and tolerations."""
+    workers, leader = split_roles(*unit)
+    names = (workers.name, leader.name)
+    found, of_leader = _resolve(view, workers), _resolve(view, leader)
+    if isinstance(found, NotFit):
+        return replace(found, group=names)
+    if isinstance(of_leader, NotFit):
+        return replace(of_leader, group=names)
+    tree, (shape, eligible, topology) = view.tree, found
+    takes_leader = of_leader[1] & (view.pods_that_fit(leader, free) >= leader.count)
+    less = free.copy()
+    for resource, amount in with_pod(leader.requests).items():
+        if resource in view.axis:
+            less[view.axis[resource]] -= amount * leader.count
+    alone = np.where(eligible, view.pods_that_fit(workers, free), 0)
+    beside = np.where(eligible & takes_leader, view.pods_that_fit(workers, less), 0)
+    fits = count_group_fits(tree, shape, alone, beside, takes_leader, _scores(view, workers, profile, eligible))
+    algorithm = profile.algorithm(topology.mode)
+    start = find_group_start(fits, shape, topology.mode, algorithm, workers.count // shape.slice_size)
+    if start is None:
+        return replace(refuse(view, workers, shape, fits.beside, eligible, free), group=names)
+    level, chosen = start
+    domains, pods, home = descend_group(tree, fits, shape, algorithm, level, chosen)
+    at, one = np.array([home]), np.array([leader.count])
+    return (
+        _placement(view, workers, level, np.where(tree.spans(home), beside, alone), domains[pods > 0], pods[pods > 0]),
+        _placement(view, leader, level, np.where(takes_leader, leader.count, 0), at, one),
+    )
+
+
+def _resolve(view: FreeCapacity, request: PodSetRequest) -> tuple[Shape, Flags, TopologyRequest] | NotFit:
+    """Levels of a request and the nodes it may use, or why it can have no place whatever is free."""
+    shape = find_shape(view.tree, request)
     if isinstance(shape, NotFit):
         return shape
     try:
@@ -79,25 +151,20 @@ def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, fre
         return NotFit(Refusal.INVALID_SELECTOR, request.name, f"pod set {request.name}: {error}")
     if not eligible.any() and not (view.ready & ~view.cordoned).any():
         return refuse_without_nodes(view, request, shape)
-    per_node = np.where(eligible, view.pods_that_fit(request, free), 0)
-    scores = view.preferred_scores(request, eligible) if profile.respects_preferred_affinity else None
-    fits = count_fits(tree, shape, per_node, scores)
     assert request.topology is not None  # find_shape refused that
-    algorithm = profile.algorithm(request.topology.mode)
-    wanted = request.count // shape.slice_size
-    found = find_start(fits, shape, request.topology.mode, algorithm, wanted)
-    if found is None:
-        return refuse(view, request, shape, fits, eligible, free)
-    level, chosen = found
-    domains, pods = descend(tree, fits, shape, algorithm, level, chosen)
-    used = pods > 0
-    domains, pods = domains[used], pods[used]
+    return shape, eligible, request.topology
+
+
+def _scores(view: FreeCapacity, request: PodSetRequest, profile: Profile, eligible: Flags) -> Indices | None:
+    return view.preferred_scores(request, eligible) if profile.respects_preferred_affinity else None
+
+
+def _placement(view: FreeCapacity, request: PodSetRequest, level: int, per_node: Indices, domains: Indices, pods: Indices) -> Placement:
+    tree = view.tree
+    counts = tuple(DomainCount(tree.emitted_values(int(domain)), int(count)) for domain, count in zip(domains, pods, strict=True))
     return Placement(
         request.name,
-        TopologyAssignment(
-            tree.emitted_levels,
-            tuple(DomainCount(tree.emitted_values(int(domain)), int(count)) for domain, count in zip(domains, pods, strict=True)),
-        ),
+        TopologyAssignment(tree.emitted_levels, counts),
         tree.declared[level],
         _nodes_of(view, per_node, domains, pods),
     )

@@ -83,7 +83,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class NotFit:
-    """A refusal: what kind, in which numbers, and the facts behind it."""
+    """A refusal: what kind, in which numbers, and the facts behind it; `group` names all pod sets refused together."""
 
     kind: Refusal
     pod_set: str
@@ -92,6 +92,7 @@ class NotFit:
     wanted: int = 0
     unit: str = "pod"
     explanation: Explanation | None = None
+    group: tuple[str, ...] = ()
 
 
 def refusal_sentence(topology: str, refusal: NotFit) -> str:

@@ -11,27 +11,36 @@ from core.placement.candidates import Candidates, Chosen
 from core.placement.tree import Indices
 
 
+def order(candidates: Candidates) -> Indices:
+    """Positions in the order in which candidates are taken."""
+    return candidates.order(candidates.units)
+
+
 def choose(candidates: Candidates, wanted: int) -> Chosen | None:
-    """Candidates to use and units on each; None if all together are too small."""
-    order = candidates.order(candidates.units)
-    holds = candidates.units[order] >= wanted
-    if holds.any():
-        first = int(np.argmax(holds))
-        return order[first : first + 1], np.array([wanted], dtype=np.int64)
-    return _fill(candidates, order, wanted)
+    """The smallest candidate that holds everything; None if none does."""
+    taken_in = order(candidates)
+    holds = candidates.units[taken_in] >= wanted
+    if not holds.any():
+        return None
+    first = int(np.argmax(holds))
+    return taken_in[first : first + 1], np.array([wanted], dtype=np.int64)
+
+
+def spread(candidates: Candidates, wanted: int) -> Chosen | None:
+    """One candidate if any holds everything, else as many as needed."""
+    return choose(candidates, wanted) or fill(candidates, wanted)
 
 
 def fill(candidates: Candidates, wanted: int) -> Chosen | None:
-    """As `choose`, but without looking for a single domain first: the way down the levels."""
-    return _fill(candidates, candidates.order(candidates.units), wanted)
-
-
-def _fill(candidates: Candidates, order: Indices, wanted: int) -> Chosen | None:
-    sums = np.cumsum(candidates.units[order])
-    if not len(sums) or sums[-1] < wanted:
+    """Candidates to use and units on each; None if all together are too small."""
+    ordered = order(candidates)
+    sums = np.cumsum(candidates.units[ordered])
+    if wanted > (int(sums[-1]) if len(sums) else 0):
         return None
+    if not wanted:
+        return ordered[:0], sums[:0]
     last = int(np.searchsorted(sums, wanted))
-    chosen = order[: last + 1]
+    chosen = ordered[: last + 1]
     taken = candidates.units[chosen].copy()
     taken[-1] = wanted - (int(sums[last - 1]) if last else 0)
     return chosen[taken > 0], taken[taken > 0]

@@ -3,10 +3,9 @@
 import numpy as np
 
 from core.model.podset import Mode
-from core.placement import least_free
-from core.placement.candidates import Chosen
+from core.placement.candidates import Candidates, Chosen
 from core.placement.capacity import Fits
-from core.placement.profile import Algorithm, Select
+from core.placement.profile import LEAST_FREE_CAPACITY, Algorithm
 from core.placement.slices import Shape
 from core.placement.tree import Indices, TopologyTree
 
@@ -20,14 +19,26 @@ def find_start(fits: Fits, shape: Shape, mode: Mode, algorithm: Algorithm, wante
     """
     level = shape.start
     while True:
-        units = fits.units_at(level, shape)
-        single_holds = len(units) > 0 and int(units.max()) >= wanted
-        if single_holds or mode not in (Mode.REQUIRED, Mode.PREFERRED) or (mode is Mode.PREFERRED and level == 0):
-            chosen = algorithm.choose(fits.candidates(level, shape), wanted)
-            return (level, chosen) if chosen is not None else None
+        candidates = fits.candidates(level, shape)
+        if _one_holds(candidates, mode, algorithm, wanted):
+            chosen = algorithm.choose(candidates, wanted)
+            assert chosen is not None
+            return level, chosen
         if mode is Mode.REQUIRED:
             return None
+        if mode is not Mode.PREFERRED or level == 0:
+            spread = algorithm.spread(candidates, wanted)
+            return (level, spread) if spread is not None else None
         level -= 1
+
+
+def _one_holds(candidates: Candidates, mode: Mode, algorithm: Algorithm, wanted: int) -> bool:
+    """Whether one domain holds everything. Preferred affinity outranks staying together, so where it counts
+    only the domain that is first by it is asked, unless the level is required."""
+    if not len(candidates.units):
+        return False
+    asked = candidates.units if candidates.scores is None or mode is Mode.REQUIRED else candidates.units[algorithm.order(candidates)[:1]]
+    return int(asked.max()) >= wanted
 
 
 def descend(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, level: int, chosen: Chosen) -> Chosen:
@@ -42,13 +53,13 @@ def descend(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, 
         pool = np.concatenate([tree.children(level, int(domain)) for domain in domains])
         pool.sort()
         level += 1
-        domains, units = _fill(fits, shape, algorithm.fill, level, pool, int(units.sum()))
+        domains, units = hand_down(fits, shape, algorithm, level, pool, int(units.sum()))
     pods = units * (shape.slice_size if level <= shape.slice_level else shape.unit_below(level))
     while level < tree.lowest:
         level += 1
         size = shape.unit_below(level)
         parts = [
-            _fill(fits, shape, least_free.fill, level, tree.children(level - 1, int(domain)), int(count) // size)
+            hand_down(fits, shape, LEAST_FREE_CAPACITY, level, tree.children(level - 1, int(domain)), int(count) // size)
             for domain, count in zip(domains, pods, strict=True)
         ]
         domains = np.concatenate([part[0] for part in parts])
@@ -57,8 +68,9 @@ def descend(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, 
     return domains[order], pods[order]
 
 
-def _fill(fits: Fits, shape: Shape, fill: Select, level: int, candidates: Indices, wanted: int) -> Chosen:
-    chosen = fill(fits.candidates(level, shape, candidates), wanted)
+def hand_down(fits: Fits, shape: Shape, algorithm: Algorithm, level: int, candidates: Indices, wanted: int) -> Chosen:
+    """Units for some domains of a level, out of what their parents were given."""
+    chosen = algorithm.fill(fits.candidates(level, shape, candidates), wanted)
     # What fits in a domain is the sum of what fits in its children, so the children always hold it.
     assert chosen is not None, f"level {level} lost capacity on the way down"
     return candidates[chosen[0]], chosen[1]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from core.model.podset import Mode
 from core.placement import best_fit, least_free
 from core.placement.candidates import Candidates, Chosen
+from core.placement.tree import Indices
 
 # Candidates and units wanted to the chosen ones, or None if all together are too small.
 Select = Callable[[Candidates, int], Chosen | None]
@@ -13,15 +14,22 @@ Select = Callable[[Candidates, int], Chosen | None]
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """How domains are chosen among candidates: `choose` at the level asked for, `fill` on the way down."""
+    """How domains are chosen among candidates.
+
+    `choose` one that holds everything, `spread` over several where none does, `fill` on the way down;
+    `order` is the order in which they are taken, `tightest` says whether the last one is chosen anew.
+    """
 
     name: str
+    order: Callable[[Candidates], Indices]
     choose: Select
+    spread: Select
     fill: Select
+    tightest: bool = False
 
 
-BEST_FIT = Algorithm("BestFit", best_fit.choose, best_fit.fill)
-LEAST_FREE_CAPACITY = Algorithm("LeastFreeCapacity", least_free.choose, least_free.fill)
+BEST_FIT = Algorithm("BestFit", best_fit.order, best_fit.choose, best_fit.fill, best_fit.fill, tightest=True)
+LEAST_FREE_CAPACITY = Algorithm("LeastFreeCapacity", least_free.order, least_free.choose, least_free.spread, least_free.fill)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,10 +115,35 @@ class TopologyTree:
         """Sums of an array over the level below, per domain of `level`."""
         return np.add.reduceat(per_child, self.levels[level].first_child[:-1]) if len(per_child) else per_child
 
+    def any_nodes(self, level: int, per_node: Flags) -> Flags:
+        """Whether a flag is set on any node, per domain of a level."""
+        starts = self.levels[level].starts
+        return per_node if len(starts) == len(per_node) else np.logical_or.reduceat(per_node, starts)
+
+    def any_children(self, level: int, per_child: Flags) -> Flags:
+        """Whether a flag is set on any child, per domain of `level`."""
+        return np.logical_or.reduceat(per_child, self.levels[level].first_child[:-1]) if len(per_child) else per_child
+
+    def least_nodes(self, level: int, per_node: Indices) -> Indices:
+        """Minimum over the nodes, per domain of a level."""
+        starts = self.levels[level].starts
+        return per_node if len(starts) == len(per_node) else np.minimum.reduceat(per_node, starts)
+
+    def least_children(self, level: int, per_child: Indices) -> Indices:
+        """Minimum over the children, per domain of `level`."""
+        return np.minimum.reduceat(per_child, self.levels[level].first_child[:-1]) if len(per_child) else per_child
+
     def children(self, level: int, domain: int) -> Indices:
         """Domains of the level below that belong to one domain."""
         first = self.levels[level].first_child
         return np.arange(first[domain], first[domain + 1])
+
+    def spans(self, domain: int) -> Flags:
+        """Nodes of a domain of the lowest declared level."""
+        level = self.levels[self.lowest]
+        flags = np.zeros(len(self.names), dtype=bool)
+        flags[level.starts[domain] : level.ends[domain]] = True
+        return flags
 
     def codes(self, label: str) -> tuple[Indices, tuple[str, ...]]:
         """A label's values as small integers per node (-1: absent), and what each integer stands for."""

@@ -1,9 +1,10 @@
 """The placement family: a scenario of vectors/README.md through `core.placement`, exactly as the reconciler calls it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from core.model.podset import PodSetRequest, parse_topology_request
+from core.model.podset import PodSetRequest, TopologyRequest, parse_topology_request
 from core.model.resources import PODS, add, parse_resources
 from core.names import HOSTNAME_LABEL
 from core.placement.engine import place
@@ -67,13 +68,19 @@ def build_requests(case: Mapping[str, Any]) -> list[PodSetRequest]:
             pod_set["name"],
             pod_set["count"],
             pod_set["single_pod_requests"],
-            parse_topology_request(pod_set.get("topology_request")),
+            _topology(pod_set),
             pod_set.get("node_selector") or {},
             pod_set.get("affinity"),
             tuple(pod_set.get("tolerations") or ()) + shared,
         )
         for pod_set in case["pod_sets"]
     ]
+
+
+def _topology(pod_set: Mapping[str, Any]) -> TopologyRequest | None:
+    """The scenario names the group beside the request, not in it."""
+    request, group = parse_topology_request(pod_set.get("topology_request")), pod_set.get("pod_set_group_name")
+    return replace(request, group=group) if request is not None and group else request
 
 
 def answer(case: dict[str, Any]) -> dict[str, Any]:
@@ -90,7 +97,8 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         for placement in decision.placements
     ]
     if decision.refusal is not None:
-        pod_sets.append({"name": decision.refusal.pod_set, "failure": _failure(decision.refusal)})
+        for name in decision.refusal.group or (decision.refusal.pod_set,):
+            pod_sets.append({"name": name, "failure": _failure(decision.refusal)})
     return {"ok": decision.refusal is None, "pod_sets": pod_sets}
 
 
