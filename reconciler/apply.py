@@ -45,6 +45,10 @@ class Writer:
         """Creates a Workload. Raises AlreadyExists where an earlier attempt did."""
         return await self._client.create(r.WORKLOADS, workload, field_manager=FIELD_MANAGER)
 
+    async def read_workload(self, namespace: str, name: str) -> Obj:
+        """A Workload as the API server has it now, where what was observed is not enough."""
+        return await self._client.get(r.WORKLOADS, name, namespace)
+
     async def patch_workload(self, workload: Obj, body: Mapping[str, Any]) -> Obj:
         """Merge patch of a Workload as it was seen."""
         return await self._patch_seen(r.WORKLOADS, workload, body)

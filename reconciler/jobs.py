@@ -44,7 +44,8 @@ from core.plan.workload import build_workload, counts_differ, pod_sets_differ, s
 from core.runtime.client import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller, Done, RequeueAfter, Result, Retryable
-from core.runtime.errors import AlreadyExists, NotFound
+from core.runtime.errors import AlreadyExists, KubeError, NotFound
+from core.runtime.expectations import Expectations
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item, WorkQueue
 from core.state.facts import condition_is_true, controller_of, find_condition
@@ -64,6 +65,8 @@ class Jobs:
     def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
         self._observed = observed
         self._writer = writer
+        self._clock = clock
+        self._created = Expectations()  # workloads made and not seen yet
         self._queue = WorkQueue(clock)
         self.controller = Controller("jobs", self._reconcile, self._queue, workers=8, clock=clock)
         for kind in KINDS:
@@ -74,6 +77,7 @@ class Jobs:
         self._queue.add((kind.kind, object_key(change.obj)), "job changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_workload(self, change: Change) -> None:
+        self._created.forget(object_key(change.obj))
         owner = controller_of(change.obj)
         if owner is None or owner["kind"] not in self._observed.jobs:
             self._queue.add(("", object_key(change.obj)), "workload changed")
@@ -120,14 +124,22 @@ class Jobs:
             return Done()
         if kind.is_started(job):
             return await self._restore(kind, job, None)
+        name, now = workload_name(kind, job), self._clock.monotonic()
+        key = f"{job['metadata']['namespace']}/{name}"
+        if not self._created.satisfied(key, now):
+            return Done()  # its event is on the way
         priority, priority_class = self._priority(job)
-        with tracing.step(tracing.CREATE, job, **{tracing.JOB_NAME: job["metadata"]["name"]}):
+        with tracing.step(tracing.CREATE, job, **{tracing.JOB_NAME: job["metadata"]["name"], tracing.WORKLOAD: name}):
             workload = build_workload(kind, job, priority=priority, priority_class=priority_class)
+            self._created.expect(key, [name], now)
             try:
                 await self._writer.create_workload(workload)
             except AlreadyExists:
-                return RequeueAfter(STOP_POLL_S)  # ours, not seen yet, or of a job of this name that is still going away
-        name = workload["metadata"]["name"]
+                self._created.forget(key)
+                return RequeueAfter(STOP_POLL_S)  # ours, from before this process, or of a job of this name that is still going away
+            except KubeError:
+                self._created.forget(key)
+                raise
         logger.info("workload created", extra={"workload": name})
         await self._event(kind, job, EVENT_CREATED_WORKLOAD, f"Created Workload: {job['metadata']['namespace']}/{name}")
         return Done()

@@ -8,6 +8,8 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from core.names import ADMITTED, QUOTA_RESERVED
@@ -17,7 +19,7 @@ from core.plan.conditions import Condition, says
 from core.queueing.cycle import Cycle, Verdict
 from core.queueing.flavors import Found, NotFound
 from core.runtime.clock import Clock
-from core.runtime.errors import Conflict, KubeError
+from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound
 from core.runtime.resource import Obj
 from core.runtime.store import Change
@@ -31,6 +33,15 @@ BATCH_WINDOW_S = 0.02  # lets a burst of events be decided as one batch
 CYCLE_BUDGET_S = 0.25  # then the loop writes and serves events before it goes on
 WRITES_AT_ONCE = 16
 RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A verdict, and when the decision on it began and ended."""
+
+    verdict: Verdict
+    began: datetime
+    ended: datetime
 
 
 class Scheduler:
@@ -75,30 +86,37 @@ class Scheduler:
     async def run_cycle(self) -> None:
         """One batch of decisions, and their writes."""
         deadline = self._clock.monotonic() + CYCLE_BUDGET_S
-        began = self._clock.now()
         with tracing.cycle() as span:
-            verdicts = list(self._cycle.run(lambda: self._clock.monotonic() < deadline))
-            span.set_attribute("topogate.verdict.count", len(verdicts))
+            judged: list[_Judged] = []
+            began = self._clock.now()
+            for verdict in self._cycle.run(lambda: self._clock.monotonic() < deadline):
+                ended = self._clock.now()
+                judged.append(_Judged(verdict, began, ended))
+                began = ended
+            span.set_attribute(tracing.VERDICT_COUNT, len(judged))
             if self._clock.monotonic() >= deadline:
                 self._wake.set()
-            if verdicts:
+            if judged:
                 async with asyncio.TaskGroup() as group:
-                    for verdict in verdicts:
-                        group.create_task(self._write(verdict, began), name=f"write verdict on {verdict.workload.key}")
+                    for one in judged:
+                        group.create_task(self._write(one), name=f"write verdict on {one.verdict.workload.key}")
 
-    async def _write(self, verdict: Verdict, began: Any) -> None:
-        key = verdict.workload.key
+    async def _write(self, judged: _Judged) -> None:
+        verdict, key = judged.verdict, judged.verdict.workload.key
         workload = self._observed.workloads.store.get(key)
         try:
             async with self._writes:
                 if workload is None or workload["metadata"]["uid"] != verdict.workload.uid:
                     self._take_back(verdict, "it is gone")
                 elif isinstance(verdict.outcome, Found):
-                    await self._admit(workload, verdict, verdict.outcome, began)
+                    await self._admit(workload, judged, verdict.outcome)
                 else:
-                    await self._let_wait(workload, verdict, verdict.outcome, began)
+                    await self._let_wait(workload, judged, verdict.outcome)
         except (Conflict, ObjectNotFound) as error:
             self._take_back(verdict, str(error))
+        except (Unreachable, ServerError) as error:
+            logger.warning("verdict may or may not have been written", extra={"workload": key, "error": str(error)})
+            await self._find_out(verdict)
         except KubeError as error:
             logger.warning("verdict could not be written", extra={"workload": key, "error": str(error)})
             self._take_back(verdict, str(error))
@@ -107,6 +125,23 @@ class Scheduler:
             self._take_back(verdict, "the write was cut off")
             raise
 
+    async def _find_out(self, verdict: Verdict) -> None:
+        """The answer to a write was lost. Until it is known what became of it the decision stays assumed: its place
+        given to another would be booked twice if the write did arrive."""
+        namespace, _, name = verdict.workload.key.partition("/")
+        while True:
+            await self._clock.sleep(RETRY_S)
+            try:
+                now = await self._writer.read_workload(namespace, name)
+            except ObjectNotFound:
+                return self._take_back(verdict, "it is gone")
+            except KubeError:
+                continue
+            if (now.get("status") or {}).get("admission") and now["metadata"]["uid"] == verdict.workload.uid:
+                self._observed.state.confirm(verdict.workload.key, int(now["metadata"]["resourceVersion"]))
+                return None
+            return self._take_back(verdict, "its write never arrived")
+
     def _take_back(self, verdict: Verdict, why: str) -> None:
         logger.debug("verdict taken back", extra={"workload": verdict.workload.key, "why": why})
         if isinstance(verdict.outcome, Found):
@@ -114,37 +149,40 @@ class Scheduler:
         self._cycle.reconsider(verdict.workload.uid)
         self._wake.set()
 
-    async def _admit(self, workload: Obj, verdict: Verdict, found: Found, began: Any) -> None:
-        queue = found.admission.cluster_queue
-        created = tracing.parse_time(workload["metadata"].get("creationTimestamp"))
-        with tracing.step(tracing.QUEUED, workload, start=created, **self._attributes(workload, queue)):
+    async def _admit(self, workload: Obj, judged: _Judged, found: Found) -> None:
+        verdict, queue = judged.verdict, found.admission.cluster_queue
+        since = tracing.parse_time(verdict.workload.queued_since)
+        with tracing.step(tracing.QUEUED, workload, start=since, **self._attributes(workload, queue)):
             pass
-        with tracing.step(tracing.SOLVE, workload, start=began, **self._attributes(workload, queue)) as span:
-            tracing.explain(span, found)
+        self._tell_of_solve(workload, judged, queue)
         with tracing.step(tracing.ADMIT, workload, **self._attributes(workload, queue)):
             status = admitted_status(workload, found.admission, self._writer.now())
             _check_size(workload, status)
             # Strict: if the workload was deactivated, changed or deleted since it was seen, the decision is void.
             written = await self._writer.apply_admission(workload, status, strict=True)
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
-        waited = int((self._clock.now() - created).total_seconds()) if created is not None else 0
+        waited = int((self._clock.now() - since).total_seconds()) if since is not None else 0
         logger.info("workload admitted", extra={"workload": verdict.workload.key, "cluster_queue": queue})
         message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
         await self._writer.event(r.WORKLOADS, workload, QUOTA_RESERVED, message)
         message = f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
         await self._writer.event(r.WORKLOADS, workload, ADMITTED, message)
 
-    async def _let_wait(self, workload: Obj, verdict: Verdict, outcome: NotFound, began: Any) -> None:
+    async def _let_wait(self, workload: Obj, judged: _Judged, outcome: NotFound) -> None:
+        verdict = judged.verdict
         condition = Condition(QUOTA_RESERVED, False, outcome.reason, outcome.message)
         if says((workload.get("status") or {}).get("conditions") or (), condition):
             return
         queue = self._observed.state.find_cluster_queue(verdict.workload)
-        with tracing.step(tracing.SOLVE, workload, start=began, **self._attributes(workload, queue.name if queue else "")) as span:
-            tracing.explain(span, outcome)
-            status = waiting_status(workload, verdict.workload, outcome.reason, outcome.message, self._writer.now())
-            await self._writer.apply_admission(workload, status, strict=True)
+        self._tell_of_solve(workload, judged, queue.name if queue is not None else "")
+        status = waiting_status(workload, verdict.workload, outcome.reason, outcome.message, self._writer.now())
+        await self._writer.apply_admission(workload, status, strict=True)
         logger.info("workload waits", extra={"workload": verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
         await self._writer.event(r.WORKLOADS, workload, outcome.reason, outcome.message, warning=True)
+
+    def _tell_of_solve(self, workload: Obj, judged: _Judged, queue: str) -> None:
+        with tracing.step(tracing.SOLVE, workload, start=judged.began, end=judged.ended, **self._attributes(workload, queue)) as span:
+            tracing.explain(span, judged.verdict.outcome)
 
     @staticmethod
     def _attributes(workload: Obj, queue: str) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Settings of the reconciler, from its command line."""
 
-import argparse
 import os
 import socket
 from dataclasses import dataclass
+
+from core.runtime.arguments import OneLineParser, add_common
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,12 @@ class Settings:
 
 def parse(arguments: list[str] | None = None) -> Settings:
     """Settings of a command line; ends the process with a message if it is wrong."""
-    parser = argparse.ArgumentParser(prog="topogate reconciler", description="Queues, places and starts topology-aware workloads.")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then the service account of the pod")
+    parser = OneLineParser(
+        prog="topogate reconciler", description="Queues, places and starts topology-aware workloads.", allow_abbrev=False
+    )
     parser.add_argument("--namespace", default="topogate-system", help="namespace of the Lease (default: %(default)s)")
     parser.add_argument("--no-leader-election", action="store_true", help="lead at once; for one replica only")
-    parser.add_argument("--otlp-endpoint", metavar="URL", help="OTLP/HTTP collector; default: OTEL_EXPORTER_OTLP_ENDPOINT, else no traces")
-    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
+    add_common(parser)
     options = parser.parse_args(arguments)
     return Settings(
         options.kubeconfig,

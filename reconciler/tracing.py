@@ -65,8 +65,12 @@ def traceparent_of(obj: Mapping[str, Any]) -> str | None:
 
 
 @contextmanager
-def step(name: str, obj: Mapping[str, Any], *, start: datetime | None = None, **attributes: str | int) -> Iterator[Span]:
+def step(
+    name: str, obj: Mapping[str, Any], *, start: datetime | None = None, end: datetime | None = None, **attributes: str | int
+) -> Iterator[Span]:
     """A span of one workload's story, linked to the cycle it is part of; ends with an error status if the step raises.
+
+    `start` and `end` are for what has happened already.
 
     A workload without a story of its own (nothing was traced when its job came) is told of inside of the cycle.
     """
@@ -79,9 +83,12 @@ def step(name: str, obj: Mapping[str, Any], *, start: datetime | None = None, **
         start_time=_start_of(start, traceparent),
         links=link_from(current_traceparent()) if story is not None else None,
         attributes={NAMESPACE: obj["metadata"].get("namespace") or "", **attributes},
+        end_on_exit=end is None,
     ) as span:
         yield span
         told = span.is_recording()
+        if end is not None:
+            span.end(nanoseconds(end))
     if told and traceparent is not None:
         _began.setdefault(traceparent, time.time_ns())
         while len(_began) > _STORIES_REMEMBERED:

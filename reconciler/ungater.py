@@ -97,10 +97,10 @@ class Ungater:
         attributes = {tracing.WORKLOAD: workload["metadata"]["name"], tracing.POD_COUNT: len(actions)}
         with tracing.step(tracing.UNGATE, workload, **attributes):
             results = await asyncio.gather(*(self._patch(key, action) for action in actions))
-        failed = [error for error in results if error is not None]
-        logger.info("pods ungated", extra={"workload": key, "count": len(actions) - len(failed), "failed": len(failed)})
-        if failed:
-            raise failed[0]
+            failed = [error for error in results if error is not None]
+            logger.info("pods ungated", extra={"workload": key, "count": len(actions) - len(failed), "failed": len(failed)})
+            if failed:
+                raise failed[0]
 
     async def _patch(self, key: str, action: Ungate) -> KubeError | None:
         """Patches one pod; returns the error worth another attempt. No event will come of a write that failed."""

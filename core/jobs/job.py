@@ -43,7 +43,8 @@ class Job:
         if before is not None and before != after and not self.is_suspended(old):
             accepted = f"a running job keeps its queue ({before!r}); suspend it first"
             errors.append(FieldError(ErrorType.INVALID, f"metadata.labels[{QUEUE_NAME_LABEL}]", after or "", accepted))
-        judged = self.validate_create(new) if self.is_suspended(new) and not self.is_started(new) else Rules()
+        # A job that leaves its queue leaves topogate, whatever its annotations say.
+        judged = self.validate_create(new) if after is not None and self.is_suspended(new) and not self.is_started(new) else Rules()
         return Rules((*errors, *judged.errors), judged.warnings)
 
     def pod_sets(self, job: Json) -> list[PodSetTemplate]:

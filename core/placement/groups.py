@@ -85,9 +85,9 @@ def find_group_start(fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algor
             assert chosen is not None  # each of them holds everything
             domain = int(holds[chosen[0][0]])
             return level, GroupChosen(np.array([domain]), np.array([wanted]), domain)
-        if mode is Mode.REQUIRED:
+        if mode is Mode.REQUIRED and (not shape.auto or level == 0):
             return None
-        if mode is not Mode.PREFERRED or level == 0:
+        if mode not in (Mode.REQUIRED, Mode.PREFERRED) or level == 0:
             spread = _fill_with_leader(fits, shape, algorithm, level, np.arange(len(beside.units)), wanted)
             return (level, spread) if spread is not None else None
         level -= 1

@@ -24,9 +24,9 @@ def find_start(fits: Fits, shape: Shape, mode: Mode, algorithm: Algorithm, wante
             chosen = algorithm.choose(candidates, wanted)
             assert chosen is not None
             return level, chosen
-        if mode is Mode.REQUIRED:
+        if mode is Mode.REQUIRED and (not shape.auto or level == 0):
             return None
-        if mode is not Mode.PREFERRED or level == 0:
+        if mode not in (Mode.REQUIRED, Mode.PREFERRED) or level == 0:
             spread = algorithm.spread(candidates, wanted)
             return (level, spread) if spread is not None else None
         level -= 1

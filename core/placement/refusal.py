@@ -22,7 +22,7 @@ def refuse(view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits,
     reachable = [0] if shape.start == 0 else list(range(shape.start, -1, -1))
     facts = [_level_fact(view, request, shape, fits, level, wanted, eligible, free) for level in reachable]
     if required:
-        fit = facts[0].fit
+        fit = facts[-1 if shape.auto else 0].fit
     else:
         fit = int(fits.units_at(shape.start, shape).sum())
         short = _short(view, request, eligible, free, slice(0, len(view.tree)))

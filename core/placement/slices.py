@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from core.model.podset import Mode, PodSetRequest
+from core.model.podset import Mode, PodSetRequest, TopologyRequest
+from core.names import AUTO_LEVEL
 from core.placement.explain import NotFit, Refusal
 from core.placement.tree import TopologyTree
 
@@ -12,7 +13,8 @@ class Shape:
     """Where the search starts and in what units it counts.
 
     `start` is the level asked for; at `slice_level` and above one unit is `slice_size` pods;
-    `sizes[level]` is the number of pods that must stay together at each level (1: none).
+    `sizes[level]` is the number of pods that must stay together at each level (1: none). With `auto`
+    the level was left to us: also a required one may be any from `start` upwards (DESIGN rule k).
     """
 
     start: int
@@ -20,6 +22,7 @@ class Shape:
     slice_size: int
     sizes: tuple[int, ...]
     unit: str
+    auto: bool = False
 
     def unit_below(self, level: int) -> int:
         """Pods handed out together at a level below the slices: the next layer at or below it."""
@@ -37,7 +40,11 @@ def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
     if topology is None:
         return refuse(Refusal.NO_LEVEL, f"pod set {request.name}: the topology request names none of required, preferred and unconstrained")
     lowest = tree.lowest
-    if topology.level is not None:
+    auto = topology.level == AUTO_LEVEL and tree.find_level(AUTO_LEVEL) is None
+    if auto:
+        start: int | None = _lowest_sensible(tree, topology)
+        assert start is not None
+    elif topology.level is not None:
         start = tree.find_level(topology.level)
         if start is None:
             return refuse(Refusal.UNKNOWN_LEVEL, f"pod set {request.name}: no topology level {topology.level!r}; the topology has {known}")
@@ -73,7 +80,14 @@ def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
         sizes[level] = layer.size
         above, size_above = level, layer.size
     if not topology.slices:
-        return Shape(start, lowest, 1, tuple(sizes), "pod")
+        return Shape(start, lowest, 1, tuple(sizes), "pod", auto)
     outer = tree.declared.index(topology.slices[0].level)
     size = topology.slices[0].size
-    return Shape(start, outer, size, tuple(sizes), "slice" if size > 1 else "pod")
+    return Shape(start, outer, size, tuple(sizes), "slice" if size > 1 else "pod", auto)
+
+
+def _lowest_sensible(tree: TopologyTree, topology: TopologyRequest) -> int:
+    """Where the search for a level begins that was left to us: above single nodes if it is required, and not below the slices."""
+    start = tree.lowest - 1 if topology.mode is Mode.REQUIRED and tree.is_hostname else tree.lowest
+    slice_level = tree.find_level(topology.slices[0].level) if topology.slices else None
+    return max(0, start if slice_level is None else min(start, slice_level))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -149,25 +148,24 @@ def test_a_level_on_only_some_pod_sets_draws_a_warning():
     assert rules.warnings[0].startswith("b: ")
 
 
+# What was slow took minutes; a busy machine takes no twenty seconds for any of these.
+@pytest.mark.timeout(20)
 @pytest.mark.parametrize("size", [1, 7, 2**31 - 1, 2**31 - 2])
 def test_divisors_are_named_quickly_however_many_pods_there_are(size: int):
-    started = time.perf_counter()
     errors = judge({SLICE_REQUIRED_TOPOLOGY: "rack", SLICE_SIZE: "1000000007"}, size).errors
     assert "one of 1" in errors[0].accepted
     assert str(size) in errors[0].accepted
-    assert time.perf_counter() - started < 1
 
 
+@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, "9" * 5000, '[{"size": %s}]' % ("9" * 5000), '"' + '\\"' * 60_000, ",]" * 60_000, "[" + " " * 100_000, "\x00"]
 )
 def test_monstrous_annotations_are_refused_quickly(text: str):
     """The webhook has seconds and one event loop."""
-    started = time.perf_counter()
     errors = judge({SLICE_CONSTRAINTS: text}).errors
     assert [error.field for error in errors] == [f"{PATH}[{SLICE_CONSTRAINTS}]"]
     assert topology_request({SLICE_CONSTRAINTS: text}) is None
-    assert time.perf_counter() - started < 2
 
 
 JSON = st.recursive(

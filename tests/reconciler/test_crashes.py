@@ -77,3 +77,28 @@ def test_killed_at_any_write_both_jobs_still_end_up_bound(
             topogate.start_reconciler(kubeconfig=kubeconfig)
         scene.clear()
         scene.eventually("the scene to be empty", lambda now: not now.workloads and not any(now.pods_of(name) for name in names))
+
+
+@pytest.mark.parametrize("at", range(3, 9))
+def test_a_write_whose_answer_is_lost_is_found_out_about_and_never_books_twice(
+    at: int, scene: Scene, topogate: Topogate, proxy: WritesProxy
+) -> None:
+    """The server did the write, the reconciler lives on and does not know. Both jobs want all nodes of the block."""
+    names = (f"lost-{at}", f"also-{at}")
+    proxy.cut(Cut(at, True, lambda: None))
+    try:
+        for name in names:
+            scene.submit(name, pods=4, gpus=8, required=scene.block)
+        assert proxy.has_cut.wait(30)
+        now = scene.eventually(
+            "one to be bound and the other to wait",
+            lambda now: sorted(len(truth.all_bound(now, name, 4)) == 0 for name in names) == [False, True],
+        )
+        assert truth.always(now) == []
+        winner, loser = names if truth.all_bound(now, names[0], 4) == [] else reversed(names)
+        scene.until_waiting(loser, "TopologyPlacementFailed")
+        assert truth.as_assigned(now, winner) == []
+    finally:
+        proxy.cut(None)
+        scene.clear()
+        scene.eventually("the scene to be empty", lambda now: not now.workloads and not any(now.pods_of(name) for name in names))

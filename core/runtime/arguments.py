@@ -1,0 +1,42 @@
+"""Command lines of processes: a mistake gives one line and exit code 2, and the flags that both processes share."""
+
+import argparse
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser that complains in one line: in the log of a pod a usage text hides the mistake."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; --help lists all flags\n")
+
+
+def port(text: str) -> int:
+    """A port to listen on."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; a number from 1 to 65535 is expected")
+    return int(text)
+
+
+def url(text: str) -> str:
+    """An HTTP address."""
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0  # reading the port judges it
+    except ValueError:
+        good = False
+    if not good:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address; a URL such as http://collector:4318 is expected")
+    return text
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Where to connect, where to send traces, how much to log."""
+    parser.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then the service account of the pod")
+    parser.add_argument(
+        "--otlp-endpoint", type=url, metavar="URL", help="OTLP/HTTP collector; default: OTEL_EXPORTER_OTLP_ENDPOINT, else no traces"
+    )
+    parser.add_argument("--log-level", default="INFO", choices=LOG_LEVELS)
