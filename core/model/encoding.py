@@ -1,92 +1,111 @@
 """The wire form of a topology assignment in v1beta2: slices of parallel lists (KEP-2724, Since v1beta2).
 
-One slice per assignment: values that all domains share stand once (`universal`), the others as
-roots without their common prefix and suffix, counts once where they are all equal. More than the
-API's 100,000 roots are cut into further slices.
+In each slice a value or count that all its domains have stands once (`universal`), the others are
+roots without their common prefix and suffix. How many slices there are and where they begin,
+`core.model.grouping` decides: what makes the shortest JSON. Slices follow each other in the order of
+ranks, so that whoever reads them one after the other has the same assignment.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
 from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.decoding import InvalidAssignment, decode
+from core.model.grouping import MAX_ROOTS, MAX_SLICES, can_cut_pay, choose_cuts
 
-MAX_ROOTS = 100_000
-_MAX_AFFIX = 63
+__all__ = ["MAX_ROOTS", "MAX_SLICES", "InvalidAssignment", "decode", "encode", "encoded_size"]
 
-
-class InvalidAssignment(ValueError):
-    """The wire form contradicts itself; the message names the field."""
+MAX_VALUE = 63  # characters of a label's value, and so of roots, prefixes and suffixes
+_AFFIX = len('"prefix":"",')
+_SURELY_CUT = 256  # domains from which on looking for cuts is cheaper than asking whether one can pay
 
 
 def encode(assignment: TopologyAssignment) -> dict[str, Any]:
-    """Assignment as v1beta2 JSON."""
-    domains = assignment.domains
-    chunks = [domains[start : start + MAX_ROOTS] for start in range(0, len(domains), MAX_ROOTS)]
-    return {"levels": list(assignment.levels), "slices": [_encode_slice(chunk) for chunk in chunks]}
+    """Assignment as v1beta2 JSON. Raises InvalidAssignment for values and counts that no API server would store.
+
+    An assignment to nothing has no `slices`.
+    """
+    levels = list(assignment.levels)
+    if not assignment.domains:
+        return {"levels": levels}
+    columns, counts = _get_columns(assignment)
+    begins = [0, *_find_cuts(columns, counts)]
+    ends = [*begins[1:], len(counts)]
+    slices = [
+        _encode_slice([values[begin:end] for values in columns], counts[begin:end]) for begin, end in zip(begins, ends, strict=True)
+    ]
+    return {"levels": levels, "slices": slices}
 
 
-def _encode_slice(domains: Sequence[DomainCount]) -> dict[str, Any]:
-    counts = [domain.count for domain in domains]
-    same = all(count == counts[0] for count in counts)
+def encoded_size(wire: Mapping[str, Any]) -> int:
+    """Bytes of compact JSON."""
+    return len(json.dumps(wire, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass"))
+
+
+def _get_columns(assignment: TopologyAssignment) -> tuple[list[tuple[str, ...]], list[int]]:
+    counts = [domain.count for domain in assignment.domains]
+    if min(counts) < 1:
+        raise InvalidAssignment(f"domains[{counts.index(min(counts))}] has {min(counts)} pods; a domain has at least one")
+    try:
+        columns = list(zip(*[domain.values for domain in assignment.domains], strict=True))
+    except ValueError:
+        columns = []
+    if len(columns) != len(assignment.levels) or not columns:
+        raise InvalidAssignment(f"domains have not one value for each of the levels {', '.join(assignment.levels)}")
+    for level, values in zip(assignment.levels, columns, strict=True):
+        longest = max(values, key=len)
+        if len(longest) > MAX_VALUE:
+            raise InvalidAssignment(f"{level} is {longest!r}, {len(longest)} characters; a label's value has at most {MAX_VALUE}")
+    return columns, counts
+
+
+def _find_cuts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> list[int]:
+    if len(counts) <= _SURELY_CUT and not can_cut_pay(columns, encoded_size(_encode_slice(columns, counts))):
+        return []
+    return choose_cuts(columns, counts)
+
+
+def _encode_slice(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> dict[str, Any]:
+    same = counts.count(counts[0]) == len(counts)
     return {
-        "domainCount": len(domains),
-        "valuesPerLevel": [_encode_values(values) for values in zip(*(domain.values for domain in domains), strict=True)],
-        "podCounts": {"universal": counts[0]} if same else {"individual": counts},
+        "domainCount": len(counts),
+        "valuesPerLevel": [_encode_values(values) for values in columns],
+        "podCounts": {"universal": counts[0]} if same else {"individual": list(counts)},
     }
 
 
 def _encode_values(values: Sequence[str]) -> dict[str, Any]:
-    if len(set(values)) == 1:
-        return {"universal": values[0]}
-    prefix = _common_prefix(values)
-    rest = [value[len(prefix) :] for value in values]
-    suffix = _common_prefix([value[::-1] for value in rest])[::-1]
-    individual: dict[str, Any] = {"roots": [value[: len(value) - len(suffix)] for value in rest]}
+    least, greatest = min(values), max(values)
+    if least == greatest:
+        return {"universal": least}
+    prefix = _common_length(least, greatest)
+    backwards = [value[::-1] for value in values]
+    suffix = _common_length(min(backwards), max(backwards))
+    prefix, suffix = _choose_affixes(len(values) - 1, prefix, suffix, min(map(len, values)))
+    end = -suffix or None
+    individual: dict[str, Any] = {"roots": [value[prefix:end] for value in values] if prefix or suffix else list(values)}
     if prefix:
-        individual["prefix"] = prefix
+        individual["prefix"] = least[:prefix]
     if suffix:
-        individual["suffix"] = suffix
+        individual["suffix"] = least[end:]
     return {"individual": individual}
 
 
-def _common_prefix(values: Sequence[str]) -> str:
-    # What all strings share, the least and the greatest share.
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(min(values), max(values), strict=False))
-    return "".join(left for left, _ in same)[:_MAX_AFFIX]
+def _choose_affixes(further: int, prefix: int, suffix: int, shortest: int) -> tuple[int, int]:
+    # Lengths of prefix and suffix: each further root saves them, each field costs its name.
+    both = (prefix, min(suffix, shortest - prefix))
+    options = (both, (prefix, 0), (0, suffix), (0, 0))
+    return max(options, key=lambda option: further * sum(option) - _AFFIX * sum(map(bool, option)))
 
 
-def decode(wire: Mapping[str, Any]) -> TopologyAssignment:
-    """v1beta2 JSON, of whatever writer, as an assignment. Raises InvalidAssignment."""
-    levels = tuple(wire.get("levels") or ())
-    domains: list[DomainCount] = []
-    if wire.get("slices") and not levels:
-        raise InvalidAssignment("levels is empty")
-    for index, part in enumerate(wire.get("slices") or ()):
-        count = int(part.get("domainCount") or 0)
-        where = f"slices[{index}]"
-        columns = [
-            _decode_values(values, count, f"{where}.valuesPerLevel[{i}]") for i, values in enumerate(part.get("valuesPerLevel") or ())
-        ]
-        if len(columns) != len(levels):
-            raise InvalidAssignment(f"{where}.valuesPerLevel has {len(columns)} entries for {len(levels)} levels")
-        pod_counts = part.get("podCounts") or {}
-        if pod_counts.get("universal") is not None:
-            counts = [int(pod_counts["universal"])] * count
+def _common_length(left: str, right: str) -> int:
+    # How many characters two strings have in common from the start: halving, so that each step is one comparison in C.
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left.startswith(right[:middle]):
+            low = middle
         else:
-            counts = [int(n) for n in pod_counts.get("individual") or ()]
-        if len(counts) != count:
-            raise InvalidAssignment(f"{where}.podCounts has {len(counts)} entries for domainCount {count}")
-        domains += [DomainCount(values, n) for values, n in zip(zip(*columns, strict=True), counts, strict=True)]
-    return TopologyAssignment(levels, tuple(domains))
-
-
-def _decode_values(wire: Mapping[str, Any], count: int, where: str) -> list[str]:
-    if wire.get("universal") is not None:
-        return [wire["universal"]] * count
-    individual = wire.get("individual") or {}
-    prefix, suffix = individual.get("prefix") or "", individual.get("suffix") or ""
-    values = [f"{prefix}{root}{suffix}" for root in individual.get("roots") or ()]
-    if len(values) != count:
-        raise InvalidAssignment(f"{where} has {len(values)} roots for domainCount {count}")
-    return values
+            high = middle - 1
+    return low

@@ -8,6 +8,7 @@ import numpy as np
 
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.podset import PodSetRequest, TopologyRequest
+from core.placement.balanced import place_balanced, place_group_balanced
 from core.placement.capacity import count_fits
 from core.placement.explain import NotFit, Refusal
 from core.placement.feasibility import InvalidSelector
@@ -99,7 +100,10 @@ def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, fre
     per_node = np.where(eligible, view.pods_that_fit(request, free), 0)
     fits = count_fits(tree, shape, per_node, _scores(view, request, profile, eligible))
     algorithm = profile.algorithm(topology.mode)
-    start = find_start(fits, shape, topology.mode, algorithm, request.count // shape.slice_size)
+    wanted = request.count // shape.slice_size
+    if profile.balances(topology.mode) and (balanced := place_balanced(tree, fits, shape, wanted)) is not None:
+        return (_placement(view, request, balanced[0], per_node, *balanced[1:]),)
+    start = find_start(fits, shape, topology.mode, algorithm, wanted)
     if start is None:
         return refuse(view, request, shape, fits, eligible, free)
     level, chosen = start
@@ -128,11 +132,15 @@ def _place_group(
     beside = np.where(eligible & takes_leader, view.pods_that_fit(workers, less), 0)
     fits = count_group_fits(tree, shape, alone, beside, takes_leader, _scores(view, workers, profile, eligible))
     algorithm = profile.algorithm(topology.mode)
-    start = find_group_start(fits, shape, topology.mode, algorithm, workers.count // shape.slice_size)
-    if start is None:
-        return replace(refuse(view, workers, shape, fits.beside, eligible, free), group=names)
-    level, chosen = start
-    domains, pods, home = descend_group(tree, fits, shape, algorithm, level, chosen)
+    wanted = workers.count // shape.slice_size
+    if profile.balances(topology.mode) and (balanced := place_group_balanced(tree, fits, shape, wanted)) is not None:
+        level, domains, pods, home = balanced
+    else:
+        start = find_group_start(fits, shape, topology.mode, algorithm, wanted)
+        if start is None:
+            return replace(refuse(view, workers, shape, fits.beside, eligible, free), group=names)
+        level, chosen = start
+        domains, pods, home = descend_group(tree, fits, shape, algorithm, level, chosen)
     at, one = np.array([home]), np.array([leader.count])
     return (
         _placement(view, workers, level, np.where(tree.spans(home), beside, alone), domains[pods > 0], pods[pods > 0]),

@@ -34,17 +34,26 @@ LEAST_FREE_CAPACITY = Algorithm("LeastFreeCapacity", least_free.order, least_fre
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One algorithm per mode; `respects_preferred_affinity` is gate TASRespectNodeAffinityPreferred."""
+    """One algorithm per mode; `respects_preferred_affinity` is gate TASRespectNodeAffinityPreferred.
+
+    `balanced` is gate TASBalancedPlacement: a preferred level is served by BalancedPlacement where that can be,
+    and by `preferred` where it falls back.
+    """
 
     name: str
     required: Algorithm = BEST_FIT
     preferred: Algorithm = BEST_FIT
     unconstrained: Algorithm = LEAST_FREE_CAPACITY
     respects_preferred_affinity: bool = False
+    balanced: bool = False
 
     def algorithm(self, mode: Mode) -> Algorithm:
         """The algorithm for a mode; the implied mode is unconstrained."""
         return {Mode.REQUIRED: self.required, Mode.PREFERRED: self.preferred}.get(mode, self.unconstrained)
+
+    def balances(self, mode: Mode) -> bool:
+        """Whether BalancedPlacement is tried first."""
+        return self.balanced and mode is Mode.PREFERRED
 
 
 MIXED = Profile("kep")
@@ -54,4 +63,8 @@ ALWAYS_BEST_FIT = Profile("kep-best-fit", unconstrained=BEST_FIT)
 def profile_from_gates(gates: Mapping[str, bool]) -> Profile:
     """Profile of a set of feature gates given by name; without any, the default (TASProfileMixed)."""
     chosen = MIXED if gates.get("TASProfileMixed", True) and not gates.get("TASProfileBestFit", False) else ALWAYS_BEST_FIT
-    return replace(chosen, respects_preferred_affinity=gates.get("TASRespectNodeAffinityPreferred", False))
+    return replace(
+        chosen,
+        respects_preferred_affinity=gates.get("TASRespectNodeAffinityPreferred", False),
+        balanced=gates.get("TASBalancedPlacement", False),
+    )
