@@ -46,7 +46,8 @@ def create(cluster: Cluster, obj: dict[str, Any], query: str = "") -> dict[str, 
 
 def kubectl_create(cluster: Cluster, obj: dict[str, Any]) -> tuple[bool, str]:
     """Whether kubectl could create it, and what it wrote to stderr."""
-    command = [str(cluster.binaries["kubectl"]), "--kubeconfig", str(cluster.kubeconfig), "create", "-f", "-"]
+    options = ["--cache-dir", str(cluster.log_dir.parent / "kubectl-cache"), "--kubeconfig", str(cluster.kubeconfig)]
+    command = [str(cluster.binaries["kubectl"]), *options, "create", "-f", "-"]
     done = subprocess.run(command, input=json.dumps(obj), capture_output=True, text=True, timeout=60, check=False)
     return done.returncode == 0, done.stderr
 
