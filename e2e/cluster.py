@@ -182,7 +182,7 @@ class Cluster:
     def kubectl(self, *args: str, input: str | None = None, kubeconfig: Path | None = None, timeout_s: float = 60.0) -> str:
         """What kubectl printed, as the admin unless another `kubeconfig` is given; raises with its complaint if it failed."""
         # Its discovery cache goes with the cluster, and is not left in somebody's home.
-        options = ["--cache-dir", self._layout.root / "kubectl-cache", "--kubeconfig", kubeconfig or self.kubeconfig]
+        options: list[str | Path] = ["--cache-dir", self._layout.root / "kubectl-cache", "--kubeconfig", kubeconfig or self.kubeconfig]
         command: list[str | Path] = [self.binaries["kubectl"], *options, *args]
         done = subprocess.run(command, input=input, capture_output=True, text=True, timeout=timeout_s, check=False)
         if done.returncode != 0:
