@@ -27,10 +27,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from core.placement.candidates import Chosen
 from core.placement.capacity import Fits
 from core.placement.groups import GroupChosen, GroupFits, descend_group
-from core.placement.levels import descend
+from core.placement.groups import _hand_down as hand_down_group
+from core.placement.levels import descend, hand_down
 from core.placement.profile import BEST_FIT
 from core.placement.slices import Shape
 from core.placement.tree import Flags, Indices, TopologyTree
@@ -60,17 +60,12 @@ class _Balance(NamedTuple):
 def place_balanced(tree: TopologyTree, fits: Fits, shape: Shape, wanted: int) -> tuple[int, Indices, Indices] | None:
     """Level, domains of the lowest level and pods on each; None where the standard algorithm is to be used."""
     # A leader that takes nothing has a place everywhere and changes no answer.
-    anywhere = tuple(np.ones(len(units), dtype=bool) for units in fits.units)
-    balance = _balance(tree, GroupFits(fits, fits, anywhere), shape, wanted)
+    group = GroupFits(fits, fits, tuple(np.ones(len(units), dtype=bool) for units in fits.units))
+    balance = _balance(tree, group, shape, wanted)
     if balance is None:
         return None
-    lower = _lower_level(shape)
-    shares = zip(balance.domains, balance.units, strict=True)
-    if lower == min(shape.slice_level, tree.lowest):
-        parts = [descend(tree, fits, shape, BEST_FIT, lower, (balance.domains, balance.units))]
-    else:
-        parts = [descend(tree, fits, shape, BEST_FIT, lower, (np.array([domain]), np.array([units]))) for domain, units in shares]
-    return _common_level(tree, shape, balance.domains), *_join(parts)
+    chosen = _hand_down_to_slices(tree, group, shape, balance._replace(leader=-1))
+    return _common_level(tree, shape, balance.domains), *descend(tree, fits, shape, BEST_FIT, shape.slice_level, chosen[:2])
 
 
 def place_group_balanced(tree: TopologyTree, fits: GroupFits, shape: Shape, wanted: int) -> tuple[int, Indices, Indices, int] | None:
@@ -78,21 +73,24 @@ def place_group_balanced(tree: TopologyTree, fits: GroupFits, shape: Shape, want
     balance = _balance(tree, fits, shape, wanted)
     if balance is None:
         return None
-    lower, home, parts = _lower_level(shape), balance.leader, []
-    for domain, units in zip(balance.domains, balance.units, strict=True):
-        if domain == balance.leader:
-            chosen = GroupChosen(np.array([domain]), np.array([units]), int(domain))
-            below, pods, home = descend_group(tree, fits, shape, BEST_FIT, lower, chosen)
-            parts.append((below, pods))
-        else:
-            parts.append(descend(tree, fits.alone, shape, BEST_FIT, lower, (np.array([domain]), np.array([units]))))
-    return _common_level(tree, shape, balance.domains), *_join(parts), home
+    chosen = GroupChosen(*_hand_down_to_slices(tree, fits, shape, balance))
+    return _common_level(tree, shape, balance.domains), *descend_group(tree, fits, shape, BEST_FIT, shape.slice_level, chosen)
 
 
-def _join(parts: Sequence[Chosen]) -> Chosen:
-    domains, pods = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = np.argsort(domains)
-    return domains[order], pods[order]
+def _hand_down_to_slices(tree: TopologyTree, fits: GroupFits, shape: Shape, balance: _Balance) -> _Balance:
+    """Each domain's units to its own children, down to the level of the slices."""
+    for level in range(_lower_level(shape) + 1, shape.slice_level + 1):
+        parts, home = [], balance.leader
+        for domain, units in zip(balance.domains, balance.units, strict=True):
+            children = tree.children(level - 1, int(domain))
+            if domain == balance.leader:
+                below = hand_down_group(fits, shape, BEST_FIT, level, children, int(units))
+                parts.append((below.domains, below.units))
+                home = below.leader
+            else:
+                parts.append(hand_down(fits.alone, shape, BEST_FIT, level, children, int(units)))
+        balance = _Balance(np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]), home)
+    return balance
 
 
 def _lower_level(shape: Shape) -> int:

@@ -117,7 +117,9 @@ def _place_group(
     """A leader and its workers, each by its own selectors, requests and tolerations."""
     workers, leader = split_roles(*unit)
     names = (workers.name, leader.name)
-    found, of_leader = _resolve(view, workers), _resolve(view, leader)
+    # Leader and workers share a place by the workers' topology; the leader itself is never sliced.
+    whole = replace(leader, topology=replace(leader.topology, slices=())) if leader.topology is not None else leader
+    found, of_leader = _resolve(view, workers), _resolve(view, whole)
     if isinstance(found, NotFit):
         return replace(found, group=names)
     if isinstance(of_leader, NotFit):
