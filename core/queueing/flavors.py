@@ -1,12 +1,13 @@
 """Flavor search with topology inside: a flavor that has the quota but not the place is passed over,
 and the next one is tried."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.podset import Mode, PodSetRequest
+from core.model.resources import add
 from core.names import (
     REASON_EXCEEDS_MAX_QUOTA,
     REASON_NO_MATCHING_FLAVOR,
@@ -26,6 +27,7 @@ from core.state.workloads import FlavorResource
 Combination = tuple[tuple[tuple[str, ...], str, Mapping[str, int]], ...]  # per group: resources, flavor, its nominal quota
 
 
+Unit = tuple[PodSetFacts, ...]  # pod sets that get one flavor and quota for all or none
 _Refuse = Callable[..., bool]
 
 
@@ -80,16 +82,30 @@ class _Search:
 def find_admission(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profile: Profile) -> Found | NotFound:
     """Tries the queue's flavors in order for every pod set, quota and topology both."""
     search = _Search(dict(state.workloads.usage(queue.name)))
-    given = []
-    for pod_set in workload.pod_sets:
-        outcome = _find_for_pod_set(state, pod_set, queue, profile, search)
+    given: dict[str, PodSetAdmission] = {}
+    for unit in _units(workload.pod_sets):
+        outcome = _find_for_unit(state, unit, queue, profile, search)
         if outcome is None:
-            tried = [attempt for attempt in search.attempts if attempt.pod_set == pod_set.name]
+            names = _names(unit)
+            tried = [attempt for attempt in search.attempts if attempt.pod_set == names]
             sentences = "; ".join(dict.fromkeys(attempt.sentence for attempt in tried))
-            message = f"couldn't assign flavors to pod set {pod_set.name}: {sentences}"
+            message = f"couldn't assign flavors to pod set {names}: {sentences}"
             return NotFound(_worst(tried), truncate(message), tuple(search.attempts))
-        given.append(outcome)
-    return Found(Admission(queue.name, tuple(given)), tuple(search.placements), tuple(search.attempts))
+        given |= {admission.name: admission for admission in outcome}
+    ordered = tuple(given[pod_set.name] for pod_set in workload.pod_sets)
+    return Found(Admission(queue.name, ordered), tuple(search.placements), tuple(search.attempts))
+
+
+def _units(pod_sets: Sequence[PodSetFacts]) -> list[Unit]:
+    """What gets one flavor together: the pod sets of a group (DESIGN rule g), all others alone."""
+    units: dict[str, list[PodSetFacts]] = {}
+    for i, pod_set in enumerate(pod_sets):
+        units.setdefault(f"group {pod_set.group}" if pod_set.group else f"pod set {i}", []).append(pod_set)
+    return [tuple(unit) for unit in units.values()]
+
+
+def _names(unit: Unit) -> str:
+    return ", ".join(pod_set.name for pod_set in unit)
 
 
 def _worst(attempts: list[Attempt]) -> str:
@@ -101,31 +117,37 @@ def _worst(attempts: list[Attempt]) -> str:
     return REASON_NO_MATCHING_FLAVOR
 
 
-def _find_for_pod_set(
-    state: ClusterState, pod_set: PodSetFacts, queue: ClusterQueueFacts, profile: Profile, search: _Search
-) -> PodSetAdmission | None:
-    usage = pod_set_usage(pod_set, queue)
+def _find_for_unit(
+    state: ClusterState, unit: Unit, queue: ClusterQueueFacts, profile: Profile, search: _Search
+) -> list[PodSetAdmission] | None:
+    usages = [pod_set_usage(pod_set, queue) for pod_set in unit]
+    usage: dict[str, int] = {}
+    for one in usages:
+        add(usage, one)
     covered = {resource for group in queue.groups for resource in group.resources}
     uncovered = sorted(resource for resource, amount in usage.items() if amount and resource not in covered)
     if uncovered:
         sentence = f'ClusterQueue "{queue.name}" has no quota for {", ".join(uncovered)}'
-        search.attempts.append(Attempt(pod_set.name, "", REASON_NO_MATCHING_FLAVOR, sentence))
+        search.attempts.append(Attempt(_names(unit), "", REASON_NO_MATCHING_FLAVOR, sentence))
         return None
     if not queue.groups:
-        search.attempts.append(Attempt(pod_set.name, "", REASON_NO_MATCHING_FLAVOR, f'ClusterQueue "{queue.name}" has no flavor'))
+        search.attempts.append(Attempt(_names(unit), "", REASON_NO_MATCHING_FLAVOR, f'ClusterQueue "{queue.name}" has no flavor'))
         return None
     for combination in _combinations(queue, usage):
-        if _try(state, pod_set, usage, combination, queue, profile, search):
+        if _try(state, unit, usage, combination, queue, profile, search):
             flavors = {resource: flavor for resources, flavor, _ in combination for resource in resources}
             for resource, flavor in flavors.items():
                 search.used[flavor, resource] = search.used.get((flavor, resource), 0) + usage.get(resource, 0)
-            assignment = next((placement.assignment for _, placement in search.placements if placement.pod_set == pod_set.name), None)
-            return PodSetAdmission(pod_set.name, flavors, {r: usage.get(r, 0) for r in flavors}, pod_set.count, assignment)
+            assignments = {placement.pod_set: placement.assignment for _, placement in search.placements}
+            return [
+                PodSetAdmission(pod_set.name, flavors, {r: own.get(r, 0) for r in flavors}, pod_set.count, assignments.get(pod_set.name))
+                for pod_set, own in zip(unit, usages, strict=True)
+            ]
     return None
 
 
 def _combinations(queue: ClusterQueueFacts, usage: Mapping[str, int]) -> Iterator[Combination]:
-    """One flavor per resource group that the pod set needs, in the order the queue lists them.
+    """One flavor per resource group that pod sets need, in the order the queue lists them.
 
     A pod set that asks for nothing is placed by the first group's flavors, and holds none of each of their resources.
     """
@@ -137,7 +159,7 @@ def _combinations(queue: ClusterQueueFacts, usage: Mapping[str, int]) -> Iterato
 
 def _try(
     state: ClusterState,
-    pod_set: PodSetFacts,
+    unit: Unit,
     usage: Mapping[str, int],
     combination: Combination,
     queue: ClusterQueueFacts,
@@ -147,7 +169,7 @@ def _try(
     """Judges one choice of flavors; on success the placement, if any, is in `search`."""
 
     def refuse(flavor: str, reason: str, sentence: str, refusal: NotFit | None = None) -> bool:
-        search.attempts.append(Attempt(pod_set.name, flavor, reason, sentence, refusal))
+        search.attempts.append(Attempt(_names(unit), flavor, reason, sentence, refusal))
         return False
 
     topological: list[FlavorFacts] = []
@@ -155,7 +177,7 @@ def _try(
         flavor = state.flavors.get(name)
         if flavor is None:
             return refuse(name, REASON_NO_MATCHING_FLAVOR, f'flavor "{name}" does not exist')
-        mismatch = _mismatch(state, pod_set, flavor, queue)
+        mismatch = next((why for pod_set in unit if (why := _mismatch(state, pod_set, flavor, queue)) is not None), None)
         if mismatch is not None:
             return refuse(name, REASON_NO_MATCHING_FLAVOR, mismatch)
         shortage = find_shortage(name, resources, nominal, usage, search.used)
@@ -168,21 +190,20 @@ def _try(
     if len({flavor.name for flavor in topological}) > 1:
         names = " and ".join(f'"{flavor.name}"' for flavor in topological)
         return refuse(topological[0].name, REASON_NO_MATCHING_FLAVOR, f"flavors {names} cannot place one pod set together")
-    return _place(state, pod_set, topological[0], profile, search, refuse)
+    return _place(state, unit, topological[0], profile, search, refuse)
 
 
-def _place(state: ClusterState, pod_set: PodSetFacts, flavor: FlavorFacts, profile: Profile, search: _Search, refuse: _Refuse) -> bool:
+def _place(state: ClusterState, unit: Unit, flavor: FlavorFacts, profile: Profile, search: _Search, refuse: _Refuse) -> bool:
     view = state.view(flavor.name)
     if view is None:
         return refuse(flavor.name, REASON_NO_MATCHING_FLAVOR, f'flavor "{flavor.name}": topology "{flavor.topology}" does not exist')
-    request = state.request_for(pod_set, flavor)
-    decision = place(view.capacity, [request], profile, free=search.free(view.capacity))
+    requests = [state.request_for(pod_set, flavor) for pod_set in unit]
+    decision = place(view.capacity, requests, profile, free=search.free(view.capacity))
     if decision.refusal is not None:
         sentence = refusal_sentence(view.topology.name, decision.refusal)
         return refuse(flavor.name, REASON_TOPOLOGY_PLACEMENT_FAILED, sentence, decision.refusal)
-    placement = decision.placements[0]
-    search.taken.append((request, placement))
-    search.placements.append((flavor.name, placement))
+    search.taken += zip(requests, decision.placements, strict=True)
+    search.placements += ((flavor.name, placement) for placement in decision.placements)
     return True
 
 
