@@ -10,32 +10,25 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.assignment import TopologyAssignment
 from core.model.decoding import InvalidAssignment, decode
-from core.model.grouping import MAX_ROOTS, MAX_SLICES, can_cut_pay, choose_cuts
+from core.model.grouping import AFFIX_BYTES, MAX_LENGTH, MAX_ROOTS, MAX_SLICES, Common, Part, can_cut_pay, choose_parts
 
 __all__ = ["MAX_ROOTS", "MAX_SLICES", "InvalidAssignment", "decode", "encode", "encoded_size"]
 
-MAX_VALUE = 63  # characters of a label's value, and so of roots, prefixes and suffixes
-_AFFIX = len('"prefix":"",')
-_SURELY_CUT = 256  # domains from which on looking for cuts is cheaper than asking whether one can pay
+_FEW = 256  # domains up to which asking whether any cut can pay is cheaper than looking for cuts
 
 
 def encode(assignment: TopologyAssignment) -> dict[str, Any]:
     """Assignment as v1beta2 JSON. Raises InvalidAssignment for values and counts that no API server would store.
 
-    An assignment to nothing has no `slices`.
+    An assignment to nothing has an empty list of slices: the API requires the field.
     """
     levels = list(assignment.levels)
     if not assignment.domains:
-        return {"levels": levels}
+        return {"levels": levels, "slices": []}
     columns, counts = _get_columns(assignment)
-    begins = [0, *_find_cuts(columns, counts)]
-    ends = [*begins[1:], len(counts)]
-    slices = [
-        _encode_slice([values[begin:end] for values in columns], counts[begin:end]) for begin, end in zip(begins, ends, strict=True)
-    ]
-    return {"levels": levels, "slices": slices}
+    return {"levels": levels, "slices": _encode_parts(columns, counts)}
 
 
 def encoded_size(wire: Mapping[str, Any]) -> int:
@@ -43,60 +36,70 @@ def encoded_size(wire: Mapping[str, Any]) -> int:
     return len(json.dumps(wire, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass"))
 
 
-def _get_columns(assignment: TopologyAssignment) -> tuple[list[tuple[str, ...]], list[int]]:
+def _get_columns(assignment: TopologyAssignment) -> tuple[list[Sequence[str]], list[int]]:
     counts = [domain.count for domain in assignment.domains]
-    if min(counts) < 1:
-        raise InvalidAssignment(f"domains[{counts.index(min(counts))}] has {min(counts)} pods; a domain has at least one")
-    try:
-        columns = list(zip(*[domain.values for domain in assignment.domains], strict=True))
-    except ValueError:
-        columns = []
-    if len(columns) != len(assignment.levels) or not columns:
+    least = min(counts)
+    if least < 1:
+        raise InvalidAssignment(f"domains[{counts.index(least)}] has {least} pods; a domain has at least one")
+    values = [domain.values for domain in assignment.domains]
+    if not assignment.levels or {*map(len, values)} != {len(assignment.levels)}:
         raise InvalidAssignment(f"domains have not one value for each of the levels {', '.join(assignment.levels)}")
-    for level, values in zip(assignment.levels, columns, strict=True):
-        longest = max(values, key=len)
-        if len(longest) > MAX_VALUE:
-            raise InvalidAssignment(f"{level} is {longest!r}, {len(longest)} characters; a label's value has at most {MAX_VALUE}")
-    return columns, counts
+    return [[value[level] for value in values] for level in range(len(assignment.levels))], counts
 
 
-def _find_cuts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> list[int]:
-    if len(counts) <= _SURELY_CUT and not can_cut_pay(columns, encoded_size(_encode_slice(columns, counts))):
-        return []
-    return choose_cuts(columns, counts)
+def _encode_parts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> list[dict[str, Any]]:
+    if len(counts) <= _FEW:
+        whole = _encode_slice(columns, counts, Part(0, len(counts), tuple(map(_get_common, columns))))
+        if not can_cut_pay(columns, encoded_size(whole)):
+            return [whole]
+    return [_encode_slice(columns, counts, part) for part in choose_parts(columns, counts)]
 
 
-def _encode_slice(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> dict[str, Any]:
+def _encode_slice(columns: Sequence[Sequence[str]], counts: Sequence[int], part: Part) -> dict[str, Any]:
+    counts = counts[part.begin : part.end]
     same = counts.count(counts[0]) == len(counts)
     return {
         "domainCount": len(counts),
-        "valuesPerLevel": [_encode_values(values) for values in columns],
-        "podCounts": {"universal": counts[0]} if same else {"individual": list(counts)},
+        "valuesPerLevel": [
+            _encode_values(values[part.begin : part.end], common) for values, common in zip(columns, part.common, strict=True)
+        ],
+        "podCounts": {"universal": counts[0]} if same else {"individual": counts},
     }
 
 
-def _encode_values(values: Sequence[str]) -> dict[str, Any]:
-    least, greatest = min(values), max(values)
-    if least == greatest:
-        return {"universal": least}
-    prefix = _common_length(least, greatest)
-    backwards = [value[::-1] for value in values]
-    suffix = _common_length(min(backwards), max(backwards))
-    prefix, suffix = _choose_affixes(len(values) - 1, prefix, suffix, min(map(len, values)))
+def _encode_values(values: Sequence[str], common: Common) -> dict[str, Any]:
+    if common.same and len(values[0]) <= MAX_LENGTH:
+        return {"universal": values[0]}
+    prefix, suffix = _choose_affixes(len(values) - 1, common)
     end = -suffix or None
-    individual: dict[str, Any] = {"roots": [value[prefix:end] for value in values] if prefix or suffix else list(values)}
+    roots = [value[prefix:end] for value in values]
+    if max(map(len, roots)) > MAX_LENGTH:
+        raise InvalidAssignment(
+            f"{max(roots, key=len)!r} of {values[0]!r} and others is longer than the {MAX_LENGTH} characters of a label's value"
+        )
+    individual: dict[str, Any] = {"roots": roots}
     if prefix:
-        individual["prefix"] = least[:prefix]
+        individual["prefix"] = values[0][:prefix]
     if suffix:
-        individual["suffix"] = least[end:]
+        individual["suffix"] = values[0][end:]
     return {"individual": individual}
 
 
-def _choose_affixes(further: int, prefix: int, suffix: int, shortest: int) -> tuple[int, int]:
+def _choose_affixes(further: int, common: Common) -> tuple[int, int]:
     # Lengths of prefix and suffix: each further root saves them, each field costs its name.
-    both = (prefix, min(suffix, shortest - prefix))
-    options = (both, (prefix, 0), (0, suffix), (0, 0))
-    return max(options, key=lambda option: further * sum(option) - _AFFIX * sum(map(bool, option)))
+    both = (common.prefix, min(common.suffix, common.shortest - common.prefix))
+    if common.shortest > MAX_LENGTH:
+        return both
+    options = (both, (common.prefix, 0), (0, common.suffix), (0, 0))
+    return max(options, key=lambda option: further * sum(option) - AFFIX_BYTES * sum(map(bool, option)))
+
+
+def _get_common(values: Sequence[str]) -> Common:
+    least, greatest = min(values), max(values)
+    backwards = [value[::-1] for value in values]
+    prefix = _common_length(least, greatest)
+    suffix = _common_length(min(backwards), max(backwards))
+    return Common(min(prefix, MAX_LENGTH), min(suffix, MAX_LENGTH), min(map(len, values)), least == greatest)
 
 
 def _common_length(left: str, right: str) -> int:
