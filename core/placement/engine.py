@@ -171,7 +171,8 @@ def _scores(view: FreeCapacity, request: PodSetRequest, profile: Profile, eligib
 
 def _placement(view: FreeCapacity, request: PodSetRequest, level: int, per_node: Indices, domains: Indices, pods: Indices) -> Placement:
     tree = view.tree
-    counts = tuple(DomainCount(tree.emitted_values(int(domain)), int(count)) for domain, count in zip(domains, pods, strict=True))
+    emitted = tree.emitted
+    counts = tuple(DomainCount(emitted[domain], count) for domain, count in zip(domains.tolist(), pods.tolist(), strict=True))
     return Placement(
         request.name,
         TopologyAssignment(tree.emitted_levels, counts),
@@ -183,7 +184,8 @@ def _placement(view: FreeCapacity, request: PodSetRequest, level: int, per_node:
 def _nodes_of(view: FreeCapacity, per_node: Indices, domains: Indices, pods: Indices) -> tuple[tuple[str, int], ...]:
     tree, lowest = view.tree, view.tree.levels[view.tree.lowest]
     if tree.is_hostname:
-        return tuple((tree.names[domain], int(count)) for domain, count in zip(domains, pods, strict=True))
+        names = tree.names
+        return tuple((names[domain], count) for domain, count in zip(domains.tolist(), pods.tolist(), strict=True))
     nodes: list[tuple[str, int]] = []
     for domain, count in zip(domains, pods, strict=True):
         rest = int(count)

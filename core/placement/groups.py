@@ -98,7 +98,7 @@ def descend_group(
 ) -> tuple[Indices, Indices, int]:
     """As `levels.descend`; also the lowest domain that has the leader."""
     while level < min(shape.slice_level, tree.lowest):
-        pool = np.sort(np.concatenate([tree.children(level, int(domain)) for domain in chosen.domains]))
+        pool = tree.children_of_all(level, chosen.domains)
         level += 1
         chosen = _hand_down(fits, shape, algorithm, level, pool, int(chosen.units.sum()))
     size = shape.slice_size if level <= shape.slice_level else shape.unit_below(level)

@@ -50,8 +50,7 @@ def descend(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, 
     """
     domains, units = chosen
     while level < min(shape.slice_level, tree.lowest):
-        pool = np.concatenate([tree.children(level, int(domain)) for domain in domains])
-        pool.sort()
+        pool = tree.children_of_all(level, domains)
         level += 1
         domains, units = hand_down(fits, shape, algorithm, level, pool, int(units.sum()))
     pods = units * (shape.slice_size if level <= shape.slice_level else shape.unit_below(level))

@@ -14,6 +14,7 @@ in the order of level values, which is what ties and answers go by.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -68,6 +69,7 @@ class TopologyTree:
 
     def __init__(self, declared: Sequence[str], nodes: Iterable[NodeLabels]) -> None:
         self.declared = tuple(declared)
+        self.lowest = len(self.declared) - 1  # the lowest declared level: what an assignment is made of
         self.is_hostname = self.declared[-1] == HOSTNAME_LABEL
         placed, self.left_out = _place(self.declared, nodes)
         self.names: tuple[str, ...] = tuple(node.name for _, node in placed)
@@ -76,21 +78,13 @@ class TopologyTree:
         self.index: Mapping[str, int] = {name: i for i, name in enumerate(self.names)}
         self.levels = _build_levels(self.declared, self.is_hostname, self.paths)
         hostnames = Counter(path[-1] for path in self.paths) if self.is_hostname else Counter()
-        self._hostname_is_unique = all(count == 1 for count in hostnames.values())
+        unique = self.is_hostname and all(count == 1 for count in hostnames.values())
+        # Levels that an assignment names: the hostname alone where it identifies a node, else all.
+        self.emitted_levels = self.declared[-1:] if unique else self.declared
         self._codes: dict[str, tuple[Indices, tuple[str, ...]]] = {}
 
     def __len__(self) -> int:
         return len(self.names)
-
-    @property
-    def lowest(self) -> int:
-        """Index of the lowest declared level: what an assignment is made of."""
-        return len(self.declared) - 1
-
-    @property
-    def emitted_levels(self) -> tuple[str, ...]:
-        """Levels that an assignment names: the hostname alone where it identifies a node, else all."""
-        return self.declared[-1:] if self.is_hostname and self._hostname_is_unique else self.declared
 
     def find_level(self, label: str) -> int | None:
         """Index of a declared level, None if the topology has no such level."""
@@ -102,9 +96,11 @@ class TopologyTree:
         path = self.paths[first][: level + 1]
         return path if level < len(self.declared) else (*path, self.names[first])
 
-    def emitted_values(self, domain: int) -> tuple[str, ...]:
-        """What an assignment writes for a domain of the lowest declared level."""
-        return self.values(self.lowest, domain)[-len(self.emitted_levels) :]
+    @cached_property
+    def emitted(self) -> tuple[tuple[str, ...], ...]:
+        """What an assignment writes for each domain of the lowest declared level."""
+        kept = len(self.emitted_levels)
+        return tuple(self.paths[first][-kept:] for first in self.levels[self.lowest].starts.tolist())
 
     def sum_nodes(self, level: int, per_node: Indices) -> Indices:
         """Sums of a per-node array over the domains of a level."""
@@ -137,6 +133,14 @@ class TopologyTree:
         """Domains of the level below that belong to one domain."""
         first = self.levels[level].first_child
         return np.arange(first[domain], first[domain + 1])
+
+    def children_of_all(self, level: int, domains: Indices) -> Indices:
+        """Domains of the level below that belong to any of some domains, in order."""
+        domains = np.sort(domains)
+        first = self.levels[level].first_child
+        starts, counts = first[domains], first[domains + 1] - first[domains]
+        before = np.cumsum(counts) - counts
+        return np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
 
     def spans(self, domain: int) -> Flags:
         """Nodes of a domain of the lowest declared level."""

@@ -183,7 +183,7 @@ class ClusterState:
         nodes = [node for node in self.nodes.values() if _matches(flavor, node)]
         tree = TopologyTree(topology.levels, [NodeLabels(node.name, node.labels) for node in nodes])
         capacity = FreeCapacity(tree, {node.name: node.state for node in nodes})
-        by_values = {tree.emitted_values(domain): domain for domain in range(tree.levels[tree.lowest].count)}
+        by_values = {values: domain for domain, values in enumerate(tree.emitted)}
         view = self._views[flavor.name] = FlavorView(flavor, topology, capacity, by_values)
         self.ledger.attach(capacity)
         # Where assignments of this flavor are counted depends on its tree.

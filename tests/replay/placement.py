@@ -39,7 +39,7 @@ def build_view(case: Mapping[str, Any]) -> FreeCapacity:
 
 def _take_usage(case: Mapping[str, Any], view: FreeCapacity) -> None:
     tree = view.tree
-    by_values = {tree.emitted_values(domain): domain for domain in range(tree.levels[tree.lowest].count)}
+    by_values = {values: domain for domain, values in enumerate(tree.emitted)}
     overlapping = case.get("feature_gates", {}).get("TASHandleOverlappingFlavors", True)
     usage = [] if case.get("simulate_empty") else list(case.get("usage", ()))
     if overlapping and tree.is_hostname and not case.get("simulate_empty"):
