@@ -53,6 +53,7 @@ def _get_units(text: str) -> Units:
 def _count_same(rows: Units) -> Ints:
     # How many columns, from the first on, are equal in each row and the next.
     differ = rows[1:] != rows[:-1]
-    first = differ.argmax(axis=1)
+    first: Ints = differ.argmax(axis=1)
     none = ~differ[np.arange(len(first)), first]
-    return np.where(none, rows.shape[1], first)
+    first[none] = rows.shape[1]
+    return first

@@ -31,6 +31,8 @@ AFFIX_BYTES = len('"prefix":"",')
 _LEAST_SLICE = len('{"domainCount":1,"valuesPerLevel":[],"podCounts":{"universal":1}}')
 _LEAST_LEVEL = len('{"universal":""},')
 _MANY = 256  # cuts, from which on each must promise twice a frame: between many like runs, each pays one
+_LOOK_BACK = 160  # blocks that one slice of a choice may span: one more costs time and, where so many promise something, hardly pays
+_NEVER = -(2**40)
 _DIGITS = np.array([10**power for power in range(1, 19)], np.int64)
 
 
@@ -73,14 +75,11 @@ def choose_parts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> lis
     facts = _compute_facts(levels, np.array(counts, np.int64))
     forced = np.arange(MAX_ROOTS, len(counts), MAX_ROOTS)
     candidates = _find_promising(facts, forced)
-    cuts = _choose_best(_group(facts, candidates), candidates)
-    parts = _group(facts, cuts)
+    ways = [forced, _choose_best(_group(facts, candidates), candidates)]
     runs = np.union1d(_find_hostname_runs(levels[-1]), forced)
-    if len(runs) < MAX_SLICES and not np.isin(runs, candidates).all():
-        by_runs = _group(facts, runs)
-        if _compute_saved(by_runs).sum() > _compute_saved(parts).sum():
-            parts = by_runs
-    return _list_parts(parts)
+    if len(runs) < MAX_SLICES:
+        ways.append(runs)
+    return _list_parts(max((_group(facts, cuts) for cuts in ways), key=_compute_saved))
 
 
 def can_cut_pay(columns: Sequence[Sequence[str]], size: int) -> bool:
@@ -146,8 +145,8 @@ def _saved_by_slices(sizes: Ints, common: Ints, lengths: Ints, digits: Ints) -> 
     return saved
 
 
-def _compute_saved(parts: _Facts) -> Ints:
-    return _saved_by_slices(parts.sizes, parts.inner, parts.lengths, parts.digits)
+def _compute_saved(parts: _Facts) -> int:
+    return int(_saved_by_slices(parts.sizes, parts.inner, parts.lengths, parts.digits).sum())
 
 
 def _find_promising(facts: _Facts, forced: Ints) -> Ints:
@@ -198,24 +197,36 @@ def _find_hostname_runs(column: Column) -> Ints:
 
 def _choose_best(blocks: _Facts, candidates: Ints) -> Ints:
     """The cuts that save most: the best up to the end of a block is the best up to some block before, and one slice of the rest."""
-    total = len(blocks.sizes)
-    begins = np.concatenate([[0], np.cumsum(blocks.sizes)])
+    total, span = len(blocks.sizes), min(len(blocks.sizes), _LOOK_BACK)
+    saved = _saved_by_span(blocks, span)
     best = np.zeros(total + 1, np.int64)
     origin = np.zeros(total + 1, np.int64)
-    common = np.empty((len(blocks.inner), total), np.int64)
-    for end in range(total):
-        across = np.minimum(blocks.shared[:, end], blocks.inner[:, end])
-        common[:, :end] = np.minimum(common[:, :end], across[:, None])
-        common[:, end] = blocks.inner[:, end]
-        sizes = begins[end + 1] - begins[: end + 1]
-        first = int(np.searchsorted(-sizes, -MAX_ROOTS)) if sizes[0] > MAX_ROOTS else 0
-        starts = slice(first, end + 1)
-        saved = best[starts] + _saved_by_slices(sizes[first:], common[:, starts], blocks.lengths[:, starts], blocks.digits[starts])
-        origin[end + 1] = first + int(saved.argmax())
-        best[end + 1] = saved.max()
+    for end in range(1, total + 1):
+        begin = max(0, end - span)
+        options = best[begin:end] + saved[end - 1, begin - end :]
+        choice = options.argmax()
+        origin[end], best[end] = begin + choice, options[choice]
     cuts = []
     at = int(origin[total])
     while at:
         cuts.append(int(candidates[at - 1]))
         at = int(origin[at])
     return np.array(cuts[::-1], np.int64)
+
+
+def _saved_by_span(blocks: _Facts, span: int) -> Ints:
+    """What slices of up to `span` blocks save: a row for the block it ends with, the last entry a slice of that block alone."""
+    total = len(blocks.sizes)
+    ends = np.cumsum(blocks.sizes)
+    before = ends - blocks.sizes
+    across = np.minimum(blocks.shared, blocks.inner)
+    common = blocks.inner
+    saved = np.zeros((total, span), np.int64)
+    for further in range(span):
+        if further:
+            common = np.minimum(common[:, :-1], across[:, further:])
+        kept = total - further
+        sizes = ends[further:] - before[:kept]
+        figures = _saved_by_slices(sizes, common, blocks.lengths[:, :kept], blocks.digits[:kept])
+        saved[further:, -1 - further] = np.where(sizes <= MAX_ROOTS, figures, _NEVER)
+    return saved
