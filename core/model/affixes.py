@@ -6,12 +6,14 @@ arrays answer for every run at once, and no run needs its strings looked at agai
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-Units = NDArray[np.uint8] | NDArray[np.uint32]
+_SEPARATOR = "\0"
+Units = NDArray[np.unsignedinteger[Any]]  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +31,25 @@ class Column:
 
 def compute_column(values: Sequence[str]) -> Column:
     """Raises no error for any string; a surrogate is a character like others."""
-    lengths = np.fromiter(map(len, values), np.int64, len(values))
+    # One string of all, so that strings are touched once; where one holds the separator itself, lengths tell them apart.
+    units = _get_units(_SEPARATOR.join(values) + _SEPARATOR)
+    stops = np.flatnonzero(units == ord(_SEPARATOR))
+    if len(stops) != len(values):
+        stops = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) + 1) - 1
+    lengths = stops.copy()
+    lengths[1:] -= stops[:-1] + 1
     width = max(1, int(lengths.max()))
-    units = np.pad(_get_units("".join(values)), width)
+    around = np.zeros(width, units.dtype)
     # Every value as a row of one width: what is beyond its end belongs to its neighbours and is never counted.
-    windows = np.lib.stride_tricks.sliding_window_view(units, width)
-    ends = np.cumsum(lengths) + width
+    windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([around, units, around]), width)
+    ends = stops + width
     prefixes, suffixes = lengths.copy(), lengths.copy()
     shorter = np.minimum(lengths[1:], lengths[:-1])
     prefixes[1:] = np.minimum(_count_same(windows[ends - lengths]), shorter)
     suffixes[1:] = np.minimum(_count_same(windows[ends - width][:, ::-1]), shorter)
     dashes = np.concatenate([[-1], np.flatnonzero(units == ord("-"))])
-    last = dashes[np.searchsorted(dashes, ends - suffixes.min()) - 1]
-    return Column(lengths, prefixes, suffixes, np.maximum(last - (ends - lengths) + 1, 0))
+    last = dashes[np.searchsorted(dashes, stops - suffixes.min()) - 1]
+    return Column(lengths, prefixes, suffixes, np.maximum(last - (stops - lengths) + 1, 0))
 
 
 def _get_units(text: str) -> Units:

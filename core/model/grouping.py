@@ -75,21 +75,24 @@ def choose_parts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> lis
     facts = _compute_facts(levels, np.array(counts, np.int64))
     forced = np.arange(MAX_ROOTS, len(counts), MAX_ROOTS)
     candidates = _find_promising(facts, forced)
-    ways = [forced, _choose_best(_group(facts, candidates), candidates)]
-    runs = np.union1d(_find_hostname_runs(levels[-1]), forced)
-    if len(runs) < MAX_SLICES:
-        ways.append(runs)
+    ways = [forced]
+    if len(candidates) > len(forced):
+        ways.append(_choose_best(_group(facts, candidates), candidates))
+    runs = _find_hostname_runs(levels[-1])
+    if 0 < len(runs) < MAX_SLICES - len(forced):
+        ways.append(np.union1d(runs, forced))
     return _list_parts(max((_group(facts, cuts) for cuts in ways), key=_compute_saved))
 
 
 def can_cut_pay(columns: Sequence[Sequence[str]], size: int) -> bool:
     """Whether two or more slices could be shorter than one of `size` bytes, by the least that two slices take.
 
-    Each holds at least its frame, one value of each level in full and, where no two values are equal, a root for every further domain.
+    Each holds at least its frame, one value of each level in full and, where no two values are equal, a root
+    of one character or more for every further domain.
     """
     least = _LEAST_SLICE + sum(min(map(len, values)) + _LEAST_LEVEL for values in columns)
     distinct = sum(len(set(values)) == len(values) for values in columns)
-    return size > 2 * least + (len(columns[0]) - 2) * distinct * _QUOTES
+    return size > 2 * least + (len(columns[0]) - 2) * distinct * (_QUOTES + 1)
 
 
 def _list_parts(parts: _Facts) -> list[Part]:
@@ -126,7 +129,7 @@ def _group(facts: _Facts, cuts: Ints) -> _Facts:
     # What the first of a block shares with the one before is no matter of the block.
     within = facts.shared.copy()
     within[:, begins] = facts.inner[:, begins]
-    sizes = np.diff(begins, append=len(facts.sizes))
+    sizes = np.append(begins[1:], len(facts.sizes)) - begins
     inner = np.minimum.reduceat(within, begins, axis=1)
     return _Facts(sizes, facts.lengths[:, begins], facts.digits[begins], inner, facts.shared[:, begins])
 
@@ -165,7 +168,7 @@ def _find_promising(facts: _Facts, forced: Ints) -> Ints:
     room = MAX_SLICES - 1 - len(forced)
     if len(cuts) > room:
         cuts = cuts[np.argsort(-promise[cuts], kind="stable")[:room]]
-    return np.union1d(cuts, forced)
+    return np.union1d(cuts, forced) if len(forced) else np.sort(cuts)
 
 
 def _promise(shared: Ints) -> Ints:
@@ -174,11 +177,14 @@ def _promise(shared: Ints) -> Ints:
     A run is all that share at least so much with each other; its affix must be written once.
     """
     total = len(shared)
+    if not shared.any():
+        return np.zeros(total, np.int64)
     ending, beginning = np.zeros(total, np.int64), np.zeros(total, np.int64)
     cuts = np.arange(1, total)
     for depth in np.unique(shared[1:])[::-1]:
         cuts = cuts[shared[cuts] < depth]
-        sizes = np.diff(cuts, prepend=0, append=total)
+        borders = np.concatenate([[0], cuts, [total]])
+        sizes = borders[1:] - borders[:-1]
         large = sizes * depth > _LEAST_LEVEL
         for target, runs, size in (
             (ending, np.flatnonzero(large[:-1]), sizes[:-1]),
