@@ -9,12 +9,13 @@ Compares each answer with the file's, prints the ids of what differs and ends wi
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.replay import placement
+from tests.replay import encoding, placement
 
 
 @dataclass(frozen=True)
@@ -22,16 +23,21 @@ class Family:
     """How cases of one family are answered and judged.
 
     `answer` sees a case without its expected part; `differences` compares an answer with it.
-    `rule` names the deliberate difference (DESIGN decision 2) that applies, if any.
+    `rule` names the deliberate difference (DESIGN decision 2) that applies, if any; `leave_out` says why
+    a case is not replayed at all, if it is not.
     """
 
     answer: Callable[[dict[str, Any]], dict[str, Any]]
     differences: Callable[[dict[str, Any], dict[str, Any]], list[str]]
     expected: str
     rule: Callable[[dict[str, Any]], str | None]
+    leave_out: Callable[[dict[str, Any]], str | None] = lambda case: None
 
 
-FAMILIES = {"placement": Family(placement.answer, placement.differences, "expect", placement.rule)}
+FAMILIES = {
+    "encoding": Family(encoding.answer, encoding.differences, "", encoding.rule, encoding.leave_out),
+    "placement": Family(placement.answer, placement.differences, "expect", placement.rule),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,6 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     family = FAMILIES[options.family]
     cases = [json.loads(line) for line in options.file.read_text().splitlines() if line.strip()]
+    reasons = Counter(reason for case in cases if (reason := family.leave_out(case)))
+    cases = [case for case in cases if not family.leave_out(case)]
+    for reason, count in reasons.items():
+        print(f"{count} left out: {reason}")
     if not cases:
         print(f"{options.file} has no case", file=sys.stderr)
         return 1
