@@ -11,8 +11,9 @@ L is the level preferred, the lower level the one that units are balanced on. Wh
 - Of equal T and equally few domains on L, the first domain of L - 1 by level values is taken.
 - The capacity that a subset minimises is counted in pods, less what the leader takes where it is in the subset; if
   these pods make too few whole slices, it is counted in slices.
-- Of equal subsets that one is taken whose last domain comes first, then whose last but one does, and so on: on L
-  in descending order of units beside the leader, then of entropy, then by level values; on the lower level by level values.
+- Of equal subsets that one is taken whose last domain comes first, and if it can be has not the leader, then the same
+  of the last but one, and so on: on L in descending order of units beside the leader, then of entropy, then by level
+  values; on the lower level by level values.
 - What remains after T on each is given to the domain of the leader first, then by units, descending.
 - The standard algorithm takes over where T would be 0, and where the subset chosen needs more domains than can have T each.
 - Below the lower level each domain hands its own share down, as BestFit does. Preferred affinity decides nothing before.
