@@ -140,7 +140,8 @@ class TopologyTree:
         first = self.levels[level].first_child
         starts, counts = first[domains], first[domains + 1] - first[domains]
         before = np.cumsum(counts) - counts
-        return np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
+        children: Indices = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
+        return children
 
     def spans(self, domain: int) -> Flags:
         """Nodes of a domain of the lowest declared level."""
