@@ -30,7 +30,7 @@ _SAME_COUNT = len('{"individual":[]}') - len('{"universal":}')
 AFFIX_BYTES = len('"prefix":"",')
 _LEAST_SLICE = len('{"domainCount":1,"valuesPerLevel":[],"podCounts":{"universal":1}}')
 _LEAST_LEVEL = len('{"universal":""},')
-_MANY = 256  # cuts, from which on each must promise twice a frame: between many like runs, each pays one
+_MANY = 256  # cuts, from which on each must promise twice the least slice: between many like runs, each pays one
 _LOOK_BACK = 160  # blocks that one slice of a choice may span: one more costs time and, where so many promise something, hardly pays
 _NEVER = -(2**40)
 _DIGITS = np.array([10**power for power in range(1, 19)], np.int64)
@@ -73,14 +73,14 @@ def choose_parts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> lis
     """At most MAX_SLICES slices of at most MAX_ROOTS domains, in order."""
     levels = [compute_column(values) for values in columns]
     facts = _compute_facts(levels, np.array(counts, np.int64))
-    forced = np.arange(MAX_ROOTS, len(counts), MAX_ROOTS)
-    candidates = _find_promising(facts, forced)
-    ways = [forced]
-    if len(candidates) > len(forced):
+    whole = _split_long(np.zeros(0, np.int64), len(counts))
+    ways = [whole]
+    candidates = _split_long(_find_promising(facts, MAX_SLICES - 1 - len(whole)), len(counts))
+    if len(candidates) > len(whole):
         ways.append(_choose_best(_group(facts, candidates), candidates))
-    runs = _find_hostname_runs(levels[-1])
-    if 0 < len(runs) < MAX_SLICES - len(forced):
-        ways.append(np.union1d(runs, forced))
+    runs = _split_long(_find_hostname_runs(levels[-1]), len(counts))
+    if len(whole) < len(runs) < MAX_SLICES:
+        ways.append(runs)
     return _list_parts(max((_group(facts, cuts) for cuts in ways), key=_compute_saved))
 
 
@@ -152,7 +152,7 @@ def _compute_saved(parts: _Facts) -> int:
     return int(_saved_by_slices(parts.sizes, parts.inner, parts.lengths, parts.digits).sum())
 
 
-def _find_promising(facts: _Facts, forced: Ints) -> Ints:
+def _find_promising(facts: _Facts, room: int) -> Ints:
     """Cuts at the ends of runs that share more with each other than with what is around them: those that promise most."""
     levels = len(facts.lengths)
     prefixes, suffixes, _, same = facts.shared[:-1].reshape(4, levels, -1)
@@ -162,13 +162,20 @@ def _find_promising(facts: _Facts, forced: Ints) -> Ints:
         promise += _promise(np.where(same[level], 0, suffixes[level]))
     promise += _promise(facts.shared[-1] * (facts.digits + 1))
     least = _LEAST_SLICE + levels * _LEAST_LEVEL
-    cuts = np.flatnonzero(promise >= least)
+    # What single levels and affixes promise adds up only roughly: of few domains more cuts are looked at.
+    cuts = np.flatnonzero(promise >= (least // 3 if len(promise) <= _MANY else least))
     if len(cuts) > _MANY:
         cuts = cuts[promise[cuts] >= 2 * least]
-    room = MAX_SLICES - 1 - len(forced)
     if len(cuts) > room:
         cuts = cuts[np.argsort(-promise[cuts], kind="stable")[:room]]
-    return np.union1d(cuts, forced) if len(forced) else np.sort(cuts)
+    return np.sort(cuts)
+
+
+def _split_long(cuts: Ints, total: int) -> Ints:
+    """With a cut more wherever MAX_ROOTS domains stand without one."""
+    begins, ends = np.append(0, cuts), np.append(cuts, total)
+    more = [np.arange(begins[i] + MAX_ROOTS, ends[i], MAX_ROOTS) for i in np.flatnonzero(ends - begins > MAX_ROOTS)]
+    return np.sort(np.concatenate([cuts, *more])) if more else cuts
 
 
 def _promise(shared: Ints) -> Ints:

@@ -97,3 +97,11 @@ def test_uuids_reach_what_the_peer_reaches():
     """They share next to nothing: 100,000 take 3.7 MB in this format, whoever writes them."""
     assert encoded_size(encode(build_assignment("uuid", 39_000))) <= BUDGET_BYTES
     assert PEER["uuid"][1] < 39_000
+
+
+@pytest.mark.parametrize("scheme", ["peer-perf-1", "gke-1000-pools"])
+def test_beyond_one_slice_the_runs_need_no_further_cut(scheme: str):
+    """A thousand pools of 130 nodes: no slice has too many domains, and one more would be one too many."""
+    wire = encode(build_assignment(scheme, 130_000))
+    assert len(wire["slices"]) == MAX_SLICES
+    assert encoded_size(wire) <= BUDGET_BYTES
