@@ -7,7 +7,7 @@ L is the level preferred, the lower level the one that units are balanced on. Wh
 - At the top of the topology all domains of L are one choice, as if a level above held them.
 - The leader goes to the domain that holds most beside it (ties: fewer pods, then level values); T counts what that
   domain holds beside it, and a domain that holds less than T beside the leader may not have it.
-- Where pruning leaves the leader no place with all its workers, T is lowered until it has one.
+- Where after pruning the leader, again where most is beside it on L, leaves too little for all, T is lowered until it does not.
 - Of equal T and equally few domains on L, the first domain of L - 1 by level values is taken.
 - The capacity that a subset minimises is counted in pods, less what the leader takes where it is in the subset; if
   these pods make too few whole slices, it is counted in slices.
@@ -15,7 +15,8 @@ L is the level preferred, the lower level the one that units are balanced on. Wh
   of the last but one, and so on: on L in descending order of units beside the leader, then of entropy, then by level
   values; on the lower level by level values.
 - What remains after T on each is given to the domain of the leader first, then by units, descending.
-- The standard algorithm takes over where T would be 0, and where the subset chosen needs more domains than can have T each.
+- The standard algorithm takes over where T would be 0, and where the subset chosen needs more domains than can have T
+  each or is too small once its leader is placed.
 - Below the lower level each domain hands its own share down, as BestFit does. Preferred affinity decides nothing before.
 
 The search for a subset is exact and bounded. The largest domains are what holds the request in the fewest; another
@@ -226,7 +227,7 @@ def _smallest_subset(room: _Room, wanted: int, slice_size: int) -> Indices:
     for held, beside, least in ((room.pods, room.pods_beside, wanted * slice_size), (room.units, room.beside, wanted)):
         loss = None if room.takes_leader is None else np.where(room.takes_leader, held - beside, -1)
         chosen = find_subset(held, size, least, loss) if size else kept[:0]
-        if len(chosen) and _fewest(room.some(chosen), np.array([0, size]), wanted)[0][0]:
+        if len(chosen) and _sum_up(room.some(chosen), np.array([0, size])).beside[0] >= wanted:
             return kept[chosen]
     return kept[:0]
 

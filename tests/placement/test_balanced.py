@@ -128,17 +128,46 @@ def test_rules_of_a_leader(blocks: list[list[list[int]]], asked: list[PodSetRequ
     assert (counts(cluster, decision, 0), counts(cluster, decision, 1)) == (leader, workers)
 
 
+def with_costly_leader(racks: Sequence[Sequence[tuple[int, int | None]]], workers: int) -> tuple[Cluster, list[PodSetRequest]]:
+    """What each node holds alone and beside the leader (None: it cannot have it), by rack of one block; the leader costs memory."""
+    cluster = cluster_of([[[alone for alone, _ in rack] for rack in racks]])
+    memory = [alone if beside is None else 1000 + beside for rack in racks for alone, beside in rack]
+    nodes = [replace(node, allocatable={**node.allocatable, "memory": m}) for node, m in zip(cluster.nodes, memory, strict=True)]
+    leader, asked = with_leader(RACK, workers, 0)
+    requests = [replace(leader, requests={"memory": 1000}), replace(asked, requests={"cpu": 1000, "memory": 1})]
+    return replace(cluster, nodes=tuple(nodes)), requests
+
+
 def test_t_is_lowered_until_the_leader_has_a_place():
-    """Rack 0 holds most beside the leader, yet there it costs more than can be spared; a smaller T lets rack 1 have it."""
-    seen = 0
-    for capacities in ([[9, 2], [6, 6]], [[8, 3], [5, 5]], [[10, 4], [7, 6]], [[6, 6, 2], [4, 3]]):
-        cluster = cluster_of([capacities])
-        for count in range(4, 20):
-            asked = with_leader(RACK, count, 3)
-            decision = place(cluster.view(), asked, BALANCED)
-            assert (decision.refusal is None) == (place(cluster.view(), asked, MIXED).refusal is None)
-            seen += decision.refusal is None
-    assert seen > 30
+    """At T = 3 the leader would go to the second rack and cost it four workers, which leaves 16."""
+    cluster, asked = with_costly_leader([[(1, 1), (1, None), (6, 3)], [(7, 3), (7, None)]], 17)
+    decision = place(cluster.view(), asked, BALANCED)
+    assert counts(cluster, decision, 0) == [0, 0, 1, 0, 0]
+    assert counts(cluster, decision, 1) == [0, 0, 3, 7, 7]
+    assert decision != place(cluster.view(), asked, MIXED)
+
+
+def test_where_the_leader_leaves_too_little_in_the_subset_chosen_the_answer_is_the_standard_one():
+    cluster, asked = with_costly_leader([[(3, 1)], [(2, 2), (2, 1), (9, 3)]], 8)
+    decision = place(cluster.view(), asked, BALANCED)
+    assert counts(cluster, decision, 1) == [0, 2, 0, 6]
+    assert decision == place(cluster.view(), asked, MIXED)
+
+
+BESIDE = st.integers(0, 9).flatmap(lambda alone: st.tuples(st.just(alone), st.none() | st.integers(0, alone)))
+
+
+@given(st.lists(st.lists(BESIDE, min_size=1, max_size=3), min_size=1, max_size=3), st.integers(1, 25))
+def test_whatever_the_leader_costs_all_are_placed_or_none(racks: list[list[tuple[int, int | None]]], workers: int):
+    cluster, asked = with_costly_leader(racks, workers)
+    decision, standard = (place(cluster.view(), asked, profile) for profile in (BALANCED, MIXED))
+    assert (decision.refusal is None) == (standard.refusal is None)
+    if decision.refusal is None:
+        held = [place for rack in racks for place in rack]
+        for (alone, beside), led, placed in zip(held, counts(cluster, decision, 0), counts(cluster, decision, 1), strict=True):
+            assert placed <= ((beside or 0) if led else alone)
+        assert sum(counts(cluster, decision, 0)) == 1
+        assert sum(counts(cluster, decision, 1)) == workers
 
 
 # --- nothing is lost, whatever the request ------------------------------------------------------------
