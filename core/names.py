@@ -7,7 +7,6 @@ what is ours alone lives under `topogate.dev/`.
 GROUP = "kueue.x-k8s.io"
 VERSION = "v1beta2"
 API_VERSION = f"{GROUP}/{VERSION}"
-OWN_PREFIX = "topogate.dev/"
 
 # --- labels -----------------------------------------------------------------------------------
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -20,7 +19,6 @@ LOCAL_QUEUE_LABEL = "kueue.x-k8s.io/local-queue-name"
 CLUSTER_QUEUE_LABEL = "kueue.x-k8s.io/cluster-queue-name"
 MANAGED_NAMESPACE_LABEL = "topogate.dev/managed"
 JOB_COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
-JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 JOB_CONTROLLER_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid", "job-name")
 
 # --- annotations on a pod template ----------------------------------------------------------------
@@ -37,7 +35,6 @@ TOPOLOGY_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOP
 # --- annotations that topogate writes -----------------------------------------------------------
 WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 TRACEPARENT_ANNOTATION = "topogate.dev/traceparent"
-STOPPING_ANNOTATION = "kueue.x-k8s.io/stopping"
 
 # --- gates and finalizers -------------------------------------------------------------------------
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
@@ -69,6 +66,7 @@ REASON_NO_RESERVATION = "NoReservation"
 REASON_DEACTIVATED = "Deactivated"
 REASON_SUCCEEDED = "Succeeded"
 REASON_FAILED = "Failed"
+REASON_OWNER_NOT_FOUND = "OwnerNotFound"
 
 # --- Active conditions ------------------------------------------------------------------------------
 ACTIVE = "Active"
@@ -84,6 +82,7 @@ EVENT_UPDATED_WORKLOAD = "UpdatedWorkload"
 EVENT_DELETED_WORKLOAD = "DeletedWorkload"
 EVENT_STARTED = "Started"
 EVENT_STOPPED = "Stopped"
+EVENT_WORKLOAD_REFUSED = "WorkloadRefused"
 EVENT_FINISHED_WORKLOAD = "FinishedWorkload"
 
 DEFAULT_LOCAL_QUEUE = "default"

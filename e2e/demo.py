@@ -127,7 +127,7 @@ class Demo:
         rack, free = self._roomiest_rack()
         self._create(manifests.job("waits", self.namespace, queue=QUEUE, pods=free + 1, gpus=8, required=self.pool.rack_label))
         self._say(f"applied job [bold]waits[/]: {free + 1} pods x 8 GPUs in one rack, but no rack has more than {free} free nodes")
-        self._until("job waits to be explained", lambda: truth.condition(self._read().workload_of("waits"), QUOTA_RESERVED))
+        self._until("job waits to be explained", lambda: not truth.waits_with_reason(self._read(), "waits"))
         self._meddle("waiting", self)
         now = self._read()
         self._promise(

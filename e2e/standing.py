@@ -37,8 +37,9 @@ class Standing:
 
     @property
     def is_running(self) -> bool:
-        # The folder is among the arguments of the API server, so an id that was given to another process is not mistaken.
-        return is_alive(self.pids["kube-apiserver"], self.root)
+        """Whether any part of it is left: what is left must be found to be stopped."""
+        # The folder is among the arguments of each, so an id that was given to another process is not mistaken.
+        return any(is_alive(pid, self.root) for pid in self.pids.values())
 
     def describe(self) -> str:
         return "\n".join(

@@ -66,14 +66,16 @@ class Topogate:
 
     def stop(self) -> None:
         """Ends both processes, which get time to end in good order, and takes the registration back: it holds for the whole cluster."""
-        for plural, name in REGISTERED:
-            if self.cluster.api.find(f"{REGISTRATIONS}/{plural}/{name}") is not None:
-                self.cluster.api.delete(f"{REGISTRATIONS}/{plural}/{name}")
-        for process in (self.reconciler, self.webhook):
-            if process is not None:
-                process.stop(GRACE_S)
-        self.reconciler = self.webhook = None
-        self._stack.close()
+        try:
+            for plural, name in REGISTERED:
+                if self.cluster.api.find(f"{REGISTRATIONS}/{plural}/{name}") is not None:
+                    self.cluster.api.delete(f"{REGISTRATIONS}/{plural}/{name}")
+        finally:
+            for process in (self.reconciler, self.webhook):
+                if process is not None:
+                    process.stop(GRACE_S)
+            self.reconciler = self.webhook = None
+            self._stack.close()
 
     def __enter__(self) -> Topogate:
         return self.start()

@@ -15,12 +15,14 @@ from reconciler.scheduler import Scheduler
 from reconciler.ungater import Ungater
 
 logger = logging.getLogger(__name__)
+AUDIT_S = 60.0
 
 
 class Reconciler:
     """Everything that runs while this process leads."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
+        self._clock = clock
         self.observed = Observed(client, clock)
         writer = Writer(client, clock)
         self.scheduler = Scheduler(self.observed, writer, clock, MIXED)
@@ -37,5 +39,15 @@ class Reconciler:
                 extra={"nodes": len(self.observed.nodes.store), "workloads": len(self.observed.workloads.store)},
             )
             eternal(group, "scheduler", self.scheduler.run())
+            eternal(group, "ledger audit", self._audit())
             for part in (self.jobs, self.ungater, self.queues):
                 eternal(group, part.controller.name, part.controller.run())
+
+    async def _audit(self) -> None:
+        """Recounts the ledger now and then; a drift is a bug of ours that should be known before users meet it (DESIGN decision 7)."""
+        while True:
+            await self._clock.sleep(AUDIT_S)
+            drift = self.observed.state.ledger.drift()
+            if drift:
+                node, (used, counted) = next(iter(drift.items()))
+                logger.error("ledger drifts", extra={"nodes": len(drift), "node": node, "used": dict(used), "counted": dict(counted)})

@@ -21,12 +21,14 @@ from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
 from core.jobs.templates import without_start
 from core.names import (
+    ADMITTED,
     EVENT_CREATED_WORKLOAD,
     EVENT_DELETED_WORKLOAD,
     EVENT_FINISHED_WORKLOAD,
     EVENT_STARTED,
     EVENT_STOPPED,
     EVENT_UPDATED_WORKLOAD,
+    EVENT_WORKLOAD_REFUSED,
     EVICTED,
     FINISHED,
     MAIN_POD_SET,
@@ -35,16 +37,18 @@ from core.names import (
     QUOTA_RESERVED,
     REASON_DEACTIVATED,
     REASON_FAILED,
+    REASON_MISCONFIGURED,
+    REASON_OWNER_NOT_FOUND,
     REASON_SUCCEEDED,
     RESOURCE_IN_USE_FINALIZER,
 )
-from core.plan.admission import evicted_status, released_status
+from core.plan.admission import evicted_status, released_status, waiting_status
 from core.plan.conditions import Condition, set_conditions
 from core.plan.workload import build_workload, counts_differ, pod_sets_differ, start_infos, workload_name
 from core.runtime.client import Obj
 from core.runtime.clock import Clock
-from core.runtime.controller import Controller, Done, RequeueAfter, Result, Retryable
-from core.runtime.errors import AlreadyExists, KubeError, NotFound
+from core.runtime.controller import Controller, Done, RequeueAfter, Result, Retryable, Terminal
+from core.runtime.errors import AlreadyExists, Invalid, KubeError, NotFound
 from core.runtime.expectations import Expectations
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item, WorkQueue
@@ -57,6 +61,7 @@ from reconciler.observed import Observed, owner_name
 logger = logging.getLogger(__name__)
 REASON_SUSPENDED_BY_USER = f"{REASON_DEACTIVATED}DueToJobSuspended"
 STOP_POLL_S = 1.0
+MAX_RETRY_S = 30.0  # an outage that is over must not be waited out for long
 
 
 class Jobs:
@@ -67,7 +72,7 @@ class Jobs:
         self._writer = writer
         self._clock = clock
         self._created = Expectations()  # workloads made and not seen yet
-        self._queue = WorkQueue(clock)
+        self._queue = WorkQueue(clock, max_delay_s=MAX_RETRY_S)
         self.controller = Controller("jobs", self._reconcile, self._queue, workers=8, clock=clock)
         for kind in KINDS:
             observed.jobs[kind.kind].add_handler(partial(self._on_job, kind))
@@ -91,15 +96,29 @@ class Jobs:
         kind_name, key = cast("tuple[str, str]", item.key)
         kind = next((kind for kind in KINDS if kind.kind == kind_name), None)
         if kind is None:
-            return await self._reconcile_orphan(key)
-        job = self._observed.jobs[kind.kind].store.get(key)
-        if job is None:
-            return await self._release_orphans(kind.kind, key)
-        if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}):
+            workload = self._observed.workloads.store.get(key)
+            if workload is not None and workload["metadata"].get("deletionTimestamp"):
+                await self._drop_finalizer(workload)
             return Done()
+        job = self._observed.jobs[kind.kind].store.get(key)
+        await self._release_strays(kind, key, job)
+        if job is None:
+            return Done()
+        try:
+            return await self._reconcile_job(kind, job)
+        except (Invalid, Retryable) as error:
+            # Nobody reads our log: what keeps a job from going on is told on the job.
+            await self._writer.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
+            raise
+
+    async def _reconcile_job(self, kind: JobKind, job: Obj) -> Result:
         workload = self._find_workload(kind, job)
         if workload is not None and workload["metadata"].get("deletionTimestamp"):
             return await self._let_go(kind, job, workload)
+        if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}):
+            if workload is not None:
+                await self._writer.delete_workload(workload)  # the job has left its queue
+            return Done()
         if kind.finished(job) is not None:
             return await self._finish(kind, job, workload)
         if job["metadata"].get("deletionTimestamp"):
@@ -111,6 +130,18 @@ class Jobs:
             await self._writer.delete_workload(workload)
             return Done()
         return await self._with_workload(kind, job, workload)
+
+    async def _release_strays(self, kind: JobKind, key: str, job: Obj | None) -> None:
+        """Workloads of a job that is gone, or of one of the same name before it, hold nothing any more."""
+        namespace, _, name = key.partition("/")
+        uid = job["metadata"]["uid"] if job is not None else None
+        for workload in self._observed.workloads.store.by_index("owner name", owner_name(namespace, kind.kind, name)):
+            if (controller_of(workload) or {}).get("uid") == uid:
+                continue
+            if not workload["metadata"].get("deletionTimestamp") and not condition_is_true(workload, FINISHED):
+                finished = Condition(FINISHED, True, REASON_OWNER_NOT_FOUND, f"{kind.kind} {key} does not exist any more")
+                workload = await self._apply_finished(workload, finished)
+            await self._drop_finalizer(workload)
 
     def _find_workload(self, kind: JobKind, job: Obj) -> Obj | None:
         owned = self._observed.workloads.store.by_index("owner", job["metadata"]["uid"])
@@ -127,7 +158,7 @@ class Jobs:
         name, now = workload_name(kind, job), self._clock.monotonic()
         key = f"{job['metadata']['namespace']}/{name}"
         if not self._created.satisfied(key, now):
-            return Done()  # its event is on the way
+            return RequeueAfter(max(STOP_POLL_S, self._created.retry_in(key, now) or 0.0))  # its event is on the way
         priority, priority_class = self._priority(job)
         with tracing.step(tracing.CREATE, job, **{tracing.JOB_NAME: job["metadata"]["name"], tracing.WORKLOAD: name}):
             workload = build_workload(kind, job, priority=priority, priority_class=priority_class)
@@ -162,9 +193,12 @@ class Jobs:
         return int(found.get("value") or 0), reference
 
     async def _with_workload(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
-        admitted = condition_is_true(workload, "Admitted") and not condition_is_true(workload, EVICTED)
+        admitted = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
         active = workload["spec"].get("active", True) is not False
         if kind.is_suspended(job):
+            if admitted and not active:
+                reason = REASON_SUSPENDED_BY_USER if kind.is_started(job) else REASON_DEACTIVATED
+                return await self._evict(workload, reason, "The workload is deactivated")
             if admitted and active:
                 if kind.is_started(job):
                     return await self._suspended_by_user(kind, job, workload)
@@ -258,9 +292,26 @@ class Jobs:
             changes |= {"priority": priority, "priorityClassRef": priority_class}
         if not changes:
             return Done()
-        await self._writer.patch_workload(workload, {"spec": changes})
+        waits = find_condition(workload, QUOTA_RESERVED) or {}
+        if "podSets" in changes and waits.get("reason") == REASON_MISCONFIGURED:
+            changes["active"] = True  # what was wrong with it has been changed
+        try:
+            await self._writer.patch_workload(workload, {"spec": changes})
+        except Invalid as error:
+            return await self._set_aside(workload, error)
         await self._event(kind, job, EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted(changes))}")
         return Done()
+
+    async def _set_aside(self, workload: Obj, error: Invalid) -> Result:
+        """The job asks for what no Workload may ask for (DESIGN rule h): deactivated, with the rule, until the job changes."""
+        if workload["spec"].get("active", True) is not False:
+            workload = await self._writer.patch_workload(workload, {"spec": {"active": False}})
+        facts = self._observed.state.workloads.facts.get(object_key(workload))
+        if facts is not None:
+            message = f"the job's pod sets are refused: {error}"
+            status = waiting_status(workload, facts, REASON_MISCONFIGURED, message, self._writer.now())
+            await self._writer.apply_admission(workload, status, strict=True)
+        raise Terminal(str(error)) from error
 
     # --- the end ------------------------------------------------------------------------------------
 
@@ -270,16 +321,17 @@ class Jobs:
             return Done()
         if not condition_is_true(workload, FINISHED):
             reason = REASON_SUCCEEDED if finish.succeeded else REASON_FAILED
-            generation = int(workload["metadata"].get("generation") or 0)
-            condition = set_conditions(
-                [], [Condition(FINISHED, True, reason, finish.message)], now=self._writer.now(), generation=generation
-            )
-            workload = await self._writer.apply_workload_condition(workload, condition[0])
+            workload = await self._apply_finished(workload, Condition(FINISHED, True, reason, finish.message))
             name = object_key(workload)
             logger.info("workload finished", extra={"workload": name, "reason": reason})
             await self._event(kind, job, EVENT_FINISHED_WORKLOAD, f"Workload '{name}' is declared finished")
         await self._drop_finalizer(workload)
         return Done()
+
+    async def _apply_finished(self, workload: Obj, condition: Condition) -> Obj:
+        generation = int(workload["metadata"].get("generation") or 0)
+        wire = set_conditions([], [condition], now=self._writer.now(), generation=generation)[0]
+        return await self._writer.apply_workload_condition(workload, wire)
 
     async def _let_go(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """The workload was deleted: its job is stopped first, then it may go."""
@@ -292,21 +344,10 @@ class Jobs:
                 return Done()
             if kind.is_started(job):
                 return await self._restore(kind, job, workload)
+            if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}) and kind.has_gate(job):
+                await self._writer.patch_job(kind, job, kind.ungate(job))  # nobody would take it off its pods
         await self._drop_finalizer(workload)
         await self._event(kind, job, EVENT_DELETED_WORKLOAD, f"Deleted Workload: {object_key(workload)}")
-        return Done()
-
-    async def _release_orphans(self, kind_name: str, key: str) -> Result:
-        """The job is gone: workloads of it that are being deleted may go."""
-        namespace, _, name = key.partition("/")
-        for workload in self._observed.workloads.store.by_index("owner name", owner_name(namespace, kind_name, name)):
-            await self._reconcile_orphan(object_key(workload))
-        return Done()
-
-    async def _reconcile_orphan(self, key: str) -> Result:
-        workload = self._observed.workloads.store.get(key)
-        if workload is not None and workload["metadata"].get("deletionTimestamp"):
-            await self._drop_finalizer(workload)
         return Done()
 
     async def _drop_finalizer(self, workload: Obj) -> None:

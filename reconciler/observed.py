@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from core.jobs.kinds import KINDS
-from core.model.encoding import InvalidAssignment
-from core.model.quantity import InvalidQuantity
 from core.names import WORKLOAD_ANNOTATION
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -58,7 +56,7 @@ class Observed:
         self.local_queues = informer(r.LOCAL_QUEUES)
         self.workloads = informer(r.WORKLOADS)
         self.jobs = {kind.kind: informer(r.resource_of(kind)) for kind in KINDS}
-        self.pods.store.add_index("workload", _workload_of_pod)
+        self.pods.store.add_index("workload", workloads_of_pod)
         self.workloads.store.add_index("owner", _owner_uid)
         self.workloads.store.add_index("owner name", _owner_name)
         self.pod_facts: dict[str, PodFacts] = {}
@@ -88,9 +86,10 @@ class Observed:
             if change.new is not None:
                 try:
                     facts = read(change.new)
-                except (InvalidQuantity, InvalidAssignment, KeyError, TypeError, ValueError) as error:
-                    # Written past our webhook. It is as if it were not there; the others go on.
-                    logger.warning("object cannot be read", extra={"resource": str(informer.resource), "object": key, "error": str(error)})
+                except Exception as error:
+                    # Written past our webhook, or by a newer writer. What it held as it was last readable it goes on holding.
+                    logger.warning("object cannot be read", extra={"resource": str(informer.resource), "object": key, "error": repr(error)})
+                    return
             observe(key, facts)
 
         informer.add_handler(handle)
@@ -123,7 +122,8 @@ class Observed:
         return [self.pod_facts[key] for pod in self.pods.store.by_index("workload", workload) if (key := object_key(pod)) in self.pod_facts]
 
 
-def _workload_of_pod(pod: Obj) -> list[str]:
+def workloads_of_pod(pod: Obj) -> list[str]:
+    """Key of the workload that a pod names, if any."""
     name = (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION)
     return [f"{pod['metadata']['namespace']}/{name}"] if name else []
 

@@ -22,6 +22,7 @@ from reconciler.observed import Observed
 logger = logging.getLogger(__name__)
 SETTLE_S = 0.5  # counters of busy queues are written twice a second at most
 EXAMPLES = 5
+MAX_RETRY_S = 30.0
 
 
 class Queues:
@@ -30,7 +31,7 @@ class Queues:
     def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
         self._observed = observed
         self._writer = writer
-        self._queue = WorkQueue(clock)
+        self._queue = WorkQueue(clock, max_delay_s=MAX_RETRY_S)
         self.controller = Controller("queues", self._reconcile, self._queue, workers=2, clock=clock)
         for informer in (observed.cluster_queues, observed.local_queues, observed.flavors, observed.topologies):
             informer.add_handler(lambda change: self._everything("configuration changed"))

@@ -5,14 +5,14 @@ taken back and decided again.
 """
 
 import asyncio
-import json
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from core.names import ADMITTED, QUOTA_RESERVED
+from core.model.admission import admission_to_wire
+from core.model.encoding import encoded_size
+from core.names import ADMITTED, QUOTA_RESERVED, REASON_PENDING_EVALUATION, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.placement.profile import Profile
 from core.plan.admission import MAX_ETCD_BYTES, admitted_status, waiting_status
 from core.plan.conditions import Condition, says
@@ -33,6 +33,9 @@ BATCH_WINDOW_S = 0.02  # lets a burst of events be decided as one batch
 CYCLE_BUDGET_S = 0.25  # then the loop writes and serves events before it goes on
 WRITES_AT_ONCE = 16
 RETRY_S = 1.0
+FIND_OUT_ATTEMPTS = 120
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0  # of a workload whose verdict could not be written
+LOST_ANSWER = "the answer to the last write was lost; it is decided on anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class Scheduler:
         self._clock = clock
         self._cycle = Cycle(observed.state, profile)
         self._wake = asyncio.Event()
+        self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
         self._seen_changes = -1
         for informer in (
@@ -71,17 +75,20 @@ class Scheduler:
         if self._observed.state.changes != self._seen_changes:
             self._wake.set()
 
-    def _on_workload(self, _change: Change) -> None:
+    def _on_workload(self, change: Change) -> None:
+        if change.new is None:
+            self._held_back.pop(change.obj["metadata"]["uid"], None)
         self._wake.set()
 
     async def run(self) -> None:
         """Never returns."""
-        while True:
-            await self._wake.wait()
-            await self._clock.sleep(BATCH_WINDOW_S)
-            self._wake.clear()
-            self._seen_changes = self._observed.state.changes
-            await self.run_cycle()
+        async with asyncio.TaskGroup() as self._background:
+            while True:
+                await self._wake.wait()
+                await self._clock.sleep(BATCH_WINDOW_S)
+                self._wake.clear()
+                self._seen_changes = self._observed.state.changes
+                await self.run_cycle()
 
     async def run_cycle(self) -> None:
         """One batch of decisions, and their writes."""
@@ -89,7 +96,7 @@ class Scheduler:
         with tracing.cycle() as span:
             judged: list[_Judged] = []
             began = self._clock.now()
-            for verdict in self._cycle.run(lambda: self._clock.monotonic() < deadline):
+            for verdict in self._cycle.run(lambda: self._clock.monotonic() < deadline, self._is_held_back):
                 ended = self._clock.now()
                 judged.append(_Judged(verdict, began, ended))
                 began = ended
@@ -109,45 +116,72 @@ class Scheduler:
                 if workload is None or workload["metadata"]["uid"] != verdict.workload.uid:
                     self._take_back(verdict, "it is gone")
                 elif isinstance(verdict.outcome, Found):
-                    await self._admit(workload, judged, verdict.outcome)
+                    too_large = _too_large(workload, verdict.outcome)
+                    if too_large is None:
+                        await self._admit(workload, judged, verdict.outcome)
+                    else:
+                        self._observed.state.forget(key)
+                        await self._let_wait(workload, judged, too_large)
                 else:
                     await self._let_wait(workload, judged, verdict.outcome)
-        except (Conflict, ObjectNotFound) as error:
-            self._take_back(verdict, str(error))
         except (Unreachable, ServerError) as error:
             logger.warning("verdict may or may not have been written", extra={"workload": key, "error": str(error)})
-            await self._find_out(verdict)
+            self._background.create_task(self._find_out(judged), name=f"find out about {key}")
         except KubeError as error:
-            logger.warning("verdict could not be written", extra={"workload": key, "error": str(error)})
-            self._take_back(verdict, str(error))
-            asyncio.get_running_loop().call_later(RETRY_S, self._wake.set)
+            if not isinstance(error, Conflict | ObjectNotFound):
+                logger.warning("verdict could not be written", extra={"workload": key, "error": str(error)})
+            self._take_back(verdict, str(error), getattr(error, "retry_after", None))
+        except Exception as error:
+            logger.exception("verdict could not be written", extra={"workload": key})
+            self._take_back(verdict, repr(error))
         except BaseException:
             self._take_back(verdict, "the write was cut off")
             raise
+        else:
+            self._held_back.pop(verdict.workload.uid, None)
 
-    async def _find_out(self, verdict: Verdict) -> None:
+    async def _find_out(self, judged: _Judged) -> None:
         """The answer to a write was lost. Until it is known what became of it the decision stays assumed: its place
-        given to another would be booked twice if the write did arrive."""
+        given to another would be booked twice if the write did arrive.
+
+        A write still on its way is made to fail before the place is given up: it is guarded by the version that
+        the workload had, and a status written now changes that.
+        """
+        verdict = judged.verdict
         namespace, _, name = verdict.workload.key.partition("/")
-        while True:
+        for _ in range(FIND_OUT_ATTEMPTS):
             await self._clock.sleep(RETRY_S)
             try:
                 now = await self._writer.read_workload(namespace, name)
+                if now["metadata"]["uid"] != verdict.workload.uid:
+                    break
+                if (now.get("status") or {}).get("admission"):
+                    self._observed.state.confirm(verdict.workload.key, int(now["metadata"]["resourceVersion"]))
+                    return
+                status = waiting_status(now, verdict.workload, REASON_PENDING_EVALUATION, LOST_ANSWER, self._writer.now())
+                await self._writer.apply_admission(now, status, strict=True)
+                break
             except ObjectNotFound:
-                return self._take_back(verdict, "it is gone")
-            except KubeError:
-                continue
-            if (now.get("status") or {}).get("admission") and now["metadata"]["uid"] == verdict.workload.uid:
-                self._observed.state.confirm(verdict.workload.key, int(now["metadata"]["resourceVersion"]))
-                return None
-            return self._take_back(verdict, "its write never arrived")
+                break
+            except KubeError as error:
+                logger.warning("still not known what was written", extra={"workload": verdict.workload.key, "error": str(error)})
+        self._take_back(verdict, "its write did not arrive")
 
-    def _take_back(self, verdict: Verdict, why: str) -> None:
-        logger.debug("verdict taken back", extra={"workload": verdict.workload.key, "why": why})
+    def _is_held_back(self, uid: str) -> bool:
+        _, until = self._held_back.get(uid, (0, 0.0))
+        return self._clock.monotonic() < until
+
+    def _take_back(self, verdict: Verdict, why: str, retry_after_s: float | None = None) -> None:
+        """Undoes a verdict that was not written; the workload is judged again after a pause that doubles."""
+        workload = verdict.workload
         if isinstance(verdict.outcome, Found):
-            self._observed.state.forget(verdict.workload.key)
-        self._cycle.reconsider(verdict.workload.uid)
-        self._wake.set()
+            self._observed.state.forget(workload.key)
+        self._cycle.reconsider(workload.uid)
+        failures, _ = self._held_back.get(workload.uid, (0, 0.0))
+        pause = max(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**failures), retry_after_s or 0.0)
+        self._held_back[workload.uid] = failures + 1, self._clock.monotonic() + pause
+        logger.debug("verdict taken back", extra={"workload": workload.key, "why": why, "pause_s": pause})
+        asyncio.get_running_loop().call_later(pause + BATCH_WINDOW_S, self._wake.set)
 
     async def _admit(self, workload: Obj, judged: _Judged, found: Found) -> None:
         verdict, queue = judged.verdict, found.admission.cluster_queue
@@ -157,7 +191,6 @@ class Scheduler:
         self._tell_of_solve(workload, judged, queue)
         with tracing.step(tracing.ADMIT, workload, **self._attributes(workload, queue)):
             status = admitted_status(workload, found.admission, self._writer.now())
-            _check_size(workload, status)
             # Strict: if the workload was deactivated, changed or deleted since it was seen, the decision is void.
             written = await self._writer.apply_admission(workload, status, strict=True)
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
@@ -189,8 +222,10 @@ class Scheduler:
         return {tracing.WORKLOAD: workload["metadata"]["name"], tracing.CLUSTER_QUEUE: queue}
 
 
-def _check_size(workload: Obj, status: Mapping[str, Any]) -> None:
-    """An assignment too large for etcd is refused before any write, with its size."""
-    size = len(json.dumps(workload)) + len(json.dumps(status))
-    if size > MAX_ETCD_BYTES:
-        raise KubeError(413, "TooLarge", f"the Workload would have {size} bytes; etcd takes {MAX_ETCD_BYTES}")
+def _too_large(workload: Obj, found: Found) -> NotFound | None:
+    """An assignment that etcd would not take is refused before any write, with its size."""
+    size = encoded_size(workload) + encoded_size(admission_to_wire(found.admission))
+    if size <= MAX_ETCD_BYTES:
+        return None
+    message = f"the Workload with its assignment would have {size} bytes; etcd takes {MAX_ETCD_BYTES}"
+    return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, found.attempts)

@@ -22,11 +22,12 @@ from core.runtime.workqueue import Item, WorkQueue
 from core.state.facts import PodFacts
 from reconciler import tracing
 from reconciler.apply import Writer
-from reconciler.observed import Observed
+from reconciler.observed import Observed, workloads_of_pod
 
 logger = logging.getLogger(__name__)
 BATCH_S = 1.0  # KEP-2724, Enforcing the assignment
 PATCHES_AT_ONCE = 8
+MAX_RETRY_S = 30.0  # an outage that is over must not be waited out for long
 UNGATER_MANAGER = "topogate-ungater"
 
 
@@ -45,7 +46,7 @@ class Ungater:
         self._observed = observed
         self._writer = writer
         self._clock = clock
-        self._queue = WorkQueue(clock)
+        self._queue = WorkQueue(clock, max_delay_s=MAX_RETRY_S)
         self._expectations = Expectations()
         self._patches = asyncio.Semaphore(PATCHES_AT_ONCE)
         self._progress: dict[str, _Progress] = {}
@@ -54,15 +55,12 @@ class Ungater:
         observed.workloads.add_handler(self._on_workload)
 
     def _on_pod(self, change: Change) -> None:
-        for pod, gone in ((change.old, change.new is None), (change.new, False)):
-            if pod is None:
-                continue
-            facts = PodFacts.read(pod)
-            if facts.workload is None:
-                continue
-            if gone or not facts.gated or facts.terminal:
-                self._expectations.observe(facts.workload, facts.uid)
-            self._queue.add_after(facts.workload, BATCH_S, "pod changed")
+        pod = change.obj
+        facts = self._observed.pod_facts.get(object_key(pod)) if change.new is not None else None
+        for workload in workloads_of_pod(pod):
+            if facts is None or not facts.gated or facts.terminal:
+                self._expectations.observe(workload, pod["metadata"]["uid"])
+            self._queue.add_after(workload, BATCH_S, "pod changed")
 
     def _on_workload(self, change: Change) -> None:
         key = object_key(change.obj)
@@ -145,7 +143,7 @@ class Ungater:
     def _watch_binding(self, key: str, workload: Obj, expected: int, pods: list[PodFacts]) -> None:
         """Ends the story of a workload's trace once all of its pods are bound."""
         progress = self._progress.get(key)
-        bound = sum(1 for pod in pods if pod.node)
+        bound = sum(1 for pod in pods if pod.node and not pod.terminal and not pod.terminating)
         if progress is None or bound < expected:
             return
         del self._progress[key]

@@ -24,6 +24,7 @@ from core.names import (
 )
 
 MAX_LAYERS = 3
+MAX_LEVEL_NAME = 63  # PodSetTopologyRequest; a Topology's own label may be longer
 _MAX_INT32 = 2**31 - 1
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -110,6 +111,8 @@ def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
         value = annotations.get(name)
         if value is not None and not is_label_name(value) and not (value == AUTO_LEVEL and name in modes):
             yield error(ErrorType.INVALID, name, value, _LABEL_NAME)
+        elif value is not None and len(value) > MAX_LEVEL_NAME:
+            yield error(ErrorType.INVALID, name, value, f"at most {MAX_LEVEL_NAME} characters are expected, as a Workload can hold")
     unconstrained = annotations.get(UNCONSTRAINED_TOPOLOGY)
     if unconstrained is not None and unconstrained not in _TRUE + _FALSE:
         yield error(ErrorType.INVALID, UNCONSTRAINED_TOPOLOGY, unconstrained, "true or false is expected")

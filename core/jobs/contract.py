@@ -128,6 +128,14 @@ class JobKind(Protocol):
         """Merge patch that makes the templates exact and lets the job run, in one write."""
         ...
 
+    def has_gate(self, job: Json) -> bool:
+        """Whether a template carries the topology gate."""
+        ...
+
+    def ungate(self, job: Json) -> dict[str, Any]:
+        """Merge patch that takes the topology gate off the templates of a job that has left topogate."""
+        ...
+
     def suspend(self, job: Json) -> dict[str, Any]:
         """Merge patch that stops the job."""
         ...

@@ -6,7 +6,15 @@ from typing import Any
 
 from core.jobs import annotations, templates
 from core.jobs.contract import Defaults, ErrorType, FieldError, Finish, Json, PodSetStart, PodSetTemplate, Rules
-from core.names import JOB_COMPLETION_INDEX_LABEL, MAIN_POD_SET, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION
+from core.names import (
+    JOB_COMPLETION_INDEX_LABEL,
+    MAIN_POD_SET,
+    PODSET_GROUP_NAME,
+    QUEUE_NAME_LABEL,
+    SLICE_SIZE,
+    TOPOLOGY_ANNOTATIONS,
+    TRACEPARENT_ANNOTATION,
+)
 
 _TEMPLATE = "spec.template"
 
@@ -43,9 +51,16 @@ class Job:
         if before is not None and before != after and not self.is_suspended(old):
             accepted = f"a running job keeps its queue ({before!r}); suspend it first"
             errors.append(FieldError(ErrorType.INVALID, f"metadata.labels[{QUEUE_NAME_LABEL}]", after or "", accepted))
-        # A job that leaves its queue leaves topogate, whatever its annotations say.
-        judged = self.validate_create(new) if after is not None and self.is_suspended(new) and not self.is_started(new) else Rules()
+        # A job that leaves its queue leaves topogate, whatever its annotations say; and what it asks for is judged when
+        # that changes, so that a stopped job can get its own template back.
+        asks = self.is_suspended(new) and not self.is_started(new) and self._asked(old) != self._asked(new)
+        judged = self.validate_create(new) if after is not None and (asks or before is None) else Rules()
         return Rules((*errors, *judged.errors), judged.warnings)
+
+    def _asked(self, job: Json) -> tuple[int, dict[str, Any]]:
+        """Pods and topology annotations of a job."""
+        found = (((job.get("spec") or {}).get("template") or {}).get("metadata") or {}).get("annotations") or {}
+        return self._count(job), {name: found[name] for name in (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME) if name in found}
 
     def pod_sets(self, job: Json) -> list[PodSetTemplate]:
         template = templates.workload_template(job["spec"]["template"])
@@ -64,6 +79,12 @@ class Job:
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
         return {"spec": {"suspend": False, "template": templates.start_patch(job["spec"]["template"], pod_sets[0])}}
+
+    def has_gate(self, job: Json) -> bool:
+        return templates.has_gate(job["spec"]["template"])
+
+    def ungate(self, job: Json) -> dict[str, Any]:
+        return {"spec": {"template": templates.ungate_patch(job["spec"]["template"])}}
 
     def suspend(self, job: Json) -> dict[str, Any]:
         return {"spec": {"suspend": True}}

@@ -4,8 +4,3 @@ from core.jobs.contract import JobKind
 from core.jobs.job import Job
 
 KINDS: tuple[JobKind, ...] = (Job(),)
-
-
-def find_kind(group: str, kind: str) -> JobKind | None:
-    """A kind by group and name."""
-    return next((known for known in KINDS if (known.group, known.kind) == (group, kind)), None)

@@ -38,6 +38,12 @@ def with_gate(template: Json) -> dict[str, Any]:
     return changed
 
 
+def ungate_patch(template: Json) -> dict[str, Any]:
+    """Merge patch of a pod template that takes the topology gate off."""
+    gates = [gate for gate in (template.get("spec") or {}).get("schedulingGates") or () if gate.get("name") != TOPOLOGY_GATE]
+    return {"spec": {"schedulingGates": gates or None}}
+
+
 def workload_template(template: Json) -> dict[str, Any]:
     """A pod template as a Workload keeps it: without the labels that the job controller adds for itself."""
     kept = deepcopy(dict(template))

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from core.placement.capacity import Fits
 from core.placement.groups import GroupChosen, GroupFits, descend_group
-from core.placement.groups import _hand_down as hand_down_group
+from core.placement.groups import hand_down_with_leader as hand_down_group
 from core.placement.levels import descend, hand_down
 from core.placement.profile import BEST_FIT
 from core.placement.slices import Shape
@@ -74,7 +74,7 @@ def place_balanced(tree: TopologyTree, fits: Fits, shape: Shape, wanted: int) ->
     balance = _balance(tree, _Room(units, units, pods, pods, None), shape, wanted)
     if balance is None:
         return None
-    chosen = _hand_down(tree, fits, None, shape, balance)
+    chosen = hand_down_with_leader(tree, fits, None, shape, balance)
     return _common_level(tree, shape, balance.domains), *descend(tree, fits, shape, BEST_FIT, shape.slice_level, chosen[:2])
 
 
@@ -85,7 +85,7 @@ def place_group_balanced(tree: TopologyTree, fits: GroupFits, shape: Shape, want
     balance = _balance(tree, room, shape, wanted)
     if balance is None:
         return None
-    chosen = GroupChosen(*_hand_down(tree, alone, fits, shape, balance))
+    chosen = GroupChosen(*hand_down_with_leader(tree, alone, fits, shape, balance))
     return _common_level(tree, shape, balance.domains), *descend_group(tree, fits, shape, BEST_FIT, shape.slice_level, chosen)
 
 
@@ -99,7 +99,7 @@ def _common_level(tree: TopologyTree, shape: Shape, domains: Indices) -> int:
     return shape.start if (upper == upper[0]).all() else max(shape.start - 1, 0)
 
 
-def _hand_down(tree: TopologyTree, fits: Fits, group: GroupFits | None, shape: Shape, balance: _Balance) -> _Balance:
+def hand_down_with_leader(tree: TopologyTree, fits: Fits, group: GroupFits | None, shape: Shape, balance: _Balance) -> _Balance:
     """Each domain's units to its own children, down to the level of the slices."""
     for level in range(_lower_level(shape) + 1, shape.slice_level + 1):
         parts, home = [], -1

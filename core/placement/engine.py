@@ -144,9 +144,12 @@ def _place_group(
         level, chosen = start
         domains, pods, home = descend_group(tree, fits, shape, algorithm, level, chosen)
     at, one = np.array([home]), np.array([leader.count])
+    # Of the nodes of its domain the leader is counted on the one where it costs the workers least.
+    able = takes_leader & tree.spans(home)
+    its_node = np.arange(len(tree)) == np.argmin(np.where(able, alone - beside, np.iinfo(np.int64).max))
     return (
-        _placement(view, workers, level, np.where(tree.spans(home), beside, alone), domains[pods > 0], pods[pods > 0]),
-        _placement(view, leader, level, np.where(takes_leader, leader.count, 0), at, one),
+        _placement(view, workers, level, np.where(its_node, beside, alone), domains[pods > 0], pods[pods > 0]),
+        _placement(view, leader, level, np.where(its_node, leader.count, 0), at, one),
     )
 
 

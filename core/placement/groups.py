@@ -100,7 +100,7 @@ def descend_group(
     while level < min(shape.slice_level, tree.lowest):
         pool = tree.children_of_all(level, chosen.domains)
         level += 1
-        chosen = _hand_down(fits, shape, algorithm, level, pool, int(chosen.units.sum()))
+        chosen = hand_down_with_leader(fits, shape, algorithm, level, pool, int(chosen.units.sum()))
     size = shape.slice_size if level <= shape.slice_level else shape.unit_below(level)
     domains, pods, leader = chosen.domains, chosen.units * size, chosen.leader
     while level < tree.lowest:
@@ -111,7 +111,7 @@ def descend_group(
         for domain, count in zip(domains, pods, strict=True):
             children = tree.children(level - 1, int(domain))
             if domain == leader:
-                part = _hand_down(fits, shape, LEAST_FREE_CAPACITY, level, children, int(count) // size)
+                part = hand_down_with_leader(fits, shape, LEAST_FREE_CAPACITY, level, children, int(count) // size)
                 parts.append((part.domains, part.units))
                 below = part.leader
             else:
@@ -122,7 +122,7 @@ def descend_group(
     return domains[order], pods[order], leader
 
 
-def _hand_down(fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, domains: Indices, wanted: int) -> GroupChosen:
+def hand_down_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, domains: Indices, wanted: int) -> GroupChosen:
     """As `levels.hand_down`, with the leader in one of the domains."""
     chosen = _fill_with_leader(fits, shape, algorithm, level, domains, wanted)
     # What a parent holds beside the leader is counted with its cheapest child, so the children always hold it.

@@ -7,7 +7,6 @@ from typing import Any
 from core.placement.explain import truncate
 
 Json = Mapping[str, Any]
-MAX_CONDITION_MESSAGE = 32768  # the API's limit; ours are cut much earlier
 
 
 @dataclass(frozen=True, slots=True)

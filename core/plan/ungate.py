@@ -76,4 +76,4 @@ def _first_ranks(pod_sets: Sequence[PodSetFacts]) -> dict[str, int]:
 def _domain(pod: PodFacts, levels: tuple[str, ...]) -> tuple[str, ...]:
     """Where an ungated pod is pinned; a pod that someone bound by hand is in the domain of nobody."""
     selected = tuple(pod.node_selector.get(level, "") for level in levels)
-    return selected if all(selected) else (pod.node if levels == (HOSTNAME_LABEL,) else "",) * len(levels)
+    return selected if all(selected) else ("",) * len(levels)

@@ -17,6 +17,7 @@ from core.names import (
     REASON_TERMINATING,
     REASON_TOPOLOGY_NOT_FOUND,
 )
+from core.placement.explain import truncate
 from core.placement.profile import Profile
 from core.queueing.flavors import Found, NotFound, find_admission
 from core.queueing.order import queue_order
@@ -43,8 +44,12 @@ class Cycle:
         self._profile = profile
         self._refused_at: dict[str, tuple[str, int, WorkloadFacts]] = {}
 
-    def run(self, may_go_on: Callable[[], bool] = lambda: True) -> Iterator[Verdict]:
+    def run(
+        self, may_go_on: Callable[[], bool] = lambda: True, is_held_back: Callable[[str], bool] = lambda uid: False
+    ) -> Iterator[Verdict]:
         """Verdicts in queue order until nothing is left to decide or the caller's budget is spent.
+
+        Workloads whose uid `is_held_back` are passed over: a write of theirs failed a moment ago.
 
         Each admission is assumed in the state before it is yielded; a caller whose write fails must
         call `state.forget`.
@@ -57,12 +62,13 @@ class Cycle:
         for workload in pending:
             if not may_go_on():
                 return
+            if is_held_back(workload.uid):
+                continue
             queue, problem = self._find_queue(workload)
             if queue is not None and queue.name in blocked:
-                head = blocked[queue.name].key.partition("/")[2]
                 problem = NotFound(
                     REASON_PENDING_EVALUATION,
-                    f'ClusterQueue "{queue.name}" is StrictFIFO and workload "{head}" is before this one and cannot be admitted yet',
+                    f'ClusterQueue "{queue.name}" is StrictFIFO and a workload that is before this one cannot be admitted yet',
                     (),
                 )
             judged_at = _NOT_JUDGED
@@ -72,7 +78,7 @@ class Cycle:
                     if queue.strict:
                         blocked[queue.name] = workload
                     continue
-                outcome = find_admission(state, workload, queue, self._profile)
+                outcome = self._judge(workload, queue)
                 if isinstance(outcome, Found):
                     plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
                     state.assume(workload.key, outcome.admission, plan)
@@ -87,6 +93,13 @@ class Cycle:
             self._refused_at[workload.uid] = (problem.message, judged_at, workload)
             if before is None or before[0] != problem.message:
                 yield Verdict(workload, problem)
+
+    def _judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
+        """A workload written past all checks must not keep the others from being judged."""
+        try:
+            return find_admission(self._state, workload, queue, self._profile)
+        except Exception as error:
+            return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
 
     def reconsider(self, uid: str) -> None:
         """Makes the next cycle look at a workload again, whatever changed (its verdict could not be written)."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core.jobs.annotations import PodSetAnnotations, topology_request, validate_pod_sets
+from core.jobs.annotations import MAX_LEVEL_NAME, PodSetAnnotations, topology_request, validate_pod_sets
 from core.jobs.contract import Rules
 from core.jobs.job import Job
 from core.names import SLICE_CONSTRAINTS, SLICE_SIZE
@@ -61,6 +61,9 @@ RULES: dict[str, Callable[[dict[str, Any], Pairs, Pairs], bool]] = {
     ),
     "a comma before a closing bracket is let pass, since the KEP's own example has one": lambda case, ours, theirs: (
         ours < theirs and TRAILING_COMMA.search(annotations_of(case).get(SLICE_CONSTRAINTS, "")) is not None
+    ),
+    "h: a level that no Workload can hold is refused at creation, where the peer's job waits unexplained": lambda case, ours, theirs: (
+        theirs < ours and any(len(value) > MAX_LEVEL_NAME for value in annotations_of(case).values())
     ),
     "the elastic-job annotation of the peer means nothing to us yet, so it forbids nothing": lambda case, ours, theirs: (
         ours < theirs and ELASTIC_JOB in (case.get("object", {}).get("metadata", {}).get("annotations") or {})

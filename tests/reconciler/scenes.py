@@ -89,7 +89,7 @@ class Scene:
         return self.api.get(f"{JOBS.format(self.namespace)}/{name}")
 
     def eventually(self, what: str, probe: Callable[[truth.Snapshot], object], timeout_s: float = 30.0) -> truth.Snapshot:
-        """The first snapshot for which the probe holds; the invariant must hold in every one on the way."""
+        """The first snapshot for which the probe holds."""
 
         def look() -> truth.Snapshot | None:
             now = self.read()

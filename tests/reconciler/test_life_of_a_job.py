@@ -189,3 +189,10 @@ def test_the_next_flavor_is_tried_where_topology_fails_on_the_first(cluster: Clu
     scene.api.delete(f"/apis/kueue.x-k8s.io/v1beta2/resourceflavors/{other.prefix}flavor")
     scene.cluster.delete_nodes([name for name in now.nodes if name.startswith(other.prefix)])
     scene.close()
+
+
+def test_a_job_that_wants_no_pods_holds_nothing_and_runs_once_it_wants_some(scene: Scene) -> None:
+    scene.submit("idle", pods=0, gpus=8, required=scene.rack)
+    scene.eventually("it to be started", lambda now: not scene.job("idle")["spec"]["suspend"])
+    scene.submit("other", pods=4, gpus=8, required=scene.block)
+    scene.until_bound("other", 4)

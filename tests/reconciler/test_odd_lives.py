@@ -1,0 +1,88 @@
+"""Jobs and workloads that go ways nobody planned: nothing is held for ever, nobody else is kept waiting."""
+
+from __future__ import annotations
+
+from core.names import API_VERSION, QUEUE_NAME_LABEL
+from e2e import manifests, truth
+from e2e.topogate import Topogate
+from tests.reconciler.scenes import WORKLOADS, Scene
+
+
+def test_a_job_made_again_under_its_old_name_gets_the_place_of_the_old_one(scene: Scene) -> None:
+    scene.submit("again", pods=4, gpus=8, required=scene.block)
+    old = scene.until_bound("again", 4).workload_of("again")
+    assert old is not None
+    scene.delete_job("again")
+    scene.submit("again", pods=4, gpus=8, required=scene.block)
+
+    def new_is_bound(now: truth.Snapshot) -> bool:
+        names = {w["metadata"]["uid"] for w in now.workloads}
+        return old["metadata"]["uid"] not in names and truth.all_bound(now, "again", 4) == []
+
+    scene.eventually("the new one to be bound and the old workload to be gone", new_is_bound, timeout_s=60)
+
+
+def test_a_workload_that_makes_no_sense_stops_nobody_else(scene: Scene, topogate: Topogate) -> None:
+    template = manifests.job("x", scene.namespace, pods=1, gpus=1)["spec"]["template"]
+    required = {"nodeSelectorTerms": [{"matchExpressions": [{"operator": "In"}]}, None]}
+    template["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    pod_set = {"name": "main", "count": 1, "template": template, "topologyRequest": {"required": scene.rack}}
+    body = {
+        "apiVersion": API_VERSION,
+        "kind": "Workload",
+        "metadata": {"name": "nonsense", "namespace": scene.namespace},
+        "spec": {"queueName": "main", "podSets": [pod_set]},
+    }
+    scene.api.create(WORKLOADS.format(scene.namespace), body)
+    scene.submit("sane", pods=2, gpus=8, required=scene.rack)
+    scene.until_bound("sane", 2)
+    assert topogate.reconciler is not None
+    assert topogate.reconciler.is_running
+
+
+def test_a_workload_deactivated_before_its_suspended_job_was_seen_gives_everything_back(scene: Scene) -> None:
+    """What a crash between the two writes of a suspension by hand leaves behind."""
+    scene.submit("held", pods=4, gpus=8, required=scene.block)
+    scene.until_bound("held", 4)
+    scene.patch_workload("held", {"spec": {"active": False}})
+    scene.patch_job("held", {"spec": {"suspend": True}})
+    scene.eventually("its quota to be given back", lambda now: not truth.is_true(now.workload_of("held"), "QuotaReserved"))
+    scene.submit("next", pods=4, gpus=8, required=scene.block)
+    scene.until_bound("next", 4)
+
+
+def test_a_running_sliced_job_resized_so_that_slices_do_not_divide_is_stopped_and_told_why(scene: Scene) -> None:
+    scene.submit("sliced", pods=4, gpus=1, required=scene.block, slice_topology=scene.rack, slice_size=2)
+    scene.until_bound("sliced", 4)
+    scene.patch_job("sliced", {"spec": {"parallelism": 3}})
+    message = scene.until_waiting("sliced", "Misconfigured")
+    assert "refused" in message
+    assert scene.job("sliced")["spec"]["suspend"] is True
+    scene.submit("next", pods=4, gpus=8, required=scene.block)
+    scene.until_bound("next", 4)
+    scene.delete_job("next")
+    scene.patch_job("sliced", {"spec": {"parallelism": 2}})
+    scene.until_bound("sliced", 2)
+
+
+def test_a_suspended_job_that_leaves_its_queue_leaves_nothing_behind(scene: Scene) -> None:
+    scene.submit("filler", pods=4, gpus=8, required=scene.block)
+    scene.until_bound("filler", 4)
+    scene.submit("leaver", pods=1, gpus=1, required=scene.rack)
+    scene.until_waiting("leaver", "TopologyPlacementFailed")
+    scene.patch_job("leaver", {"metadata": {"labels": {QUEUE_NAME_LABEL: None}}})
+    scene.eventually("its workload to be gone", lambda now: now.workload_of("leaver") is None)
+    assert not scene.job("leaver")["spec"]["template"]["spec"].get("schedulingGates")
+    scene.delete_job("filler")
+    scene.patch_job("leaver", {"spec": {"suspend": False}})
+    scene.eventually(
+        "it to run without us",
+        lambda now: any(p["spec"].get("nodeName") for p in now.pods if p["metadata"]["name"].startswith("leaver-")),
+    )
+
+
+def test_a_job_whose_workload_is_refused_is_told_on_the_job(scene: Scene) -> None:
+    scene.submit("classy", pods=1, gpus=1, required=scene.rack, labels={"kueue.x-k8s.io/priority-class": "none-such"})
+    scene.eventually(
+        "the event", lambda now: any("none-such" in e["message"] for e in now.events if e["involvedObject"]["name"] == "classy")
+    )
