@@ -97,8 +97,8 @@ class Cluster:
             self._processes["kube-scheduler"].wait_healthy(f"https://{parts.HOST}:{ports.scheduler}/readyz")
             self._processes["kwok"].wait_healthy(f"http://{parts.HOST}:{ports.kwok}/healthz")
             self.wait_for_namespace("default")
-        except BaseException:
-            self.stop(keep_logs=True)
+        except BaseException as error:
+            self.stop(keep_logs=isinstance(error, Exception))
             raise
         return self
 

@@ -6,6 +6,8 @@ exit code non-zero. `out/demo.svg` keeps the picture.
 
 from __future__ import annotations
 
+import argparse
+import signal
 import sys
 import time
 from collections import Counter
@@ -238,7 +240,10 @@ def tell(demo: Demo) -> int:
     return 0
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
+    argparse.ArgumentParser(prog="python -m e2e.demo", description=__doc__.splitlines()[0]).parse_args(arguments)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)  # stopped by whatever, it cleans up as on Ctrl-C
     console = Console(highlight=False)
     console.width = max(console.width, MIN_WIDTH)
     try:

@@ -73,9 +73,9 @@ def start_standing(state: Path) -> Standing:
         cluster.add_nodes(NodePool(labels={"node-group": "gpu"}))
         topogate.start()
         cluster.kubectl("apply", "-f", str(EXAMPLES / "queues.yaml"))
-    except BaseException:
+    except BaseException as error:
         topogate.stop()
-        cluster.stop(keep_logs=True)
+        cluster.stop(keep_logs=isinstance(error, Exception))
         raise
     print("# 2 blocks x 3 racks x 8 nodes with 8 GPUs; queue main of namespace default is open", file=sys.stderr)
     standing = Standing(
@@ -119,6 +119,10 @@ def main(arguments: list[str] | None = None) -> int:
     if standing is not None:
         print("# it is already running", file=sys.stderr)
     else:
-        standing = start_standing(state)
+        try:
+            standing = start_standing(state)
+        except KeyboardInterrupt:
+            print("interrupted: everything that was started has been stopped", file=sys.stderr)
+            return 130
     print(standing.describe())
     return 0

@@ -31,7 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
-    items.sort(key=lambda item: item.get_closest_marker("cluster") is not None)
+    # Very last those that restart the API server: the controllers of the control plane then back off for a while.
+    items.sort(key=lambda item: (item.get_closest_marker("cluster") is not None, "test_real_apiserver" in item.nodeid))
     first = next((item for item in items if item.get_closest_marker("cluster")), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))

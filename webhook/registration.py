@@ -17,6 +17,9 @@ from core.names import GROUP, MANAGED_NAMESPACE_LABEL, QUEUE_NAME_LABEL, VERSION
 MUTATING_NAME = "topogate-mutating-webhook-configuration"
 VALIDATING_NAME = "topogate-validating-webhook-configuration"
 _TIMEOUT_S = 10
+# A Workload may be written by users of a namespace; the others are administrators' work, which the CRDs' own rules
+# guard well enough while the webhook is down.
+_NEVER_UNJUDGED = ("Workload",)
 _NOT_SYSTEM = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}
 # Finalizers are taken off by updates: deleting must work whether the webhook is up, and whatever its rules have become.
 _NOT_DELETED = {"name": "is-not-being-deleted", "expression": "!has(object.metadata.deletionTimestamp)"}
@@ -73,7 +76,8 @@ def configurations(ca_bundle: str, client: Mapping[str, Any]) -> list[dict[str, 
                 }
             )
         for rules in OBJECTS:
-            hooks[action].append(entry(f"{letter}{rules.kind.lower()}.kb.io", action, GROUP, VERSION, rules.kind, rules.plural, "*"))
+            own = entry(f"{letter}{rules.kind.lower()}.kb.io", action, GROUP, VERSION, rules.kind, rules.plural, "*")
+            hooks[action].append(own | {"failurePolicy": "Fail" if rules.kind in _NEVER_UNJUDGED else "Ignore"})
     return [
         _configuration("MutatingWebhookConfiguration", MUTATING_NAME, hooks["mutate"]),
         _configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, hooks["validate"]),

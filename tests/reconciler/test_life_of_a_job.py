@@ -47,7 +47,8 @@ def test_a_job_that_cannot_fit_is_admitted_soon_after_a_node_that_helps_is_added
 
 def test_finishing_gives_quota_and_place_back(cluster: Cluster, topogate: Topogate) -> None:
     scene = Scene(cluster).open(quota=16)
-    scene.submit("first", pods=2, gpus=8, required=scene.rack, run_seconds=2)
+    scene.submit("first", pods=2, gpus=8, required=scene.rack, run_seconds=6)
+    scene.eventually("first to be admitted", lambda now: truth.is_true(now.workload_of("first"), "Admitted"))
     scene.submit("second", pods=2, gpus=8, required=scene.rack)
     assert "of quota are missing" in scene.until_waiting("second", "WaitingForQuota")
     scene.until_bound("second", 2)
@@ -191,8 +192,11 @@ def test_the_next_flavor_is_tried_where_topology_fails_on_the_first(cluster: Clu
     scene.close()
 
 
-def test_a_job_that_wants_no_pods_holds_nothing_and_runs_once_it_wants_some(scene: Scene) -> None:
-    scene.submit("idle", pods=0, gpus=8, required=scene.rack)
+def test_a_job_that_wants_no_pods_yet_holds_nothing_and_runs_once_it_wants_some(scene: Scene) -> None:
+    scene.submit("idle", pods=0, gpus=8, required=scene.rack, spec={"parallelism": 0, "completions": 2})
     scene.eventually("it to be started", lambda now: not scene.job("idle")["spec"]["suspend"])
     scene.submit("other", pods=4, gpus=8, required=scene.block)
     scene.until_bound("other", 4)
+    scene.delete_job("other")
+    scene.patch_job("idle", {"spec": {"parallelism": 2}})
+    scene.until_bound("idle", 2)

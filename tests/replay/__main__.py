@@ -47,7 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--answers", type=Path, metavar="OUT.jsonl")
     options = parser.parse_args(arguments)
     family = FAMILIES[options.family]
-    cases = [json.loads(line) for line in options.file.read_text().splitlines() if line.strip()]
+    try:
+        cases = read_cases(options.file)
+        if options.answers:
+            options.answers.open("w").close()
+    except (OSError, ValueError) as error:
+        print(f"replay: {error}", file=sys.stderr)
+        return 1
     reasons = Counter(reason for case in cases if (reason := family.leave_out(case)))
     cases = [case for case in cases if not family.leave_out(case)]
     for reason, count in reasons.items():
@@ -56,6 +62,22 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{options.file} has no case", file=sys.stderr)
         return 1
     return write_answers(family, cases, options.answers) if options.answers else compare(family, cases)
+
+
+def read_cases(path: Path) -> list[dict[str, Any]]:
+    """One case a line. Raises OSError, or ValueError with the line that is no case."""
+    cases = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            case = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
+        if not isinstance(case, dict) or "id" not in case:
+            raise ValueError(f"{path}, line {number}: not a case, which is an object with an id")
+        cases.append(case)
+    return cases
 
 
 def write_answers(family: Family, cases: list[dict[str, Any]], out: Path) -> int:
