@@ -66,8 +66,10 @@ class Queues:
             local = f"{namespace}/{workload['spec'].get('queueName') or ''}"
             self._queue.add_after((r.LOCAL_QUEUES.plural, local), SETTLE_S, "workload changed")
             facts = self._observed.state.local_queues.get(local)
-            if facts is not None:
-                self._queue.add_after((r.CLUSTER_QUEUES.plural, facts.cluster_queue), SETTLE_S, "workload changed")
+            # The queue it was admitted by, too: its LocalQueue may be gone before it is.
+            holder = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue")
+            for name in {facts.cluster_queue if facts is not None else None, holder} - {None}:
+                self._queue.add_after((r.CLUSTER_QUEUES.plural, name), SETTLE_S, "workload changed")
 
     async def _reconcile(self, item: Item) -> Result:
         plural, key = cast("tuple[str, str]", item.key)
