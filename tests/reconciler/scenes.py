@@ -46,7 +46,7 @@ class Scene:
         return self
 
     def close(self) -> None:
-        """Deletes everything; the invariant must hold before and while it goes."""
+        """Deletes everything; the invariant must hold before."""
         assert truth.always(self.read()) == []
         self.clear()
         self.api.delete(f"/api/v1/namespaces/{self.namespace}")

@@ -48,7 +48,7 @@ def test_the_first_cases_need_nothing_that_comes_later():
     assert not any(map(needs_later_features, load(FIRST)))
 
 
-def test_the_examples_of_the_kep_without_balanced_placement_give_its_own_figures():
+def test_the_examples_of_the_kep_give_its_own_figures():
     cases = [case for case in load(HERE / "placement" / "placement_kep_examples.jsonl") if not needs_later_features(case)]
     assert len(cases) >= 4
     assert all("kep_counts_per_node" in case for case in cases)
