@@ -7,11 +7,12 @@ pods, of which 45 % are full, 45 % empty and 10 % partly used; seeded.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from dataclasses import dataclass
 
 from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.free import FreeCapacity, NodeState
+from core.placement.profile import MIXED, Profile, profile_from_gates
 from core.placement.tree import NodeLabels, TopologyTree
 
 LEVELS = ("block", "rack", HOSTNAME_LABEL)
@@ -25,6 +26,8 @@ PEER_MS = {
     "b": {640: 0.46, 2560: 1.09, 10240: 6.18, 40960: 37.60, 102400: 97.26},
     "c": {640: 0.54, 2560: 2.02, 10240: 11.37, 40960: 72.77, 102400: 242.00},
     "d": {640: 0.25, 2560: 0.85, 10240: 4.12, 40960: 35.38, 102400: 99.35},
+    "e": {640: 8.74, 2560: 11.21, 10240: 25.68, 40960: 61.30, 102400: 168.24},
+    "f": {640: 0.41, 2560: 1.58, 10240: 11.87, 40960: 48.66, 102400: 149.74},
 }
 
 
@@ -33,11 +36,31 @@ def per_gpu(gpus: int) -> dict[str, int]:
     return {"cpu": 8000 * gpus, "memory": 64 * GIB * gpus, "nvidia.com/gpu": gpus}
 
 
-CASES: dict[str, Callable[[], PodSetRequest]] = {
-    "a": lambda: PodSetRequest("main", 16, per_gpu(4), TopologyRequest(Mode.REQUIRED, "rack")),
-    "b": lambda: PodSetRequest("main", 256, per_gpu(8), TopologyRequest(Mode.PREFERRED, "block")),
-    "c": lambda: PodSetRequest("main", 1000, per_gpu(1), TopologyRequest(Mode.UNCONSTRAINED)),
-    "d": lambda: PodSetRequest("main", 256, per_gpu(2), TopologyRequest(Mode.REQUIRED, "block", (SliceLayer("rack", 16),))),
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is asked for, and with which gates."""
+
+    requests: tuple[PodSetRequest, ...]
+    profile: Profile = MIXED
+
+
+_IN_BLOCK = TopologyRequest(Mode.REQUIRED, "block", group="g")
+
+CASES = {
+    "a": Case((PodSetRequest("main", 16, per_gpu(4), TopologyRequest(Mode.REQUIRED, "rack")),)),
+    "b": Case((PodSetRequest("main", 256, per_gpu(8), TopologyRequest(Mode.PREFERRED, "block")),)),
+    "c": Case((PodSetRequest("main", 1000, per_gpu(1), TopologyRequest(Mode.UNCONSTRAINED)),)),
+    "d": Case((PodSetRequest("main", 256, per_gpu(2), TopologyRequest(Mode.REQUIRED, "block", (SliceLayer("rack", 16),))),)),
+    "e": Case(
+        (PodSetRequest("main", 256, per_gpu(4), TopologyRequest(Mode.PREFERRED, "rack")),),
+        profile_from_gates({"TASBalancedPlacement": True}),
+    ),
+    "f": Case(
+        (
+            PodSetRequest("leader", 1, {"cpu": 8000, "memory": 32 * GIB}, _IN_BLOCK),
+            PodSetRequest("workers", 63, per_gpu(8), _IN_BLOCK),
+        )
+    ),
 }
 
 
