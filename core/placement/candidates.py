@@ -4,9 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from core.placement.tree import Indices
+from core.placement.tree import Flags, Indices
 
 Chosen = tuple[Indices, Indices]  # positions among the candidates, units on each
+
+_FEW = 256  # a sort of so few is cheaper than selecting what is to be sorted
 
 
 class Candidates(NamedTuple):
@@ -16,6 +18,50 @@ class Candidates(NamedTuple):
     pods: Indices
     scores: Indices | None = None
 
+    def some(self, chosen: Indices) -> "Candidates":
+        """The candidates at some positions."""
+        units = self.units[chosen]
+        pods = units if self.pods is self.units else self.pods[chosen]
+        return Candidates(units, pods, None if self.scores is None else self.scores[chosen])
+
     def order(self, key: Indices) -> Indices:
         """Positions by score (highest first), then by `key`, then by fewer pods, then by level values (the sort is stable)."""
-        return np.lexsort((self.pods, key)) if self.scores is None else np.lexsort((self.pods, key, -self.scores))
+        if self.scores is not None:
+            return np.lexsort((self.pods, key, -self.scores))
+        return np.argsort(key, kind="stable") if self.pods is self.units else np.lexsort((self.pods, key))
+
+    def tightest(self, wanted: int, among: Flags | None = None) -> int | None:
+        """Position of the candidate that holds `wanted` with the fewest units, then pods; best score first. None if none does."""
+        holds = self.units >= wanted
+        if among is not None:
+            holds &= among
+        left = np.flatnonzero(holds)
+        if self.scores is not None and len(left) > 1:
+            left = left[self.scores[left] == self.scores[left].max()]
+        if len(left) > 1:
+            units = self.units[left]
+            left = left[units == units.min()]
+        if not len(left):
+            return None
+        return int(left[0] if len(left) == 1 or self.pods is self.units else left[np.argmin(self.pods[left])])
+
+    def taken_first(self, wanted: int, *, largest: bool) -> Indices:
+        """Positions in the order in which they are taken, by descending or ascending units; at least so many as hold
+        `wanted`, if all do. Among many, only those that can be needed are sorted."""
+        ends = -self.units if largest else self.units
+        if len(self.units) <= _FEW or self.scores is not None:
+            return self.order(ends)
+        most = int(self.units.max())
+        if most > len(self.units):
+            return self.order(ends)
+        held = np.bincount(self.units) * np.arange(most + 1)
+        sums = np.cumsum(held[::-1] if largest else held)
+        last = int(np.searchsorted(sums, wanted))
+        needed = np.flatnonzero(self.units >= most - last if largest else (self.units <= last) & (self.units > 0))
+        return needed[self.some(needed).order(ends[needed])]
+
+
+def choose_tightest(candidates: Candidates, wanted: int) -> Chosen | None:
+    """The tightest candidate that holds everything; None if none does."""
+    tightest = candidates.tightest(wanted)
+    return None if tightest is None else (np.array([tightest]), np.array([wanted]))

@@ -1,10 +1,22 @@
-"""How many pods and how many slices fit in every domain, bottom up (KEP-2724, Two-level scheduling)."""
+"""How many pods and how many slices fit on every node and in every domain, bottom up (KEP-2724, Two-level scheduling).
 
-from dataclasses import dataclass
+What a request shape was counted to fit is kept with the view and, when asked for again, mended where
+nodes have changed since: a workload that waits, or the next of a hundred equal jobs, costs only the
+nodes that moved.
+"""
 
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from core.model.podset import PodSetRequest
+from core.model.resources import Resources
 from core.placement.candidates import Candidates
+from core.placement.free import FreeCapacity, Matrix
 from core.placement.slices import Shape
-from core.placement.tree import Indices, TopologyTree
+from core.placement.tree import Flags, Indices, TopologyTree
+
+_KEPT_CELLS = 2**22  # nodes x request shapes kept per view: some 40 MiB
+_FEW_NODES = 4096  # counting all of so few anew costs less than finding out what to mend
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +32,89 @@ class Fits:
         """Units that are handed out at a level: slices down to their level, the next layer's groups below."""
         if level <= shape.slice_level:
             return self.units[level]
-        return self.pods[level] // shape.unit_below(level)
+        size = shape.unit_below(level)
+        return self.pods[level] if size == 1 else self.pods[level] // size
 
-    def candidates(self, level: int, shape: Shape, chosen: Indices | slice = slice(None)) -> Candidates:
-        """Domains of a level, all or some, to choose among."""
-        scores = self.scores[level][chosen] if self.scores is not None else None
-        return Candidates(self.units_at(level, shape)[chosen], self.pods[level][chosen], scores)
+    def candidates(self, level: int, shape: Shape) -> Candidates:
+        """All domains of a level to choose among."""
+        return Candidates(self.units_at(level, shape), self.pods[level], None if self.scores is None else self.scores[level])
+
+    def some_candidates(self, level: int, shape: Shape, chosen: Indices) -> Candidates:
+        """Some domains of a level to choose among."""
+        return self.candidates(level, shape).some(chosen)
 
 
-def count_fits(tree: TopologyTree, shape: Shape, per_node: Indices, scores: Indices | None = None) -> Fits:
+@dataclass(slots=True)
+class NodeFits:
+    """Pods of one request shape that each node holds (0 where it may not go), and what was summed over them.
+
+    Right up to `position` in the view's log of changes; where nodes changed since, `fits_on_nodes` mends
+    all of it in place. Good for one solve, as the view is.
+    """
+
+    position: int
+    eligible: Flags
+    per_node: Indices
+    by_shape: dict[tuple[int, tuple[int, ...]], Fits] = field(default_factory=dict)
+
+    def sum_up(self, tree: TopologyTree, shape: Shape) -> Fits:
+        """Fits of every domain for a shape."""
+        key = (shape.slice_level, shape.sizes)
+        found = self.by_shape.get(key)
+        if found is None:
+            found = self.by_shape[key] = count_fits(tree, shape, self.per_node)
+        return found
+
+
+def fits_on_nodes(
+    view: FreeCapacity, request: PodSetRequest, free: Matrix | None = None, beside: tuple[Resources, int] | None = None
+) -> NodeFits:
+    """Pods of a request per node; with `beside` on nodes that hold so many of other pods, too.
+
+    `free` replaces the view's own matrix; what is counted on it is not kept. Raises InvalidSelector.
+    """
+    if free is not None:
+        return _count_nodes(view, request, free, beside)
+    key = _request_shape(request, beside)
+    kept: NodeFits | None = view.kept.pop(key, None)
+    changed = view.changed_since(kept.position) if kept is not None else None
+    if kept is None or changed is None or (len(changed) and len(changed) * 8 + _FEW_NODES > len(view.tree)):
+        kept = _count_nodes(view, request, view.free, beside)
+    elif len(changed):
+        _mend(view, request, beside, kept, changed)
+    view.kept[key] = kept  # the last asked for stands last
+    if len(view.kept) > max(16, _KEPT_CELLS // max(len(view.tree), 2**14)):
+        del view.kept[next(iter(view.kept))]
+    return kept
+
+
+def _request_shape(request: PodSetRequest, beside: tuple[Resources, int] | None) -> Hashable:
+    """What decides how many pods fit on a node."""
+    return (
+        frozenset(request.requests.items()),
+        frozenset(request.node_selector.items()),
+        repr(request.affinity) if request.affinity else None,
+        repr(request.tolerations) if request.tolerations else None,
+        None if beside is None else (frozenset(beside[0].items()), beside[1]),
+    )
+
+
+def _count_nodes(view: FreeCapacity, request: PodSetRequest, free: Matrix, beside: tuple[Resources, int] | None) -> NodeFits:
+    eligible = view.eligible(request)
+    per_node = view.pods_that_fit(request, free, beside=beside)
+    per_node *= eligible
+    return NodeFits(view.position, eligible, per_node)
+
+
+def _mend(view: FreeCapacity, request: PodSetRequest, beside: tuple[Resources, int] | None, kept: NodeFits, changed: Indices) -> None:
+    kept.eligible[changed] = eligible = view.eligible(request, changed)
+    kept.per_node[changed] = view.pods_that_fit(request, view.free, changed, beside) * eligible
+    kept.position = view.position
+    for (slice_level, sizes), fits in kept.by_shape.items():
+        _mend_sums(view.tree, slice_level, sizes, kept.per_node, fits, changed)
+
+
+def count_fits(tree: TopologyTree, shape: Shape, per_node: Indices) -> Fits:
     """Sums what fits per node up to the top; at a level with a slice layer only whole slices count."""
     lowest = tree.lowest
     pods: list[Indices] = [per_node] * (lowest + 1)
@@ -37,14 +123,35 @@ def count_fits(tree: TopologyTree, shape: Shape, per_node: Indices, scores: Indi
     for level in range(lowest, -1, -1):
         if level < lowest:
             here = tree.sum_children(level, here)
-        if level > shape.slice_level and shape.sizes[level] > 1:
-            here = here // shape.sizes[level] * shape.sizes[level]
+        size = shape.sizes[level]
+        if level > shape.slice_level and size > 1:
+            here = here // size * size
         pods[level] = here
-        if level == shape.slice_level:
+        if level == shape.slice_level and shape.slice_size > 1:
             units[level] = here // shape.slice_size
-        elif level < shape.slice_level:
+        elif level < shape.slice_level and units[level + 1] is not pods[level + 1]:
             units[level] = tree.sum_children(level, units[level + 1])
         else:
             units[level] = here
-    summed = None if scores is None else tuple(tree.sum_nodes(level, scores) for level in range(lowest + 1))
-    return Fits(tuple(pods), tuple(units), summed)
+    return Fits(tuple(pods), tuple(units))
+
+
+def _mend_sums(tree: TopologyTree, slice_level: int, sizes: tuple[int, ...], per_node: Indices, fits: Fits, changed: Indices) -> None:
+    """As `count_fits`, for the domains of the nodes that changed alone."""
+    lowest, at = tree.lowest, changed
+    if tree.is_hostname:
+        held = per_node[at]
+    else:
+        at = tree.parents_of(lowest + 1, at)
+        held = tree.sum_children_of(lowest, per_node, at)
+    for level in range(lowest, -1, -1):
+        if level < lowest:
+            at = tree.parents_of(level + 1, at)
+            held = tree.sum_children_of(level, fits.pods[level + 1], at)
+        if level > slice_level and sizes[level] > 1:
+            held = held // sizes[level] * sizes[level]
+        fits.pods[level][at] = held
+        if level == slice_level and sizes[level] > 1:
+            fits.units[level][at] = held // sizes[level]
+        elif fits.units[level] is not fits.pods[level]:
+            fits.units[level][at] = tree.sum_children_of(level, fits.units[level + 1], at)

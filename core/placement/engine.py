@@ -1,7 +1,7 @@
 """`place`: the one entry to the engine. Pure and deterministic: the same view and requests give the same answer,
 in whatever order nodes and labels came."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.podset import PodSetRequest, TopologyRequest
 from core.placement.balanced import place_balanced, place_group_balanced
-from core.placement.capacity import count_fits
+from core.placement.capacity import Fits, NodeFits, fits_on_nodes
 from core.placement.explain import NotFit, Refusal
 from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix, with_pod
@@ -18,7 +18,7 @@ from core.placement.levels import descend, find_start
 from core.placement.profile import Profile
 from core.placement.refusal import refuse, refuse_without_nodes
 from core.placement.slices import Shape, find_shape
-from core.placement.tree import Flags, Indices
+from core.placement.tree import Indices, TopologyTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,6 @@ def place(view: FreeCapacity, requests: Sequence[PodSetRequest], profile: Profil
 
     `free` replaces the view's own free matrix (what-if); it is not changed.
     """
-    free = view.free if free is None else free
     placed: dict[str, Placement] = {}
     units = _units(requests)
     for i, unit in enumerate(units):
@@ -57,7 +56,8 @@ def place(view: FreeCapacity, requests: Sequence[PodSetRequest], profile: Profil
             return Decision(_in_order(requests, placed), outcome)
         placed |= {placement.pod_set: placement for placement in outcome}
         if i + 1 < len(units):
-            free = free.copy() if i == 0 else free
+            free = (view.free if free is None else free).copy() if i == 0 else free
+            assert free is not None
             for request in unit:
                 take_from(view, free, request, placed[request.name].nodes)
     return Decision(_in_order(requests, placed))
@@ -92,47 +92,42 @@ def take_from(view: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: S
             free[row, node] -= amount * count
 
 
-def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, free: Matrix) -> tuple[Placement] | NotFit:
-    found = _resolve(view, request)
+def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, free: Matrix | None) -> tuple[Placement] | NotFit:
+    found = _resolve(view, request, free)
     if isinstance(found, NotFit):
         return found
-    tree, (shape, eligible, topology) = view.tree, found
-    per_node = np.where(eligible, view.pods_that_fit(request, free), 0)
-    fits = count_fits(tree, shape, per_node, _scores(view, request, profile, eligible))
+    tree, (shape, on_nodes, topology) = view.tree, found
+    fits = _sum_up(view, request, profile, shape, on_nodes)
     algorithm = profile.algorithm(topology.mode)
     wanted = request.count // shape.slice_size
     if profile.balances(topology.mode) and (balanced := place_balanced(tree, fits, shape, wanted)) is not None:
-        return (_placement(view, request, balanced[0], per_node, *balanced[1:]),)
+        return (_placement(view, request, balanced[0], on_nodes.per_node, *balanced[1:]),)
     start = find_start(fits, shape, topology.mode, algorithm, wanted)
     if start is None:
-        return refuse(view, request, shape, fits, eligible, free)
+        return _refuse(view, request, shape, fits, on_nodes, free)
     level, chosen = start
     domains, pods = descend(tree, fits, shape, algorithm, level, chosen)
-    return (_placement(view, request, level, per_node, domains[pods > 0], pods[pods > 0]),)
+    return (_placement(view, request, level, on_nodes.per_node, domains, pods),)
 
 
 def _place_group(
-    view: FreeCapacity, unit: tuple[PodSetRequest, ...], profile: Profile, free: Matrix
+    view: FreeCapacity, unit: tuple[PodSetRequest, ...], profile: Profile, free: Matrix | None
 ) -> tuple[Placement, Placement] | NotFit:
     """A leader and its workers, each by its own selectors, requests and tolerations."""
     workers, leader = split_roles(*unit)
     names = (workers.name, leader.name)
     # Leader and workers share a place by the workers' topology; the leader itself is never sliced.
     whole = replace(leader, topology=replace(leader.topology, slices=())) if leader.topology is not None else leader
-    found, of_leader = _resolve(view, workers), _resolve(view, whole)
+    found, of_leader = _resolve(view, workers, free), _resolve(view, whole, free)
     if isinstance(found, NotFit):
         return replace(found, group=names)
     if isinstance(of_leader, NotFit):
         return replace(of_leader, group=names)
-    tree, (shape, eligible, topology) = view.tree, found
-    takes_leader = of_leader[1] & (view.pods_that_fit(leader, free) >= leader.count)
-    less = free.copy()
-    for resource, amount in with_pod(leader.requests).items():
-        if resource in view.axis:
-            less[view.axis[resource]] -= amount * leader.count
-    alone = np.where(eligible, view.pods_that_fit(workers, free), 0)
-    beside = np.where(eligible & takes_leader, view.pods_that_fit(workers, less), 0)
-    fits = count_group_fits(tree, shape, alone, beside, takes_leader, _scores(view, workers, profile, eligible))
+    tree, (shape, on_nodes, topology) = view.tree, found
+    takes_leader = of_leader[1].eligible & (of_leader[1].per_node >= leader.count)
+    alone = on_nodes.per_node
+    beside = np.where(takes_leader, fits_on_nodes(view, workers, free, (leader.requests, leader.count)).per_node, 0)
+    fits = count_group_fits(tree, shape, _sum_up(view, workers, profile, shape, on_nodes), alone, beside, takes_leader)
     algorithm = profile.algorithm(topology.mode)
     wanted = workers.count // shape.slice_size
     if profile.balances(topology.mode) and (balanced := place_group_balanced(tree, fits, shape, wanted)) is not None:
@@ -140,61 +135,68 @@ def _place_group(
     else:
         start = find_group_start(fits, shape, topology.mode, algorithm, wanted)
         if start is None:
-            return replace(refuse(view, workers, shape, fits.beside, eligible, free), group=names)
+            return replace(_refuse(view, workers, shape, fits.beside, on_nodes, free), group=names)
         level, chosen = start
         domains, pods, home = descend_group(tree, fits, shape, algorithm, level, chosen)
-    at, one = np.array([home]), np.array([leader.count])
     # Of the nodes of its domain the leader is counted on the one where it costs the workers least.
     able = takes_leader & tree.spans(home)
-    its_node = np.arange(len(tree)) == np.argmin(np.where(able, alone - beside, np.iinfo(np.int64).max))
+    node = int(np.argmin(np.where(able, alone - beside, np.iinfo(np.int64).max)))
+    its_node = np.arange(len(tree)) == node
     return (
-        _placement(view, workers, level, np.where(its_node, beside, alone), domains[pods > 0], pods[pods > 0]),
-        _placement(view, leader, level, np.where(its_node, leader.count, 0), at, one),
+        _placement(view, workers, level, np.where(its_node, beside, alone), domains, pods),
+        _placement(view, leader, level, np.where(its_node, leader.count, 0), np.array([home]), np.array([leader.count])),
     )
 
 
-def _resolve(view: FreeCapacity, request: PodSetRequest) -> tuple[Shape, Flags, TopologyRequest] | NotFit:
-    """Levels of a request and the nodes it may use, or why it can have no place whatever is free."""
+def _resolve(view: FreeCapacity, request: PodSetRequest, free: Matrix | None) -> tuple[Shape, NodeFits, TopologyRequest] | NotFit:
+    """Levels of a request and what fits on the nodes it may use, or why it can have no place whatever is free."""
     shape = find_shape(view.tree, request)
     if isinstance(shape, NotFit):
         return shape
+    if not view.usable.any():
+        return refuse_without_nodes(view, request, shape)
     try:
-        eligible = view.eligible(request)
+        on_nodes = fits_on_nodes(view, request, free)
     except InvalidSelector as error:
         return NotFit(Refusal.INVALID_SELECTOR, request.name, f"pod set {request.name}: {error}")
-    if not eligible.any() and not (view.ready & ~view.cordoned).any():
-        return refuse_without_nodes(view, request, shape)
     assert request.topology is not None  # find_shape refused that
-    return shape, eligible, request.topology
+    return shape, on_nodes, request.topology
 
 
-def _scores(view: FreeCapacity, request: PodSetRequest, profile: Profile, eligible: Flags) -> Indices | None:
-    return view.preferred_scores(request, eligible) if profile.respects_preferred_affinity else None
+def _sum_up(view: FreeCapacity, request: PodSetRequest, profile: Profile, shape: Shape, on_nodes: NodeFits) -> Fits:
+    fits = on_nodes.sum_up(view.tree, shape)
+    scores = view.preferred_scores(request, on_nodes.eligible) if profile.respects_preferred_affinity else None
+    if scores is None:
+        return fits
+    return replace(fits, scores=tuple(view.tree.sum_nodes(level, scores) for level in range(view.tree.lowest + 1)))
+
+
+def _refuse(view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits, on_nodes: NodeFits, free: Matrix | None) -> NotFit:
+    return refuse(view, request, shape, fits, on_nodes.eligible, view.free if free is None else free)
 
 
 def _placement(view: FreeCapacity, request: PodSetRequest, level: int, per_node: Indices, domains: Indices, pods: Indices) -> Placement:
     tree = view.tree
-    emitted = tree.emitted
-    counts = tuple(DomainCount(emitted[domain], count) for domain, count in zip(domains.tolist(), pods.tolist(), strict=True))
+    if not pods.all():
+        domains, pods = domains[pods > 0], pods[pods > 0]
+    emitted, chosen, counts = tree.emitted, domains.tolist(), pods.tolist()
+    values = tuple(map(DomainCount, [emitted[domain] for domain in chosen], counts))
+    nodes = tuple(zip([tree.names[domain] for domain in chosen], counts, strict=True)) if tree.is_hostname else None
     return Placement(
         request.name,
-        TopologyAssignment(tree.emitted_levels, counts),
+        TopologyAssignment(tree.emitted_levels, values),
         tree.declared[level],
-        _nodes_of(view, per_node, domains, pods),
+        nodes if nodes is not None else tuple(_nodes_within(tree, per_node, chosen, counts)),
     )
 
 
-def _nodes_of(view: FreeCapacity, per_node: Indices, domains: Indices, pods: Indices) -> tuple[tuple[str, int], ...]:
-    tree, lowest = view.tree, view.tree.levels[view.tree.lowest]
-    if tree.is_hostname:
-        names = tree.names
-        return tuple((names[domain], count) for domain, count in zip(domains.tolist(), pods.tolist(), strict=True))
-    nodes: list[tuple[str, int]] = []
-    for domain, count in zip(domains, pods, strict=True):
-        rest = int(count)
+def _nodes_within(tree: TopologyTree, per_node: Indices, domains: Sequence[int], counts: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """The first nodes with room of each domain, so many as its pods fill."""
+    lowest = tree.levels[tree.lowest]
+    for domain, count in zip(domains, counts, strict=True):
+        rest = count
         for node in range(int(lowest.starts[domain]), int(lowest.ends[domain])):
             here = min(rest, int(per_node[node]))
             if here:
-                nodes.append((tree.names[node], here))
+                yield tree.names[node], here
                 rest -= here
-    return tuple(nodes)

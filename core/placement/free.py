@@ -4,7 +4,7 @@ One int64 matrix, resources x nodes in tree order: reductions over a rack are re
 and an event on a node or a pod touches one column.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,8 +41,12 @@ class FreeCapacity:
         self.free: Matrix = np.zeros((0, len(tree)), dtype=np.int64)
         self.allocatable: Matrix = self.free
         self._extend_axis(resource_names(*(states[name].allocatable for name in tree.names)))
+        self.kept: dict[Hashable, Any] = {}  # what others counted on this capacity and mend by `changed_since`
+        self._log: list[int] = []  # nodes in the order of their changes, the oldest of them forgotten
+        self._forgotten = 0
         self.ready = np.ones(len(tree), dtype=bool)
         self.cordoned = np.zeros(len(tree), dtype=bool)
+        self.usable = np.ones(len(tree), dtype=bool)  # ready and not cordoned
         self.taint_class = np.zeros(len(tree), dtype=np.int64)
         self._taint_classes: dict[tuple[Taint, ...], int] = {(): 0}
         self._label_masks: dict[str, Flags] = {}
@@ -66,7 +70,27 @@ class FreeCapacity:
         self.allocatable[:, node] = column
         self.ready[node] = state.ready
         self.cordoned[node] = state.unschedulable
+        self.usable[node] = state.ready and not state.unschedulable
         self.taint_class[node] = self._taint_classes.setdefault(state.taints, len(self._taint_classes))
+        self._note(node)
+
+    @property
+    def position(self) -> int:
+        """Where the log of changes stands now."""
+        return self._forgotten + len(self._log)
+
+    def changed_since(self, position: int) -> Indices | None:
+        """Nodes that changed after a position in the log, ascending; None if that is too long ago to tell."""
+        if position < self._forgotten:
+            return None
+        return np.unique(np.array(self._log[position - self._forgotten :], dtype=np.int64))
+
+    def _note(self, node: int) -> None:
+        self._log.append(node)
+        if len(self._log) > 1024 + 2 * len(self.tree):
+            half = len(self._log) // 2
+            del self._log[:half]
+            self._forgotten += half
 
     def take(self, name: str, amounts: Resources, times: int = 1) -> None:
         """Uses amounts x times on a node (gives back if negative); a node not in the tree is ignored."""
@@ -76,6 +100,7 @@ class FreeCapacity:
         self._extend_axis(amounts)
         for resource, amount in amounts.items():
             self.free[self.axis[resource], node] -= amount * times
+        self._note(node)
 
     def label_mask(self, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> Flags:
         """Nodes whose labels satisfy both; kept, since labels never change within a tree. Raises InvalidSelector."""
@@ -92,12 +117,12 @@ class FreeCapacity:
         """Per taint class the taint that keeps such a pod away, None where all are tolerated."""
         return [find_untolerated(taints, tolerations) for taints in self._taint_classes]
 
-    def eligible(self, request: PodSetRequest) -> Flags:
-        """Nodes that may take a pod of this pod set, capacity aside. Raises InvalidSelector."""
-        tolerated = np.array([taint is None for taint in self.taint_verdicts(request.tolerations)], dtype=bool)
-        mask: Flags = self.ready & ~self.cordoned & tolerated[self.taint_class]
+    def eligible(self, request: PodSetRequest, nodes: Indices | slice = slice(None)) -> Flags:
+        """Of all or some nodes those that may take a pod of this pod set, capacity aside. Raises InvalidSelector."""
+        tolerated = [taint is None for taint in self.taint_verdicts(request.tolerations)]
+        mask: Flags = self.usable[nodes] & (True if all(tolerated) else np.array(tolerated)[self.taint_class[nodes]])
         if request.node_selector or request.affinity:
-            mask &= self.label_mask(request.node_selector, request.affinity)
+            mask &= self.label_mask(request.node_selector, request.affinity)[nodes]
         return mask
 
     def preferred_scores(self, request: PodSetRequest, eligible: Flags) -> Indices | None:
@@ -113,14 +138,23 @@ class FreeCapacity:
             scores += int(term["weight"]) * term_mask(self.tree, term["preference"])
         return np.where(eligible, scores, 0)
 
-    def pods_that_fit(self, request: PodSetRequest, free: Matrix) -> Indices:
-        """How many pods each node holds by capacity alone, out of a free matrix of this shape."""
+    def pods_that_fit(
+        self, request: PodSetRequest, free: Matrix, nodes: Indices | slice = slice(None), beside: tuple[Resources, int] | None = None
+    ) -> Indices:
+        """How many pods all or some nodes hold by capacity alone, out of a free matrix of this shape.
+
+        `beside` names what one other pod requests and how many of them are on the node first.
+        """
+        others = {} if beside is None else with_pod(beside[0])
         fit: Indices | None = None
         for resource, amount in with_pod(request.requests).items():
             row = self.axis.get(resource)
             if row is None:
-                return np.zeros(len(self.tree), dtype=np.int64)
-            by_resource = free[row] // amount
+                return np.zeros(len(self.tree), dtype=np.int64)[nodes]
+            left = free[row, nodes]
+            if beside is not None and resource in others:
+                left = left - others[resource] * beside[1]
+            by_resource = left // amount
             fit = by_resource if fit is None else np.minimum(fit, by_resource, out=fit)
         assert fit is not None  # with_pod always names `pods`
         return np.maximum(fit, 0, out=fit)

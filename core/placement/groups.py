@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from core.model.podset import Mode, PodSetRequest
-from core.placement.candidates import Candidates, Chosen
-from core.placement.capacity import Fits, count_fits
-from core.placement.levels import hand_down
+from core.placement.capacity import Fits
+from core.placement.levels import hand_down_each
 from core.placement.profile import LEAST_FREE_CAPACITY, Algorithm
 from core.placement.slices import Shape
 from core.placement.tree import Flags, Indices, TopologyTree
@@ -44,10 +43,9 @@ def split_roles(first: PodSetRequest, second: PodSetRequest) -> tuple[PodSetRequ
 
 
 def count_group_fits(
-    tree: TopologyTree, shape: Shape, alone: Indices, beside: Indices, takes_leader: Flags, scores: Indices | None
+    tree: TopologyTree, shape: Shape, fits: Fits, alone: Indices, beside: Indices, takes_leader: Flags
 ) -> GroupFits:
-    """`alone` and `beside` are workers per node without and with the leader there."""
-    fits = count_fits(tree, shape, alone, scores)
+    """`alone` and `beside` are workers per node without and with the leader there, `fits` the sums of the first."""
     lowest = tree.lowest
     flags: list[Flags] = [takes_leader] * (lowest + 1)
     pods: list[Indices] = [alone] * (lowest + 1)
@@ -81,7 +79,7 @@ def find_group_start(fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algor
         beside = fits.beside.candidates(level, shape)
         holds = np.flatnonzero(fits.takes_leader[level] & (beside.units >= wanted))
         if len(holds):
-            chosen = algorithm.choose(_some(beside, holds), wanted)
+            chosen = algorithm.choose(beside.some(holds), wanted)
             assert chosen is not None  # each of them holds everything
             domain = int(holds[chosen[0][0]])
             return level, GroupChosen(np.array([domain]), np.array([wanted]), domain)
@@ -106,18 +104,12 @@ def descend_group(
     while level < tree.lowest:
         level += 1
         size = shape.unit_below(level)
-        parts: list[Chosen] = []
-        below = leader
-        for domain, count in zip(domains, pods, strict=True):
-            children = tree.children(level - 1, int(domain))
-            if domain == leader:
-                part = hand_down_with_leader(fits, shape, LEAST_FREE_CAPACITY, level, children, int(count) // size)
-                parts.append((part.domains, part.units))
-                below = part.leader
-            else:
-                parts.append(hand_down(fits.alone, shape, LEAST_FREE_CAPACITY, level, children, int(count) // size))
-        domains, leader = np.concatenate([part[0] for part in parts]), below
-        pods = np.concatenate([part[1] for part in parts]) * size
+        led = domains == leader
+        children = tree.children(level - 1, leader)
+        part = hand_down_with_leader(fits, shape, LEAST_FREE_CAPACITY, level, children, int(pods[led][0]) // size)
+        others = hand_down_each(tree, fits.alone, shape, level, domains[~led], pods[~led])
+        domains, leader = np.append(part.domains, others[0]), part.leader
+        pods = np.append(part.units * size, others[1])
     order = np.argsort(domains)
     return domains[order], pods[order], leader
 
@@ -132,7 +124,7 @@ def hand_down_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, l
 
 def _fill_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, domains: Indices, wanted: int) -> GroupChosen | None:
     """Units for domains of a level: the first that can take the leader and leave room for all the rest goes first."""
-    alone, beside = fits.alone.candidates(level, shape, domains), fits.beside.candidates(level, shape, domains)
+    alone, beside = fits.alone.some_candidates(level, shape, domains), fits.beside.some_candidates(level, shape, domains)
     ordered = algorithm.order(alone)
     spare = int(alone.units.sum()) - alone.units + beside.units
     able = ordered[(fits.takes_leader[level][domains] & (spare >= wanted))[ordered]]
@@ -144,11 +136,6 @@ def _fill_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, level
         leader = able[np.argmin(np.where(held >= wanted, held, _NEVER))]
     taken = min(int(beside.units[leader]), wanted)
     others = np.delete(np.arange(len(domains)), leader)
-    rest = algorithm.fill(_some(alone, others), wanted - taken)
+    rest = algorithm.fill(alone.some(others), wanted - taken)
     assert rest is not None  # `spare` says so
     return GroupChosen(domains[np.append(leader, others[rest[0]])], np.append(taken, rest[1]), int(domains[leader]))
-
-
-def _some(candidates: Candidates, chosen: Indices) -> Candidates:
-    scores = candidates.scores[chosen] if candidates.scores is not None else None
-    return Candidates(candidates.units[chosen], candidates.pods[chosen], scores)

@@ -7,7 +7,7 @@ it counts, comes before all of that.
 
 import numpy as np
 
-from core.placement.candidates import Candidates, Chosen
+from core.placement.candidates import Candidates, Chosen, choose_tightest
 from core.placement.tree import Indices
 
 
@@ -16,24 +16,14 @@ def order(candidates: Candidates) -> Indices:
     return candidates.order(candidates.units)
 
 
-def choose(candidates: Candidates, wanted: int) -> Chosen | None:
-    """The smallest candidate that holds everything; None if none does."""
-    taken_in = order(candidates)
-    holds = candidates.units[taken_in] >= wanted
-    if not holds.any():
-        return None
-    first = int(np.argmax(holds))
-    return taken_in[first : first + 1], np.array([wanted], dtype=np.int64)
-
-
 def spread(candidates: Candidates, wanted: int) -> Chosen | None:
     """One candidate if any holds everything, else as many as needed."""
-    return choose(candidates, wanted) or fill(candidates, wanted)
+    return choose_tightest(candidates, wanted) or fill(candidates, wanted)
 
 
 def fill(candidates: Candidates, wanted: int) -> Chosen | None:
     """Candidates to use and units on each; None if all together are too small."""
-    ordered = order(candidates)
+    ordered = candidates.taken_first(wanted, largest=False)
     sums = np.cumsum(candidates.units[ordered])
     if wanted > (int(sums[-1]) if len(sums) else 0):
         return None
@@ -44,3 +34,18 @@ def fill(candidates: Candidates, wanted: int) -> Chosen | None:
     taken = candidates.units[chosen].copy()
     taken[-1] = wanted - (int(sums[last - 1]) if last else 0)
     return chosen[taken > 0], taken[taken > 0]
+
+
+def fill_each(candidates: Candidates, parents: Indices, wanted: Indices) -> Chosen:
+    """As `fill`, for many parents at once: candidate i is a child of parents[i], a parent p of wanted[p] units.
+
+    Children stand by parent, and every parent's children hold what it wants.
+    """
+    keys = (candidates.pods, candidates.units) if candidates.scores is None else (candidates.pods, candidates.units, -candidates.scores)
+    ordered = np.lexsort((*keys, parents))
+    units = candidates.units[ordered]
+    before = np.cumsum(units) - units
+    # Children of one parent stand together: what was counted before the first of them belongs to other parents.
+    firsts = np.searchsorted(parents, np.arange(len(wanted)))
+    taken = np.clip((wanted + before[firsts])[parents] - before, 0, units)
+    return ordered[taken > 0], taken[taken > 0]

@@ -5,7 +5,8 @@ import numpy as np
 from core.model.podset import Mode
 from core.placement.candidates import Candidates, Chosen
 from core.placement.capacity import Fits
-from core.placement.profile import LEAST_FREE_CAPACITY, Algorithm
+from core.placement.least_free import fill_each
+from core.placement.profile import Algorithm
 from core.placement.slices import Shape
 from core.placement.tree import Indices, TopologyTree
 
@@ -56,20 +57,26 @@ def descend(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, 
     pods = units * (shape.slice_size if level <= shape.slice_level else shape.unit_below(level))
     while level < tree.lowest:
         level += 1
-        size = shape.unit_below(level)
-        parts = [
-            hand_down(fits, shape, LEAST_FREE_CAPACITY, level, tree.children(level - 1, int(domain)), int(count) // size)
-            for domain, count in zip(domains, pods, strict=True)
-        ]
-        domains = np.concatenate([part[0] for part in parts])
-        pods = np.concatenate([part[1] for part in parts]) * size
+        domains, pods = hand_down_each(tree, fits, shape, level, domains, pods)
     order = np.argsort(domains)
     return domains[order], pods[order]
 
 
 def hand_down(fits: Fits, shape: Shape, algorithm: Algorithm, level: int, candidates: Indices, wanted: int) -> Chosen:
     """Units for some domains of a level, out of what their parents were given."""
-    chosen = algorithm.fill(fits.candidates(level, shape, candidates), wanted)
+    chosen = algorithm.fill(fits.some_candidates(level, shape, candidates), wanted)
     # What fits in a domain is the sum of what fits in its children, so the children always hold it.
     assert chosen is not None, f"level {level} lost capacity on the way down"
     return candidates[chosen[0]], chosen[1]
+
+
+def hand_down_each(tree: TopologyTree, fits: Fits, shape: Shape, level: int, parents: Indices, pods: Indices) -> Chosen:
+    """Pods for the children of domains of the level above, each out of what its own parent was given."""
+    size = shape.unit_below(level)
+    order = np.argsort(parents)
+    parents, pods = parents[order], pods[order]
+    children = tree.children_of_all(level - 1, parents)
+    counts = tree.child_counts(level - 1, parents)
+    of = np.repeat(np.arange(len(parents)), counts)
+    chosen, units = fill_each(fits.some_candidates(level, shape, children), of, pods // size if size > 1 else pods)
+    return children[chosen], units * size

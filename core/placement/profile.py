@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from core.model.podset import Mode
 from core.placement import best_fit, least_free
-from core.placement.candidates import Candidates, Chosen
+from core.placement.candidates import Candidates, Chosen, choose_tightest
 from core.placement.tree import Indices
 
 # Candidates and units wanted to the chosen ones, or None if all together are too small.
@@ -28,8 +28,8 @@ class Algorithm:
     tightest: bool = False
 
 
-BEST_FIT = Algorithm("BestFit", best_fit.order, best_fit.choose, best_fit.fill, best_fit.fill, tightest=True)
-LEAST_FREE_CAPACITY = Algorithm("LeastFreeCapacity", least_free.order, least_free.choose, least_free.spread, least_free.fill)
+BEST_FIT = Algorithm("BestFit", best_fit.order, choose_tightest, best_fit.fill, best_fit.fill, tightest=True)
+LEAST_FREE_CAPACITY = Algorithm("LeastFreeCapacity", least_free.order, choose_tightest, least_free.spread, least_free.fill)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,14 +134,35 @@ class TopologyTree:
         first = self.levels[level].first_child
         return np.arange(first[domain], first[domain + 1])
 
+    def child_counts(self, level: int, domains: Indices) -> Indices:
+        """How many domains of the level below each domain has."""
+        first = self.levels[level].first_child
+        counts: Indices = first[domains + 1] - first[domains]
+        return counts
+
     def children_of_all(self, level: int, domains: Indices) -> Indices:
         """Domains of the level below that belong to any of some domains, in order."""
-        domains = np.sort(domains)
         first = self.levels[level].first_child
-        starts, counts = first[domains], first[domains + 1] - first[domains]
-        before = np.cumsum(counts) - counts
-        children: Indices = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
+        if len(domains) == 1:
+            return np.arange(first[domains[0]], first[domains[0] + 1])
+        domains = np.sort(domains)
+        starts = first[domains]
+        counts = first[domains + 1] - starts
+        ends = np.cumsum(counts)
+        children: Indices = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
         return children
+
+    def parents_of(self, level: int, domains: Indices) -> Indices:
+        """The domains of the level above that some domains (ascending) belong to, each once."""
+        parents = self.levels[level].parents[domains]
+        once: Indices = parents[np.append(True, parents[1:] != parents[:-1])] if len(parents) > 1 else parents
+        return once
+
+    def sum_children_of(self, level: int, per_child: Indices, domains: Indices) -> Indices:
+        """As `sum_children`, for some domains (ascending) of `level` alone."""
+        counts = self.child_counts(level, domains)
+        sums: Indices = np.add.reduceat(per_child[self.children_of_all(level, domains)], np.cumsum(counts) - counts)
+        return sums
 
     def spans(self, domain: int) -> Flags:
         """Nodes of a domain of the lowest declared level."""
