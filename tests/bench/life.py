@@ -119,10 +119,28 @@ def build_pod(name: str, node: str, requests: Mapping[str, int], *, terminal: bo
 
 def build_workload(name: str, pod_sets: Iterable[Mapping[str, Any]]) -> WorkloadFacts:
     """A workload of pod sets as a stream writes them."""
-    read = tuple(_read_pod_set(pod_set) for pod_set in pod_sets)
-    key = f"{NAMESPACE}/{name}"
+    return workload_of(name, tuple(_read_pod_set(pod_set) for pod_set in pod_sets))
+
+
+def workload_of(name: str, pod_sets: tuple[PodSetFacts, ...]) -> WorkloadFacts:
+    """A workload that waits in the queue."""
     return WorkloadFacts(
-        key, name, f"{NAMESPACE}/queue", 0, "", "", True, False, f"owner-of-{name}", read, None, False, False, False, False, 1
+        key=f"{NAMESPACE}/{name}",
+        uid=name,
+        queue=f"{NAMESPACE}/queue",
+        priority=0,
+        created="",
+        queued_since="",
+        active=True,
+        deleting=False,
+        owner_uid=f"owner-of-{name}",
+        pod_sets=pod_sets,
+        admission=None,
+        quota_reserved=False,
+        admitted=False,
+        evicted=False,
+        finished=False,
+        resource_version=1,
     )
 
 

@@ -64,21 +64,41 @@ CASES = {
 }
 
 
-def build_view(nodes: int, seed: int = 7) -> FreeCapacity:
-    """Free capacity of a cluster of so many nodes."""
-    chance = random.Random(f"{seed}-{nodes}-{PER_RACK}")
-    labels, used = [], []
+def build_labels(nodes: int) -> list[NodeLabels]:
+    """The nodes of a cluster of so many."""
+    labels = []
     for i in range(nodes):
-        rack = i // PER_RACK
-        name = f"node-{i:06d}"
-        labels.append(
-            NodeLabels(name, {"block": f"b{rack // RACKS_PER_BLOCK:03d}", "rack": f"r{rack:05d}", HOSTNAME_LABEL: name, "pool": "gpu"})
-        )
+        rack, name = i // PER_RACK, f"node-{i:06d}"
+        places = {"block": f"b{rack // RACKS_PER_BLOCK:03d}", "rack": f"r{rack:05d}", HOSTNAME_LABEL: name, "pool": "gpu"}
+        labels.append(NodeLabels(name, places))
+    return labels
+
+
+def build_used(nodes: int, seed: int = 7) -> list[int]:
+    """GPUs in use on each node of a cluster of so many."""
+    chance = random.Random(f"{seed}-{nodes}-{PER_RACK}")
+    used = []
+    for _ in range(nodes):
         x = chance.random()
         used.append(8 if x < 0.45 else (0 if x < 0.9 else chance.randint(1, 7)))
-    state = NodeState(ALLOCATABLE)
+    return used
+
+
+def build_view(nodes: int, seed: int = 7) -> FreeCapacity:
+    """Free capacity of a cluster of so many nodes."""
+    labels, state = build_labels(nodes), NodeState(ALLOCATABLE)
     view = FreeCapacity(TopologyTree(LEVELS, labels), {node.name: state for node in labels})
-    for node, gpus in zip(labels, used, strict=True):
+    for node, gpus in zip(labels, build_used(nodes, seed), strict=True):
         if gpus:
             view.take(node.name, {**per_gpu(1), "pods": 1}, gpus)
     return view
+
+
+def build_requests(count: int) -> list[PodSetRequest]:
+    """So many requests of which no two are the same, on these clusters."""
+    modes = [TopologyRequest(Mode.REQUIRED, "block"), TopologyRequest(Mode.PREFERRED, "rack"), TopologyRequest(Mode.UNCONSTRAINED)]
+    selectors = [{}, {"pool": "gpu"}, {"block": "b000"}]
+    return [
+        PodSetRequest("main", 1 + i % 50, {**per_gpu(1 + i % 8), "cpu": 1000 + i}, modes[i % 3], selectors[i // 3 % 3])
+        for i in range(count)
+    ]
