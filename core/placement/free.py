@@ -17,6 +17,7 @@ from core.placement.feasibility import Taint, affinity_mask, find_untolerated, s
 from core.placement.tree import Flags, Indices, TopologyTree
 
 Matrix = npt.NDArray[np.int64]
+_NONE = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +84,33 @@ class FreeCapacity:
         """Nodes that changed after a position in the log, ascending; None if that is too long ago to tell."""
         if position < self._forgotten:
             return None
+        if position == self.position:
+            return _NONE
         return np.unique(np.array(self._log[position - self._forgotten :], dtype=np.int64))
 
-    def _note(self, node: int) -> None:
-        self._log.append(node)
+    def _note(self, *nodes: int) -> None:
+        self._log.extend(nodes)
         if len(self._log) > 1024 + 2 * len(self.tree):
             half = len(self._log) // 2
             del self._log[:half]
             self._forgotten += half
 
-    def take(self, name: str, amounts: Resources, times: int = 1) -> None:
+    def take(self, node: int | str, amounts: Resources, times: int = 1) -> None:
         """Uses amounts x times on a node (gives back if negative); a node not in the tree is ignored."""
-        node = self.tree.index.get(name)
-        if node is None:
+        place = self.tree.index.get(node, -1) if isinstance(node, str) else node
+        if place < 0:
             return
         self._extend_axis(amounts)
         for resource, amount in amounts.items():
-            self.free[self.axis[resource], node] -= amount * times
-        self._note(node)
+            self.free[self.axis[resource], place] -= amount * times
+        self._note(place)
+
+    def take_at(self, nodes: Indices, amounts: Resources, times: Indices) -> None:
+        """Uses amounts x times[i] on the node at place i of `nodes`, none of which may occur twice."""
+        self._extend_axis(amounts)
+        for resource, amount in amounts.items():
+            self.free[self.axis[resource], nodes] -= amount * times
+        self._note(*nodes.tolist())
 
     def label_mask(self, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> Flags:
         """Nodes whose labels satisfy both; kept, since labels never change within a tree. Raises InvalidSelector."""

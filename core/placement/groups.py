@@ -42,9 +42,7 @@ def split_roles(first: PodSetRequest, second: PodSetRequest) -> tuple[PodSetRequ
     return (second, first) if first.count < second.count else (first, second)
 
 
-def count_group_fits(
-    tree: TopologyTree, shape: Shape, fits: Fits, alone: Indices, beside: Indices, takes_leader: Flags
-) -> GroupFits:
+def count_group_fits(tree: TopologyTree, shape: Shape, fits: Fits, alone: Indices, beside: Indices, takes_leader: Flags) -> GroupFits:
     """`alone` and `beside` are workers per node without and with the leader there, `fits` the sums of the first."""
     lowest = tree.lowest
     flags: list[Flags] = [takes_leader] * (lowest + 1)

@@ -4,14 +4,14 @@ Every `observe_*` takes the object's facts (None: gone) and may come in any orde
 forgetting all of it and observing the same objects again gives the same state.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from core.model.admission import Admission
 from core.model.assignment import TopologyAssignment
 from core.model.podset import PodSetRequest
-from core.model.resources import PODS, add
+from core.model.resources import PODS, Resources, add
 from core.placement.free import FreeCapacity, with_pod
 from core.placement.tree import NodeLabels, TopologyTree
 from core.state.facts import (
@@ -231,23 +231,11 @@ class ClusterState:
             requests = dict(pod_set.requests)
             add(requests, {PODS: 1})
             plan = self._plans.get(key, {}).get(pod_set.name)
-            self.ledger.reserve(pod_set_key, Reservation(requests, tuple(self._domains(view, pod_set, given.assignment, plan))))
+            self.ledger.reserve(pod_set_key, _reservation(view, pod_set, requests, given.assignment, plan))
 
     def topology_flavor(self, flavors: Iterable[str]) -> str | None:
         """The topology-aware one among the flavors of a pod set."""
         return next((name for name in flavors if (facts := self.flavors.get(name)) is not None and facts.topology), None)
-
-    def _domains(
-        self, view: FlavorView, pod_set: PodSetFacts, assignment: TopologyAssignment, plan: tuple[tuple[str, int], ...] | None
-    ) -> Iterator[Domain]:
-        for domain in assignment.domains:
-            nodes = view.domain_nodes(domain.values)
-            if len(nodes) == 1:
-                yield Domain(frozenset(nodes), ((nodes[0], domain.count),))
-            elif nodes:
-                known = tuple(entry for entry in plan or () if entry[0] in nodes)
-                whole = sum(count for _, count in known) == domain.count
-                yield Domain(frozenset(nodes), known if whole else _plan_anew(view, pod_set, nodes, domain.count))
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -267,6 +255,28 @@ class ClusterState:
         """The ClusterQueue a workload is queued in, if both of its queues exist."""
         local = self.local_queues.get(workload.queue)
         return self.cluster_queues.get(local.cluster_queue) if local is not None else None
+
+
+def _reservation(
+    view: FlavorView, pod_set: PodSetFacts, requests: Resources, assignment: TopologyAssignment, plan: tuple[tuple[str, int], ...] | None
+) -> Reservation:
+    """What an assignment takes; a domain that is not there (any more) takes nothing."""
+    tree, pinned, wide = view.capacity.tree, dict[str, int](), list[Domain]()
+    if tree.is_hostname:
+        for domain in assignment.domains:
+            node = view.by_values.get(domain.values)
+            if node is not None:
+                pinned[tree.names[node]] = pinned.get(tree.names[node], 0) + domain.count
+        return Reservation(requests, pinned)
+    for domain in assignment.domains:
+        nodes = view.domain_nodes(domain.values)
+        if len(nodes) == 1:
+            pinned[nodes[0]] = pinned.get(nodes[0], 0) + domain.count
+        elif nodes:
+            known = tuple(entry for entry in plan or () if entry[0] in nodes)
+            whole = sum(count for _, count in known) == domain.count
+            wide.append(Domain(frozenset(nodes), known if whole else _plan_anew(view, pod_set, nodes, domain.count)))
+    return Reservation(requests, pinned, tuple(wide))
 
 
 def _plan_anew(view: FlavorView, pod_set: PodSetFacts, nodes: tuple[str, ...], count: int) -> tuple[tuple[str, int], ...]:

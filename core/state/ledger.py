@@ -12,22 +12,25 @@ bound there, never below zero. So a pod that is bound moves from one counter to 
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from core.model.resources import Resources, add
+import numpy as np
+
+from core.model.resources import Resources
 from core.placement.free import FreeCapacity
+from core.placement.tree import Indices
 from core.state.facts import PodFacts
+from core.state.usage import Usage, UsageTable
 
 PodSetKey = tuple[str, str, str | None]  # workload key, pod set name, uid of the owner of its pods
-Usage = dict[str, dict[str, int]]  # node -> resource -> amount
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """Pods assigned to one domain: all its nodes, and on which of them the engine counted how many.
+    """Pods assigned to one domain of several nodes, and on which of them the engine counted how many.
 
-    One node where the hostname is the lowest level. In a wider domain kube-scheduler chooses the node;
-    until it has, the plan, which showed that whole pods fit, stands for its choice.
+    kube-scheduler chooses the node; until it has, the plan, which showed that whole pods fit, stands
+    for its choice.
     """
 
     nodes: frozenset[str]
@@ -40,44 +43,48 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a pod set with an assignment was given; `requests` are of one pod, its one of `pods` included."""
+    """What a pod set with an assignment was given; `requests` are of one pod, its one of `pods` included.
+
+    `pinned` are pods per node in domains of that node alone, `domains` those that have several.
+    """
 
     requests: Resources
-    domains: tuple[Domain, ...]
+    pinned: Mapping[str, int]
+    domains: tuple[Domain, ...] = ()
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What is in use for a reservation: `pinned[i]` pods on the node of slots[i], and per node of wider domains."""
+
+    reservation: Reservation
+    slots: Indices
+    pinned: Indices
+    wide: Counter[str] = field(default_factory=Counter)
+    places: dict[str, int] | None = None  # node -> i, once a pod is bound
 
 
 class Ledger:
     """Usage per node, passed on to the free matrices of all flavors that have the node."""
 
     def __init__(self) -> None:
-        self.usage: Usage = {}
-        self._views: list[FreeCapacity] = []
+        self._table = UsageTable()
         self._pods: dict[str, PodFacts] = {}
-        self._reservations: dict[PodSetKey, Reservation] = {}
+        self._taken: dict[PodSetKey, _Taken] = {}
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
-        self._reserved: dict[PodSetKey, Counter[str]] = {}  # what is taken now for a reservation, per node
 
-    # --- views ------------------------------------------------------------------------------------
+    @property
+    def usage(self) -> Usage:
+        """Amounts per node where anything is in use."""
+        return self._table.read()
 
     def attach(self, view: FreeCapacity) -> None:
         """Takes all usage so far from a new view and keeps it up to date from now on."""
-        for node, amounts in self.usage.items():
-            view.take(node, amounts)
-        self._views.append(view)
+        self._table.attach(view)
 
     def detach(self, view: FreeCapacity) -> None:
         """Forgets a view."""
-        self._views.remove(view)
-
-    def _take(self, node: str, amounts: Resources, times: int) -> None:
-        if not times:
-            return
-        here = self.usage.setdefault(node, {})
-        add(here, amounts, times)
-        if not any(here.values()):
-            del self.usage[node]
-        for view in self._views:
-            view.take(node, amounts, times)
+        self._table.detach(view)
 
     # --- pods -------------------------------------------------------------------------------------
 
@@ -90,50 +97,66 @@ class Ledger:
             return False
         for facts, sign in ((old, -1), (pod, 1)):
             if facts is not None and _holds(facts):
-                self._take(facts.node, facts.requests, sign)
+                self._table.take(self._table.slot(facts.node), facts.requests, sign)
                 pod_set = _pod_set_of(facts)
                 if pod_set is not None:
-                    self._count_bound(pod_set, facts, sign)
+                    self._count_bound(pod_set, facts.node, sign)
         return old is not None and _holds(old)
 
-    def _count_bound(self, key: PodSetKey, pod: PodFacts, sign: int) -> None:
+    def _count_bound(self, key: PodSetKey, node: str, sign: int) -> None:
         counter = self._bound.setdefault(key, Counter())
-        counter[pod.node] += sign
-        if not counter[pod.node]:
-            del counter[pod.node]
+        counter[node] += sign
+        if not counter[node]:
+            del counter[node]
         if not counter:
             del self._bound[key]
-        reservation = self._reservations.get(key)
-        if reservation is not None:
-            for domain in reservation.domains:
-                if pod.node in domain.nodes:
-                    self._settle(key, reservation, domain)
+        taken = self._taken.get(key)
+        if taken is not None:
+            self._settle(key, taken, node)
 
     # --- reservations -----------------------------------------------------------------------------
 
     def reserve(self, key: PodSetKey, reservation: Reservation | None) -> None:
         """Sets (None: drops) what a pod set was assigned; bound pods of it are counted against that."""
-        for node, count in self._reserved.pop(key, Counter()).items():
-            self._take(node, self._reservations[key].requests, -count)
-        self._reservations.pop(key, None)
-        if reservation is not None:
-            self._reservations[key] = reservation
-            for domain in reservation.domains:
-                self._settle(key, reservation, domain)
+        old = self._taken.pop(key, None)
+        if old is not None:
+            self._table.take_each(old.slots, old.reservation.requests, -old.pinned)
+            for node, count in old.wide.items():
+                self._table.take(self._table.slot(node), old.reservation.requests, -count)
+        if reservation is None:
+            return
+        bound = self._bound.get(key, Counter())
+        pinned = np.fromiter(reservation.pinned.values(), dtype=np.int64, count=len(reservation.pinned))
+        if bound:
+            pinned = np.maximum(pinned - np.array([bound[node] for node in reservation.pinned], dtype=np.int64), 0)
+        taken = self._taken[key] = _Taken(reservation, self._table.slots(reservation.pinned), pinned)
+        self._table.take_each(taken.slots, reservation.requests, pinned)
+        for domain in reservation.domains:
+            self._settle_wide(taken, domain, bound)
 
-    def _settle(self, key: PodSetKey, reservation: Reservation, domain: Domain) -> None:
-        """Brings what is taken for one domain in line with the pods bound in it."""
-        taken = self._reserved.setdefault(key, Counter())
-        want = _still_expected(domain, self._bound.get(key, Counter()))
-        for node, _ in domain.plan:
-            change = want[node] - taken[node]
+    def _settle(self, key: PodSetKey, taken: _Taken, node: str) -> None:
+        """Brings what is taken for a node's domain in line with the pods bound in it."""
+        bound = self._bound.get(key, Counter())
+        if taken.places is None:
+            taken.places = {name: i for i, name in enumerate(taken.reservation.pinned)}
+        place = taken.places.get(node)
+        if place is not None:
+            expected = max(0, taken.reservation.pinned[node] - bound[node])
+            change = expected - int(taken.pinned[place])
             if change:
-                self._take(node, reservation.requests, change)
-                taken[node] += change
-            if not taken[node]:
-                del taken[node]
-        if not taken:
-            del self._reserved[key]
+                taken.pinned[place] = expected
+                self._table.take(int(taken.slots[place]), taken.reservation.requests, change)
+        for domain in taken.reservation.domains:
+            if node in domain.nodes:
+                self._settle_wide(taken, domain, bound)
+
+    def _settle_wide(self, taken: _Taken, domain: Domain, bound: Counter[str]) -> None:
+        want = _still_expected(domain, bound)
+        for node, _ in domain.plan:
+            change = want[node] - taken.wide[node]
+            if change:
+                self._table.take(self._table.slot(node), taken.reservation.requests, change)
+                taken.wide[node] += change
 
     # --- invariant --------------------------------------------------------------------------------
 
@@ -142,17 +165,17 @@ class Ledger:
         fresh = Ledger()
         for pod_key, pod in self._pods.items():
             fresh.observe_pod(pod_key, pod)
-        for key, reservation in self._reservations.items():
-            fresh.reserve(key, reservation)
+        for key, taken in self._taken.items():
+            fresh.reserve(key, taken.reservation)
         return fresh.usage
 
     def drift(self) -> dict[str, tuple[Mapping[str, int], Mapping[str, int]]]:
         """Nodes whose usage differs from a recount, with both; empty when all is well."""
-        counted = self.recount()
+        usage, counted = self.usage, self.recount()
         return {
-            node: (self.usage.get(node, {}), counted.get(node, {}))
-            for node in self.usage.keys() | counted.keys()
-            if Counter(self.usage.get(node, {})) != Counter(counted.get(node, {}))
+            node: (usage.get(node, {}), counted.get(node, {}))
+            for node in usage.keys() | counted.keys()
+            if usage.get(node) != counted.get(node)
         }
 
 

@@ -1,6 +1,6 @@
 """Workloads with what was decided for them but not yet observed, and the quota they hold."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from core.model.admission import Admission
@@ -21,12 +21,17 @@ class Workloads:
     def __init__(self) -> None:
         self.facts: dict[str, WorkloadFacts] = {}
         self._assumed: dict[str, _Assumed] = {}
+        # Kept in step with both of these by `_update`:
+        self._holding: dict[str, Admission] = {}
+        self._pending: dict[str, WorkloadFacts] = {}
+        self._usage: dict[str, dict[FlavorResource, int]] = {}
 
     def observe(self, key: str, facts: WorkloadFacts | None) -> None:
         """Folds a workload's present facts (None: gone)."""
         if facts is None:
             self.facts.pop(key, None)
             self._assumed.pop(key, None)
+            self._update(key)
             return
         known = self.facts.get(key)
         if known is not None and known.uid != facts.uid:
@@ -37,6 +42,7 @@ class Workloads:
     def assume(self, key: str, admission: Admission) -> None:
         """Notes a decision before its write is sent."""
         self._assumed[key] = _Assumed(admission)
+        self._update(key)
 
     def confirm(self, key: str, resource_version: int) -> None:
         """Notes the version that the write of an assumed decision returned."""
@@ -48,11 +54,35 @@ class Workloads:
     def forget(self, key: str) -> None:
         """Drops an assumed decision whose write failed."""
         self._assumed.pop(key, None)
+        self._update(key)
 
     def _settle(self, key: str) -> None:
         assumed, facts = self._assumed.get(key), self.facts.get(key)
         if assumed is not None and facts is not None and assumed.written_at is not None and facts.resource_version >= assumed.written_at:
             del self._assumed[key]
+        self._update(key)
+
+    def _update(self, key: str) -> None:
+        """Brings what is kept per key in line with facts and decisions."""
+        assumed, facts, before = self._assumed.get(key), self.facts.get(key), self._holding.pop(key, None)
+        now = assumed.admission if assumed is not None else None if facts is None or facts.finished else facts.admission
+        if now is not None:
+            self._holding[key] = now
+        if now is not before:
+            self._count(before, -1)
+            self._count(now, 1)
+        if facts is not None and now is None and facts.active and not facts.finished and not facts.deleting:
+            self._pending[key] = facts
+        else:
+            self._pending.pop(key, None)
+
+    def _count(self, admission: Admission | None, sign: int) -> None:
+        if admission is None:
+            return
+        total = self._usage.setdefault(admission.cluster_queue, {})
+        add_usage(total, admission, sign)
+        for none in [name for name, amount in total.items() if not amount]:
+            del total[none]
 
     def is_assumed(self, key: str) -> bool:
         """Whether a decision on the workload is still on its way."""
@@ -60,30 +90,19 @@ class Workloads:
 
     def holding(self, key: str) -> Admission | None:
         """The admission by which a workload holds quota and domains now: assumed, or observed and not finished."""
-        assumed = self._assumed.get(key)
-        if assumed is not None:
-            return assumed.admission
-        facts = self.facts.get(key)
-        return None if facts is None or facts.finished else facts.admission
+        return self._holding.get(key)
 
-    def pending(self) -> Iterator[WorkloadFacts]:
+    def pending(self) -> Iterable[WorkloadFacts]:
         """Workloads that wait for a decision."""
-        for key, facts in self.facts.items():
-            if facts.active and not facts.finished and not facts.deleting and self.holding(key) is None:
-                yield facts
+        return self._pending.values()
 
     def usage(self, cluster_queue: str) -> Mapping[FlavorResource, int]:
         """Quota of a ClusterQueue that is held, per flavor and resource."""
-        total: dict[FlavorResource, int] = {}
-        for key in self.facts:
-            admission = self.holding(key)
-            if admission is not None and admission.cluster_queue == cluster_queue:
-                add_usage(total, admission)
-        return total
+        return self._usage.get(cluster_queue, {})
 
 
-def add_usage(total: dict[FlavorResource, int], admission: Admission) -> None:
+def add_usage(total: dict[FlavorResource, int], admission: Admission, times: int = 1) -> None:
     """Adds what an admission holds, per flavor and resource."""
     for pod_set in admission.pod_sets:
         for resource, flavor in pod_set.flavors.items():
-            total[flavor, resource] = total.get((flavor, resource), 0) + pod_set.usage.get(resource, 0)
+            total[flavor, resource] = total.get((flavor, resource), 0) + pod_set.usage.get(resource, 0) * times
