@@ -24,6 +24,7 @@ class Refusal(Enum):
     SLICE_LAYERS_ORDER = "slice_layers_order"
     SLICE_LAYERS_DIVISIBILITY = "slice_layers_divisibility"
     INVALID_SELECTOR = "invalid_selector"
+    STALE_ASSIGNMENT = "stale_assignment"  # what a workload holds does not match the nodes that are there
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,21 @@
 """The placement family: a scenario of vectors/README.md through `core.placement`, exactly as the reconciler calls it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.podset import PodSetRequest, TopologyRequest, parse_topology_request
 from core.model.resources import PODS, add, parse_resources
 from core.names import HOSTNAME_LABEL
-from core.placement.engine import place
+from core.placement.engine import Decision, place
 from core.placement.explain import NotFit, Refusal
 from core.placement.feasibility import taints_of
 from core.placement.free import FreeCapacity, NodeState
+from core.placement.held import Held
 from core.placement.profile import profile_from_gates
+from core.placement.replacement import replace_failed
+from core.placement.resize import resize
 from core.placement.tree import NodeLabels, TopologyTree
 
 
@@ -83,9 +87,48 @@ def _topology(pod_set: Mapping[str, Any]) -> TopologyRequest | None:
     return replace(request, group=group) if request is not None and group else request
 
 
+def build_held(case: Mapping[str, Any], requests: Sequence[PodSetRequest]) -> list[Held]:
+    """All pod sets of the scenario's workload with what they were admitted with.
+
+    A scenario leaves out the requests of pod sets that have lost no pod; in a group such a one is a mate of those that have.
+    """
+    known = {request.name: request for request in requests}
+    grouped = next((request.topology for request in requests if request.topology is not None and request.topology.group), None)
+    mate = replace(grouped, slices=()) if grouped is not None else None
+    return [
+        Held(
+            known.get(entry["pod_set"], PodSetRequest(entry["pod_set"], entry["count"], {}, mate)),
+            _assignment(entry["assignment"]),
+        )
+        for entry in case["workload"]["admitted"]
+    ]
+
+
+def _assignment(wire: Mapping[str, Any]) -> TopologyAssignment:
+    domains = tuple(DomainCount(tuple(domain["values"]), domain["count"]) for domain in wire["domains"])
+    return TopologyAssignment(tuple(wire["levels"]), domains)
+
+
+def decide(case: Mapping[str, Any]) -> Decision:
+    """What the scheduler would ask the engine: a new place, a replacement of failed nodes, or another size."""
+    gates = case.get("feature_gates", {})
+    view, requests, profile = build_view(case), build_requests(case), profile_from_gates(gates)
+    workload = case.get("workload") or {}
+    if workload.get("unhealthy_nodes"):
+        recreated = not (workload.get("owned_by_single_pod") and gates.get("SkipReassignmentForPodOwnedWorkloads", True))
+        failed = workload["unhealthy_nodes"]
+        decision = replace_failed(view, build_held(case, requests), failed, profile, recreated=recreated)
+        asked = {request.name for request in requests}
+        return replace(decision, placements=tuple(each for each in decision.placements if each.pod_set in asked))
+    previous = {each["name"]: _assignment(each["previous_assignment"]) for each in case["pod_sets"] if each.get("previous_assignment")}
+    if previous and gates.get("ElasticJobsViaWorkloadSlicesWithTAS", False):
+        return resize(view, requests, previous, profile)
+    return place(view, requests, profile)
+
+
 def answer(case: dict[str, Any]) -> dict[str, Any]:
     """The engine's answer in the schema of `expect`."""
-    decision = place(build_view(case), build_requests(case), profile_from_gates(case.get("feature_gates", {})))
+    decision = decide(case)
     pod_sets: list[dict[str, Any]] = [
         {
             "name": placement.pod_set,

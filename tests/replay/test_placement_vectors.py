@@ -12,7 +12,6 @@ import pytest
 
 from tests.replay import placement
 from tests.replay.__main__ import main
-from tests.replay.features import needs_later_features
 
 HERE = Path(__file__).parent.parent / "vectors"
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "vectors"
@@ -37,30 +36,17 @@ def test_every_first_case_passes_by_the_command(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.splitlines()[-1] == f"{len(load(FIRST))} passed, 0 failed"
 
 
-@pytest.mark.parametrize("path", sorted((HERE / "placement").glob("*.jsonl")), ids=lambda path: path.stem)
-def test_every_file_passes_where_it_needs_nothing_that_comes_later(path: Path):
-    cases = [case for case in load(path) if not needs_later_features(case)]
-    assert cases
-    assert wrong(cases) == {}
-
-
-def test_the_first_cases_need_nothing_that_comes_later():
-    assert not any(map(needs_later_features, load(FIRST)))
-
-
 def test_the_examples_of_the_kep_give_its_own_figures():
-    cases = [case for case in load(HERE / "placement" / "placement_kep_examples.jsonl") if not needs_later_features(case)]
+    cases = load(HERE / "placement" / "placement_kep_examples.jsonl")
     assert len(cases) >= 4
     assert all("kep_counts_per_node" in case for case in cases)
     assert wrong(cases) == {}
 
 
 @pytest.mark.parametrize("path", ["peer/placement_tables", "peer/placement_calls", "generated/placement"])
-def test_measured_cases_pass_where_they_need_nothing_that_comes_later(path: str):
+def test_every_measured_case_passes(path: str):
     folder, name = path.split("/")
-    cases = [
-        case for case in load((PEER if folder == "peer" else PEER.parent / folder) / f"{name}.jsonl") if not needs_later_features(case)
-    ]
+    cases = load((PEER if folder == "peer" else PEER.parent / folder) / f"{name}.jsonl")
     assert len(cases) > 50
     assert wrong(cases) == {}
 

@@ -1,0 +1,236 @@
+"""Adds pods to a pod set whose other pods stay where they are.
+
+Slices that stand partly are completed where they are, from the finest layer to the coarsest. What is
+left are whole slices: they go back to the slice domain they were in as far as it holds them; then, in a
+required domain, to the one where the survivors are; with a preferred level to the nearest domains first,
+from that level upwards; else wherever the algorithm of the mode puts them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from core.model.podset import Mode, PodSetRequest, TopologyRequest
+from core.placement.candidates import Candidates
+from core.placement.capacity import Fits, count_fits
+from core.placement.explain import NotFit, Refusal
+from core.placement.free import FreeCapacity, Matrix
+from core.placement.levels import descend
+from core.placement.profile import LEAST_FREE_CAPACITY, Algorithm, Profile
+from core.placement.refusal import refuse
+from core.placement.slices import Shape
+from core.placement.tree import Flags, Indices, TopologyTree
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What pods are added around, per node: those of the pod set that stay, those that lost their node.
+
+    `present` are the pods that say where the pod set is: its own that stay, in a group also the other
+    members'. `gone` pods have lost a node that nobody knows any more.
+    """
+
+    kept: Indices
+    present: Indices
+    lost: Indices
+    gone: int = 0
+
+
+class Completion:
+    """One pod set being completed: `room` for more of its pods per node, and what was `added` so far."""
+
+    def __init__(
+        self, view: FreeCapacity, request: PodSetRequest, shape: Shape, profile: Profile, around: Around, eligible: Flags, free: Matrix
+    ) -> None:
+        assert request.topology is not None  # the shape was found in it
+        self.topology: TopologyRequest = request.topology
+        self.view, self.request, self.shape, self.around, self.free, self.eligible = view, request, shape, around, free, eligible
+        self.tree: TopologyTree = view.tree
+        self.algorithm = profile.algorithm(self.topology.mode)
+        self.room: Indices = np.where(eligible, view.pods_that_fit(request, free), 0)
+        self.added: Indices = np.zeros_like(self.room)
+        scores = view.preferred_scores(request, eligible) if profile.respects_preferred_affinity else None
+        self.scores = None if scores is None else tuple(self.tree.sum_nodes(level, scores) for level in range(self.tree.lowest + 1))
+
+    def add(self, missing: int) -> NotFit | None:
+        """Finds a place for `missing` more pods, or says why there is none."""
+        if self.topology.mode is Mode.REQUIRED and not self.shape.auto and len(self._present_at(self.shape.start)) > 1:
+            label = self.tree.declared[self.shape.start]
+            return self._stale(f"its pods are in several domains of level {label}, though one is required")
+        for level in reversed(self._layers()):
+            refusal, missing = self._complete_slices(level, missing)
+            if refusal is not None:
+                return refusal
+        if missing % self.shape.slice_size:
+            return self._stale(f"{missing} pod(s) to be placed are not whole slices of {self.shape.slice_size}")
+        rest = missing // self.shape.slice_size
+        rest -= self._return_slices(rest)
+        return self._place_slices(rest) if rest else None
+
+    # --- slices that stand partly ---------------------------------------------------------------------
+
+    def _layers(self) -> list[int]:
+        return [level for level, size in enumerate(self.shape.sizes) if size > 1]
+
+    def _complete_slices(self, level: int, missing: int) -> tuple[NotFit | None, int]:
+        """Fills up each domain of a layer that holds part of a slice; all finer layers are whole already."""
+        size = self.shape.sizes[level]
+        counts = self.tree.sum_nodes(level, self.around.kept + self.added)
+        inner = self._below(level)
+        for domain in np.flatnonzero(counts % size).tolist():
+            short = size - int(counts[domain]) % size
+            if short > missing:
+                return self._stale(f"its pods are not in whole slices of {size} at level {self.tree.declared[level]}"), missing
+            missing -= short
+            wanted = short // inner.slice_size
+            pool = np.array([domain])
+            if self._units(inner, level, pool) < wanted:
+                note = f"{short} more pod(s) must complete slices of {size} in {self._name(level, domain)}"
+                return self._refuse(inner, level, pool, wanted, note), missing
+            self._put(inner, level, pool, wanted, LEAST_FREE_CAPACITY)
+        return None, missing
+
+    def _below(self, level: int) -> Shape:
+        """The shape of what is handed out inside one slice domain: units of the next finer layer."""
+        sizes = (1,) * (level + 1) + self.shape.sizes[level + 1 :]
+        size = next((size for size in sizes if size > 1), 1)
+        return replace(self.shape, start=level, slice_level=level - 1, slice_size=size, sizes=sizes, unit="slice" if size > 1 else "pod")
+
+    # --- whole slices ---------------------------------------------------------------------------------
+
+    def _return_slices(self, rest: int) -> int:
+        """Puts whole slices back where they were, as far as that has room; those of unknown home where others are."""
+        level, size = self.shape.slice_level, self.shape.slice_size
+        kept = self.tree.sum_nodes(level, self.around.kept)
+        back = self.tree.sum_nodes(level, self.around.lost) - self.tree.sum_nodes(level, self.added)
+        done = 0
+        for domain in np.flatnonzero((kept > 0) & (back >= size)).tolist():
+            done += self._return_into(level, domain, min(rest - done, int(back[domain]) // size) * size) // size
+        if self.around.gone and size > 1:
+            done += self._put(self.shape, level, np.flatnonzero(kept), min(rest - done, self.around.gone // size), self.algorithm)
+        return done
+
+    def _return_into(self, level: int, domain: int, pods: int) -> int:
+        """Puts as many of the pods as it holds into a domain of a layer, first into the finer domains that lost some."""
+        size, within = self.shape.sizes[level], self._below(level)
+        here = min(pods, self._units(within, level, np.array([domain])) * within.slice_size) // size * size
+        rest = here
+        finer = next((below for below in self._layers() if below > level), None)
+        if rest and finer is not None:
+            kept = self.tree.sum_nodes(finer, self.around.kept)
+            back = self.tree.sum_nodes(finer, self.around.lost) - self.tree.sum_nodes(finer, self.added)
+            unit, starts, outer = self.shape.sizes[finer], self.tree.levels[finer].starts, self.tree.levels[level]
+            inside = (starts >= outer.starts[domain]) & (starts < outer.ends[domain])
+            for child in np.flatnonzero((kept > 0) & (back >= unit) & inside).tolist():
+                rest -= self._return_into(finer, child, min(rest, int(back[child])) // unit * unit)
+        self._put(within, level, np.array([domain]), rest // within.slice_size, LEAST_FREE_CAPACITY)
+        return here
+
+    def _place_slices(self, rest: int) -> NotFit | None:
+        """Whole slices that have no slice domain to go back to."""
+        shape, everywhere = self.shape, np.arange(self.tree.levels[0].count)
+        if not self.tree.is_hostname and self.around.lost.any():
+            # Pods without a node of their own leave their domain only if all of it has failed.
+            domains = self._lost_but_alive()
+            if len(domains):
+                return self._refuse(shape, self.tree.lowest, domains, rest, "its live nodes do not hold the pods of the failed ones")
+        if self.topology.mode is Mode.REQUIRED:
+            return self._place_required(rest)
+        if self.topology.mode is Mode.PREFERRED:
+            wanted = rest
+            for level in range(shape.start, -1, -1):
+                rest -= self._put(shape, level, self._present_at(level), rest, self.algorithm)
+            rest -= self._put(shape, 0, everywhere, rest, self.algorithm)
+            return self._refuse(shape, 0, everywhere, wanted) if rest else None
+        everywhere = np.arange(self.tree.levels[shape.start].count)
+        if self._units(shape, shape.start, everywhere) < rest:
+            return self._refuse(shape, shape.start, everywhere, rest)
+        self._put(shape, shape.start, everywhere, rest, self.algorithm)
+        return None
+
+    def _place_required(self, rest: int) -> NotFit | None:
+        """In the one domain where the pod set is; a level that was left to us may also be a higher one."""
+        levels = range(self.shape.start, -1 if self.shape.auto else self.shape.start - 1, -1)
+        home = self._present_at(levels[0])
+        for level in levels:
+            home = self._present_at(level)
+            if len(home) == 1 and self._units(self.shape, level, home) >= rest:
+                self._put(self.shape, level, home, rest, self.algorithm)
+                return None
+        note = f"The other pods of the workload keep it in {self._name(levels[-1], int(home[0]))}"
+        return self._refuse(self.shape, levels[-1], home, rest, note)
+
+    def _lost_but_alive(self) -> Indices:
+        lowest = self.tree.lowest
+        lost = self.tree.sum_nodes(lowest, self.around.lost)
+        return np.flatnonzero((lost > self.tree.sum_nodes(lowest, self.added)) & self.tree.any_nodes(lowest, self.eligible))
+
+    def _present_at(self, level: int) -> Indices:
+        return np.flatnonzero(self.tree.sum_nodes(level, self.around.present))
+
+    # --- capacity -------------------------------------------------------------------------------------
+
+    def _fits(self, shape: Shape) -> Fits:
+        return replace(count_fits(self.tree, shape, self.room), scores=self.scores)
+
+    def _units(self, shape: Shape, level: int, pool: Indices) -> int:
+        return int(self._fits(shape).units_at(level, shape)[pool].sum())
+
+    def _put(self, shape: Shape, level: int, pool: Indices, wanted: int, algorithm: Algorithm) -> int:
+        """Puts as many of the units as some domains of a level hold there; one domain if any holds all of them."""
+        fits = self._fits(shape)
+        units = fits.units_at(level, shape)[pool]
+        wanted = min(wanted, int(units.sum()))
+        if not wanted:
+            return 0
+        candidates = Candidates(units, fits.pods[level][pool], None if fits.scores is None else fits.scores[level][pool])
+        chosen = algorithm.choose(candidates, wanted) or algorithm.fill(candidates, wanted)
+        assert chosen is not None  # together they hold that many
+        domains, pods = descend(self.tree, fits, shape, algorithm, level, (pool[chosen[0]], chosen[1]))
+        here = count_on_nodes(self.tree, self.room, domains, pods)
+        self.added, self.room = self.added + here, self.room - here
+        return wanted
+
+    # --- refusals -------------------------------------------------------------------------------------
+
+    def _name(self, level: int, domain: int) -> str:
+        return f"{self.tree.declared[level]} {'/'.join(self.tree.values(level, domain))}"
+
+    def _stale(self, why: str) -> NotFit:
+        return NotFit(Refusal.STALE_ASSIGNMENT, self.request.name, f"pod set {self.request.name}: {why}")
+
+    def _refuse(self, shape: Shape, level: int, pool: Indices, wanted: int, note: str | None = None) -> NotFit:
+        """Explains that some domains of a level do not hold so many more units."""
+        inside = np.zeros(len(self.tree), dtype=bool)
+        for domain in pool.tolist():
+            inside[self.tree.levels[level].starts[domain] : self.tree.levels[level].ends[domain]] = True
+        request = replace(self.request, count=wanted * shape.slice_size, topology=_in_one(self.topology, level, self.tree, pool))
+        fits = count_fits(self.tree, shape, np.where(inside, self.room, 0))
+        free = self.free.copy()
+        for resource, amount in self.request.requests.items():
+            if resource in self.view.axis:
+                free[self.view.axis[resource]] -= amount * self.added
+        refusal = refuse(self.view, request, replace(shape, start=level, auto=False), fits, self.eligible & inside, free)
+        if note is None or refusal.explanation is None:
+            return refusal
+        return replace(refusal, explanation=replace(refusal.explanation, notes=(note, *refusal.explanation.notes)))
+
+
+def _in_one(topology: TopologyRequest, level: int, tree: TopologyTree, pool: Indices) -> TopologyRequest:
+    """As what a refusal explains the request: confined to the one domain, if it is one."""
+    return replace(topology, mode=Mode.REQUIRED, level=tree.declared[level]) if len(pool) == 1 else topology
+
+
+def count_on_nodes(tree: TopologyTree, room: Indices, domains: Indices | Sequence[int], pods: Indices | Sequence[int]) -> Indices:
+    """Pods per node for pods per domain of the lowest level: each domain's nodes in order, as many as each has room for."""
+    here = np.zeros_like(room)
+    if tree.is_hostname:
+        here[domains] = pods
+        return here
+    level = tree.levels[tree.lowest]
+    for domain, count in zip(domains, pods, strict=True):
+        span = slice(int(level.starts[domain]), int(level.ends[domain]))
+        before = np.cumsum(room[span]) - room[span]
+        here[span] = np.clip(count - before, 0, room[span])
+    return here

@@ -1,0 +1,67 @@
+"""Replacement of failed nodes: pods on healthy nodes stay where they are, those of the failed ones are placed anew.
+
+Any number of nodes at once. A pod set, or group of pod sets, that still has pods somewhere is completed
+around them (completion.py); one that has lost all of them is placed like a new one.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from core.placement.engine import Decision, Placement
+from core.placement.explain import NotFit, Refusal
+from core.placement.free import FreeCapacity, Matrix
+from core.placement.held import Held, Located, find_failed, locate
+from core.placement.profile import Profile
+from core.placement.unit import Part, complete_unit, group_parts, name_nodes
+
+
+def replace_failed(
+    view: FreeCapacity,
+    held: Sequence[Held],
+    failed: Collection[str | tuple[str, ...]],
+    profile: Profile,
+    *,
+    free: Matrix | None = None,
+    recreated: bool = True,
+) -> Decision:
+    """Assignments for all pod sets of a workload some of whose nodes have failed, in the order of `held`.
+
+    `held` are all pod sets of the workload; in the free matrix their pods count as used. `failed` names
+    nodes, or domains by their level values, that take no pods any more. A pod set that has lost none keeps
+    its assignment as it is, and all do where nothing makes lost pods anew (`recreated` False).
+    """
+    out = find_failed(view.tree, failed)
+    located = [locate(view, each, failed, out) for each in held]
+    placed = {each.request.name: _unchanged(view, each, found) for each, found in zip(held, located, strict=True)}
+    if not recreated:
+        return Decision(tuple(placed.values()))
+    for each, found in zip(held, located, strict=True):
+        if found.stale is not None:
+            name = each.request.name
+            return _refuse(placed, located, NotFit(Refusal.STALE_ASSIGNMENT, name, f"pod set {name}: {found.stale}"))
+    free = (view.free if free is None else free).copy()
+    free[:, out] = np.minimum(free[:, out], 0)
+    parts = [
+        Part(replace(each.request, count=each.assignment.count), found.kept, found.lost, found.missing, found.gone, each.assignment.count)
+        for each, found in zip(held, located, strict=True)
+    ]
+    units = [unit for unit in group_parts(parts) if any(part.missing for part in unit)]
+    # Those that the pods which stay tie to a place come first, those that are free to go anywhere later.
+    for unit in sorted(units, key=lambda unit: not any(part.kept.any() for part in unit)):
+        outcome = complete_unit(view, unit, profile, free, ~out)
+        if isinstance(outcome, NotFit):
+            return _refuse(placed, located, outcome)
+        placed |= {part.request.name: outcome[part.request.name] for part in unit if part.missing}
+    return Decision(tuple(placed.values()))
+
+
+def _unchanged(view: FreeCapacity, held: Held, found: Located) -> Placement:
+    nodes = held.nodes if held.nodes is not None else name_nodes(view, found.kept + found.lost)
+    return Placement(held.request.name, held.assignment, view.tree.declared[-1], nodes)
+
+
+def _refuse(placed: dict[str, Placement], located: Sequence[Located], refusal: NotFit) -> Decision:
+    """Nothing is replaced; pod sets that have lost no pod keep what they have."""
+    return Decision(tuple(each for each, found in zip(placed.values(), located, strict=True) if not found.missing), refusal)

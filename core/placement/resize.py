@@ -1,0 +1,135 @@
+"""Elastic pod sets: growing adds pods near those that are there, shrinking gives back the most scattered domain first.
+
+Pods that stay never move. Pods whose node is gone or does not hold them any more are placed anew with
+those that are added.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from core.model.assignment import TopologyAssignment
+from core.model.podset import PodSetRequest
+from core.placement.completion import count_on_nodes
+from core.placement.engine import Decision, Placement, take_from
+from core.placement.explain import NotFit
+from core.placement.free import FreeCapacity, Matrix
+from core.placement.held import find_domains
+from core.placement.profile import Profile
+from core.placement.slices import Shape, find_shape
+from core.placement.tree import Indices, TopologyTree
+from core.placement.unit import Part, complete_unit, group_parts, name_nodes
+
+
+def resize(
+    view: FreeCapacity,
+    requests: Sequence[PodSetRequest],
+    previous: Mapping[str, TopologyAssignment],
+    profile: Profile,
+    *,
+    free: Matrix | None = None,
+) -> Decision:
+    """Assignments for pod sets of which some had one before, by name, with another count perhaps.
+
+    The previous pods are not counted as used in the free matrix (what_if.py gives them back). All pods that
+    stay are counted before any is added, so several pod sets together never take more than there is.
+    """
+    free = (view.free if free is None else free).copy()
+    before = {request.name: _find_pods(view, previous.get(request.name)) for request in requests}
+    parts: list[Part] = []
+    for request in requests:
+        mates = [before[mate.name] for mate in requests if mate is not request and _same_group(mate, request)]
+        part = _keep(view, request, before[request.name], sum(mates, np.zeros_like(before[request.name])), free)
+        take_from(view, free, request, name_nodes(view, part.kept))
+        parts.append(part)
+    placed: dict[str, Placement] = {}
+    healthy = np.ones(len(view.tree), dtype=bool)
+    units = group_parts(parts)
+    for unit in sorted(units, key=lambda unit: not any(part.kept.any() for part in unit)):
+        outcome = complete_unit(view, unit, profile, free, healthy)
+        if isinstance(outcome, NotFit):
+            return Decision(tuple(placed[request.name] for request in requests if request.name in placed), outcome)
+        placed |= outcome
+    return Decision(tuple(placed[request.name] for request in requests))
+
+
+def _same_group(one: PodSetRequest, other: PodSetRequest) -> bool:
+    return (
+        one.topology is not None
+        and other.topology is not None
+        and one.topology.group is not None
+        and one.topology.group == other.topology.group
+    )
+
+
+def _find_pods(view: FreeCapacity, assignment: TopologyAssignment | None) -> Indices:
+    """Pods of an assignment per domain of the lowest level, where that is still there."""
+    tree = view.tree
+    counts: Indices = np.zeros(tree.levels[tree.lowest].count, dtype=np.int64)
+    if assignment is not None:
+        domains = find_domains(tree, assignment.levels, [domain.values for domain in assignment.domains])
+        for domain, entry in zip(domains, assignment.domains, strict=True):
+            if domain >= 0:
+                counts[domain] += entry.count
+    return counts
+
+
+def _keep(view: FreeCapacity, request: PodSetRequest, before: Indices, mates: Indices, free: Matrix) -> Part:
+    """The pods that stay: those whose nodes are ready and hold them, less what a smaller count gives back."""
+    tree = view.tree
+    room = np.where(view.ready, view.pods_that_fit(request, free), 0)
+    domains = np.flatnonzero(before)
+    kept = tree.sum_nodes(
+        tree.lowest, count_on_nodes(tree, room, domains, np.minimum(before[domains], tree.sum_nodes(tree.lowest, room)[domains]))
+    )
+    shape = find_shape(tree, request)
+    if not isinstance(shape, NotFit):
+        kept = give_back(tree, shape, kept, request.count, mates)
+    domains = np.flatnonzero(kept)
+    nodes = count_on_nodes(tree, room, domains, kept[domains])
+    return Part(request, nodes, np.zeros_like(nodes), max(0, request.count - int(kept.sum())), before=int(before.sum()))
+
+
+def give_back(tree: TopologyTree, shape: Shape, pods: Indices, count: int, mates: Indices) -> Indices:
+    """Of the pods per domain of the lowest level those that stay when only `count` are wanted.
+
+    From the top down each domain gives up its children with the fewest pods first, those without a mate of
+    the group (`mates` per lowest domain) before those with one, the last in the order of level values first.
+    From the slice level up whole slices go, below it whole groups of the next layer; a slice that has lost
+    a pod counts as whole, since it would have to be completed.
+    """
+    whole = _count_whole(tree, shape, pods)
+    near = [mates]
+    for level in range(tree.lowest - 1, -1, -1):
+        near.insert(0, tree.sum_children(level, near[0]))
+    surplus = int(whole[0].sum()) - count
+    if surplus <= 0:
+        return pods
+    stay = _drop(whole[0], near[0], surplus)
+    for level in range(1, tree.lowest + 1):
+        target, stay = stay, whole[level].copy()
+        surpluses = tree.sum_children(level - 1, stay) - target
+        for parent in np.flatnonzero(surpluses > 0).tolist():
+            children = tree.children(level - 1, parent)
+            stay[children] = _drop(stay[children], near[level][children], int(surpluses[parent]))
+    return np.minimum(pods, stay)
+
+
+def _count_whole(tree: TopologyTree, shape: Shape, pods: Indices) -> list[Indices]:
+    """Pods per level and domain, with every slice of every layer completed."""
+    whole: list[Indices] = []
+    here = pods
+    for level in range(tree.lowest, -1, -1):
+        here = here if level == tree.lowest else tree.sum_children(level, here)
+        here = -(-here // shape.sizes[level]) * shape.sizes[level]
+        whole.insert(0, here)
+    return whole
+
+
+def _drop(pods: Indices, near: Indices, surplus: int) -> Indices:
+    """Takes a surplus away from domains, the most scattered first."""
+    order = np.lexsort((-np.arange(len(pods)), pods, near))
+    before = np.cumsum(pods[order]) - pods[order]
+    stay = pods.copy()
+    stay[order] -= np.clip(surplus - before, 0, pods[order])
+    return stay

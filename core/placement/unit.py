@@ -1,0 +1,131 @@
+"""A pod set, or a group of pod sets, some of whose pods stay where they are while the others find a place near them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.podset import Mode, PodSetRequest
+from core.placement.completion import Around, Completion
+from core.placement.engine import Placement, place, take_from
+from core.placement.explain import NotFit, Refusal
+from core.placement.feasibility import InvalidSelector
+from core.placement.free import FreeCapacity, Matrix
+from core.placement.groups import split_roles
+from core.placement.profile import Profile
+from core.placement.slices import find_shape
+from core.placement.tree import Flags, Indices
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One pod set of a unit: its pods per node that stay, those that lost their node, and how many need a place.
+
+    `gone` of the lost pods were on nodes that nobody knows any more; `before` were all its pods until now.
+    """
+
+    request: PodSetRequest
+    kept: Indices
+    lost: Indices
+    missing: int
+    gone: int = 0
+    before: int = 0
+
+
+def group_parts(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
+    """Parts that belong together: those of one group, all else alone; in the order of the first of each."""
+    units: dict[str, list[Part]] = {}
+    for part in parts:
+        topology = part.request.topology
+        key = f"group {topology.group}" if topology is not None and topology.group else f"pod set {part.request.name}"
+        units.setdefault(key, []).append(part)
+    return [tuple(unit) for unit in units.values()]
+
+
+def complete_unit(
+    view: FreeCapacity, unit: Sequence[Part], profile: Profile, free: Matrix, healthy: Flags
+) -> dict[str, Placement] | NotFit:
+    """Places what is missing, on healthy nodes; takes from `free` what that uses, nothing if it is refused.
+
+    Where all of the unit's pods are missing it is placed like a new one. In a group the pods of every member
+    that stay say together where the group is, and the member that lacks fewest pods chooses first; if that
+    fails, the one that lacks most.
+    """
+    if not any(part.kept.any() for part in unit):
+        return _place_anew(view, unit, profile, free)
+    fewest_first = sorted(_as_group(unit), key=lambda part: part.missing)
+    refused: NotFit | None = None
+    for order in (fewest_first, fewest_first[::-1])[: len(unit)]:
+        trial = free.copy()
+        outcome = _complete_in_order(view, order, profile, trial, healthy)
+        if not isinstance(outcome, NotFit):
+            free[:] = trial
+            return {part.request.name: outcome[part.request.name] for part in unit}
+        refused = refused or outcome
+    assert refused is not None
+    members = tuple(part.request.name for part in unit if part.missing)
+    return replace(refused, group=members) if len(unit) > 1 else refused
+
+
+def _place_anew(view: FreeCapacity, unit: Sequence[Part], profile: Profile, free: Matrix) -> dict[str, Placement] | NotFit:
+    requests = [part.request for part in unit]
+    decision = place(view, requests, profile, free=free)
+    if decision.refusal is not None:
+        return decision.refusal
+    for request, placement in zip(requests, decision.placements, strict=True):
+        take_from(view, free, request, placement.nodes)
+    return {placement.pod_set: placement for placement in decision.placements}
+
+
+def _as_group(unit: Sequence[Part]) -> list[Part]:
+    """A leader goes by its workers' topology and is never sliced. It is the smaller pod set before anything changed,
+    so that a group shrunk to one worker does not swap roles."""
+    if len(unit) != 2:
+        return list(unit)
+    before = [replace(part.request, count=part.before) for part in unit]
+    workers, leader = split_roles(*before)
+    shared = replace(workers.topology, slices=()) if workers.topology is not None else None
+    return [replace(part, request=replace(part.request, topology=shared)) if part.request.name == leader.name else part for part in unit]
+
+
+def _complete_in_order(
+    view: FreeCapacity, unit: Sequence[Part], profile: Profile, free: Matrix, healthy: Flags
+) -> dict[str, Placement] | NotFit:
+    present: Indices = np.sum([part.kept for part in unit], axis=0)
+    placed: dict[str, Placement] = {}
+    for part in unit:
+        shape = find_shape(view.tree, part.request)
+        if isinstance(shape, NotFit):
+            return shape
+        try:
+            eligible = view.eligible(part.request) & healthy
+            around = Around(part.kept, present, part.lost, part.gone)
+            completion = Completion(view, part.request, shape, profile, around, eligible, free)
+        except InvalidSelector as error:
+            return NotFit(Refusal.INVALID_SELECTOR, part.request.name, f"pod set {part.request.name}: {error}")
+        refusal = completion.add(part.missing) if part.missing else None
+        if refusal is not None:
+            return refusal
+        take_from(view, free, part.request, name_nodes(view, completion.added))
+        present = present + completion.added
+        placed[part.request.name] = emit(view, part.request, part.kept + completion.added, shape.start)
+    return placed
+
+
+def name_nodes(view: FreeCapacity, per_node: Indices) -> tuple[tuple[str, int], ...]:
+    """Nodes that have pods, by name."""
+    return tuple((view.tree.names[node], int(per_node[node])) for node in np.flatnonzero(per_node))
+
+
+def emit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, start: int) -> Placement:
+    """The placement of pods on nodes; its level is the lowest from `start` upwards at which one domain has them all."""
+    tree = view.tree
+    counts = tree.sum_nodes(tree.lowest, per_node)
+    domains = tuple(DomainCount(tree.emitted[domain], int(counts[domain])) for domain in np.flatnonzero(counts))
+    level = start
+    bound = request.topology is not None and request.topology.mode in (Mode.REQUIRED, Mode.PREFERRED)
+    while bound and level > 0 and np.count_nonzero(tree.sum_nodes(level, per_node)) > 1:
+        level -= 1
+    assignment = TopologyAssignment(tree.emitted_levels, domains)
+    return Placement(request.name, assignment, tree.declared[level], name_nodes(view, per_node))

@@ -1,0 +1,38 @@
+"""Free capacity as it would be if some workloads were gone or others were there."""
+
+from collections.abc import Iterable, Sequence
+
+from core.model.podset import PodSetRequest
+from core.placement.engine import take_from
+from core.placement.free import FreeCapacity, Matrix
+
+Usage = tuple[PodSetRequest, Sequence[tuple[str, int]]]  # a pod set and its pods per node, as in `Placement.nodes`
+
+
+class WhatIf:
+    """One copy of a free matrix for a whole search: each step touches only the nodes of one pod set, and can be undone.
+
+    The view itself, which belongs to the ledger, is never changed. `free` is what `place`, `replace_failed` and
+    `resize` take as theirs; it is good until the view's nodes or resources change.
+    """
+
+    def __init__(self, view: FreeCapacity, free: Matrix | None = None) -> None:
+        self._view = view
+        self.free: Matrix = (view.free if free is None else free).copy()
+
+    def release(self, usage: Iterable[Usage]) -> None:
+        """Gives back what pods take; those on nodes that the view does not have took nothing."""
+        for request, nodes in usage:
+            take_from(self._view, self.free, request, [(name, -count) for name, count in nodes])
+
+    def take(self, usage: Iterable[Usage]) -> None:
+        """Takes what pods need; undoes `release` of the same."""
+        for request, nodes in usage:
+            take_from(self._view, self.free, request, nodes)
+
+
+def without(view: FreeCapacity, usage: Iterable[Usage]) -> Matrix:
+    """Free capacity with the given pods gone, for one question alone."""
+    world = WhatIf(view)
+    world.release(usage)
+    return world.free
