@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class DomainCount:
-    """`count` pods in the domain whose level values are `values`, highest level first."""
+    """`count` pods in the domain whose level values are `values`, highest level first.
+
+    A value like the others; not frozen only because that makes it three times as dear, and assignments have thousands.
+    """
 
     values: tuple[str, ...]
     count: int

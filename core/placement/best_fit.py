@@ -20,15 +20,21 @@ def fill(candidates: Candidates, wanted: int) -> Chosen | None:
     """Candidates to use and units on each; None if all together are too small."""
     ordered = candidates.taken_first(wanted, largest=True)
     units = candidates.units[ordered]
-    sums = np.cumsum(units)
+    sums = units.cumsum()
     if wanted > (int(sums[-1]) if len(sums) else 0):
         return None
     if not wanted:
         return ordered[:0], sums[:0]
-    last = int(np.searchsorted(sums, wanted))
-    rest = wanted - int(sums[last - 1]) if last else wanted
-    left = np.ones(len(candidates.units), dtype=bool)
-    left[ordered[:last]] = False
-    final = candidates.tightest(rest, left)
+    last = int(sums.searchsorted(wanted))
+    chosen, taken = ordered[: last + 1], units[: last + 1]
+    if last:
+        left = np.ones(len(candidates.units), dtype=bool)
+        left[ordered[:last]] = False
+        taken[last] = wanted - sums[last - 1]
+        final = candidates.tightest(int(taken[last]), left)
+    else:
+        taken[0] = wanted
+        final = candidates.tightest(wanted)
     assert final is not None  # the next in order holds the rest
-    return np.append(ordered[:last], final), np.append(units[:last], rest)
+    chosen[last] = final
+    return chosen, taken

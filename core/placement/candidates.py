@@ -28,14 +28,14 @@ class Candidates(NamedTuple):
         """Positions by score (highest first), then by `key`, then by fewer pods, then by level values (the sort is stable)."""
         if self.scores is not None:
             return np.lexsort((self.pods, key, -self.scores))
-        return np.argsort(key, kind="stable") if self.pods is self.units else np.lexsort((self.pods, key))
+        return key.argsort(kind="stable") if self.pods is self.units else np.lexsort((self.pods, key))
 
     def tightest(self, wanted: int, among: Flags | None = None) -> int | None:
         """Position of the candidate that holds `wanted` with the fewest units, then pods; best score first. None if none does."""
         holds = self.units >= wanted
         if among is not None:
             holds &= among
-        left = np.flatnonzero(holds)
+        left = holds.nonzero()[0]
         if self.scores is not None and len(left) > 1:
             left = left[self.scores[left] == self.scores[left].max()]
         if len(left) > 1:
@@ -56,8 +56,8 @@ class Candidates(NamedTuple):
             return self.order(ends)
         held = np.bincount(self.units) * np.arange(most + 1)
         sums = np.cumsum(held[::-1] if largest else held)
-        last = int(np.searchsorted(sums, wanted))
-        needed = np.flatnonzero(self.units >= most - last if largest else (self.units <= last) & (self.units > 0))
+        last = int(sums.searchsorted(wanted))
+        needed = (self.units >= most - last if largest else (self.units <= last) & (self.units > 0)).nonzero()[0]
         return needed[self.some(needed).order(ends[needed])]
 
 

@@ -117,7 +117,8 @@ def _place_group(
     workers, leader = split_roles(*unit)
     names = (workers.name, leader.name)
     # Leader and workers share a place by the workers' topology; the leader itself is never sliced.
-    whole = replace(leader, topology=replace(leader.topology, slices=())) if leader.topology is not None else leader
+    sliced = leader.topology is not None and leader.topology.slices
+    whole = replace(leader, topology=replace(leader.topology, slices=())) if leader.topology is not None and sliced else leader
     found, of_leader = _resolve(view, workers, free), _resolve(view, whole, free)
     if isinstance(found, NotFit):
         return replace(found, group=names)

@@ -5,7 +5,7 @@ holds fewer workers beside it; of all nodes of a domain the leader goes where th
 domain's count beside the leader is its count less its cheapest child's loss.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def count_group_fits(tree: TopologyTree, shape: Shape, fits: Fits, alone: Indice
         elif level > shape.slice_level:
             unit_loss = loss
         units[level] = np.where(here, fits.units[level] - unit_loss, 0)
-    return GroupFits(fits, replace(fits, pods=tuple(pods), units=tuple(units)), tuple(flags))
+    return GroupFits(fits, Fits(tuple(pods), tuple(units), fits.scores), tuple(flags))
 
 
 def find_group_start(fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algorithm, wanted: int) -> tuple[int, GroupChosen] | None:
@@ -75,7 +75,7 @@ def find_group_start(fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algor
     level = shape.start
     while True:
         beside = fits.beside.candidates(level, shape)
-        holds = np.flatnonzero(fits.takes_leader[level] & (beside.units >= wanted))
+        holds = (fits.takes_leader[level] & (beside.units >= wanted)).nonzero()[0]
         if len(holds):
             chosen = algorithm.choose(beside.some(holds), wanted)
             assert chosen is not None  # each of them holds everything
@@ -108,7 +108,7 @@ def descend_group(
         others = hand_down_each(tree, fits.alone, shape, level, domains[~led], pods[~led])
         domains, leader = np.append(part.domains, others[0]), part.leader
         pods = np.append(part.units * size, others[1])
-    order = np.argsort(domains)
+    order = domains.argsort()
     return domains[order], pods[order], leader
 
 
@@ -133,7 +133,9 @@ def _fill_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, level
         held = beside.units[able]
         leader = able[np.argmin(np.where(held >= wanted, held, _NEVER))]
     taken = min(int(beside.units[leader]), wanted)
-    others = np.delete(np.arange(len(domains)), leader)
+    left = np.ones(len(domains), dtype=bool)
+    left[leader] = False
+    others = left.nonzero()[0]
     rest = algorithm.fill(alone.some(others), wanted - taken)
     assert rest is not None  # `spare` says so
     return GroupChosen(domains[np.append(leader, others[rest[0]])], np.append(taken, rest[1]), int(domains[leader]))

@@ -24,12 +24,12 @@ def spread(candidates: Candidates, wanted: int) -> Chosen | None:
 def fill(candidates: Candidates, wanted: int) -> Chosen | None:
     """Candidates to use and units on each; None if all together are too small."""
     ordered = candidates.taken_first(wanted, largest=False)
-    sums = np.cumsum(candidates.units[ordered])
+    sums = candidates.units[ordered].cumsum()
     if wanted > (int(sums[-1]) if len(sums) else 0):
         return None
     if not wanted:
         return ordered[:0], sums[:0]
-    last = int(np.searchsorted(sums, wanted))
+    last = int(sums.searchsorted(wanted))
     chosen = ordered[: last + 1]
     taken = candidates.units[chosen].copy()
     taken[-1] = wanted - (int(sums[last - 1]) if last else 0)
@@ -44,8 +44,8 @@ def fill_each(candidates: Candidates, parents: Indices, wanted: Indices) -> Chos
     keys = (candidates.pods, candidates.units) if candidates.scores is None else (candidates.pods, candidates.units, -candidates.scores)
     ordered = np.lexsort((*keys, parents))
     units = candidates.units[ordered]
-    before = np.cumsum(units) - units
+    before = units.cumsum() - units
     # Children of one parent stand together: what was counted before the first of them belongs to other parents.
-    firsts = np.searchsorted(parents, np.arange(len(wanted)))
-    taken = np.clip((wanted + before[firsts])[parents] - before, 0, units)
+    firsts = parents.searchsorted(np.arange(len(wanted)))
+    taken = np.minimum(np.maximum((wanted + before[firsts])[parents] - before, 0), units)
     return ordered[taken > 0], taken[taken > 0]

@@ -58,7 +58,7 @@ def descend(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, 
     while level < tree.lowest:
         level += 1
         domains, pods = hand_down_each(tree, fits, shape, level, domains, pods)
-    order = np.argsort(domains)
+    order = domains.argsort()
     return domains[order], pods[order]
 
 
@@ -73,10 +73,10 @@ def hand_down(fits: Fits, shape: Shape, algorithm: Algorithm, level: int, candid
 def hand_down_each(tree: TopologyTree, fits: Fits, shape: Shape, level: int, parents: Indices, pods: Indices) -> Chosen:
     """Pods for the children of domains of the level above, each out of what its own parent was given."""
     size = shape.unit_below(level)
-    order = np.argsort(parents)
+    order = parents.argsort()
     parents, pods = parents[order], pods[order]
     children = tree.children_of_all(level - 1, parents)
     counts = tree.child_counts(level - 1, parents)
-    of = np.repeat(np.arange(len(parents)), counts)
+    of = np.arange(len(parents)).repeat(counts)
     chosen, units = fill_each(fits.some_candidates(level, shape, children), of, pods // size if size > 1 else pods)
     return children[chosen], units * size

@@ -148,8 +148,8 @@ class TopologyTree:
         domains = np.sort(domains)
         starts = first[domains]
         counts = first[domains + 1] - starts
-        ends = np.cumsum(counts)
-        children: Indices = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+        ends = counts.cumsum()
+        children: Indices = np.arange(int(ends[-1]) if len(ends) else 0) + (starts - ends + counts).repeat(counts)
         return children
 
     def parents_of(self, level: int, domains: Indices) -> Indices:
@@ -161,7 +161,7 @@ class TopologyTree:
     def sum_children_of(self, level: int, per_child: Indices, domains: Indices) -> Indices:
         """As `sum_children`, for some domains (ascending) of `level` alone."""
         counts = self.child_counts(level, domains)
-        sums: Indices = np.add.reduceat(per_child[self.children_of_all(level, domains)], np.cumsum(counts) - counts)
+        sums: Indices = np.add.reduceat(per_child[self.children_of_all(level, domains)], counts.cumsum() - counts)
         return sums
 
     def spans(self, domain: int) -> Flags:
@@ -212,7 +212,7 @@ def _build_levels(declared: tuple[str, ...], is_hostname: bool, paths: Sequence[
         changed = changed | np.array([i > 0 and paths[i][depth] != paths[i - 1][depth] for i in range(count)], dtype=bool)
         starts = np.flatnonzero(changed)
         tables.append((label, starts, np.append(starts[1:], count), above[starts]))
-        above = np.cumsum(changed) - 1
+        above = changed.cumsum() - 1
     if not is_hostname:
         starts = np.arange(count)
         tables.append(("node", starts, starts + 1, above))
