@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -95,3 +95,23 @@ def scenes(draw: st.DrawFn, /, *, plain: bool = False, **options: Any) -> tuple[
     """A cluster and one request for it."""
     cluster = draw(clusters(plain=plain, **options))
     return cluster, draw(requests(cluster.levels, plain=plain))
+
+
+@st.composite
+def jobs(draw: st.DrawFn, levels: Sequence[str], *, plain: bool = False) -> list[PodSetRequest]:
+    """The pod sets of one workload: one of any kind, one with two layers of slices, a leader with workers, or several."""
+    kind = draw(st.sampled_from(["one", "one", "layers", "group", "several"]))
+    first = draw(requests(levels, plain=plain))
+    if kind == "layers" and len(levels) > 1:
+        outer = draw(st.integers(0, len(levels) - 2))
+        inner = draw(st.integers(outer + 1, len(levels) - 1))
+        mode = draw(st.sampled_from([Mode.REQUIRED, Mode.PREFERRED, Mode.UNCONSTRAINED]))
+        level = None if mode is Mode.UNCONSTRAINED else levels[draw(st.integers(0, outer))]
+        layers = (SliceLayer(levels[outer], 4), SliceLayer(levels[inner], 2))
+        return [replace(first, count=draw(st.sampled_from([4, 8])), topology=TopologyRequest(mode, level, layers))]
+    if kind == "group" and first.topology is not None:
+        shared = replace(first.topology, group="g")
+        leader = draw(requests(levels, max_count=1, plain=plain, name="leader"))
+        members = [replace(first, topology=shared), replace(leader, count=1, topology=replace(shared, slices=()))]
+        return draw(st.permutations(members))
+    return [first, draw(requests(levels, plain=plain, name="other"))] if kind == "several" else [first]

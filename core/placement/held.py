@@ -30,8 +30,7 @@ class Held:
 class Located:
     """A pod set's pods per node of the tree: those that stay, and those whose node has failed.
 
-    `gone` are lost pods whose node is not in the tree any more; `stale` says why the assignment cannot
-    be told apart into the two.
+    `gone` are lost pods whose node is not in the tree any more; `stale` says why pods that seem to stay may not.
     """
 
     kept: Indices
@@ -66,24 +65,23 @@ def find_failed(tree: TopologyTree, failed: Collection[str | tuple[str, ...]]) -
 def locate(view: FreeCapacity, held: Held, failed: Collection[str | tuple[str, ...]], out: Flags) -> Located:
     """Tells apart which pods stay and which have lost their node; `out` is `find_failed` of `failed`.
 
-    An assignment is stale if it counts pods on a node that is not there or not ready and yet not among
-    the failed ones. Pods on a cordoned or tainted node run on and stay.
+    Stale is an assignment that counts pods on a node that is not there or not ready and yet not among the
+    failed ones. Pods on a cordoned or tainted node run on and stay.
     """
     tree = view.tree
     counts = np.zeros(len(tree), dtype=np.int64)
-    gone = 0
+    gone, stale = 0, None
     for values, node, count in _nodes_of(tree, held):
         if node != _NOWHERE:
             counts[node] += count
         elif values in failed or values[-1] in failed:
             gone += count
         else:
-            return Located(counts, counts, gone, f"{'/'.join(values)} has pods, is not there and not among the failed nodes")
-    unready = (counts > 0) & ~view.ready & ~out
-    if unready.any():
-        name = tree.names[int(np.argmax(unready))]
-        return Located(counts, counts, gone, f"node {name} has pods, is not ready and not among the failed nodes")
-    return Located(np.where(out, 0, counts), np.where(out, counts, 0), gone)
+            stale = f"{'/'.join(values)} has pods, is not there and not among the failed nodes"
+    unready = np.flatnonzero((counts > 0) & ~view.ready & ~out)
+    if len(unready):
+        stale = f"node {tree.names[unready[0]]} has pods, is not ready and not among the failed nodes"
+    return Located(np.where(out, 0, counts), np.where(out, counts, 0), gone, stale)
 
 
 def _nodes_of(tree: TopologyTree, held: Held) -> Iterable[tuple[tuple[str, ...], int, int]]:

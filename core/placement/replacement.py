@@ -30,7 +30,8 @@ def replace_failed(
 
     `held` are all pod sets of the workload; in the free matrix their pods count as used. `failed` names
     nodes, or domains by their level values, that take no pods any more. A pod set that has lost none keeps
-    its assignment as it is, and all do where nothing makes lost pods anew (`recreated` False).
+    its assignment as it is, and all do where nothing makes lost pods anew (`recreated` False). One that has,
+    but has other pods on a node that is not ready either, is refused as stale until that node is named, too.
     """
     out = find_failed(view.tree, failed)
     located = [locate(view, each, failed, out) for each in held]
@@ -38,7 +39,7 @@ def replace_failed(
     if not recreated:
         return Decision(tuple(placed.values()))
     for each, found in zip(held, located, strict=True):
-        if found.stale is not None:
+        if found.stale is not None and found.missing:
             name = each.request.name
             return _refuse(placed, located, NotFit(Refusal.STALE_ASSIGNMENT, name, f"pod set {name}: {found.stale}"))
     free = (view.free if free is None else free).copy()

@@ -1,0 +1,365 @@
+"""Failed nodes: what stays, where the rest goes, and why nothing else would do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.podset import Mode, PodSetRequest
+from core.names import HOSTNAME_LABEL
+from core.placement.engine import Decision, Placement, place
+from core.placement.explain import Refusal, refusal_sentence
+from core.placement.free import FreeCapacity
+from core.placement.held import Held
+from core.placement.profile import MIXED
+from core.placement.replacement import replace_failed
+from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
+from tests.placement.promises import broken_promises, can_complete
+from tests.placement.reference import free_amounts, room
+from tests.strategies import Cluster, clusters, jobs
+
+HOST = HOSTNAME_LABEL
+
+
+def held(wanted: PodSetRequest, **pods: int) -> Held:
+    """A pod set on nodes, written with underscores for dashes."""
+    named = {name.replace("_", "-"): count for name, count in pods.items()}
+    domains = tuple(DomainCount((name,), count) for name, count in sorted(named.items()))
+    return Held(wanted, TopologyAssignment((HOST,), domains))
+
+
+def with_usage(view: FreeCapacity, *all_held: Held) -> FreeCapacity:
+    for each in all_held:
+        for domain in each.assignment.domains:
+            view.take(domain.values[0], {**each.request.requests, "pods": 1}, domain.count)
+    return view
+
+
+def places(decision: Decision, pod_set: str = "main") -> dict[str, int]:
+    assert decision.refusal is None, decision.refusal
+    found = next(each for each in decision.placements if each.pod_set == pod_set)
+    return {domain.values[-1]: domain.count for domain in found.assignment.domains}
+
+
+def fail(nodes: Sequence[Node], *all_held: Held, failed: Sequence[str]) -> Decision:
+    return replace_failed(with_usage(view_of(THREE_LEVELS, nodes), *all_held), all_held, failed, MIXED)
+
+
+# --- one pod set --------------------------------------------------------------------------------------
+
+
+def test_only_the_pods_of_the_failed_node_move():
+    job = held(request(4, Mode.REQUIRED, RACK), b0_r0_n0=2, b0_r0_n1=2)
+    assert places(fail(grid(2, 2, 3), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 4}
+
+
+def test_the_required_rack_is_the_one_of_the_survivors_even_if_another_fits_tighter():
+    nodes = [*grid(1, 1, 3, cpu=8), *grid(2, 1, 1, cpu=2)[1:]]
+    job = held(request(2, Mode.REQUIRED, RACK, cpu=2000), b0_r0_n0=1, b0_r0_n1=1)
+    assert places(fail(nodes, job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 2}
+
+
+def test_any_number_of_nodes_is_replaced_at_once():
+    job = held(request(8, Mode.REQUIRED, BLOCK), b0_r0_n0=2, b0_r0_n1=2, b0_r1_n0=2, b0_r1_n1=2)
+    answer = fail(grid(2, 2, 2), job, failed=["b0-r0-n0", "b0-r0-n1", "b0-r1-n0"])
+    assert answer.refusal is not None  # one node of four is left, and it has room for two more
+    assert answer.refusal.kind is Refusal.NOT_FIT
+    answer = fail(grid(2, 2, 3), job, failed=["b0-r0-n0", "b0-r0-n1", "b0-r1-n0"])
+    assert sum(places(answer).values()) == 8
+    assert places(answer)["b0-r1-n1"] >= 2
+    assert all(name.startswith("b0") for name in places(answer))
+
+
+def test_a_pod_set_that_lost_all_its_pods_is_placed_like_a_new_one():
+    job = held(request(4, Mode.REQUIRED, RACK), b0_r0_n0=4)
+    answer = fail([node for node in grid(2, 1, 1) if node.name != "b0-r0-n0"], job, failed=["b0-r0-n0"])
+    assert places(answer) == {"b1-r0-n0": 4}
+
+
+def test_a_failed_node_that_looks_healthy_takes_no_pod_again():
+    job = held(request(1, Mode.REQUIRED, HOST), b0_r0_n0=1)
+    assert places(fail(grid(1, 1, 2), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 1}
+
+
+def test_a_node_may_be_named_by_the_hostname_that_the_assignment_has():
+    nodes = [Node(f"node-{i}", {BLOCK: "b", RACK: "r", HOST: f"host-{i}"}) for i in range(2)]
+    assignment = TopologyAssignment((HOST,), (DomainCount(("host-0",), 2),))
+    for name in ("host-0", "node-0"):
+        answer = replace_failed(view_of(THREE_LEVELS, nodes), [Held(request(2), assignment)], [name], MIXED)
+        assert places(answer) == {"host-1": 2}
+
+
+def test_with_preferred_the_present_rack_comes_first_and_only_what_it_lacks_goes_further():
+    """BEHAVIOUR, Where the peer is wrong, 6."""
+    job = held(request(6, Mode.PREFERRED, RACK), b0_r0_n0=3, b0_r0_n1=3)
+    assert places(fail(grid(2, 2, 2), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 4, "b0-r1-n0": 2}
+    assert places(fail(grid(2, 2, 3), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 3, "b0-r0-n2": 3}
+
+
+def test_what_the_block_cannot_hold_goes_to_the_next_block_if_the_rack_was_preferred():
+    job = held(request(6, Mode.PREFERRED, RACK), b0_r0_n0=3, b0_r0_n1=3)
+    nodes = [node for node in grid(2, 2, 2) if not node.name.startswith("b0-r1")]
+    assert places(fail(nodes, job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 4, "b1-r0-n0": 2}
+
+
+def test_an_unconstrained_pod_set_takes_any_node():
+    job = held(request(2), b0_r0_n0=1, b0_r0_n1=1)
+    answer = fail([replace(node, allocatable={"cpu": 1000, "pods": 9}) for node in grid(2, 1, 2)], job, failed=["b0-r0-n0"])
+    assert places(answer) == {"b0-r0-n1": 1, "b1-r0-n0": 1}
+
+
+def test_pods_that_nothing_makes_anew_keep_their_place():
+    job = held(request(2, Mode.REQUIRED, RACK), b0_r0_n0=2)
+    view = with_usage(view_of(THREE_LEVELS, grid(1, 1, 2)), job)
+    answer = replace_failed(view, [job], ["b0-r0-n0"], MIXED, recreated=False)
+    assert answer.placements[0].assignment == job.assignment
+
+
+# --- slices -------------------------------------------------------------------------------------------
+
+
+def test_a_slice_that_lost_a_pod_is_completed_in_its_rack():
+    job = held(request(4, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)]), b0_r0_n0=1, b0_r0_n1=1, b0_r1_n0=1, b0_r1_n1=1)
+    answer = fail(grid(1, 3, 3), job, failed=["b0-r0-n0", "b0-r1-n1"])
+    assert Counter(name[:5] for name, count in places(answer).items() for _ in range(count)) == {"b0-r0": 2, "b0-r1": 2}
+
+
+def test_whole_slices_go_elsewhere_only_if_their_own_rack_does_not_hold_them():
+    wanted = request(6, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)], cpu=2000)
+    job = held(wanted, b0_r0_n0=2, b0_r0_n1=2, b0_r1_n0=2)
+    assert places(fail(grid(1, 2, 3), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 2, "b0-r0-n2": 2, "b0-r1-n0": 2}
+    assert places(fail(grid(1, 3, 2), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 2, "b0-r1-n0": 2, "b0-r1-n1": 2}
+
+
+def test_a_middle_layer_stays_whole():
+    """BEHAVIOUR, Where the peer is wrong, 6: with layers a replacement could break a middle one."""
+    levels = (BLOCK, RACK, "switch", HOST)
+    nodes = [
+        Node(name := f"r{r}s{s}n{n}", {BLOCK: "b", RACK: f"r{r}", "switch": f"r{r}s{s}", HOST: name}, {"cpu": 4000, "pods": 9})
+        for r in range(2)
+        for s in range(2)
+        for n in range(2)
+    ]
+    wanted = request(16, Mode.REQUIRED, BLOCK, slices=[(RACK, 8), ("switch", 4), (HOST, 2)])
+    job = held(wanted, **{node.name: 2 for node in nodes})
+    answer = replace_failed(with_usage(view_of(levels, nodes), job), [job], ["r0s1n0"], MIXED)
+    assert places(answer) == {node.name: 2 for node in nodes if node.name != "r0s1n0"} | {"r0s1n1": 4}
+
+
+def test_a_slice_that_its_rack_cannot_complete_is_refused_with_the_rack_and_what_it_lacks():
+    job = held(request(4, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)], cpu=3000), b0_r0_n0=1, b0_r0_n1=1, b0_r1_n0=1, b0_r1_n1=1)
+    refusal = fail(grid(1, 3, 2), job, failed=["b0-r0-n0"]).refusal
+    assert refusal is not None
+    sentence = refusal_sentence("t", refusal)
+    assert "b0/b0-r0" in sentence
+    assert "1 more pod(s) must complete slices of 2" in sentence
+    assert "short of 2 cpu" in sentence
+
+
+# --- groups -------------------------------------------------------------------------------------------
+
+
+def group(leader: int = 1, workers: int = 4, mode: Mode = Mode.REQUIRED) -> tuple[PodSetRequest, PodSetRequest]:
+    one, other = request(leader, mode, RACK, name="leader"), request(workers, mode, RACK, name="workers")
+    assert one.topology is not None
+    shared = replace(one.topology, group="g")
+    return replace(one, topology=shared), replace(other, topology=shared)
+
+
+def test_a_lost_leader_comes_back_to_the_rack_of_its_workers():
+    """BEHAVIOUR, Where the peer is wrong, 6: it placed members on their own (44 of 72 left their common rack)."""
+    leader, workers = group()
+    nodes = [*grid(1, 1, 3), *(replace(node, allocatable={"cpu": 1000, "pods": 9}) for node in grid(2, 1, 1)[1:])]
+    answer = fail(nodes, held(leader, b0_r0_n0=1), held(workers, b0_r0_n1=4), failed=["b0-r0-n0"])
+    assert places(answer, "leader") == {"b0-r0-n2": 1}
+    assert places(answer, "workers") == {"b0-r0-n1": 4}
+
+
+def test_lost_workers_come_back_to_the_rack_of_their_leader_or_not_at_all():
+    leader, workers = group()
+    mates = held(leader, b0_r0_n0=1), held(workers, b0_r0_n1=4)
+    assert places(fail(grid(2, 1, 3), *mates, failed=["b0-r0-n1"]), "workers") == {"b0-r0-n2": 4}
+    refusal = fail(grid(2, 1, 2), *mates, failed=["b0-r0-n1"]).refusal
+    assert refusal is not None
+    assert (refusal.kind, refusal.group) == (Refusal.NOT_FIT, ("workers",))
+
+
+def test_a_group_that_lost_all_moves_together():
+    leader, workers = group()
+    answer = fail(grid(2, 1, 2), held(leader, b0_r0_n0=1), held(workers, b0_r0_n1=4), failed=["b0-r0-n0", "b0-r0-n1"])
+    assert sum(places(answer, "leader").values()) + sum(places(answer, "workers").values()) == 5
+    assert all(name.startswith("b1-r0") for each in ("leader", "workers") for name in places(answer, each))
+
+
+def test_several_pod_sets_see_what_the_others_take():
+    one, other = request(2, Mode.REQUIRED, RACK, name="one"), request(2, Mode.REQUIRED, RACK, name="other")
+    both = held(one, b0_r0_n0=1, b0_r0_n1=1), held(other, b0_r0_n0=1, b0_r0_n1=1)
+    nodes = [replace(node, allocatable={"cpu": 3000, "pods": 9}) for node in grid(1, 1, 3)]
+    answer = fail(nodes, *both, failed=["b0-r0-n0"])
+    assert Counter(places(answer, "one")) + Counter(places(answer, "other")) == {"b0-r0-n1": 3, "b0-r0-n2": 1}
+
+
+# --- what is stale ------------------------------------------------------------------------------------
+
+
+def test_a_second_node_that_is_not_ready_must_be_named_too():
+    nodes = [replace(node, ready=node.name != "b0-r0-n1") for node in grid(1, 1, 3)]
+    job = held(request(2, Mode.REQUIRED, RACK), b0_r0_n0=1, b0_r0_n1=1)
+    refusal = fail(nodes, job, failed=["b0-r0-n0"]).refusal
+    assert refusal is not None
+    assert refusal.kind is Refusal.STALE_ASSIGNMENT
+    assert "b0-r0-n1" in refusal.detail
+    assert places(fail(nodes, job, failed=["b0-r0-n0", "b0-r0-n1"])) == {"b0-r0-n2": 2}
+
+
+def test_a_deleted_node_that_nobody_named_makes_the_assignment_stale():
+    job = held(request(2, Mode.REQUIRED, RACK), b0_r0_n0=1, gone=1)
+    refusal = fail(grid(1, 1, 2), job, failed=["b0-r0-n0"]).refusal
+    assert refusal is not None
+    assert refusal.kind is Refusal.STALE_ASSIGNMENT
+
+
+def test_pods_on_a_cordoned_node_stay_and_none_comes_to_it():
+    nodes = [replace(node, unschedulable=node.name == "b0-r0-n1") for node in grid(1, 1, 3)]
+    job = held(request(2, Mode.REQUIRED, RACK), b0_r0_n0=1, b0_r0_n1=1)
+    assert places(fail(nodes, job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 1, "b0-r0-n2": 1}
+
+
+def test_survivors_in_two_racks_where_one_is_required_are_reported_not_moved():
+    job = held(request(3, Mode.REQUIRED, RACK), b0_r0_n0=1, b0_r0_n1=1, b0_r1_n0=1)
+    refusal = fail(grid(1, 2, 3), job, failed=["b0-r0-n0"]).refusal
+    assert refusal is not None
+    assert (refusal.kind, "several domains" in refusal.detail) == (Refusal.STALE_ASSIGNMENT, True)
+
+
+# --- topologies whose lowest level is not the hostname ------------------------------------------------
+
+
+def racks(*nodes_each: int) -> list[Node]:
+    return [Node(f"r{r}-n{n}", {BLOCK: "b", RACK: f"r{r}"}) for r, count in enumerate(nodes_each) for n in range(count)]
+
+
+@pytest.mark.parametrize(("nodes_left", "fits"), [(3, True), (2, False)])
+def test_pods_stay_in_their_rack_while_its_live_nodes_hold_them(nodes_left: int, fits: bool):
+    view = view_of((BLOCK, RACK), racks(nodes_left, 3))
+    assignment = TopologyAssignment((BLOCK, RACK), (DomainCount(("b", "r0"), 8),))
+    job = Held(request(8, Mode.REQUIRED, BLOCK), assignment, (("r0-n0", 4), ("r0-n1", 4)))
+    for name, count in job.nodes or ():
+        view.take(name, {"cpu": 1000, "pods": 1}, count)
+    answer = replace_failed(view, [job], ["r0-n0"], MIXED)
+    if fits:
+        assert answer.placements[0].assignment == assignment
+        assert answer.placements[0].nodes == (("r0-n1", 4), ("r0-n2", 4))
+    else:
+        assert answer.refusal is not None
+        assert "live nodes do not hold" in refusal_sentence("t", answer.refusal)
+
+
+def test_a_rack_that_failed_as_a_whole_gives_its_pods_to_another():
+    view = view_of((BLOCK, RACK), racks(1, 1))
+    assignment = TopologyAssignment((BLOCK, RACK), (DomainCount(("b", "r0"), 4),))
+    answer = replace_failed(view, [Held(request(4, Mode.REQUIRED, RACK), assignment, (("r0-n0", 4),))], [("b", "r0")], MIXED)
+    assert answer.placements[0].assignment.domains == (DomainCount(("b", "r1"), 4),)
+
+
+# --- whatever the cluster -----------------------------------------------------------------------------
+
+
+def admit(cluster: Cluster, wanted: Sequence[PodSetRequest]) -> tuple[FreeCapacity, tuple[Placement, ...]]:
+    """The workload placed and counted; only what fits is looked at."""
+    view = cluster.view()
+    decision = place(view, wanted, MIXED)
+    assume(decision.refusal is None)
+    for each, placement in zip(wanted, decision.placements, strict=True):
+        for name, count in placement.nodes:
+            view.take(name, {**each.requests, "pods": 1}, count)
+    return view, decision.placements
+
+
+def roomy(cluster: Cluster) -> Cluster:
+    """Nodes large enough that most workloads fit before anything fails."""
+    more = {"cpu": 6000, "pods": 6, "gpu": 2}
+    nodes = (replace(node, allocatable=dict(Counter(dict(node.allocatable)) + Counter(more))) for node in cluster.nodes)
+    return replace(cluster, nodes=tuple(nodes))
+
+
+def free_beside(cluster: Cluster, wanted: Sequence[PodSetRequest], stay: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """What is free on each node beside the pods that stay."""
+    usage = [(name, {**each.requests, "pods": 1}, count) for each in wanted for name, count in stay[each.name].items()]
+    return free_amounts(replace(cluster, used=(*cluster.used, *usage)))
+
+
+@st.composite
+def accidents(draw: st.DrawFn, *, plain: bool = False) -> tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity, list[str]]:
+    cluster = roomy(draw(clusters(plain=plain, hostname=True, max_nodes=7)))
+    wanted = draw(jobs(cluster.levels, plain=plain))
+    view, before = admit(cluster, wanted)
+    used = sorted({name for placement in before for name, _ in placement.nodes})
+    failed = draw(st.lists(st.sampled_from(used), min_size=1, unique=True))
+    return cluster, wanted, [Held(each, at.assignment) for each, at in zip(wanted, before, strict=True)], view, failed
+
+
+def survivors(
+    view: FreeCapacity, wanted: Sequence[PodSetRequest], all_held: Sequence[Held], failed: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    hosts = {view.tree.paths[node][-1]: name for name, node in view.tree.index.items()}
+    stay: dict[str, dict[str, int]] = {}
+    for each, one in zip(wanted, all_held, strict=True):
+        pods = {
+            hosts[domain.values[-1]] if len(domain.values) == 1 else name_of(view, domain.values): domain.count
+            for domain in one.assignment.domains
+        }
+        stay[each.name] = {name: count for name, count in pods.items() if name not in failed}
+    return stay
+
+
+def name_of(view: FreeCapacity, values: tuple[str, ...]) -> str:
+    return view.tree.names[view.tree.paths.index(values)]
+
+
+@given(accidents())
+def test_a_replacement_keeps_every_promise(accident: tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity, list[str]]):
+    cluster, wanted, all_held, view, failed = accident
+    before = view.free.copy()
+    decision = replace_failed(view, all_held, failed, MIXED)
+    assert (view.free == before).all(), "it reads the matrix and changes nothing"
+    stay = survivors(view, wanted, all_held, failed)
+    if decision.refusal is None:
+        assert broken_promises(cluster, wanted, decision, stay, free_beside(cluster, wanted, stay), failed) == []
+    else:
+        assert decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
+        assert refusal_sentence("t", decision.refusal)
+
+
+@given(accidents(plain=True))
+def test_a_single_pod_set_is_replaced_if_and_only_if_some_way_to_do_it_exists(
+    accident: tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity, list[str]],
+):
+    cluster, wanted, all_held, view, failed = accident
+    assume(len(wanted) == 1)
+    stay = survivors(view, wanted, all_held, failed)
+    free = free_beside(cluster, wanted, stay)
+    rooms = {node.name: 0 if node.name in failed else room(node, wanted[0], free[node.name]) for node in cluster.nodes}
+    missing = wanted[0].count - sum(stay["main"].values())
+    possible = can_complete(cluster, wanted[0], stay["main"], missing, rooms)
+    assert (replace_failed(view, all_held, failed, MIXED).refusal is None) == possible
+
+
+@given(accidents(), st.randoms(use_true_random=False))
+def test_the_order_of_nodes_and_failures_does_not_matter(
+    accident: tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity, list[str]], random
+):
+    cluster, wanted, all_held, view, failed = accident
+    order = list(range(len(cluster.nodes)))
+    random.shuffle(order)
+    other = cluster.view(order)
+    for each, placement in zip(wanted, place(cluster.view(), wanted, MIXED).placements, strict=True):
+        for name, count in placement.nodes:
+            other.take(name, {**each.requests, "pods": 1}, count)
+    assert replace_failed(view, all_held, failed, MIXED) == replace_failed(other, all_held, failed[::-1], MIXED)
