@@ -8,6 +8,8 @@ nodes that moved.
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from core.model.podset import PodSetRequest
 from core.model.resources import Resources
 from core.placement.candidates import Candidates
@@ -15,7 +17,6 @@ from core.placement.free import FreeCapacity, Matrix
 from core.placement.slices import Shape
 from core.placement.tree import Flags, Indices, TopologyTree
 
-_KEPT_CELLS = 2**22  # nodes x request shapes kept per view: some 40 MiB
 _FEW_NODES = 4096  # counting all of so few anew costs less than finding out what to mend
 
 
@@ -75,20 +76,18 @@ def fits_on_nodes(
     """
     if free is not None:
         return _count_nodes(view, request, free, beside)
-    key = _request_shape(request, beside)
+    key = request_shape(request, beside)
     kept: NodeFits | None = view.kept.pop(key, None)
     changed = view.changed_since(kept.position) if kept is not None else None
     if kept is None or changed is None or (len(changed) and len(changed) * 8 + _FEW_NODES > len(view.tree)):
         kept = _count_nodes(view, request, view.free, beside)
     elif len(changed):
         _mend(view, request, beside, kept, changed)
-    view.kept[key] = kept  # the last asked for stands last
-    if len(view.kept) > max(16, _KEPT_CELLS // max(len(view.tree), 2**14)):
-        del view.kept[next(iter(view.kept))]
+    view.keep(key, kept)
     return kept
 
 
-def _request_shape(request: PodSetRequest, beside: tuple[Resources, int] | None) -> Hashable:
+def request_shape(request: PodSetRequest, beside: tuple[Resources, int] | None = None) -> Hashable:
     """What decides how many pods fit on a node."""
     return (
         frozenset(request.requests.items()),
@@ -143,15 +142,15 @@ def _mend_sums(tree: TopologyTree, slice_level: int, sizes: tuple[int, ...], per
         held = per_node[at]
     else:
         at = tree.parents_of(lowest + 1, at)
-        held = tree.sum_children_of(lowest, per_node, at)
+        held = tree.over_children(np.add, lowest, per_node, at)
     for level in range(lowest, -1, -1):
         if level < lowest:
             at = tree.parents_of(level + 1, at)
-            held = tree.sum_children_of(level, fits.pods[level + 1], at)
+            held = tree.over_children(np.add, level, fits.pods[level + 1], at)
         if level > slice_level and sizes[level] > 1:
             held = held // sizes[level] * sizes[level]
         fits.pods[level][at] = held
         if level == slice_level and sizes[level] > 1:
             fits.units[level][at] = held // sizes[level]
         elif fits.units[level] is not fits.pods[level]:
-            fits.units[level][at] = tree.sum_children_of(level, fits.units[level + 1], at)
+            fits.units[level][at] = tree.over_children(np.add, level, fits.units[level + 1], at)

@@ -13,7 +13,7 @@ from core.placement.capacity import Fits, NodeFits, fits_on_nodes
 from core.placement.explain import NotFit, Refusal
 from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix, with_pod
-from core.placement.groups import count_group_fits, descend_group, find_group_start, split_roles
+from core.placement.groups import descend_group, find_group_start, fits_of_group, split_roles
 from core.placement.levels import descend, find_start
 from core.placement.profile import Profile
 from core.placement.refusal import refuse, refuse_without_nodes
@@ -97,7 +97,9 @@ def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, fre
     if isinstance(found, NotFit):
         return found
     tree, (shape, on_nodes, topology) = view.tree, found
-    fits = _sum_up(view, request, profile, shape, on_nodes)
+    fits, scores = on_nodes.sum_up(tree, shape), _scores(view, request, profile, on_nodes)
+    if scores is not None:
+        fits = replace(fits, scores=scores)
     algorithm = profile.algorithm(topology.mode)
     wanted = request.count // shape.slice_size
     if profile.balances(topology.mode) and (balanced := place_balanced(tree, fits, shape, wanted)) is not None:
@@ -125,10 +127,11 @@ def _place_group(
     if isinstance(of_leader, NotFit):
         return replace(of_leader, group=names)
     tree, (shape, on_nodes, topology) = view.tree, found
-    takes_leader = of_leader[1].eligible & (of_leader[1].per_node >= leader.count)
-    alone = on_nodes.per_node
-    beside = np.where(takes_leader, fits_on_nodes(view, workers, free, (leader.requests, leader.count)).per_node, 0)
-    fits = count_group_fits(tree, shape, _sum_up(view, workers, profile, shape, on_nodes), alone, beside, takes_leader)
+    group = fits_of_group(view, workers, whole, free)
+    fits = group.sum_up(tree, shape)
+    scores = _scores(view, workers, profile, on_nodes)
+    if scores is not None:
+        fits = replace(fits, alone=replace(fits.alone, scores=scores), beside=replace(fits.beside, scores=scores))
     algorithm = profile.algorithm(topology.mode)
     wanted = workers.count // shape.slice_size
     if profile.balances(topology.mode) and (balanced := place_group_balanced(tree, fits, shape, wanted)) is not None:
@@ -140,12 +143,16 @@ def _place_group(
         level, chosen = start
         domains, pods, home = descend_group(tree, fits, shape, algorithm, level, chosen)
     # Of the nodes of its domain the leader is counted on the one where it costs the workers least.
-    able = takes_leader & tree.spans(home)
-    node = int(np.argmin(np.where(able, alone - beside, np.iinfo(np.int64).max)))
-    its_node = np.arange(len(tree)) == node
+    first, last = int(tree.levels[tree.lowest].starts[home]), int(tree.levels[tree.lowest].ends[home])
+    node = first + int(np.argmin(group.loss[first:last]))
+    per_node = on_nodes.per_node
+    if not tree.is_hostname:
+        per_node = per_node.copy()
+        per_node[node] -= group.loss[node]
+    its_place = TopologyAssignment(tree.emitted_levels, (DomainCount(tree.emitted[home], leader.count),))
     return (
-        _placement(view, workers, level, np.where(its_node, beside, alone), domains, pods),
-        _placement(view, leader, level, np.where(its_node, leader.count, 0), np.array([home]), np.array([leader.count])),
+        _placement(view, workers, level, per_node, domains, pods),
+        Placement(leader.name, its_place, tree.declared[level], ((tree.names[node], leader.count),)),
     )
 
 
@@ -164,12 +171,10 @@ def _resolve(view: FreeCapacity, request: PodSetRequest, free: Matrix | None) ->
     return shape, on_nodes, request.topology
 
 
-def _sum_up(view: FreeCapacity, request: PodSetRequest, profile: Profile, shape: Shape, on_nodes: NodeFits) -> Fits:
-    fits = on_nodes.sum_up(view.tree, shape)
+def _scores(view: FreeCapacity, request: PodSetRequest, profile: Profile, on_nodes: NodeFits) -> tuple[Indices, ...] | None:
+    """Per level the sums of preferred-affinity scores, where these count."""
     scores = view.preferred_scores(request, on_nodes.eligible) if profile.respects_preferred_affinity else None
-    if scores is None:
-        return fits
-    return replace(fits, scores=tuple(view.tree.sum_nodes(level, scores) for level in range(view.tree.lowest + 1)))
+    return None if scores is None else tuple(view.tree.sum_nodes(level, scores) for level in range(view.tree.lowest + 1))
 
 
 def _refuse(view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits, on_nodes: NodeFits, free: Matrix | None) -> NotFit:

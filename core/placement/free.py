@@ -17,6 +17,7 @@ from core.placement.feasibility import Taint, affinity_mask, find_untolerated, s
 from core.placement.tree import Flags, Indices, TopologyTree
 
 Matrix = npt.NDArray[np.int64]
+_KEPT_CELLS = 2**22  # nodes x what is kept for all of them: some 40 MiB per view
 _NONE = np.zeros(0, dtype=np.int64)
 
 
@@ -87,6 +88,13 @@ class FreeCapacity:
         if position == self.position:
             return _NONE
         return np.unique(np.array(self._log[position - self._forgotten :], dtype=np.int64))
+
+    def keep(self, key: Hashable, value: Any) -> None:
+        """Keeps what was counted, as the last to be forgotten."""
+        self.kept.pop(key, None)
+        self.kept[key] = value
+        if len(self.kept) > max(16, _KEPT_CELLS // max(len(self.tree), 2**14)):
+            del self.kept[next(iter(self.kept))]
 
     def _note(self, *nodes: int) -> None:
         self._log.extend(nodes)

@@ -5,12 +5,13 @@ holds fewer workers beside it; of all nodes of a domain the leader goes where th
 domain's count beside the leader is its count less its cheapest child's loss.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from core.model.podset import Mode, PodSetRequest
-from core.placement.capacity import Fits
+from core.placement.capacity import Fits, NodeFits, fits_on_nodes, request_shape
+from core.placement.free import FreeCapacity, Matrix
 from core.placement.levels import hand_down_each
 from core.placement.profile import LEAST_FREE_CAPACITY, Algorithm
 from core.placement.slices import Shape
@@ -21,11 +22,36 @@ _NEVER = np.iinfo(np.int64).max // 4  # the loss of a domain that cannot take th
 
 @dataclass(frozen=True, slots=True)
 class GroupFits:
-    """Fits of the workers alone, and the same with the leader beside them; `takes_leader` per level and domain."""
+    """Fits of the workers alone, and the same with the leader beside them.
+
+    Per level and domain also whether it takes the leader, and what that costs it in pods and in units.
+    """
 
     alone: Fits
     beside: Fits
     takes_leader: tuple[Flags, ...]
+    loss: tuple[Indices, ...]
+    unit_loss: tuple[Indices, ...]
+
+
+@dataclass(slots=True)
+class GroupNodeFits:
+    """Per node whether it takes the leader and what that costs the workers; kept and mended as `NodeFits` are."""
+
+    position: int
+    workers: NodeFits
+    takes_leader: Flags
+    loss: Indices
+    by_shape: dict[tuple[int, tuple[int, ...]], GroupFits] = field(default_factory=dict)
+
+    def sum_up(self, tree: TopologyTree, shape: Shape) -> GroupFits:
+        """Fits of every domain for a shape."""
+        key = (shape.slice_level, shape.sizes)
+        found = self.by_shape.get(key)
+        if found is None:
+            found = self.by_shape[key] = _empty_fits(tree, self.workers.sum_up(tree, shape))
+            _count_levels(tree, key, self, found, None)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,32 +68,65 @@ def split_roles(first: PodSetRequest, second: PodSetRequest) -> tuple[PodSetRequ
     return (second, first) if first.count < second.count else (first, second)
 
 
-def count_group_fits(tree: TopologyTree, shape: Shape, fits: Fits, alone: Indices, beside: Indices, takes_leader: Flags) -> GroupFits:
-    """`alone` and `beside` are workers per node without and with the leader there, `fits` the sums of the first."""
-    lowest = tree.lowest
-    flags: list[Flags] = [takes_leader] * (lowest + 1)
-    pods: list[Indices] = [alone] * (lowest + 1)
-    units: list[Indices] = [alone] * (lowest + 1)
-    here = tree.any_nodes(lowest, takes_leader)
-    loss = tree.least_nodes(lowest, np.where(takes_leader, alone - beside, _NEVER))
-    unit_loss = loss
+def fits_of_group(view: FreeCapacity, workers: PodSetRequest, leader: PodSetRequest, free: Matrix | None = None) -> GroupNodeFits:
+    """Workers and leader on every node; `free` as in `fits_on_nodes`. Raises InvalidSelector."""
+    leads, alone = fits_on_nodes(view, leader, free), fits_on_nodes(view, workers, free)
+    beside = fits_on_nodes(view, workers, free, (leader.requests, leader.count))
+    key = ("group", request_shape(workers), request_shape(leader), leader.count)
+    kept: GroupNodeFits | None = view.kept.pop(key, None) if free is None else None
+    changed = view.changed_since(kept.position) if kept is not None else None
+    if kept is None or changed is None or kept.workers is not alone:
+        takes_leader = leads.eligible & (leads.per_node >= leader.count)
+        kept = GroupNodeFits(view.position, alone, takes_leader, np.where(takes_leader, alone.per_node - beside.per_node, _NEVER))
+    elif len(changed):
+        kept.takes_leader[changed] = takes_leader = leads.eligible[changed] & (leads.per_node[changed] >= leader.count)
+        kept.loss[changed] = np.where(takes_leader, alone.per_node[changed] - beside.per_node[changed], _NEVER)
+        kept.position = view.position
+        for shape_key, fits in kept.by_shape.items():
+            _count_levels(view.tree, shape_key, kept, fits, changed)
+    if free is None:
+        view.keep(key, kept)
+    return kept
+
+
+def _empty_fits(tree: TopologyTree, alone: Fits) -> GroupFits:
+    def arrays() -> tuple[Indices, ...]:
+        return tuple(np.empty(tree.levels[level].count, dtype=np.int64) for level in range(tree.lowest + 1))
+
+    flags = tuple(np.empty(tree.levels[level].count, dtype=bool) for level in range(tree.lowest + 1))
+    return GroupFits(alone, Fits(arrays(), arrays()), flags, arrays(), arrays())
+
+
+def _count_levels(
+    tree: TopologyTree, shape: tuple[int, tuple[int, ...]], on_nodes: GroupNodeFits, fits: GroupFits, changed: Indices | None
+) -> None:
+    """Fills in `fits` from the nodes up; with `changed`, for the domains of these nodes alone."""
+    (slice_level, sizes), lowest, at = shape, tree.lowest, changed
     for level in range(lowest, -1, -1):
-        if level < lowest:
-            here = tree.any_children(level, here)
-            loss, unit_loss = tree.least_children(level, loss), tree.least_children(level, unit_loss)
-        flags[level] = here
-        held = fits.pods[level] - loss
-        size = shape.sizes[level]
-        if level > shape.slice_level and size > 1:
-            held = held // size * size
-            loss = np.where(here, fits.pods[level] - held, _NEVER)
-        pods[level] = np.where(here, held, 0)
-        if level == shape.slice_level:
-            unit_loss = np.where(here, fits.units[level] - pods[level] // shape.slice_size, _NEVER)
-        elif level > shape.slice_level:
+        if level == lowest and tree.is_hostname:
+            here, loss = (on_nodes.takes_leader, on_nodes.loss) if at is None else (on_nodes.takes_leader[at], on_nodes.loss[at])
             unit_loss = loss
-        units[level] = np.where(here, fits.units[level] - unit_loss, 0)
-    return GroupFits(fits, Fits(tuple(pods), tuple(units), fits.scores), tuple(flags))
+        else:
+            flags, losses, unit_losses = on_nodes.takes_leader, on_nodes.loss, on_nodes.loss
+            if level < lowest:
+                flags, losses, unit_losses = fits.takes_leader[level + 1], fits.loss[level + 1], fits.unit_loss[level + 1]
+            at = None if at is None else tree.parents_of(level + 1, at)
+            here = tree.over_children(np.logical_or, level, flags, at)
+            loss = tree.over_children(np.minimum, level, losses, at)
+            unit_loss = tree.over_children(np.minimum, level, unit_losses, at)
+        these: Indices | slice = slice(None) if at is None else at
+        pods, units, size = fits.alone.pods[level][these], fits.alone.units[level][these], sizes[level]
+        held = pods - loss
+        if level > slice_level and size > 1:
+            held = held // size * size
+            loss = np.where(here, pods - held, _NEVER)
+        fits.beside.pods[level][these] = held = np.where(here, held, 0)
+        if level == slice_level:
+            unit_loss = np.where(here, units - held // size, _NEVER)
+        elif level > slice_level:
+            unit_loss = loss
+        fits.beside.units[level][these] = np.where(here, units - unit_loss, 0)
+        fits.takes_leader[level][these], fits.loss[level][these], fits.unit_loss[level][these] = here, loss, unit_loss
 
 
 def find_group_start(fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algorithm, wanted: int) -> tuple[int, GroupChosen] | None:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from core.names import HOSTNAME_LABEL
 
 Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Value = TypeVar("Value", np.int64, np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,25 +111,12 @@ class TopologyTree:
 
     def sum_children(self, level: int, per_child: Indices) -> Indices:
         """Sums of an array over the level below, per domain of `level`."""
-        return np.add.reduceat(per_child, self.levels[level].first_child[:-1]) if len(per_child) else per_child
+        return self.over_children(np.add, level, per_child)
 
     def any_nodes(self, level: int, per_node: Flags) -> Flags:
         """Whether a flag is set on any node, per domain of a level."""
         starts = self.levels[level].starts
         return per_node if len(starts) == len(per_node) else np.logical_or.reduceat(per_node, starts)
-
-    def any_children(self, level: int, per_child: Flags) -> Flags:
-        """Whether a flag is set on any child, per domain of `level`."""
-        return np.logical_or.reduceat(per_child, self.levels[level].first_child[:-1]) if len(per_child) else per_child
-
-    def least_nodes(self, level: int, per_node: Indices) -> Indices:
-        """Minimum over the nodes, per domain of a level."""
-        starts = self.levels[level].starts
-        return per_node if len(starts) == len(per_node) else np.minimum.reduceat(per_node, starts)
-
-    def least_children(self, level: int, per_child: Indices) -> Indices:
-        """Minimum over the children, per domain of `level`."""
-        return np.minimum.reduceat(per_child, self.levels[level].first_child[:-1]) if len(per_child) else per_child
 
     def children(self, level: int, domain: int) -> Indices:
         """Domains of the level below that belong to one domain."""
@@ -158,11 +147,15 @@ class TopologyTree:
         once: Indices = parents[np.append(True, parents[1:] != parents[:-1])] if len(parents) > 1 else parents
         return once
 
-    def sum_children_of(self, level: int, per_child: Indices, domains: Indices) -> Indices:
-        """As `sum_children`, for some domains (ascending) of `level` alone."""
+    def over_children(
+        self, reduce: np.ufunc, level: int, per_child: npt.NDArray[Value], domains: Indices | None = None
+    ) -> npt.NDArray[Value]:
+        """A reduction (`np.add`, `np.minimum`, ...) of an array over the level below, per domain of `level`, or of some (ascending)."""
+        first = self.levels[level].first_child
+        if domains is None:
+            return reduce.reduceat(per_child, first[:-1]) if len(per_child) else per_child
         counts = self.child_counts(level, domains)
-        sums: Indices = np.add.reduceat(per_child[self.children_of_all(level, domains)], counts.cumsum() - counts)
-        return sums
+        return reduce.reduceat(per_child[self.children_of_all(level, domains)], counts.cumsum() - counts)
 
     def spans(self, domain: int) -> Flags:
         """Nodes of a domain of the lowest declared level."""

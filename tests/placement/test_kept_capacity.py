@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.podset import Mode, TopologyRequest
-from core.placement import capacity
+from core.placement import capacity, free
 from core.placement.capacity import fits_on_nodes
 from core.placement.engine import place
 from core.placement.free import FreeCapacity
@@ -91,7 +91,7 @@ def test_a_change_on_one_node_does_not_count_the_others_anew(monkeypatch: pytest
 
 
 def test_what_was_not_asked_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(capacity, "_KEPT_CELLS", 0)  # leaves the least number of shapes
+    monkeypatch.setattr(free, "_KEPT_CELLS", 0)  # leaves the least number of shapes
     view = view_of(THREE_LEVELS, grid(1, 1, 2))
     often = fits_on_nodes(view, request(1, cpu=1))
     for cpu in range(2, 40):
