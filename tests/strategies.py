@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -95,6 +96,13 @@ def scenes(draw: st.DrawFn, /, *, plain: bool = False, **options: Any) -> tuple[
     """A cluster and one request for it."""
     cluster = draw(clusters(plain=plain, **options))
     return cluster, draw(requests(cluster.levels, plain=plain))
+
+
+def roomy(cluster: Cluster) -> Cluster:
+    """Nodes large enough that most workloads fit before anything fails."""
+    more = {"cpu": 6000, "pods": 6, "gpu": 2}
+    nodes = (replace(node, allocatable=dict(Counter(dict(node.allocatable)) + Counter(more))) for node in cluster.nodes)
+    return replace(cluster, nodes=tuple(nodes))
 
 
 @st.composite

@@ -13,11 +13,12 @@ from core.model.podset import PodSetRequest
 from core.placement.completion import count_on_nodes
 from core.placement.engine import Decision, Placement, take_from
 from core.placement.explain import NotFit
+from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix
 from core.placement.held import find_domains
 from core.placement.profile import Profile
 from core.placement.slices import Shape, find_shape
-from core.placement.tree import Indices, TopologyTree
+from core.placement.tree import Flags, Indices, TopologyTree
 from core.placement.unit import Part, complete_unit, group_parts, name_nodes
 
 
@@ -78,16 +79,27 @@ def _keep(view: FreeCapacity, request: PodSetRequest, before: Indices, mates: In
     """The pods that stay: those whose nodes are ready and hold them, less what a smaller count gives back."""
     tree = view.tree
     room = np.where(view.ready, view.pods_that_fit(request, free), 0)
-    domains = np.flatnonzero(before)
-    kept = tree.sum_nodes(
-        tree.lowest, count_on_nodes(tree, room, domains, np.minimum(before[domains], tree.sum_nodes(tree.lowest, room)[domains]))
-    )
+    try:
+        eligible = view.eligible(request)
+    except InvalidSelector:  # a request that is refused as soon as a pod is to be placed
+        eligible = view.ready
+    kept = tree.sum_nodes(tree.lowest, _hold(tree, room, eligible, before))
     shape = find_shape(tree, request)
     if not isinstance(shape, NotFit):
         kept = give_back(tree, shape, kept, request.count, mates)
-    domains = np.flatnonzero(kept)
-    nodes = count_on_nodes(tree, room, domains, kept[domains])
+    nodes = _hold(tree, room, eligible, kept)
     return Part(request, nodes, np.zeros_like(nodes), max(0, request.count - int(kept.sum())), before=int(before.sum()))
+
+
+def _hold(tree: TopologyTree, room: Indices, eligible: Flags, pods: Indices) -> Indices:
+    """Pods per node for pods per domain, as many as the nodes hold. In a domain of several nodes nobody said where they are:
+    they are counted on nodes that may take new ones first."""
+    held: Indices = np.zeros_like(room)
+    for usable in (np.where(eligible, room, 0), np.where(eligible, 0, room)):
+        wanted = np.minimum(pods - tree.sum_nodes(tree.lowest, held), tree.sum_nodes(tree.lowest, usable))
+        domains = np.flatnonzero(wanted)
+        held = held + count_on_nodes(tree, usable, domains, wanted[domains])
+    return held
 
 
 def give_back(tree: TopologyTree, shape: Shape, pods: Indices, count: int, mates: Indices) -> Indices:

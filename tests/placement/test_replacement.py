@@ -22,7 +22,7 @@ from core.placement.replacement import replace_failed
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 from tests.placement.promises import broken_promises, can_complete
 from tests.placement.reference import free_amounts, room
-from tests.strategies import Cluster, clusters, jobs
+from tests.strategies import Cluster, clusters, jobs, roomy
 
 HOST = HOSTNAME_LABEL
 
@@ -280,13 +280,6 @@ def admit(cluster: Cluster, wanted: Sequence[PodSetRequest]) -> tuple[FreeCapaci
         for name, count in placement.nodes:
             view.take(name, {**each.requests, "pods": 1}, count)
     return view, decision.placements
-
-
-def roomy(cluster: Cluster) -> Cluster:
-    """Nodes large enough that most workloads fit before anything fails."""
-    more = {"cpu": 6000, "pods": 6, "gpu": 2}
-    nodes = (replace(node, allocatable=dict(Counter(dict(node.allocatable)) + Counter(more))) for node in cluster.nodes)
-    return replace(cluster, nodes=tuple(nodes))
 
 
 def free_beside(cluster: Cluster, wanted: Sequence[PodSetRequest], stay: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
