@@ -1,7 +1,7 @@
 """`place`: the one entry to the engine. Pure and deterministic: the same view and requests give the same answer,
 in whatever order nodes and labels came."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix, with_pod
 from core.placement.groups import descend_group, find_group_start, fits_of_group, split_roles
 from core.placement.levels import descend, find_start
+from core.placement.node_counts import NodeCounts
 from core.placement.profile import Profile
 from core.placement.refusal import refuse, refuse_without_nodes
 from core.placement.slices import Shape, find_shape
@@ -32,7 +33,7 @@ class Placement:
     pod_set: str
     assignment: TopologyAssignment
     level: str  # the level at which the pod set fits in the domains chosen
-    nodes: tuple[tuple[str, int], ...]
+    nodes: Sequence[tuple[str, int]]  # each once
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,17 @@ def _in_order(requests: Sequence[PodSetRequest], placed: Mapping[str, Placement]
     return tuple(placed[request.name] for request in requests if request.name in placed)
 
 
-def take_from(view: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: Sequence[tuple[str, int]]) -> None:
-    """Subtracts pods on nodes from a free matrix of the view's shape, in place; nodes and resources it has not do not count."""
-    rows = [(view.axis[resource], amount) for resource, amount in with_pod(request.requests).items() if resource in view.axis]
-    for name, count in nodes:
-        node = view.tree.index.get(name)
-        for row, amount in rows if node is not None else ():
-            free[row, node] -= amount * count
+def take_from(view: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: Sequence[tuple[str, int]], times: int = 1) -> None:
+    """Subtracts pods on nodes, each named once, from a free matrix of the view's shape, in place (gives back if `times`
+    is -1); nodes and resources it has not do not count."""
+    if isinstance(nodes, NodeCounts) and nodes.tree is view.tree:
+        at, counts = nodes.at, nodes.counts
+    else:
+        known = [(place, count) for name, count in nodes if (place := view.tree.index.get(name)) is not None]
+        at, counts = np.array(known, dtype=np.int64).reshape(-1, 2).T
+    for resource, amount in with_pod(request.requests).items():
+        if resource in view.axis:
+            free[view.axis[resource], at] -= amount * times * counts
 
 
 def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, free: Matrix | None) -> tuple[Placement] | NotFit:
@@ -152,7 +157,7 @@ def _place_group(
     its_place = TopologyAssignment(tree.emitted_levels, (DomainCount(tree.emitted[home], leader.count),))
     return (
         _placement(view, workers, level, per_node, domains, pods),
-        Placement(leader.name, its_place, tree.declared[level], ((tree.names[node], leader.count),)),
+        Placement(leader.name, its_place, tree.declared[level], NodeCounts(tree, np.array([node]), np.array([leader.count]))),
     )
 
 
@@ -186,23 +191,20 @@ def _placement(view: FreeCapacity, request: PodSetRequest, level: int, per_node:
     if not pods.all():
         domains, pods = domains[pods > 0], pods[pods > 0]
     emitted, chosen, counts = tree.emitted, domains.tolist(), pods.tolist()
-    values = tuple(map(DomainCount, [emitted[domain] for domain in chosen], counts))
-    nodes = tuple(zip([tree.names[domain] for domain in chosen], counts, strict=True)) if tree.is_hostname else None
     return Placement(
         request.name,
-        TopologyAssignment(tree.emitted_levels, values),
+        TopologyAssignment(tree.emitted_levels, tuple(map(DomainCount, [emitted[domain] for domain in chosen], counts))),
         tree.declared[level],
-        nodes if nodes is not None else tuple(_nodes_within(tree, per_node, chosen, counts)),
+        NodeCounts(tree, domains, pods) if tree.is_hostname else _nodes_within(tree, per_node, domains, counts),
     )
 
 
-def _nodes_within(tree: TopologyTree, per_node: Indices, domains: Sequence[int], counts: Sequence[int]) -> Iterator[tuple[str, int]]:
+def _nodes_within(tree: TopologyTree, per_node: Indices, domains: Indices, counts: Sequence[int]) -> NodeCounts:
     """The first nodes with room of each domain, so many as its pods fill."""
     lowest = tree.levels[tree.lowest]
-    for domain, count in zip(domains, counts, strict=True):
-        rest = count
-        for node in range(int(lowest.starts[domain]), int(lowest.ends[domain])):
-            here = min(rest, int(per_node[node]))
-            if here:
-                yield tree.names[node], here
-                rest -= here
+    on_nodes = np.zeros(len(tree), dtype=np.int64)
+    for first, last, count in zip(lowest.starts[domains].tolist(), lowest.ends[domains].tolist(), counts, strict=True):
+        room = per_node[first:last]
+        on_nodes[first:last] = np.minimum(np.maximum(count - (room.cumsum() - room), 0), room)
+    used = on_nodes.nonzero()[0]
+    return NodeCounts(tree, used, on_nodes[used])

@@ -4,7 +4,7 @@ Every `observe_*` takes the object's facts (None: gone) and may come in any orde
 forgetting all of it and observing the same objects again gives the same state.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from core.model.assignment import TopologyAssignment
 from core.model.podset import PodSetRequest
 from core.model.resources import PODS, Resources, add
 from core.placement.free import FreeCapacity, with_pod
+from core.placement.node_counts import NodeCounts
 from core.placement.tree import NodeLabels, TopologyTree
 from core.state.facts import (
     ClusterQueueFacts,
@@ -29,7 +30,7 @@ from core.state.workloads import Workloads
 
 T = TypeVar("T")
 _Held = tuple[Admission | None, str | None, tuple[PodSetFacts, ...]]  # what a workload holds, who owns its pods, what they ask for
-Plan = Mapping[str, tuple[tuple[str, int], ...]]  # pod set -> (node, pods): where the engine counted them
+Plan = Mapping[str, Sequence[tuple[str, int]]]  # pod set -> (node, pods): where the engine counted them
 
 
 @dataclass(slots=True)
@@ -135,6 +136,12 @@ class ClusterState:
         before = self._held(key)
         self.workloads.assume(key, admission)
         self._after(key, before)
+        # Where the hostname is the lowest level the assignment says it all; a plan kept by names keeps no tree alive.
+        durable = {name: tuple(nodes) for name, nodes in plan.items() if not (isinstance(nodes, NodeCounts) and nodes.tree.is_hostname)}
+        if durable:
+            self._plans[key] = durable
+        else:
+            self._plans.pop(key, None)
 
     def confirm(self, key: str, resource_version: int) -> None:
         """The write of an assumed decision succeeded: it holds until an event at least as new replaces it."""
@@ -258,16 +265,18 @@ class ClusterState:
 
 
 def _reservation(
-    view: FlavorView, pod_set: PodSetFacts, requests: Resources, assignment: TopologyAssignment, plan: tuple[tuple[str, int], ...] | None
+    view: FlavorView, pod_set: PodSetFacts, requests: Resources, assignment: TopologyAssignment, plan: Sequence[tuple[str, int]] | None
 ) -> Reservation:
     """What an assignment takes; a domain that is not there (any more) takes nothing."""
     tree, pinned, wide = view.capacity.tree, dict[str, int](), list[Domain]()
     if tree.is_hostname:
+        if isinstance(plan, NodeCounts) and plan.tree is tree:
+            return Reservation(requests, plan)
         for domain in assignment.domains:
             node = view.by_values.get(domain.values)
             if node is not None:
                 pinned[tree.names[node]] = pinned.get(tree.names[node], 0) + domain.count
-        return Reservation(requests, pinned)
+        return Reservation(requests, tuple(pinned.items()))
     for domain in assignment.domains:
         nodes = view.domain_nodes(domain.values)
         if len(nodes) == 1:
@@ -276,7 +285,7 @@ def _reservation(
             known = tuple(entry for entry in plan or () if entry[0] in nodes)
             whole = sum(count for _, count in known) == domain.count
             wide.append(Domain(frozenset(nodes), known if whole else _plan_anew(view, pod_set, nodes, domain.count)))
-    return Reservation(requests, pinned, tuple(wide))
+    return Reservation(requests, tuple(pinned.items()), tuple(wide))
 
 
 def _plan_anew(view: FlavorView, pod_set: PodSetFacts, nodes: tuple[str, ...], count: int) -> tuple[tuple[str, int], ...]:

@@ -11,13 +11,14 @@ bound there, never below zero. So a pod that is bound moves from one counter to 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from core.model.resources import Resources
 from core.placement.free import FreeCapacity
+from core.placement.node_counts import NodeCounts
 from core.placement.tree import Indices
 from core.state.facts import PodFacts
 from core.state.usage import Usage, UsageTable
@@ -45,20 +46,21 @@ class Domain:
 class Reservation:
     """What a pod set with an assignment was given; `requests` are of one pod, its one of `pods` included.
 
-    `pinned` are pods per node in domains of that node alone, `domains` those that have several.
+    `pinned` are pods per node, each named once, in domains of that node alone, `domains` those that have several.
     """
 
     requests: Resources
-    pinned: Mapping[str, int]
+    pinned: Sequence[tuple[str, int]]
     domains: tuple[Domain, ...] = ()
 
 
 @dataclass(slots=True)
 class _Taken:
-    """What is in use for a reservation: `pinned[i]` pods on the node of slots[i], and per node of wider domains."""
+    """What is in use for a reservation: `pinned[i]` of `planned[i]` pods on the node of slots[i], and per node of wider domains."""
 
     reservation: Reservation
     slots: Indices
+    planned: Indices
     pinned: Indices
     wide: Counter[str] = field(default_factory=Counter)
     places: dict[str, int] | None = None  # node -> i, once a pod is bound
@@ -125,11 +127,12 @@ class Ledger:
                 self._table.take(self._table.slot(node), old.reservation.requests, -count)
         if reservation is None:
             return
-        bound = self._bound.get(key, Counter())
-        pinned = np.fromiter(reservation.pinned.values(), dtype=np.int64, count=len(reservation.pinned))
+        nodes = reservation.pinned
+        planned = nodes.counts if isinstance(nodes, NodeCounts) else np.array([count for _, count in nodes], dtype=np.int64)
+        bound, pinned = self._bound.get(key, Counter()), planned.copy()
         if bound:
-            pinned = np.maximum(pinned - np.array([bound[node] for node in reservation.pinned], dtype=np.int64), 0)
-        taken = self._taken[key] = _Taken(reservation, self._table.slots(reservation.pinned), pinned)
+            pinned = np.maximum(planned - np.array([bound[node] for node, _ in nodes], dtype=np.int64), 0)
+        taken = self._taken[key] = _Taken(reservation, self._table.slots(nodes), planned, pinned)
         self._table.take_each(taken.slots, reservation.requests, pinned)
         for domain in reservation.domains:
             self._settle_wide(taken, domain, bound)
@@ -138,10 +141,10 @@ class Ledger:
         """Brings what is taken for a node's domain in line with the pods bound in it."""
         bound = self._bound.get(key, Counter())
         if taken.places is None:
-            taken.places = {name: i for i, name in enumerate(taken.reservation.pinned)}
+            taken.places = {name: i for i, (name, _) in enumerate(taken.reservation.pinned)}
         place = taken.places.get(node)
         if place is not None:
-            expected = max(0, taken.reservation.pinned[node] - bound[node])
+            expected = max(0, int(taken.planned[place]) - bound[node])
             change = expected - int(taken.pinned[place])
             if change:
                 taken.pinned[place] = expected

@@ -1,12 +1,13 @@
 """Amounts in use per node, as one array that the free matrices of all flavors follow."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from core.model.resources import Resources
 from core.placement.free import FreeCapacity, Matrix
+from core.placement.node_counts import NodeCounts
 from core.placement.tree import Indices
 
 Usage = Mapping[str, Mapping[str, int]]  # node -> resource -> amount
@@ -14,10 +15,11 @@ Usage = Mapping[str, Mapping[str, int]]  # node -> resource -> amount
 
 @dataclass(slots=True)
 class _Follower:
-    """A flavor's capacity, and where in its tree the node of each slot stands (-1: nowhere)."""
+    """A flavor's capacity, where in its tree the node of each slot stands (-1: nowhere), and the slot of each of its nodes."""
 
     view: FreeCapacity
     places: Indices
+    slots: Indices
 
 
 class UsageTable:
@@ -31,7 +33,9 @@ class UsageTable:
 
     def attach(self, view: FreeCapacity) -> None:
         """Takes all that is in use from a new view and keeps it up to date from now on."""
-        follower = _Follower(view, np.array([view.tree.index.get(name, -1) for name in self._slots], dtype=np.int64))
+        slots = self._slots_of(view.tree.names)
+        follower = _Follower(view, np.full(self._amounts.shape[1], -1), slots)
+        follower.places[slots] = np.arange(len(slots))
         here = np.flatnonzero(follower.places >= 0)
         for resource, row in self._rows.items():
             used = here[self._amounts[row, here] != 0]
@@ -45,20 +49,26 @@ class UsageTable:
     def slot(self, node: str) -> int:
         """The slot of a node, a new one if it was never seen."""
         slot = self._slots.get(node)
-        return self.slots([node]).item() if slot is None else slot
+        return int(self._slots_of([node])[0]) if slot is None else slot
 
-    def slots(self, nodes: Iterable[str]) -> Indices:
-        """The slots of nodes, new ones for those never seen."""
+    def slots(self, nodes: Sequence[tuple[str, int]]) -> Indices:
+        """The slots of the nodes that pods are counted on, new ones for those never seen."""
+        if isinstance(nodes, NodeCounts):
+            for follower in self._followers:
+                if follower.view.tree is nodes.tree:
+                    return follower.slots[nodes.at]
+        return self._slots_of([name for name, _ in nodes])
+
+    def _slots_of(self, names: Sequence[str]) -> Indices:
         known = self._slots
-        found = [known.setdefault(node, len(known)) for node in nodes]
+        found = np.array([known.setdefault(name, len(known)) for name in names], dtype=np.int64)
         if len(known) > self._amounts.shape[1]:
-            self._amounts = np.pad(self._amounts, ((0, 0), (0, 2 * len(known) - self._amounts.shape[1])))
-        for follower in self._followers:
-            if len(follower.places) < len(known):
-                new = list(known)[len(follower.places) :]
-                index = follower.view.tree.index
-                follower.places = np.append(follower.places, [index.get(name, -1) for name in new])
-        return np.array(found, dtype=np.int64)
+            more = 2 * len(known) - self._amounts.shape[1]
+            self._amounts = np.pad(self._amounts, ((0, 0), (0, more)))
+            for follower in self._followers:
+                # Every node of its tree got its slot when it was attached: a new one has no place there.
+                follower.places = np.append(follower.places, np.full(more, -1))
+        return found
 
     def _add_rows(self, amounts: Resources) -> None:
         new = [resource for resource in amounts if resource not in self._rows]
