@@ -23,7 +23,7 @@ class Held:
 
     request: PodSetRequest
     assignment: TopologyAssignment
-    nodes: tuple[tuple[str, int], ...] | None = None
+    nodes: Sequence[tuple[str, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

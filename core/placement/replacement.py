@@ -59,7 +59,7 @@ def replace_failed(
 
 
 def _unchanged(view: FreeCapacity, held: Held, found: Located) -> Placement:
-    nodes = held.nodes if held.nodes is not None else name_nodes(view, found.kept + found.lost)
+    nodes = tuple(held.nodes) if held.nodes is not None else name_nodes(view, found.kept + found.lost)
     return Placement(held.request.name, held.assignment, view.tree.declared[-1], nodes)
 
 

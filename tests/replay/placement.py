@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.podset import PodSetRequest, TopologyRequest, parse_topology_request
+from core.model.podset import IMPLIED, PodSetRequest, TopologyRequest, parse_topology_request
 from core.model.resources import PODS, add, parse_resources
 from core.names import HOSTNAME_LABEL
 from core.placement.engine import Decision, place
@@ -94,17 +94,17 @@ def build_held(case: Mapping[str, Any], requests: Sequence[PodSetRequest]) -> li
     """
     known = {request.name: request for request in requests}
     grouped = next((request.topology for request in requests if request.topology is not None and request.topology.group), None)
-    mate = replace(grouped, slices=()) if grouped is not None else None
+    mate = replace(grouped, slices=()) if grouped is not None else IMPLIED
     return [
         Held(
             known.get(entry["pod_set"], PodSetRequest(entry["pod_set"], entry["count"], {}, mate)),
-            _assignment(entry["assignment"]),
+            parse_assignment(entry["assignment"]),
         )
         for entry in case["workload"]["admitted"]
     ]
 
 
-def _assignment(wire: Mapping[str, Any]) -> TopologyAssignment:
+def parse_assignment(wire: Mapping[str, Any]) -> TopologyAssignment:
     domains = tuple(DomainCount(tuple(domain["values"]), domain["count"]) for domain in wire["domains"])
     return TopologyAssignment(tuple(wire["levels"]), domains)
 
@@ -120,7 +120,7 @@ def decide(case: Mapping[str, Any]) -> Decision:
         decision = replace_failed(view, build_held(case, requests), failed, profile, recreated=recreated)
         asked = {request.name for request in requests}
         return replace(decision, placements=tuple(each for each in decision.placements if each.pod_set in asked))
-    previous = {each["name"]: _assignment(each["previous_assignment"]) for each in case["pod_sets"] if each.get("previous_assignment")}
+    previous = {each["name"]: parse_assignment(each["previous_assignment"]) for each in case["pod_sets"] if each.get("previous_assignment")}
     if previous and gates.get("ElasticJobsViaWorkloadSlicesWithTAS", False):
         return resize(view, requests, previous, profile)
     return place(view, requests, profile)
