@@ -2,57 +2,55 @@
 in whatever order nodes and labels came."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.podset import PodSetRequest, TopologyRequest
+from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.placement.balanced import place_balanced, place_group_balanced
 from core.placement.capacity import Fits, NodeFits, fits_on_nodes
+from core.placement.decision import Decision, Placement, take_from
 from core.placement.explain import NotFit, Refusal
 from core.placement.feasibility import InvalidSelector
-from core.placement.free import FreeCapacity, Matrix, with_pod
+from core.placement.free import FreeCapacity, Matrix
 from core.placement.groups import descend_group, find_group_start, fits_of_group, split_roles
 from core.placement.levels import descend, find_start
 from core.placement.node_counts import NodeCounts
 from core.placement.profile import Profile
 from core.placement.refusal import refuse, refuse_without_nodes
 from core.placement.slices import Shape, find_shape
+from core.placement.together import Together, place_or_look_ahead, place_together
 from core.placement.tree import Indices, TopologyTree
 
+__all__ = ["Decision", "Placement", "Together", "place", "take_from"]
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where one pod set goes: the assignment, and the node each pod is counted on.
 
-    Where the lowest level is no hostname, `nodes` is how the engine showed that the pods fit, not
-    where they will be bound.
+def place(
+    view: FreeCapacity,
+    requests: Sequence[PodSetRequest],
+    profile: Profile,
+    *,
+    free: Matrix | None = None,
+    together: Together | None = None,
+) -> Decision:
+    """Places pod sets one after the other, each seeing what those before it take; if that fails, all at once.
+
+    `free` replaces the view's own free matrix (what-if); it is not changed. `together` ties all pod sets to
+    one domain.
     """
-
-    pod_set: str
-    assignment: TopologyAssignment
-    level: str  # the level at which the pod set fits in the domains chosen
-    nodes: Sequence[tuple[str, int]]  # each once
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Placements in the order of the requests; if `refusal` is set, only of the pod sets before it."""
-
-    placements: tuple[Placement, ...]
-    refusal: NotFit | None = None
+    in_order = partial(_place_in_order, view, profile)
+    if together is not None:
+        return place_together(view, requests, together, free, in_order)
+    return place_or_look_ahead(view, requests, free, in_order)
 
 
-def place(view: FreeCapacity, requests: Sequence[PodSetRequest], profile: Profile, *, free: Matrix | None = None) -> Decision:
-    """Places pod sets one after the other, each seeing what those before it take.
-
-    `free` replaces the view's own free matrix (what-if); it is not changed.
-    """
+def _place_in_order(view: FreeCapacity, profile: Profile, requests: Sequence[PodSetRequest], free: Matrix | None) -> Decision:
     placed: dict[str, Placement] = {}
     units = _units(requests)
     for i, unit in enumerate(units):
-        outcome = _place_group(view, unit, profile, free) if len(unit) == 2 else _place_one(view, unit[0], profile, free)
+        outcome = _place_unit(view, unit, profile, free)
         if isinstance(outcome, NotFit):
             return Decision(_in_order(requests, placed), outcome)
         placed |= {placement.pod_set: placement for placement in outcome}
@@ -64,37 +62,34 @@ def place(view: FreeCapacity, requests: Sequence[PodSetRequest], profile: Profil
     return Decision(_in_order(requests, placed))
 
 
+def _place_unit(view: FreeCapacity, unit: Sequence[PodSetRequest], profile: Profile, free: Matrix | None) -> Sequence[Placement] | NotFit:
+    if len(unit) == 1:
+        return _place_one(view, unit[0], profile, free)
+    if len(unit) == 2:
+        return _place_group(view, unit, profile, free)
+    lead = max(unit, key=lambda request: request.count).topology
+    assert lead is not None  # only a topology names a group
+    members = [replace(request, topology=replace(request.topology, group=None)) for request in unit if request.topology is not None]
+    in_order = partial(_place_in_order, view, profile)
+    if lead.level is None:
+        decision = place_or_look_ahead(view, members, free, in_order)
+    else:
+        tie = Together(lead.level, lead.mode is Mode.REQUIRED, f"they are the pod set group {lead.group}")
+        decision = place_together(view, members, tie, free, in_order)
+    return decision.placements if decision.refusal is None else replace(decision.refusal, group=tuple(request.name for request in unit))
+
+
 def _units(requests: Sequence[PodSetRequest]) -> list[tuple[PodSetRequest, ...]]:
-    """What is placed together, in the order of the first of each: pairs of one group, all else alone."""
-    members: dict[str, list[PodSetRequest]] = {}
+    """What is placed together, in the order of the first of each: the pod sets of one group, all else alone."""
+    units: dict[str, list[PodSetRequest]] = {}
     for request in requests:
-        if request.topology is not None and request.topology.group:
-            members.setdefault(request.topology.group, []).append(request)
-    units: list[tuple[PodSetRequest, ...]] = []
-    for request in requests:
-        group = members.get((request.topology.group or "") if request.topology is not None else "", [])
-        if len(group) != 2:
-            units.append((request,))
-        elif request is group[0]:
-            units.append(tuple(group))
-    return units
+        group = request.topology.group if request.topology is not None else None
+        units.setdefault(f"group {group}" if group else f"pod set {request.name}", []).append(request)
+    return [tuple(unit) for unit in units.values()]
 
 
 def _in_order(requests: Sequence[PodSetRequest], placed: Mapping[str, Placement]) -> tuple[Placement, ...]:
     return tuple(placed[request.name] for request in requests if request.name in placed)
-
-
-def take_from(view: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: Sequence[tuple[str, int]], times: int = 1) -> None:
-    """Subtracts pods on nodes, each named once, from a free matrix of the view's shape, in place (gives back if `times`
-    is -1); nodes and resources it has not do not count."""
-    if isinstance(nodes, NodeCounts) and nodes.tree is view.tree:
-        at, counts = nodes.at, nodes.counts
-    else:
-        known = [(place, count) for name, count in nodes if (place := view.tree.index.get(name)) is not None]
-        at, counts = np.array(known, dtype=np.int64).reshape(-1, 2).T
-    for resource, amount in with_pod(request.requests).items():
-        if resource in view.axis:
-            free[view.axis[resource], at] -= amount * times * counts
 
 
 def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, free: Matrix | None) -> tuple[Placement] | NotFit:
@@ -118,7 +113,7 @@ def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, fre
 
 
 def _place_group(
-    view: FreeCapacity, unit: tuple[PodSetRequest, ...], profile: Profile, free: Matrix | None
+    view: FreeCapacity, unit: Sequence[PodSetRequest], profile: Profile, free: Matrix | None
 ) -> tuple[Placement, Placement] | NotFit:
     """A leader and its workers, each by its own selectors, requests and tolerations."""
     workers, leader = split_roles(*unit)

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.podset import Mode, PodSetRequest
+from core.model.podset import PodSetRequest
 from core.placement.completion import Around, Completion
-from core.placement.engine import Placement, place, take_from
+from core.placement.decision import Placement, emit, take_from
+from core.placement.engine import place
 from core.placement.explain import NotFit, Refusal
 from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix
@@ -116,16 +116,3 @@ def _complete_in_order(
 def name_nodes(view: FreeCapacity, per_node: Indices) -> tuple[tuple[str, int], ...]:
     """Nodes that have pods, by name."""
     return tuple((view.tree.names[node], int(per_node[node])) for node in np.flatnonzero(per_node))
-
-
-def emit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, start: int) -> Placement:
-    """The placement of pods on nodes; its level is the lowest from `start` upwards at which one domain has them all."""
-    tree = view.tree
-    counts = tree.sum_nodes(tree.lowest, per_node)
-    domains = tuple(DomainCount(tree.emitted[domain], int(counts[domain])) for domain in np.flatnonzero(counts))
-    level = start
-    bound = request.topology is not None and request.topology.mode in (Mode.REQUIRED, Mode.PREFERRED)
-    while bound and level > 0 and np.count_nonzero(tree.sum_nodes(level, per_node)) > 1:
-        level -= 1
-    assignment = TopologyAssignment(tree.emitted_levels, domains)
-    return Placement(request.name, assignment, tree.declared[level], name_nodes(view, per_node))
