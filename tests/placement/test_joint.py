@@ -1,0 +1,149 @@
+"""Several pod sets: whatever their order, whoever is tied to whom, they fit if and only if there is a way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.model.podset import Mode, PodSetRequest, TopologyRequest
+from core.names import HOSTNAME_LABEL
+from core.placement import joint
+from core.placement.engine import Together, place
+from core.placement.explain import Refusal, refusal_sentence
+from core.placement.profile import ALWAYS_BEST_FIT, MIXED, Profile
+from tests.builders import BLOCK, RACK, THREE_LEVELS, grid, request, view_of
+from tests.placement.promises import broken_promises, shape_problems
+from tests.placement.reference import _spreads, free_amounts, path, room
+from tests.strategies import Cluster, clusters, requests
+
+PROFILES = st.sampled_from([MIXED, ALWAYS_BEST_FIT])
+Spread = Mapping[str, int]
+
+
+def ways(cluster: Cluster, wanted: Sequence[PodSetRequest], free: Mapping[str, Mapping[str, int]]) -> Iterator[list[Spread]]:
+    """Every way to spread all pods of all pod sets over the nodes that keeps the promises of each."""
+    if not wanted:
+        yield []
+        return
+    first, *others = wanted
+    for counts in _spreads([room(node, first, free[node.name]) for node in cluster.nodes], first.count):
+        spread = {node.name: count for node, count in zip(cluster.nodes, counts, strict=True) if count}
+        if any(shape_problems(cluster, first, spread)):
+            continue
+        left = {name: dict(amounts) for name, amounts in free.items()}
+        for name, count in spread.items():
+            for resource, amount in {**first.requests, "pods": 1}.items():
+                left[name][resource] = left[name].get(resource, 0) - amount * count
+        for rest in ways(cluster, others, left):
+            yield [spread, *rest]
+
+
+def is_together(cluster: Cluster, spreads: Sequence[Spread], level: str) -> bool:
+    used = {name for spread in spreads for name in spread}
+    return len({path(cluster, node, level) for node in cluster.nodes if node.name in used}) <= 1
+
+
+@settings(max_examples=150)
+@given(clusters(max_nodes=4, cpus=3), st.data(), PROFILES)
+def test_pod_sets_fit_in_any_order_if_and_only_if_there_is_a_way(cluster: Cluster, data: st.DataObject, profile: Profile):
+    wanted = [data.draw(requests(cluster.levels, max_count=4, name=f"ps{i}")) for i in range(data.draw(st.integers(2, 3)))]
+    feasible = next(ways(cluster, wanted, free_amounts(cluster)), None) is not None
+    for order in permutations(wanted):
+        decision = place(cluster.view(), order, profile)
+        assert (decision.refusal is None) == feasible
+        if feasible:
+            assert [placement.pod_set for placement in decision.placements] == [each.name for each in order]
+            assert broken_promises(cluster, order, decision, {}, free_amounts(cluster)) == []
+
+
+@settings(max_examples=150)
+@given(clusters(max_nodes=4, cpus=3), st.data(), PROFILES)
+def test_a_group_of_any_size_is_in_one_domain_if_and_only_if_one_holds_it(cluster: Cluster, data: st.DataObject, profile: Profile):
+    level = data.draw(st.sampled_from(cluster.levels))
+    members = [data.draw(requests(cluster.levels, max_count=3, name=f"ps{i}")) for i in range(data.draw(st.integers(2, 3)))]
+    wanted = [replace(member, topology=TopologyRequest(Mode.REQUIRED, level, group="g")) for member in members]
+    feasible = any(is_together(cluster, way, level) for way in ways(cluster, wanted, free_amounts(cluster)))
+    decision = place(cluster.view(), wanted, profile)
+    assert (decision.refusal is None) == feasible
+    if decision.refusal is None:
+        assert broken_promises(cluster, wanted, decision, {}, free_amounts(cluster)) == []
+    else:
+        assert decision.refusal.kind is not Refusal.NOT_FIT or set(decision.refusal.group) == {each.name for each in wanted}
+
+
+@settings(max_examples=150)
+@given(clusters(max_nodes=4, cpus=3), st.data(), st.booleans())
+def test_a_workload_is_in_one_domain_where_that_is_required_and_wherever_it_can_be_where_preferred(
+    cluster: Cluster, data: st.DataObject, required: bool
+):
+    level = data.draw(st.sampled_from(cluster.levels))
+    below = cluster.levels[cluster.levels.index(level) :]
+    wanted = [data.draw(requests(below, max_count=3, name=f"ps{i}")) for i in range(2)]
+    all_ways = list(ways(cluster, wanted, free_amounts(cluster)))
+    decision = place(cluster.view(), wanted, MIXED, together=Together(level, required, "the workload asks for it"))
+    tied = [way for way in all_ways if is_together(cluster, way, level)]
+    assert (decision.refusal is None) == bool(tied if required else all_ways)
+    if decision.refusal is None:
+        assert broken_promises(cluster, wanted, decision, {}, free_amounts(cluster)) == []
+        if tied:
+            assert is_together(cluster, [dict(placement.nodes) for placement in decision.placements], level)
+
+
+def test_what_an_unconstrained_pod_set_would_take_is_left_to_one_that_needs_it():
+    """DESIGN rule l, in its simplest form: the driver could be anywhere, the workers only where the GPUs are."""
+    nodes = [replace(node, allocatable={**node.allocatable, "gpu": 4 * (i == 0)}) for i, node in enumerate(grid(1, 2, 1))]
+    driver, workers = request(1, cpu=1000, name="driver"), request(4, requests={"cpu": 1000, "gpu": 1}, name="workers")
+    decision = place(view_of(THREE_LEVELS, nodes), [driver, workers], MIXED)
+    assert decision.looked_ahead
+    assert [dict(placement.nodes) for placement in decision.placements] == [{"b0-r1-n0": 1}, {"b0-r0-n0": 4}]
+    assert not place(view_of(THREE_LEVELS, nodes), [workers, driver], MIXED).looked_ahead
+
+
+def test_each_pod_set_in_a_rack_and_all_in_one_block():
+    """KEP-2724, Story 3."""
+    view = view_of(THREE_LEVELS, grid(2, 2, 2))
+    view.take("b0-r0-n0", {"cpu": 1000})
+    wanted = [request(8, Mode.REQUIRED, RACK, name=f"ps{i}") for i in range(2)]
+    assert {name[:2] for placement in place(view, wanted[:1], MIXED).placements for name, _ in placement.nodes} == {"b0"}
+    decision = place(view, wanted, MIXED, together=Together(BLOCK, True, "test"))
+    assert [sorted(dict(placement.nodes)) for placement in decision.placements] == [["b1-r0-n0", "b1-r0-n1"], ["b1-r1-n0", "b1-r1-n1"]]
+
+
+def test_a_refusal_says_who_must_be_together_and_who_asks_for_it():
+    view = view_of(THREE_LEVELS, grid(2, 1, 1))
+    wanted = [request(3, name="a"), request(3, name="b")]
+    assert place(view, wanted, MIXED).refusal is None
+    refusal = place(view, wanted, MIXED, together=Together(BLOCK, True, "topogate.dev/workload-required-topology")).refusal
+    assert refusal is not None
+    assert refusal.group == ("a", "b")
+    sentence = refusal_sentence("default", refusal)
+    assert "All pod sets (a, b) must be in one cloud/block (topogate.dev/workload-required-topology)" in sentence
+    unknown = place(view, wanted, MIXED, together=Together("zone", True, "topogate.dev/workload-required-topology")).refusal
+    assert unknown is not None
+    assert unknown.kind is Refusal.UNKNOWN_LEVEL
+    assert "'zone'" in unknown.detail
+    assert "cloud/block, cloud/rack" in unknown.detail
+
+
+def test_a_preferred_group_of_three_widens_as_a_whole():
+    view = view_of((BLOCK, RACK, HOSTNAME_LABEL), grid(2, 2, 2))
+    topology = TopologyRequest(Mode.PREFERRED, RACK, group="g")
+    wanted = [replace(request(count, name=f"ps{count}"), topology=topology) for count in (4, 5, 6)]
+    decision = place(view, wanted, MIXED)
+    assert len({name[:2] for placement in decision.placements for name, _ in placement.nodes}) == 1
+    small = [replace(each, count=each.count // 2) for each in wanted]
+    assert len({name[:5] for placement in place(view, small, MIXED).placements for name, _ in placement.nodes}) == 1
+
+
+def test_beyond_the_limit_of_its_work_the_search_gives_up_and_the_refusal_stands(monkeypatch: pytest.MonkeyPatch):
+    nodes = [replace(node, allocatable={**node.allocatable, "gpu": 4 * (i == 0)}) for i, node in enumerate(grid(1, 2, 1))]
+    wanted = [request(1, cpu=1000, name="driver"), request(4, requests={"cpu": 1000, "gpu": 1}, name="workers")]
+    monkeypatch.setattr(joint, "WORK_LIMIT", 1)
+    refusal = place(view_of(THREE_LEVELS, nodes), wanted, MIXED).refusal
+    assert refusal is not None
+    assert refusal.pod_set == "workers"
