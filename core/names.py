@@ -35,6 +35,8 @@ TOPOLOGY_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOP
 # --- annotations that topogate writes -----------------------------------------------------------
 WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 TRACEPARENT_ANNOTATION = "topogate.dev/traceparent"
+WORKLOAD_REQUIRED_TOPOLOGY = "topogate.dev/workload-required-topology"
+WORKLOAD_PREFERRED_TOPOLOGY = "topogate.dev/workload-preferred-topology"
 
 # --- gates and finalizers -------------------------------------------------------------------------
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"

@@ -20,10 +20,17 @@ from core.names import (
     TRACEPARENT_ANNOTATION,
     UNCONSTRAINED_TOPOLOGY,
     WORKLOAD_ANNOTATION,
+    WORKLOAD_PREFERRED_TOPOLOGY,
+    WORKLOAD_REQUIRED_TOPOLOGY,
 )
 from core.state.facts import FlavorFacts
 
 Json = Mapping[str, Any]
+_KEPT_ANNOTATIONS = (
+    TRACEPARENT_ANNOTATION,
+    WORKLOAD_REQUIRED_TOPOLOGY,
+    WORKLOAD_PREFERRED_TOPOLOGY,
+)  # the job's that its Workload has, too
 _MAX_NAME = 253
 _HASH = 5
 _LABEL_VALUE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -52,7 +59,7 @@ def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: J
     seconds = labels.get(MAX_EXEC_TIME_LABEL, "")
     if seconds.isascii() and seconds.isdigit():
         spec["maximumExecutionTimeSeconds"] = int(seconds)
-    kept = {key: value for key, value in annotations.items() if key == TRACEPARENT_ANNOTATION}
+    kept = {key: value for key, value in annotations.items() if key in _KEPT_ANNOTATIONS}
     return {
         "apiVersion": API_VERSION,
         "kind": "Workload",

@@ -142,4 +142,4 @@ def inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str,
 
 
 def _same_request(old: WorkloadFacts, new: WorkloadFacts) -> bool:
-    return (old.queue, old.priority, old.pod_sets) == (new.queue, new.priority, new.pod_sets)
+    return (old.queue, old.priority, old.pod_sets, old.together) == (new.queue, new.priority, new.pod_sets, new.together)

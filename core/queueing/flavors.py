@@ -1,9 +1,9 @@
 """Flavor search with topology inside: a flavor that has the quota but not the place is passed over,
 and the next one is tried."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import islice, product
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.podset import Mode, PodSetRequest
@@ -14,7 +14,7 @@ from core.names import (
     REASON_TOPOLOGY_PLACEMENT_FAILED,
     REASON_WAITING_FOR_QUOTA,
 )
-from core.placement.engine import Placement, place, take_from
+from core.placement.engine import Placement, Together, place, take_from
 from core.placement.explain import NotFit, refusal_sentence, truncate
 from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy, taints_of
 from core.placement.free import FreeCapacity, Matrix
@@ -28,7 +28,7 @@ Combination = tuple[tuple[tuple[str, ...], str, Mapping[str, int]], ...]  # per 
 
 
 Unit = tuple[PodSetFacts, ...]  # pod sets that get one flavor and quota for all or none
-_Refuse = Callable[..., bool]
+_MOST_CHOICES = 32  # of flavors for all pod sets, tried at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,27 @@ class NotFound:
     attempts: tuple[Attempt, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A choice of flavors that quota allows, and the topology-aware one among them, if any."""
+
+    flavor: FlavorFacts | None
+
+
 @dataclass(slots=True)
 class _Search:
     """What the pod sets placed so far of one workload take."""
 
     used: dict[FlavorResource, int]
+    together: Together | None = None
     taken: list[tuple[PodSetRequest, Placement]] = field(default_factory=list)
     placements: list[tuple[str, Placement]] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+
+    def refuse(self, unit: Unit, flavor: str, reason: str, sentence: str, refusal: NotFit | None = None) -> _Served | None:
+        """Notes why a flavor does not serve; None, which is what a choice comes to that does not."""
+        self.attempts.append(Attempt(_names(unit), flavor, reason, sentence, refusal))
+        return None
 
     def free(self, capacity: FreeCapacity) -> Matrix | None:
         """What these pod sets leave of a flavor's nodes, whichever flavor they have; None if there are none yet."""
@@ -80,20 +93,52 @@ class _Search:
 
 
 def find_admission(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profile: Profile) -> Found | NotFound:
-    """Tries the queue's flavors in order for every pod set, quota and topology both."""
-    search = _Search(dict(state.workloads.usage(queue.name)))
+    """Tries the queue's flavors in order for every pod set, quota and topology both.
+
+    A workload that is tied to one domain gets one flavor. Where pod sets do not fit one after the other, they are tried
+    at once (DESIGN rule l).
+    """
+    units = [workload.pod_sets] if workload.together is not None else _units(workload.pod_sets)
+    search = _Search(dict(state.workloads.usage(queue.name)), workload.together)
     given: dict[str, PodSetAdmission] = {}
-    for unit in _units(workload.pod_sets):
+    for unit in units:
         outcome = _find_for_unit(state, unit, queue, profile, search)
         if outcome is None:
             names = _names(unit)
             tried = [attempt for attempt in search.attempts if attempt.pod_set == names]
+            if given and any(attempt.reason == REASON_TOPOLOGY_PLACEMENT_FAILED for attempt in tried):
+                found = _find_at_once(state, workload, units, queue, profile)
+                if found is not None:
+                    return found
             sentences = "; ".join(dict.fromkeys(attempt.sentence for attempt in tried))
             message = f"couldn't assign flavors to pod set {names}: {sentences}"
             return NotFound(_worst(tried), truncate(message), tuple(search.attempts))
         given |= {admission.name: admission for admission in outcome}
     ordered = tuple(given[pod_set.name] for pod_set in workload.pod_sets)
     return Found(Admission(queue.name, ordered), tuple(search.placements), tuple(search.attempts))
+
+
+def _find_at_once(
+    state: ClusterState, workload: WorkloadFacts, units: Sequence[Unit], queue: ClusterQueueFacts, profile: Profile
+) -> Found | None:
+    """Flavors for all units first, in the order the queue lists them, then all pod sets of a flavor placed together."""
+    usages = [_unit_usage(unit, queue) for unit in units]
+    choices = product(*(list(_combinations(queue, usage)) for usage in usages))
+    for choice in islice(choices, _MOST_CHOICES):
+        search = _Search(dict(state.workloads.usage(queue.name)))
+        served = [_serve(state, *part, queue, search) for part in zip(units, usages, choice, strict=True)]
+        if None in served:
+            continue
+        by_flavor: dict[str, tuple[FlavorFacts, list[PodSetFacts]]] = {}
+        for unit, flavor in zip(units, (each.flavor for each in served if each is not None), strict=True):
+            if flavor is not None:
+                by_flavor.setdefault(flavor.name, (flavor, []))[1].extend(unit)
+        if all(_place(state, tuple(pod_sets), flavor, profile, search) for flavor, pod_sets in by_flavor.values()):
+            given = [each for part in zip(units, choice, strict=True) for each in _admit(*part, queue, search)]
+            by_name = {admission.name: admission for admission in given}
+            ordered = tuple(by_name[pod_set.name] for pod_set in workload.pod_sets)
+            return Found(Admission(queue.name, ordered), tuple(search.placements), tuple(search.attempts))
+    return None
 
 
 def _units(pod_sets: Sequence[PodSetFacts]) -> list[Unit]:
@@ -117,13 +162,17 @@ def _worst(attempts: list[Attempt]) -> str:
     return REASON_NO_MATCHING_FLAVOR
 
 
+def _unit_usage(unit: Unit, queue: ClusterQueueFacts) -> dict[str, int]:
+    usage: dict[str, int] = {}
+    for pod_set in unit:
+        add(usage, pod_set_usage(pod_set, queue))
+    return usage
+
+
 def _find_for_unit(
     state: ClusterState, unit: Unit, queue: ClusterQueueFacts, profile: Profile, search: _Search
 ) -> list[PodSetAdmission] | None:
-    usages = [pod_set_usage(pod_set, queue) for pod_set in unit]
-    usage: dict[str, int] = {}
-    for one in usages:
-        add(usage, one)
+    usage = _unit_usage(unit, queue)
     covered = {resource for group in queue.groups for resource in group.resources}
     uncovered = sorted(resource for resource, amount in usage.items() if amount and resource not in covered)
     if uncovered:
@@ -134,16 +183,23 @@ def _find_for_unit(
         search.attempts.append(Attempt(_names(unit), "", REASON_NO_MATCHING_FLAVOR, f'ClusterQueue "{queue.name}" has no flavor'))
         return None
     for combination in _combinations(queue, usage):
-        if _try(state, unit, usage, combination, queue, profile, search):
-            flavors = {resource: flavor for resources, flavor, _ in combination for resource in resources}
-            for resource, flavor in flavors.items():
-                search.used[flavor, resource] = search.used.get((flavor, resource), 0) + usage.get(resource, 0)
-            assignments = {placement.pod_set: placement.assignment for _, placement in search.placements}
-            return [
-                PodSetAdmission(pod_set.name, flavors, {r: own.get(r, 0) for r in flavors}, pod_set.count, assignments.get(pod_set.name))
-                for pod_set, own in zip(unit, usages, strict=True)
-            ]
+        used = dict(search.used)
+        served = _serve(state, unit, usage, combination, queue, search)
+        if served is not None and (served.flavor is None or _place(state, unit, served.flavor, profile, search)):
+            return _admit(unit, combination, queue, search)
+        search.used = used
     return None
+
+
+def _admit(unit: Unit, combination: Combination, queue: ClusterQueueFacts, search: _Search) -> list[PodSetAdmission]:
+    flavors = {resource: flavor for resources, flavor, _ in combination for resource in resources}
+    assignments = {placement.pod_set: placement.assignment for _, placement in search.placements}
+    admissions = []
+    for pod_set in unit:
+        own = pod_set_usage(pod_set, queue)
+        usage = {resource: own.get(resource, 0) for resource in flavors}
+        admissions.append(PodSetAdmission(pod_set.name, flavors, usage, pod_set.count, assignments.get(pod_set.name)))
+    return admissions
 
 
 def _combinations(queue: ClusterQueueFacts, usage: Mapping[str, int]) -> Iterator[Combination]:
@@ -157,54 +213,55 @@ def _combinations(queue: ClusterQueueFacts, usage: Mapping[str, int]) -> Iterato
     yield from product(*([(resources, flavor, nominal) for flavor, nominal in quotas] for resources, quotas in groups))
 
 
-def _try(
-    state: ClusterState,
-    unit: Unit,
-    usage: Mapping[str, int],
-    combination: Combination,
-    queue: ClusterQueueFacts,
-    profile: Profile,
-    search: _Search,
-) -> bool:
-    """Judges one choice of flavors; on success the placement, if any, is in `search`."""
-
-    def refuse(flavor: str, reason: str, sentence: str, refusal: NotFit | None = None) -> bool:
-        search.attempts.append(Attempt(_names(unit), flavor, reason, sentence, refusal))
-        return False
-
+def _serve(
+    state: ClusterState, unit: Unit, usage: Mapping[str, int], combination: Combination, queue: ClusterQueueFacts, search: _Search
+) -> _Served | None:
+    """Judges one choice of flavors by what they are and by quota, and takes that; topology is judged by `_place`."""
     topological: list[FlavorFacts] = []
     for resources, name, nominal in combination:
         flavor = state.flavors.get(name)
         if flavor is None:
-            return refuse(name, REASON_NO_MATCHING_FLAVOR, f'flavor "{name}" does not exist')
+            return search.refuse(unit, name, REASON_NO_MATCHING_FLAVOR, f'flavor "{name}" does not exist')
         mismatch = next((why for pod_set in unit if (why := _mismatch(state, pod_set, flavor, queue)) is not None), None)
         if mismatch is not None:
-            return refuse(name, REASON_NO_MATCHING_FLAVOR, mismatch)
+            return search.refuse(unit, name, REASON_NO_MATCHING_FLAVOR, mismatch)
         shortage = find_shortage(name, resources, nominal, usage, search.used)
         if shortage is not None:
-            return refuse(name, _quota_reason(shortage), str(shortage))
+            return search.refuse(unit, name, _quota_reason(shortage), str(shortage))
         if flavor.topology:
             topological.append(flavor)
-    if not topological:
-        return True
-    if len({flavor.name for flavor in topological}) > 1:
-        names = " and ".join(f'"{flavor.name}"' for flavor in topological)
-        return refuse(topological[0].name, REASON_NO_MATCHING_FLAVOR, f"flavors {names} cannot place one pod set together")
-    return _place(state, unit, topological[0], profile, search, refuse)
+    names = [flavor.name for flavor in topological]
+    if len(set(names)) > 1:
+        sentence = f"flavors {' and '.join(map(_quoted, names))} cannot place one pod set together"
+        return search.refuse(unit, names[0], REASON_NO_MATCHING_FLAVOR, sentence)
+    if search.together is not None and not topological:
+        sentence = f'flavor "{combination[0][1]}" has no topology, and {search.together.why} asks for one {search.together.level}'
+        return search.refuse(unit, combination[0][1], REASON_NO_MATCHING_FLAVOR, sentence)
+    for resources, name, _ in combination:
+        for resource in resources:
+            search.used[name, resource] = search.used.get((name, resource), 0) + usage.get(resource, 0)
+    return _Served(topological[0] if topological else None)
 
 
-def _place(state: ClusterState, unit: Unit, flavor: FlavorFacts, profile: Profile, search: _Search, refuse: _Refuse) -> bool:
+def _place(state: ClusterState, unit: Unit, flavor: FlavorFacts, profile: Profile, search: _Search) -> bool:
     view = state.view(flavor.name)
     if view is None:
-        return refuse(flavor.name, REASON_NO_MATCHING_FLAVOR, f'flavor "{flavor.name}": topology "{flavor.topology}" does not exist')
+        sentence = f'flavor "{flavor.name}": topology "{flavor.topology}" does not exist'
+        search.refuse(unit, flavor.name, REASON_NO_MATCHING_FLAVOR, sentence)
+        return False
     requests = [state.request_for(pod_set, flavor) for pod_set in unit]
-    decision = place(view.capacity, requests, profile, free=search.free(view.capacity))
+    decision = place(view.capacity, requests, profile, free=search.free(view.capacity), together=search.together)
     if decision.refusal is not None:
         sentence = refusal_sentence(view.topology.name, decision.refusal)
-        return refuse(flavor.name, REASON_TOPOLOGY_PLACEMENT_FAILED, sentence, decision.refusal)
+        search.refuse(unit, flavor.name, REASON_TOPOLOGY_PLACEMENT_FAILED, sentence, decision.refusal)
+        return False
     search.taken += zip(requests, decision.placements, strict=True)
     search.placements += ((flavor.name, placement) for placement in decision.placements)
     return True
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
 
 
 def _quota_reason(shortage: QuotaShortage) -> str:

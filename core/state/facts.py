@@ -19,9 +19,12 @@ from core.names import (
     QUOTA_RESERVED,
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
+    WORKLOAD_PREFERRED_TOPOLOGY,
+    WORKLOAD_REQUIRED_TOPOLOGY,
 )
 from core.placement.feasibility import taints_of
 from core.placement.free import NodeState
+from core.placement.together import Together
 
 Json = Mapping[str, Any]
 
@@ -262,6 +265,7 @@ class WorkloadFacts:
     finished: bool
     resource_version: int
     unhealthy_nodes: frozenset[str] = frozenset()
+    together: Together | None = None  # all pod sets in one domain
 
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
@@ -288,4 +292,12 @@ class WorkloadFacts:
             condition_is_true(workload, FINISHED),
             int(metadata.get("resourceVersion") or 0),
             frozenset(node["name"] for node in status.get("unhealthyNodes") or ()),
+            _together(metadata.get("annotations") or {}),
         )
+
+
+def _together(annotations: Mapping[str, str]) -> Together | None:
+    for name, required in ((WORKLOAD_REQUIRED_TOPOLOGY, True), (WORKLOAD_PREFERRED_TOPOLOGY, False)):
+        if annotations.get(name):
+            return Together(annotations[name], required, f"annotation {name}")
+    return None

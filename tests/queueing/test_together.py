@@ -1,0 +1,113 @@
+"""Pod sets that want the same places, and workloads whose pod sets must be close to each other: flavors and quota included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.jobs.job import Job
+from core.names import REASON_TOPOLOGY_PLACEMENT_FAILED, WORKLOAD_PREFERRED_TOPOLOGY, WORKLOAD_REQUIRED_TOPOLOGY
+from core.plan.workload import build_workload
+from core.queueing.flavors import Found, NotFound
+from tests.builders import RACK, workload_json
+from tests.queueing.scene import Scene
+from tests.queueing.test_flavors import judge, pods, refusal, two_flavors
+
+
+def judge_tied(scene: Scene, annotation: str, level: str, *pod_sets: dict[str, Any]) -> Found | NotFound:
+    workload = workload_json("w", pod_sets)
+    workload["metadata"]["annotations"] = {annotation: level}
+    scene.workload(workload)
+    return scene.run()["w"]
+
+
+def racks_of(outcome: Found | NotFound) -> list[set[str]]:
+    assert isinstance(outcome, Found), outcome
+    return [{name.split("-")[0] for name, _ in placement.nodes} for _, placement in outcome.placements]
+
+
+def test_pod_sets_that_fit_only_all_at_once_are_admitted():
+    scene = Scene()
+    scene.rack("r1", 1, cpu=4)
+    scene.rack("r2", 1, cpu=8)
+    # The first alone would be unconstrained into the fuller rack's place; the second then finds no rack of eight.
+    outcome = judge(scene, pods(4, "anywhere", topology={"preferred": RACK}), pods(8, "big"))
+    assert racks_of(outcome) == [{"r1"}, {"r2"}]
+    scene = Scene()
+    scene.rack("r1", 1, cpu=5)
+    scene.rack("r2", 1, cpu=4)
+    outcome = judge(scene, pods(4, "first", topology={"unconstrained": True}), pods(5, "second"))
+    assert racks_of(outcome) == [{"r2"}, {"r1"}]
+
+
+def test_flavors_are_chosen_anew_where_the_first_choice_leaves_no_place_for_all():
+    """Pool a holds four pods, pool b eight: what comes first takes pool a though only the second has to have it."""
+    scene = two_flavors(first="4")
+    outcome = judge(scene, pods(2, "first"), pods(8, "second"), pods(2, "third"))
+    assert isinstance(outcome, Found), outcome
+    assert [set(given.flavors.values()) for given in outcome.admission.pod_sets] == [{"a"}, {"b"}, {"a"}]
+    selective = two_flavors(first="5", second="8")
+    outcome = judge(selective, pods(4, "first"), pods(1, "second", nodeSelector={"pool": "a"}))
+    assert isinstance(outcome, Found), outcome
+    assert [set(given.flavors.values()) for given in outcome.admission.pod_sets] == [{"b"}, {"a"}]
+    assert [given.usage for given in outcome.admission.pod_sets] == [{"cpu": 4000}, {"cpu": 1000}]
+
+
+def test_a_workload_tied_to_one_domain_has_all_its_pod_sets_there():
+    scene = Scene()
+    scene.rack("r1", 1, cpu=4)
+    scene.rack("r2", 2, cpu=4)
+    loose = pods(3, "a", topology={"unconstrained": True}), pods(4, "b", topology={"unconstrained": True})
+    assert racks_of(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, RACK, *loose)) == [{"r2"}, {"r2"}]
+
+
+def test_one_that_no_domain_holds_waits_and_says_who_asks_for_it_unless_it_is_only_preferred():
+    scene = Scene()
+    scene.rack("r1", 1, cpu=4)
+    scene.rack("r2", 1, cpu=4)
+    loose = pods(3, "a", topology={"unconstrained": True}), pods(3, "b", topology={"unconstrained": True})
+    message = refusal(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, RACK, *loose), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    assert f"All pod sets (a, b) must be in one {RACK} (annotation {WORKLOAD_REQUIRED_TOPOLOGY})" in message
+    assert isinstance(judge_tied(scene, WORKLOAD_PREFERRED_TOPOLOGY, RACK, *loose), Found)
+
+
+def test_a_tied_workload_gets_one_flavor_and_not_one_without_a_topology():
+    scene = two_flavors()
+    scene.flavor("plain")
+    scene.queue("cq", {"plain": "10", "a": "10", "b": "10"})
+    outcome = judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, RACK, pods(2, "first"), pods(4, "second"))
+    assert isinstance(outcome, Found), outcome
+    assert [set(given.flavors.values()) for given in outcome.admission.pod_sets] == [{"b"}, {"b"}]
+
+
+def test_an_unknown_level_is_named_beside_those_there_are():
+    scene = Scene()
+    scene.rack("r1", 1)
+    message = refusal(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, "zone", pods(1)), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    assert "'zone'" in message
+    assert RACK in message
+
+
+def test_a_refused_workload_is_judged_again_when_its_tie_changes():
+    scene = Scene()
+    scene.rack("r1", 1, cpu=4)
+    scene.rack("r2", 1, cpu=4)
+    loose = pods(3, "a", topology={"unconstrained": True}), pods(3, "b", topology={"unconstrained": True})
+    assert isinstance(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, RACK, *loose), NotFound)
+    scene.workload(workload_json("w", loose, version=2))
+    assert isinstance(scene.run()["w"], Found)
+
+
+@pytest.mark.parametrize("annotation", [WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY])
+def test_a_jobs_annotation_is_its_workloads(annotation: str):
+    metadata = {
+        "name": "j",
+        "namespace": "ns",
+        "uid": "u",
+        "labels": {"kueue.x-k8s.io/queue-name": "lq"},
+        "annotations": {annotation: RACK},
+    }
+    template = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
+    workload = build_workload(Job(), {"metadata": metadata, "spec": {"template": template}}, priority=0, priority_class=None)
+    assert workload["metadata"]["annotations"] == {annotation: RACK}
