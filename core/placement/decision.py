@@ -9,6 +9,7 @@ from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.podset import Mode, PodSetRequest
 from core.placement.explain import NotFit
 from core.placement.free import FreeCapacity, Matrix, with_pod
+from core.placement.measure import Search
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import Indices
 
@@ -25,6 +26,7 @@ class Placement:
     assignment: TopologyAssignment
     level: str  # the level at which the pod set fits in the domains chosen
     nodes: Sequence[tuple[str, int]]  # each once
+    search: Search | None = None  # how compact the answer is, where the profile looks for that
 
 
 @dataclass(frozen=True, slots=True)

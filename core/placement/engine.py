@@ -11,6 +11,7 @@ from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.placement.balanced import place_balanced, place_group_balanced
 from core.placement.capacity import Fits, NodeFits, fits_on_nodes
+from core.placement.compact import place_compact
 from core.placement.decision import Decision, Placement, take_from
 from core.placement.explain import NotFit, Refusal
 from core.placement.feasibility import InvalidSelector
@@ -18,6 +19,7 @@ from core.placement.free import FreeCapacity, Matrix
 from core.placement.groups import descend_group, find_group_start, fits_of_group, split_roles
 from core.placement.levels import descend, find_start
 from core.placement.node_counts import NodeCounts
+from core.placement.own_pods import place_particular
 from core.placement.profile import Profile
 from core.placement.refusal import refuse, refuse_without_nodes
 from core.placement.slices import Shape, find_shape
@@ -41,6 +43,8 @@ def place(
     one domain.
     """
     in_order = partial(_place_in_order, view, profile)
+    if any(request.traits.is_particular for request in requests):
+        in_order = partial(place_particular, view, lambda view, *asked: _place_in_order(view, profile, *asked))
     if together is not None:
         return place_together(view, requests, together, free, in_order)
     return place_or_look_ahead(view, requests, free, in_order)
@@ -59,6 +63,8 @@ def _place_in_order(view: FreeCapacity, profile: Profile, requests: Sequence[Pod
             assert free is not None
             for request in unit:
                 take_from(view, free, request, placed[request.name].nodes)
+            if any(request.traits.is_particular for request in requests):
+                view = view.beside(*((request.traits, placed[request.name].nodes) for request in unit))
     return Decision(_in_order(requests, placed))
 
 
@@ -109,6 +115,9 @@ def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, fre
         return _refuse(view, request, shape, fits, on_nodes, free)
     level, chosen = start
     domains, pods = descend(tree, fits, shape, algorithm, level, chosen)
+    if profile.compact and scores is None:
+        (domains, pods), search = place_compact(tree, fits, shape, request.count, (domains, pods))
+        return (replace(_placement(view, request, level, on_nodes.per_node, domains, pods), search=search),)
     return (_placement(view, request, level, on_nodes.per_node, domains, pods),)
 
 

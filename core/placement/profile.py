@@ -37,7 +37,8 @@ class Profile:
     """One algorithm per mode; `respects_preferred_affinity` is gate TASRespectNodeAffinityPreferred.
 
     `balanced` is gate TASBalancedPlacement: a preferred level is served by BalancedPlacement where that can be,
-    and by `preferred` where it falls back.
+    and by `preferred` where it falls back. With `compact` what the algorithms find is what the most compact answer
+    has to be better than.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Profile:
     unconstrained: Algorithm = LEAST_FREE_CAPACITY
     respects_preferred_affinity: bool = False
     balanced: bool = False
+    compact: bool = False
 
     def algorithm(self, mode: Mode) -> Algorithm:
         """The algorithm for a mode; the implied mode is unconstrained."""
@@ -58,6 +60,16 @@ class Profile:
 
 MIXED = Profile("kep")
 ALWAYS_BEST_FIT = Profile("kep-best-fit", unconstrained=BEST_FIT)
+COMPACT = Profile("compact", compact=True)
+
+PROFILES: Mapping[str, Profile] = {profile.name: profile for profile in (MIXED, COMPACT)}
+
+
+def profile_named(name: str) -> Profile:
+    """The profile that a setting names. Raises ValueError."""
+    if name not in PROFILES:
+        raise ValueError(f"no placement profile {name!r}; there are {', '.join(PROFILES)}")
+    return PROFILES[name]
 
 
 def profile_from_gates(gates: Mapping[str, bool]) -> Profile:
