@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from operator import ne
 from typing import TypeVar
 
 import numpy as np
@@ -74,13 +75,12 @@ class TopologyTree:
         self.lowest = len(self.declared) - 1  # the lowest declared level: what an assignment is made of
         self.is_hostname = self.declared[-1] == HOSTNAME_LABEL
         placed, self.left_out = _place(self.declared, nodes)
-        self.names: tuple[str, ...] = tuple(node.name for _, node in placed)
-        self.labels: tuple[Mapping[str, str], ...] = tuple(node.labels for _, node in placed)
-        self.paths: tuple[tuple[str, ...], ...] = tuple(path for path, _ in placed)
+        self.names: tuple[str, ...] = tuple(name for _, name, _ in placed)
+        self.labels: tuple[Mapping[str, str], ...] = tuple(node.labels for *_, node in placed)
+        self.paths: tuple[tuple[str, ...], ...] = tuple(path for path, *_ in placed)
         self.index: Mapping[str, int] = {name: i for i, name in enumerate(self.names)}
         self.levels = _build_levels(self.declared, self.is_hostname, self.paths)
-        hostnames = Counter(path[-1] for path in self.paths) if self.is_hostname else Counter()
-        unique = self.is_hostname and all(count == 1 for count in hostnames.values())
+        unique = self.is_hostname and len({path[-1] for path in self.paths}) == len(self.paths)
         # Levels that an assignment names: the hostname alone where it identifies a node, else all.
         self.emitted_levels = self.declared[-1:] if unique else self.declared
         self._codes: dict[str, tuple[Indices, tuple[str, ...]]] = {}
@@ -175,37 +175,38 @@ class TopologyTree:
         return found
 
 
-def _place(declared: tuple[str, ...], nodes: Iterable[NodeLabels]) -> tuple[list[tuple[tuple[str, ...], NodeLabels]], LeftOut]:
-    placed: list[tuple[tuple[str, ...], NodeLabels]] = []
+def _place(declared: tuple[str, ...], nodes: Iterable[NodeLabels]) -> tuple[list[tuple[tuple[str, ...], str, NodeLabels]], LeftOut]:
+    placed: list[tuple[tuple[str, ...], str, NodeLabels]] = []
     missing: dict[str, list[str]] = {}
     for node in nodes:
-        lacking = [label for label in declared if label not in node.labels]
-        for label in lacking:
-            missing.setdefault(label, []).append(node.name)
-        if not lacking:
-            placed.append((tuple(node.labels[label] for label in declared), node))
+        try:
+            placed.append((tuple(map(node.labels.__getitem__, declared)), node.name, node))
+        except KeyError:
+            for label in declared:
+                if label not in node.labels:
+                    missing.setdefault(label, []).append(node.name)
+    placed.sort()  # names differ, so that no comparison goes on to what is behind them
     same: list[tuple[str, ...]] = []
-    if declared[-1] == HOSTNAME_LABEL:
-        shared = {path for path, count in Counter(path for path, _ in placed).items() if count > 1}
-        for path in sorted(shared):
-            same.append(tuple(sorted(node.name for other, node in placed if other == path)))
-        placed = [(path, node) for path, node in placed if path not in shared]
-    placed.sort(key=lambda entry: (entry[0], entry[1].name))
-    return placed, LeftOut({label: tuple(sorted(names)) for label, names in sorted(missing.items())}, tuple(same))
+    if declared[-1] == HOSTNAME_LABEL and len({path for path, *_ in placed}) < len(placed):
+        shared = {path for path, count in Counter(path for path, *_ in placed).items() if count > 1}
+        same = [tuple(name for other, name, _ in placed if other == path) for path in sorted(shared)]
+        placed = [entry for entry in placed if entry[0] not in shared]
+    left_out = LeftOut({label: tuple(sorted(names)) for label, names in sorted(missing.items())}, tuple(same))
+    return placed, left_out
 
 
 def _build_levels(declared: tuple[str, ...], is_hostname: bool, paths: Sequence[tuple[str, ...]]) -> tuple[Level, ...]:
     count = len(paths)
     tables: list[tuple[str, Indices, Indices, Indices]] = []
     changed = np.zeros(count, dtype=bool)  # node i starts a new domain at the level being built
-    if count:
-        changed[0] = True
+    changed[:1] = True
     above = np.zeros(count, dtype=np.int64)  # domain of each node at the level above
     for depth, label in enumerate(declared):
-        changed = changed | np.array([i > 0 and paths[i][depth] != paths[i - 1][depth] for i in range(count)], dtype=bool)
+        values = [path[depth] for path in paths]
+        changed[1:] |= np.fromiter(map(ne, values[1:], values), dtype=bool, count=max(0, count - 1))
         starts = np.flatnonzero(changed)
         tables.append((label, starts, np.append(starts[1:], count), above[starts]))
-        above = changed.cumsum() - 1
+        above = np.cumsum(changed) - 1
     if not is_hostname:
         starts = np.arange(count)
         tables.append(("node", starts, starts + 1, above))
