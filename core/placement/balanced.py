@@ -53,7 +53,11 @@ class _Room(NamedTuple):
 
     def some(self, chosen: Indices | slice) -> "_Room":
         takes = None if self.takes_leader is None else self.takes_leader[chosen]
-        return _Room(self.units[chosen], self.beside[chosen], self.pods[chosen], self.pods_beside[chosen], takes)
+        units = self.units[chosen]
+        if takes is None:
+            pods = units if self.pods is self.units else self.pods[chosen]
+            return _Room(units, units, pods, pods, None)
+        return _Room(units, self.beside[chosen], self.pods[chosen], self.pods_beside[chosen], takes)
 
     def order(self, tie: Indices | Floats) -> Indices:
         """Positions: able to take the leader first, then by units beside it, descending."""
@@ -178,7 +182,8 @@ def _fewest(room: _Room, bounds: Indices, wanted: int) -> tuple[Indices, Indices
 def _prune(room: _Room, threshold: int) -> _Room:
     """Step 4: domains that hold less than T are empty, and none has the leader that holds less beside it."""
     keeps = room.units >= threshold
-    units, pods = np.where(keeps, room.units, 0), np.where(keeps, room.pods, 0)
+    units = room.units * keeps
+    pods = units if room.pods is room.units else room.pods * keeps
     if room.takes_leader is None:
         return _Room(units, units, pods, pods, None)
     takes = room.takes_leader & (room.beside >= threshold)
@@ -188,7 +193,8 @@ def _prune(room: _Room, threshold: int) -> _Room:
 def _sum_up(room: _Room, bounds: Indices) -> _Room:
     """What the parents hold; the leader costs them what it costs the child that loses least."""
     starts = bounds[:-1]
-    units, pods = np.add.reduceat(room.units, starts), np.add.reduceat(room.pods, starts)
+    units = np.add.reduceat(room.units, starts)
+    pods = units if room.pods is room.units else np.add.reduceat(room.pods, starts)
     if room.takes_leader is None:
         return _Room(units, units, pods, pods, None)
     takes, never = np.logical_or.reduceat(room.takes_leader, starts), np.iinfo(np.int64).max
