@@ -18,38 +18,51 @@ Units = NDArray[np.unsignedinteger[Any]]  # characters
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One value per domain: length of each, and what each shares with the one before it; the first shares all with itself.
+    """One value per domain, and what each shares with the one before it; the first shares all with itself.
 
-    `stems` are lengths up to the last dash of each, where the suffix that all share is left aside.
+    Rows of `shared` are prefix, suffix, length of the shorter one, and 1 where both are the same. `units` are the
+    characters of all values, each with a separator behind it, which stands at `stops`.
     """
 
     lengths: Ints
-    prefixes: Ints
-    suffixes: Ints
-    stems: Ints
+    shared: Ints
+    units: Units
+    stops: Ints
+
+    def compute_stems(self) -> Ints:
+        """Length up to the last dash of each value, where the suffix that all share is left aside; 0 without a dash."""
+        dashes = (self.units == ord("-")).nonzero()[0]
+        if not len(dashes):
+            return np.zeros_like(self.lengths)
+        last = dashes.searchsorted(self.stops - self.shared[1].min()) - 1
+        stems: Ints = np.maximum(np.append(dashes, -1)[last] + 1 - self.stops + self.lengths, 0)
+        return stems
 
 
 def compute_column(values: Sequence[str]) -> Column:
     """Raises no error for any string; a surrogate is a character like others."""
     # One string of all, so that strings are touched once; where one holds the separator itself, lengths tell them apart.
     units = _get_units(_SEPARATOR.join(values) + _SEPARATOR)
-    stops = np.flatnonzero(units == ord(_SEPARATOR))
+    stops = (units == ord(_SEPARATOR)).nonzero()[0]
     if len(stops) != len(values):
         stops = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) + 1) - 1
     lengths = stops.copy()
     lengths[1:] -= stops[:-1] + 1
-    width = max(1, int(lengths.max()))
-    around = np.zeros(width, units.dtype)
+    width = int(lengths.max()) + 1
     # Every value as a row of one width: what is beyond its end belongs to its neighbours and is never counted.
-    windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([around, units, around]), width)
-    ends = stops + width
-    prefixes, suffixes = lengths.copy(), lengths.copy()
-    shorter = np.minimum(lengths[1:], lengths[:-1])
-    prefixes[1:] = np.minimum(_count_same(windows[ends - lengths]), shorter)
-    suffixes[1:] = np.minimum(_count_same(windows[ends - width][:, ::-1]), shorter)
-    dashes = np.concatenate([[-1], np.flatnonzero(units == ord("-"))])
-    last = dashes[np.searchsorted(dashes, stops - suffixes.min()) - 1]
-    return Column(lengths, prefixes, suffixes, np.maximum(last - (stops - lengths) + 1, 0))
+    padded = np.zeros(len(units) + 2 * width, units.dtype)
+    padded[width:-width] = units
+    windows: Units = np.ndarray((len(padded) - width + 1, width), padded.dtype, padded, strides=padded.strides * 2)
+    shared = np.empty((4, len(values)), np.int64)
+    shared[:3] = lengths
+    forwards, backwards = windows[stops + width - lengths], windows[stops]
+    shared[0, 1:] = _find_first(forwards[1:] != forwards[:-1])
+    shared[1, 1:] = _find_first((backwards[1:] != backwards[:-1])[:, ::-1])
+    np.minimum(lengths[1:], lengths[:-1], out=shared[2, 1:])
+    np.minimum(shared[:2], shared[2], out=shared[:2])
+    shared[3, 0] = 1
+    np.equal(shared[0, 1:], np.maximum(lengths[1:], lengths[:-1]), out=shared[3, 1:])
+    return Column(lengths, shared, units, stops)
 
 
 def _get_units(text: str) -> Units:
@@ -58,10 +71,8 @@ def _get_units(text: str) -> Units:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
-def _count_same(rows: Units) -> Ints:
-    # How many columns, from the first on, are equal in each row and the next.
-    differ = rows[1:] != rows[:-1]
+def _find_first(differ: NDArray[np.bool_]) -> Ints:
+    # In each row; the last column counts as different.
+    differ[:, -1] = True
     first: Ints = differ.argmax(axis=1)
-    none = ~differ[np.arange(len(first)), first]
-    first[none] = rows.shape[1]
     return first

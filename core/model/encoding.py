@@ -8,15 +8,18 @@ ranks, so that whoever reads them one after the other has the same assignment.
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from core.model.assignment import TopologyAssignment
 from core.model.decoding import InvalidAssignment, decode
-from core.model.grouping import AFFIX_BYTES, MAX_LENGTH, MAX_ROOTS, MAX_SLICES, Common, Part, can_cut_pay, choose_parts
+from core.model.grouping import MAX_ROOTS, MAX_SLICES, Part, choose_parts
+from core.model.savings import MAX_LENGTH, Common, can_cut_pay, choose_affixes, compute_saved, list_shared
 
 __all__ = ["MAX_ROOTS", "MAX_SLICES", "InvalidAssignment", "decode", "encode", "encoded_size"]
 
-_FEW = 256  # domains up to which asking whether any cut can pay is cheaper than looking for cuts
+_FEW = 32  # domains up to which asking whether any cut can pay is cheaper string by string than with arrays
 
 
 def encode(assignment: TopologyAssignment) -> dict[str, Any]:
@@ -36,7 +39,7 @@ def encoded_size(wire: Mapping[str, Any]) -> int:
     return len(json.dumps(wire, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass"))
 
 
-def _get_columns(assignment: TopologyAssignment) -> tuple[list[Sequence[str]], list[int]]:
+def _get_columns(assignment: TopologyAssignment) -> tuple[list[list[str]], list[int]]:
     counts = [domain.count for domain in assignment.domains]
     least = min(counts)
     if least < 1:
@@ -44,15 +47,23 @@ def _get_columns(assignment: TopologyAssignment) -> tuple[list[Sequence[str]], l
     values = [domain.values for domain in assignment.domains]
     if not assignment.levels or {*map(len, values)} != {len(assignment.levels)}:
         raise InvalidAssignment(f"domains have not one value for each of the levels {', '.join(assignment.levels)}")
-    return [[value[level] for value in values] for level in range(len(assignment.levels))], counts
+    # One by one, not by zip: an iterator for each domain would bring the garbage collector in.
+    return [[*map(itemgetter(level), values)] for level in range(len(assignment.levels))], counts
 
 
 def _encode_parts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> list[dict[str, Any]]:
     if len(counts) <= _FEW:
-        whole = _encode_slice(columns, counts, Part(0, len(counts), tuple(map(_get_common, columns))))
-        if not can_cut_pay(columns, encoded_size(whole)):
-            return [whole]
+        whole = Part(0, len(counts), tuple(map(_get_common, columns)))
+        if not _can_cut_pay(columns, whole.common, counts):
+            return [_encode_slice(columns, counts, whole)]
     return [_encode_slice(columns, counts, part) for part in choose_parts(columns, counts)]
+
+
+def _can_cut_pay(columns: Sequence[Sequence[str]], commons: Sequence[Common], counts: Sequence[int]) -> bool:
+    # Values longer than a label's may have to be cut.
+    if len(counts) <= 2 or max(map(len, chain(*columns))) > MAX_LENGTH:
+        return len(counts) > 2
+    return can_cut_pay(list_shared(columns, commons, counts), compute_saved(columns, commons, counts), len(columns))
 
 
 def _encode_slice(columns: Sequence[Sequence[str]], counts: Sequence[int], part: Part) -> dict[str, Any]:
@@ -70,7 +81,7 @@ def _encode_slice(columns: Sequence[Sequence[str]], counts: Sequence[int], part:
 def _encode_values(values: Sequence[str], common: Common) -> dict[str, Any]:
     if common.same and len(values[0]) <= MAX_LENGTH:
         return {"universal": values[0]}
-    prefix, suffix = _choose_affixes(len(values) - 1, common)
+    prefix, suffix = choose_affixes(len(values) - 1, common)
     end = -suffix or None
     roots = [value[prefix:end] for value in values]
     if max(map(len, roots)) > MAX_LENGTH:
@@ -83,15 +94,6 @@ def _encode_values(values: Sequence[str], common: Common) -> dict[str, Any]:
     if suffix:
         individual["suffix"] = values[0][end:]
     return {"individual": individual}
-
-
-def _choose_affixes(further: int, common: Common) -> tuple[int, int]:
-    # Lengths of prefix and suffix: each further root saves them, each field costs its name.
-    both = (common.prefix, min(common.suffix, common.shortest - common.prefix))
-    if common.shortest > MAX_LENGTH:
-        return both
-    options = (both, (common.prefix, 0), (0, common.suffix), (0, 0))
-    return max(options, key=lambda option: further * sum(option) - AFFIX_BYTES * sum(map(bool, option)))
 
 
 def _get_common(values: Sequence[str]) -> Common:

@@ -4,45 +4,42 @@ A slice pays for its frame and saves what its domains share: a value or a count 
 once, a prefix or suffix stands once instead of in every root. Compared by what they save are one
 slice, runs of hostnames with the same prefix up to the last dash, and the best choice among the cuts
 that promise most, which dynamic programming finds.
-
-All figures are bytes of compact JSON, for values that JSON writes as they are (label values are such).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from core.model.affixes import Column, Ints, compute_column
+from core.model.promise import compute_promise
+from core.model.savings import (
+    AFFIX_BYTES,
+    LEAST_LEVEL,
+    LEAST_SLICE,
+    MAX_LENGTH,
+    QUOTES,
+    Common,
+    can_cut_pay,
+    compute_least_frame,
+    compute_saved,
+    compute_saved_by_slices,
+    count_digits,
+    split_rows,
+)
 
 MAX_SLICES = 1000
 MAX_ROOTS = 100_000
-MAX_LENGTH = 63  # characters of a label's value, and so of roots, prefixes, suffixes and universal values
 
-# A slice of which every value and count is written out costs, besides those with their quotes and commas:
-_FRAME = len('{"domainCount":0,"valuesPerLevel":[],"podCounts":{"individual":[]}},') - len(",,")
-_FRAME_PER_LEVEL = len('{"individual":{"roots":[]}}')
-_QUOTES = len('"",')
-# A level, or the counts, where all are the same; an affix.
-_SAME_VALUE = len('{"individual":{"roots":[""]}}') - len('{"universal":""}')
-_SAME_COUNT = len('{"individual":[]}') - len('{"universal":}')
-AFFIX_BYTES = len('"prefix":"",')
-_LEAST_SLICE = len('{"domainCount":1,"valuesPerLevel":[],"podCounts":{"universal":1}}')
-_LEAST_LEVEL = len('{"universal":""},')
 _MANY = 256  # cuts, from which on each must promise twice the least slice: between many like runs, each pays one
+_ASK = 2048  # domains up to which asking whether any cut can pay is cheap beside looking for cuts
 _LOOK_BACK = 160  # blocks that one slice of a choice may span: one more costs time and, where so many promise something, hardly pays
+_ROWS = 64  # blocks for which all slices that end with them are compared at once: arrays that stay in the cache
 _NEVER = -(2**40)
-_DIGITS = np.array([10**power for power in range(1, 19)], np.int64)
-
-
-class Common(NamedTuple):
-    """What the values of one level have in common in one slice, in characters; affixes may overlap in the shortest value."""
-
-    prefix: int
-    suffix: int
-    shortest: int
-    same: bool
+_NO_CUTS = np.zeros(0, np.int64)
 
 
 class Part(NamedTuple):
@@ -54,192 +51,194 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
-    """Domains, or blocks of them.
+class _Domains:
+    """Domains, and what each shares with the one before.
 
-    `lengths` are characters of the first value, per level, `digits` those of the first count. The rows of
-    `inner` and `shared` are prefix, suffix and shortest value, per level, then 1 where all are the same,
-    per level and for the counts: of one domain or block, and across the border to the one before.
+    `lengths` are characters of the values, per level, `digits` those of the counts. The rows of `shared` are those of
+    `Column.shared`, level after level, and 1 where counts are the same; affixes are no longer than a slice may have them.
     """
 
+    lengths: Ints
+    digits: Ints
+    shared: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Runs of domains: `lengths` and `digits` of the first of each, what is common `inside`, and `shared` with the block before."""
+
+    begins: Ints
     sizes: Ints
     lengths: Ints
     digits: Ints
-    inner: Ints
+    inside: Ints
     shared: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Slices that begin at 0 and at the cuts, what is common inside each, and what all of them save."""
+
+    cuts: Ints
+    inside: Ints
+    saved: int
 
 
 def choose_parts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> list[Part]:
     """At most MAX_SLICES slices of at most MAX_ROOTS domains, in order."""
     levels = [compute_column(values) for values in columns]
-    facts = _compute_facts(levels, np.array(counts, np.int64))
-    whole = _split_long(np.zeros(0, np.int64), len(counts))
-    ways = [whole]
-    candidates = _split_long(_find_promising(facts, MAX_SLICES - 1 - len(whole)), len(counts))
-    if len(candidates) > len(whole):
-        ways.append(_choose_best(_group(facts, candidates), candidates))
-    runs = _split_long(_find_hostname_runs(levels[-1]), len(counts))
-    if len(whole) < len(runs) < MAX_SLICES:
-        ways.append(runs)
-    return _list_parts(max((_group(facts, cuts) for cuts in ways), key=_compute_saved))
+    domains = _compare_neighbours(levels, np.array(counts, np.int64))
+    most = _compute_most_saved(domains)
+    whole = _split_long(_NO_CUTS, len(counts))
+    if len(whole):
+        best = _weigh(domains, whole)
+    else:
+        inside = domains.shared.min(axis=1, keepdims=True)
+        best = _Choice(whole, inside, compute_saved(columns, _list_common(inside[:, 0]), counts))
+    ask = len(counts) <= _ASK and domains.lengths.max() <= MAX_LENGTH
+    if not ask or can_cut_pay(most.tolist(), best.saved, len(columns)):
+        best = _search(domains, levels[-1], most, best)
+    borders = [0, *best.cuts.tolist(), len(counts)]
+    return [Part(*part, _list_common(inside)) for part, inside in zip(pairwise(borders), best.inside.T, strict=True)]
 
 
-def can_cut_pay(columns: Sequence[Sequence[str]], size: int) -> bool:
-    """Whether two or more slices could be shorter than one of `size` bytes, by the least that two slices take.
-
-    Each holds at least its frame, one value of each level in full and, where no two values are equal, a root
-    of one character or more for every further domain.
-    """
-    least = _LEAST_SLICE + sum(min(map(len, values)) + _LEAST_LEVEL for values in columns)
-    distinct = sum(len(set(values)) == len(values) for values in columns)
-    return size > 2 * least + (len(columns[0]) - 2) * distinct * (_QUOTES + 1)
-
-
-def _list_parts(parts: _Facts) -> list[Part]:
-    ends = np.cumsum(parts.sizes)
-    levels = len(parts.lengths)
-    common = parts.inner[:-1].reshape(4, levels, -1).transpose(2, 1, 0).tolist()
-    return [
-        Part(end - size, end, tuple(Common(prefix, suffix, shortest, bool(same)) for prefix, suffix, shortest, same in rows))
-        for end, size, rows in zip(ends.tolist(), parts.sizes.tolist(), common, strict=True)
-    ]
+def _search(domains: _Domains, hostnames: Column, most: Ints, whole: _Choice) -> _Choice:
+    best, total = whole, len(domains.digits)
+    candidates = _split_long(_find_promising(domains, MAX_SLICES - 1 - len(whole.cuts)), total)
+    if len(candidates) > len(whole.cuts):
+        best = max(best, _choose_best(_group(domains, candidates)), key=attrgetter("saved"))
+    runs = _split_long(_find_hostname_runs(hostnames), total)
+    if len(whole.cuts) < len(runs) < MAX_SLICES:
+        at_most = most.sum() - most[runs - 1].sum() - (len(runs) + 1) * compute_least_frame(len(domains.lengths))
+        if at_most > best.saved:
+            best = max(best, _weigh(domains, runs), key=attrgetter("saved"))
+    return best
 
 
-def _compute_facts(levels: Sequence[Column], counts: Ints) -> _Facts:
-    lengths = np.stack([level.lengths for level in levels])
-    ones = np.ones((len(levels) + 1, len(counts)), np.int64)
-    inner = np.concatenate([np.minimum(lengths, MAX_LENGTH), np.minimum(lengths, MAX_LENGTH), lengths, ones])
-    before = np.concatenate([lengths[:, :1], lengths[:, :-1]], axis=1)
-    prefixes = np.stack([level.prefixes for level in levels])
-    shared = np.concatenate(
-        [
-            np.minimum(prefixes, MAX_LENGTH),
-            np.minimum(np.stack([level.suffixes for level in levels]), MAX_LENGTH),
-            np.minimum(lengths, before),
-            (prefixes == lengths) & (lengths == before),
-            (counts == np.concatenate([counts[:1], counts[:-1]]))[None],
-        ]
-    )
-    return _Facts(np.ones(len(counts), np.int64), lengths, np.searchsorted(_DIGITS, counts, "right") + 1, inner, shared)
+def _list_common(inside: Ints) -> tuple[Common, ...]:
+    rows = inside.tolist()
+    return tuple(Common(rows[at], rows[at + 1], rows[at + 2], bool(rows[at + 3])) for at in range(0, len(rows) - 1, 4))
 
 
-def _group(facts: _Facts, cuts: Ints) -> _Facts:
-    """The blocks between the cuts, as facts about blocks."""
+def _compare_neighbours(levels: Sequence[Column], counts: Ints) -> _Domains:
+    shared = np.concatenate([*(column.shared for column in levels), counts[None]])
+    np.equal(counts[1:], counts[:-1], out=shared[-1, 1:])
+    shared[-1, 0] = 1
+    affixes = split_rows(shared, len(levels))[:2]
+    np.minimum(affixes, MAX_LENGTH, out=affixes)
+    return _Domains(np.array([column.lengths for column in levels]), count_digits(counts), shared)
+
+
+def _compute_most_saved(domains: _Domains) -> Ints:
+    """For every two neighbours, the most that the second saves in a slice with the first."""
+    prefixes, suffixes, shorter, same = split_rows(domains.shared, len(domains.lengths))
+    by_level = np.where(same, domains.lengths + QUOTES, np.minimum(prefixes + suffixes, shorter))
+    most: Ints = by_level.sum(axis=0) + domains.shared[-1] * (domains.digits + 1)
+    return most[1:]
+
+
+def _group(domains: _Domains, cuts: Ints) -> _Blocks:
+    """The blocks between the cuts."""
     begins = np.concatenate([[0], cuts])
+    lengths = domains.lengths[:, begins]
     # What the first of a block shares with the one before is no matter of the block.
-    within = facts.shared.copy()
-    within[:, begins] = facts.inner[:, begins]
-    sizes = np.append(begins[1:], len(facts.sizes)) - begins
-    inner = np.minimum.reduceat(within, begins, axis=1)
-    return _Facts(sizes, facts.lengths[:, begins], facts.digits[begins], inner, facts.shared[:, begins])
+    within = domains.shared.copy()
+    within[:, begins] = 1
+    prefixes, suffixes, shorter, _ = split_rows(within, len(lengths))
+    shorter[:, begins] = lengths
+    prefixes[:, begins] = suffixes[:, begins] = np.minimum(lengths, MAX_LENGTH)
+    inside = np.minimum.reduceat(within, begins, axis=1)
+    sizes = np.append(cuts, len(domains.digits)) - begins
+    return _Blocks(begins, sizes, lengths, domains.digits[begins], inside, domains.shared[:, begins])
 
 
-def _saved_by_slices(sizes: Ints, common: Ints, lengths: Ints, digits: Ints) -> Ints:
-    """What slices save against all values and counts written out, less their frames."""
-    levels = len(lengths)
-    more = sizes - 1
-    prefix, suffix, shortest, same = common[:-1].reshape(4, levels, -1)
-    one = more * np.maximum(prefix, suffix) - AFFIX_BYTES
-    both = more * np.minimum(prefix + suffix, shortest) - 2 * AFFIX_BYTES
-    universal = more * (lengths + _QUOTES) + _SAME_VALUE
-    by_level = np.where(same, universal, np.maximum(np.maximum(one, both), 0))
-    by_counts = common[-1] * (more * (digits + 1) + _SAME_COUNT)
-    saved: Ints = by_level.sum(axis=0) + by_counts - np.searchsorted(_DIGITS, sizes, "right") - (_FRAME + levels * _FRAME_PER_LEVEL)
-    return saved
+def _weigh(domains: _Domains, cuts: Ints) -> _Choice:
+    parts = _group(domains, cuts)
+    saved = compute_saved_by_slices(parts.sizes, parts.inside, parts.lengths, parts.digits)
+    return _Choice(cuts, parts.inside, int(saved.sum()))
 
 
-def _compute_saved(parts: _Facts) -> int:
-    return int(_saved_by_slices(parts.sizes, parts.inner, parts.lengths, parts.digits).sum())
-
-
-def _find_promising(facts: _Facts, room: int) -> Ints:
+def _find_promising(domains: _Domains, room: int) -> Ints:
     """Cuts at the ends of runs that share more with each other than with what is around them: those that promise most."""
-    levels = len(facts.lengths)
-    prefixes, suffixes, _, same = facts.shared[:-1].reshape(4, levels, -1)
-    promise = np.zeros(len(facts.sizes), np.int64)
-    for level in range(levels):
-        promise += _promise(np.where(same[level], facts.lengths[level] + _QUOTES + AFFIX_BYTES, prefixes[level]))
-        promise += _promise(np.where(same[level], 0, suffixes[level]))
-    promise += _promise(facts.shared[-1] * (facts.digits + 1))
-    least = _LEAST_SLICE + levels * _LEAST_LEVEL
+    levels = len(domains.lengths)
+    prefixes, suffixes, _, same = split_rows(domains.shared, levels)
+    kinds = [np.where(same, domains.lengths + (QUOTES + AFFIX_BYTES), prefixes), np.where(same, 0, suffixes)]
+    kinds.append(domains.shared[-1:] * (domains.digits + 1))
+    promise = compute_promise(np.concatenate(kinds)[:, 1:])
+    least = LEAST_SLICE + levels * LEAST_LEVEL
     # What single levels and affixes promise adds up only roughly: of few domains more cuts are looked at.
-    cuts = np.flatnonzero(promise >= (least // 3 if len(promise) <= _MANY else least))
+    cuts = (promise >= (least // 3 if len(domains.digits) <= _MANY else least)).nonzero()[0]
     if len(cuts) > _MANY:
         cuts = cuts[promise[cuts] >= 2 * least]
     if len(cuts) > room:
-        cuts = cuts[np.argsort(-promise[cuts], kind="stable")[:room]]
-    return np.sort(cuts)
+        cuts = np.sort(cuts[np.argsort(-promise[cuts], kind="stable")[:room]])
+    return cuts + 1
 
 
 def _split_long(cuts: Ints, total: int) -> Ints:
     """With a cut more wherever MAX_ROOTS domains stand without one."""
+    if total <= MAX_ROOTS:
+        return cuts
     begins, ends = np.append(0, cuts), np.append(cuts, total)
     more = [np.arange(begins[i] + MAX_ROOTS, ends[i], MAX_ROOTS) for i in np.flatnonzero(ends - begins > MAX_ROOTS)]
-    return np.sort(np.concatenate([cuts, *more])) if more else cuts
-
-
-def _promise(shared: Ints) -> Ints:
-    """For each domain, what the runs that end before it and begin with it would save by being slices of their own.
-
-    A run is all that share at least so much with each other; its affix must be written once.
-    """
-    total = len(shared)
-    if not shared.any():
-        return np.zeros(total, np.int64)
-    ending, beginning = np.zeros(total, np.int64), np.zeros(total, np.int64)
-    cuts = np.arange(1, total)
-    for depth in np.unique(shared[1:])[::-1]:
-        cuts = cuts[shared[cuts] < depth]
-        borders = np.concatenate([[0], cuts, [total]])
-        sizes = borders[1:] - borders[:-1]
-        large = sizes * depth > _LEAST_LEVEL
-        for target, runs, size in (
-            (ending, np.flatnonzero(large[:-1]), sizes[:-1]),
-            (beginning, np.flatnonzero(large[1:]), sizes[1:]),
-        ):
-            at = cuts[runs]
-            target[at] = np.maximum(target[at], size[runs] * (depth - shared[at]) - depth - AFFIX_BYTES)
-    return ending + beginning
+    return np.sort(np.concatenate([cuts, *more]))
 
 
 def _find_hostname_runs(column: Column) -> Ints:
     """Cuts between values of which the stems differ."""
-    stems, prefixes = column.stems, column.prefixes[1:]
-    return np.flatnonzero((prefixes < stems[1:]) | (prefixes < stems[:-1])) + 1
+    stems = column.compute_stems()
+    return (column.shared[0, 1:] < np.maximum(stems[1:], stems[:-1])).nonzero()[0] + 1
 
 
-def _choose_best(blocks: _Facts, candidates: Ints) -> Ints:
+def _choose_best(blocks: _Blocks) -> _Choice:
     """The cuts that save most: the best up to the end of a block is the best up to some block before, and one slice of the rest."""
     total, span = len(blocks.sizes), min(len(blocks.sizes), _LOOK_BACK)
-    saved = _saved_by_span(blocks, span)
-    best = np.zeros(total + 1, np.int64)
-    origin = np.zeros(total + 1, np.int64)
-    for end in range(1, total + 1):
-        begin = max(0, end - span)
-        options = best[begin:end] + saved[end - 1, begin - end :]
-        choice = options.argmax()
-        origin[end], best[end] = begin + choice, options[choice]
-    cuts = []
-    at = int(origin[total])
-    while at:
-        cuts.append(int(candidates[at - 1]))
-        at = int(origin[at])
-    return np.array(cuts[::-1], np.int64)
+    windows = _list_windows(blocks, span)
+    # With impossible ends before the first, as many as a slice may span.
+    best = np.full(total + span, _NEVER, np.int64)
+    best[span - 1] = 0
+    origin, inside = [], []
+    for end in range(total):
+        if end % _ROWS == 0:
+            saved, common = _compare_spans(blocks, windows[:, end : end + _ROWS], end)
+        options = best[end : end + span] + saved[end % _ROWS]
+        choice = int(options.argmax())
+        best[end + span] = options[choice]
+        origin.append(end - span + 1 + choice)
+        inside.append(common[:, end % _ROWS, choice])
+    ends = [total]
+    while origin[ends[-1] - 1]:
+        ends.append(origin[ends[-1] - 1])
+    ends.reverse()
+    return _Choice(blocks.begins[ends[:-1]], np.array([inside[end - 1] for end in ends]).T, int(best[-1]))
 
 
-def _saved_by_span(blocks: _Facts, span: int) -> Ints:
-    """What slices of up to `span` blocks save: a row for the block it ends with, the last entry a slice of that block alone."""
-    total = len(blocks.sizes)
-    ends = np.cumsum(blocks.sizes)
-    before = ends - blocks.sizes
-    across = np.minimum(blocks.shared, blocks.inner)
-    common = blocks.inner
-    saved = np.zeros((total, span), np.int64)
-    for further in range(span):
-        if further:
-            common = np.minimum(common[:, :-1], across[:, further:])
-        kept = total - further
-        sizes = ends[further:] - before[:kept]
-        figures = _saved_by_slices(sizes, common, blocks.lengths[:, :kept], blocks.digits[:kept])
-        saved[further:, -1 - further] = np.where(sizes <= MAX_ROOTS, figures, _NEVER)
-    return saved
+def _list_windows(blocks: _Blocks, span: int) -> Ints:
+    """For each block, what is known of it and of those before it.
+
+    Rows as in `inside`, of a block and the border behind it; then lengths, digits and where it begins.
+    """
+    known, total = len(blocks.inside), len(blocks.sizes)
+    rows = np.zeros((known + len(blocks.lengths) + 2, total + span - 1), np.int64)
+    facts = rows[:, span - 1 :]
+    facts[:known] = blocks.inside
+    np.minimum(blocks.inside[:, :-1], blocks.shared[:, 1:], out=facts[:known, :-1])
+    facts[known:-2] = blocks.lengths
+    facts[-2], facts[-1] = blocks.digits, blocks.begins
+    return np.ndarray((len(rows), total, span), np.int64, rows, strides=(*rows.strides, rows.itemsize))
+
+
+def _compare_spans(blocks: _Blocks, windows: Ints, first: int) -> tuple[Ints, Ints]:
+    """Of slices that end with each of some blocks, what they save and what is common to them.
+
+    The last entry for a block is the slice of that block alone; the first blocks begin with impossible ones.
+    """
+    known, ending = len(blocks.inside), slice(first, first + windows.shape[1])
+    common = windows[:known].copy()
+    common[:, :, -1] = blocks.inside[:, ending]
+    backwards = common[:, :, ::-1]
+    np.minimum.accumulate(backwards, axis=2, out=backwards)
+    sizes = (blocks.begins + blocks.sizes)[ending, None] - windows[-1]
+    saved = compute_saved_by_slices(sizes, common, windows[known:-2], windows[-2])
+    saved[sizes > MAX_ROOTS] = _NEVER
+    return saved, common

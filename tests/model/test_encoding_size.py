@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.model import encoding, grouping, promise
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.encoding import MAX_SLICES, decode, encode, encoded_size
 from core.model.grouping import choose_parts
+from core.model.savings import can_cut_pay
 from tests.bench.encoding import BUDGET_BYTES, PEER, SCHEMES, build_assignment
 
 
@@ -80,6 +85,43 @@ def test_what_the_choice_counts_on_is_what_is_written(assignment: TopologyAssign
     size += sum(shortest_slice(list(assignment.domains[part.begin : part.end])) for part in parts)
     assert size <= encoded_size({"levels": list(assignment.levels), "slices": []}) + shortest_slice(list(assignment.domains))
     assert encoded_size(encode(assignment)) <= size
+
+
+@given(pools())
+def test_where_no_cut_can_pay_one_slice_is_the_shortest(assignment: TopologyAssignment):
+    """What the search is skipped for, all ways to cut tried."""
+    asked: list[bool] = []
+
+    def ask(*facts: Any) -> bool:
+        asked.append(can_cut_pay(*facts))
+        return asked[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoding, "_FEW", 0)
+        patch.setattr(grouping, "can_cut_pay", ask)
+        encode(assignment)
+    if asked == [False]:
+        frame = encoded_size({"levels": list(assignment.levels), "slices": []})
+        assert shortest(assignment) == frame + shortest_slice(list(assignment.domains))
+
+
+@given(pools(most=80))
+def test_asking_first_changes_no_answer(assignment: TopologyAssignment):
+    """Whether by strings or by arrays it is asked if any cut can pay: what is skipped would have been found in vain."""
+    wire = encode(assignment)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoding, "_FEW", 0)
+        assert encode(assignment) == wire
+        patch.setattr(grouping, "_ASK", 0)
+        assert encoded_size(encode(assignment)) == encoded_size(wire)
+
+
+@given(st.lists(st.lists(st.integers(0, 30) | st.sampled_from([0, 5, 6]), min_size=50, max_size=50), min_size=1, max_size=3))
+def test_few_and_many_promise_the_same(shared: list[list[int]]):
+    few = promise.compute_promise(np.array(shared))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(promise, "_FEW", 0)
+        assert promise.compute_promise(np.array(shared)).tolist() == few.tolist()
 
 
 @pytest.mark.parametrize("nodes", [1000, 10_000, 100_000])
