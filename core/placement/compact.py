@@ -21,14 +21,17 @@ stands. It competes in any case, so that no answer is ever less compact than tha
 
 import numpy as np
 
+from core.placement import best_fit
 from core.placement.candidates import Chosen
 from core.placement.capacity import Fits
 from core.placement.cover import NEVER, Offer, OutOfSteps, Steps, cover, cover_with_fewest, fewest, read_offer, trace
+from core.placement.levels import descend
 from core.placement.measure import Measure, Search, fragment_order, measure
+from core.placement.profile import BEST_FIT
 from core.placement.slices import Shape
 from core.placement.tree import Indices, TopologyTree
 
-STEP_LIMIT = 1_000_000  # cells touched: some milliseconds
+STEP_LIMIT = 1_500_000  # cells touched, and what calls cost beside that: some five milliseconds
 _MOST_COST = NEVER // 4
 
 
@@ -37,8 +40,12 @@ def place_compact(tree: TopologyTree, fits: Fits, shape: Shape, count: int, stan
     steps = Steps(STEP_LIMIT)
     problem = _Problem(tree, fits, shape, count)
     level, homes, leasts = problem.find_homes()
-    chosen, best = standard, measure(tree, fits, standard[0], count)
-    unproven: list[Measure] = []
+    answers = [(measure(tree, fits, standard[0], count), standard)]
+    if leasts[0] < answers[0][0] and level < tree.lowest:
+        quick = problem.fill_largest(level, int(homes[0]))
+        answers.append((measure(tree, fits, quick[0], count), quick))
+    best, chosen = min(answers, key=lambda answer: answer[0])
+    bounds = [best]
     for home, least in zip(homes.tolist(), leasts, strict=True):
         if least >= best:
             break
@@ -47,24 +54,21 @@ def place_compact(tree: TopologyTree, fits: Fits, shape: Shape, count: int, stan
             reached = measure(tree, fits, answer[0], count)
             chosen, best = (answer, reached) if reached < best else (chosen, best)
             bound = bound or reached
-        unproven.append(bound or least)
-    return chosen, Search(best, min([best, *unproven]), steps.spent)
+        bounds.append(bound or least)
+    return chosen, Search(best, min([best, *bounds]), steps.spent)
 
 
 def _judge(problem: "_Problem", level: int, home: int, least: Measure, steps: Steps) -> tuple[Chosen | None, Measure | None]:
     """The best answer found within a home, and a bound of all answers there (None: it is the best there is)."""
     for exact in (True, False):
-        trial = Steps(steps.left // 2)
         try:
-            offered = _Choice(problem, level, home, exact, trial)
-            answer = offered.choose()
+            choice = _Choice(problem, level, home, exact, steps)
+            answer = choice.choose()
         except OutOfSteps:
             continue
-        finally:
-            steps.left -= trial.spent
-        if exact and offered.weighs_all:
+        if exact and choice.weighs_all:
             return answer, None
-        counts = problem.count_levels
+        counts = problem.tree.lowest + 1
         return answer, (*measure(problem.tree, problem.fits, answer[0], problem.count)[:counts], *least[counts:])
     return None, least
 
@@ -73,9 +77,8 @@ class _Problem:
     """What is to be placed, counted per level in the units that are handed out there: `caps` of `units` pods each."""
 
     def __init__(self, tree: TopologyTree, fits: Fits, shape: Shape, count: int) -> None:
-        self.tree, self.fits, self.count = tree, fits, count
-        self.count_levels = tree.lowest + 1
-        levels = range(self.count_levels)
+        self.tree, self.fits, self.shape, self.count = tree, fits, shape, count
+        levels = range(tree.lowest + 1)
         self.units = [shape.slice_size if level <= shape.slice_level else shape.unit_below(level) for level in levels]
         self.caps = [fits.units_at(level, shape) for level in levels]
         self.wanted = [count // unit for unit in self.units]
@@ -86,6 +89,15 @@ class _Problem:
             count = self.tree.levels[0].count
             return np.arange(count), np.array([count])
         return self.tree.children_of_all(level, domains), self.tree.child_counts(level, domains)
+
+    def fill_largest(self, level: int, home: int) -> Chosen:
+        """An answer within a home as BestFit has it: at once, and seldom far from the best."""
+        if level < 0:
+            start = best_fit.fill(self.fits.candidates(0, self.shape), self.wanted[0])
+            assert start is not None  # all together hold it
+            return descend(self.tree, self.fits, self.shape, BEST_FIT, 0, start)
+        whole = np.array([home]), np.array([self.wanted[level]])
+        return descend(self.tree, self.fits, self.shape, BEST_FIT, level, whole)
 
     def find_homes(self) -> tuple[int, Indices, list[Measure]]:
         """The level of the homes, those that may have the best answer, and what each may come to at best, ascending."""
@@ -171,7 +183,7 @@ class _Choice:
         children, _ = problem.children(level, np.array([home]))
         caps = problem.caps[below][children]
         if below == problem.tree.lowest:
-            self._steps.spend(len(caps), 20)
+            self._steps.spend(len(caps), 12)
             chosen = children[cover_with_fewest(caps, problem.fits.pods[below][children], wanted, self._steps)]
             held = problem.caps[below][chosen]
             units = np.minimum(np.maximum(wanted - (held.cumsum() - held), 0), held)
@@ -180,12 +192,22 @@ class _Choice:
         largest = -np.sort(-caps)
         needed = fewest(caps, wanted)
         least = max(1, wanted - int(largest[: needed - 1].sum()))
-        children = children[caps >= least]
+        children, caps = children[caps >= least], caps[caps >= least]
+        self._look_ahead(below, children, np.minimum(caps, wanted) - least + 1, wanted)
         offers = [self._offer(below, child, wanted, least) for child in children.tolist()]
         parts: list[Chosen] = []
         for place, size in trace(offers, cover(offers, wanted, self._steps), wanted):
             parts += self._choose(below, int(children[place]), size * self._ratio(below))
         return parts
+
+    def _look_ahead(self, level: int, domains: Indices, sizes: Indices, wanted: int) -> None:
+        """Gives up before anything is counted if it will be too much: so many sizes at most of each domain, or one a leaf."""
+        counts = np.ones_like(sizes)
+        for lower in range(level, self._problem.tree.lowest):
+            domains, children = self._problem.children(lower, domains)
+            counts = np.add.reduceat(children, counts.cumsum() - counts)
+        cells = int((sizes if self._exact else np.minimum(sizes, counts)).sum()) * (wanted + 1)
+        self._steps.expect(cells, 12 * len(sizes) + (len(domains) if self._exact else 0))
 
     def _ratio(self, level: int) -> int:
         """Units of the level below in one unit of a level."""
@@ -211,7 +233,7 @@ class _Choice:
         pods = np.sort(problem.fits.pods[lowest][leaves])[::-1]
         key = (most, pods.tobytes())
         if key not in self._leaf_tables:
-            self._steps.spend(len(leaves), 4)
+            self._steps.spend(len(leaves), 8)
             caps = pods // problem.units[lowest]
             pods, caps = pods[caps > 0], caps[caps > 0]
             own = self._used[lowest] + self._left[lowest] * pods
@@ -223,7 +245,7 @@ class _Choice:
         return self._leaf_tables[key]
 
     def _cover_leaves(self, caps: Indices, own: Indices, most: int) -> Indices:
-        self._steps.spend(len(caps) * (most + 1), 2 * len(caps))
+        self._steps.spend(len(caps) * (most + 1), len(caps))
         offers = [Offer(caps[i : i + 1], own[i : i + 1]) for i in range(len(caps))]
         return cover(offers, most, Steps(NEVER))[-1]
 

@@ -13,7 +13,7 @@ import numpy as np
 from core.placement.tree import Flags, Indices
 
 NEVER = 2**61  # the cost of what cannot be
-_CALL = 400  # steps that a pass over an array costs however short it is
+_CALL = 1500  # steps that a pass over an array costs however short it is
 
 
 class OutOfSteps(Exception):
@@ -28,13 +28,17 @@ class Steps:
 
     def spend(self, cells: int, calls: int = 1) -> None:
         """Counts work that is about to be done. Raises OutOfSteps."""
+        self.expect(cells, calls)
         self.left -= cells + calls * _CALL
-        if self.left < 0:
+
+    def expect(self, cells: int, calls: int = 1) -> None:
+        """Looks ahead to work that is to be done. Raises OutOfSteps if that will be too much."""
+        if cells + calls * _CALL > self.left:
             raise OutOfSteps
 
     @property
     def spent(self) -> int:
-        return self.limit - max(self.left, 0)
+        return self.limit - self.left
 
 
 class Offer(NamedTuple):
@@ -47,9 +51,11 @@ class Offer(NamedTuple):
 def read_offer(costs: Indices, most: int) -> Offer:
     """The offer behind the least costs of holding 0, 1, 2, ... up to `most`."""
     costs = costs[: most + 1]
-    sizes = np.flatnonzero(np.append(costs[1:-1] < costs[2:], True)) + 1
-    sizes = sizes[costs[sizes] < NEVER]
-    return Offer(sizes, costs[sizes])
+    rises = np.ones(len(costs) - 1, dtype=bool)
+    np.less(costs[1:-1], costs[2:], out=rises[:-1])
+    sizes = rises.nonzero()[0] + 1
+    costs = costs[sizes]
+    return Offer(sizes, costs) if costs[-1] < NEVER else Offer(sizes[costs < NEVER], costs[costs < NEVER])
 
 
 def cover(offers: Sequence[Offer], wanted: int, steps: Steps) -> list[Indices]:
@@ -58,7 +64,7 @@ def cover(offers: Sequence[Offer], wanted: int, steps: Steps) -> list[Indices]:
     first[0] = 0
     tables = [first]
     for sizes, costs in offers:
-        steps.spend(len(sizes) * (wanted + 1))
+        steps.spend(len(sizes) * (wanted + 1), 4)
         tables.append(_add(tables[-1], np.minimum(sizes, wanted), costs, wanted))
     return tables
 
@@ -71,9 +77,12 @@ def _add(before: Indices, sizes: Indices, costs: Indices, wanted: int) -> Indice
             np.minimum(now[size:], before[: wanted + 1 - size] + cost, out=now[size:])
         return now
     most = int(sizes.max())
-    padded = np.append(np.zeros(most, dtype=np.int64), before)  # to hold less than nothing costs nothing
-    shifted = np.lib.stride_tricks.sliding_window_view(padded, wanted + 1)[most - sizes]
-    np.minimum(now, (shifted + costs[:, None]).min(axis=0), out=now)
+    padded = np.zeros(most + wanted + 1, dtype=np.int64)  # to hold less than nothing costs nothing
+    padded[most:] = before
+    windows: Indices = np.ndarray((most + 1, wanted + 1), np.int64, padded, 0, padded.strides * 2)
+    shifted = windows[most - sizes]
+    shifted += costs[:, None]
+    np.minimum(now, np.minimum.reduce(shifted), out=now)
     now[0] = 0
     return now
 
@@ -99,7 +108,7 @@ def fewest(caps: Indices, wanted: int) -> int:
 
 
 def cover_with_fewest(caps: Indices, pods: Indices, wanted: int, steps: Steps) -> Indices:
-    """Positions of as few domains as hold `wanted`, and of those the fewest pods; both columns ascend together.
+    """Positions of as few domains as hold `wanted`, and of those the ones with the fewest pods.
 
     The largest are the fewest. Another choice of as many exchanges some of them, and what it loses by that is at
     most what the largest hold beyond what is wanted. So of each size only so many can be in doubt.
