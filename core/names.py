@@ -20,6 +20,8 @@ CLUSTER_QUEUE_LABEL = "kueue.x-k8s.io/cluster-queue-name"
 MANAGED_NAMESPACE_LABEL = "topogate.dev/managed"
 JOB_COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 JOB_CONTROLLER_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid", "job-name")
+JOB_NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
+JOB_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 
 # --- annotations on a pod template ----------------------------------------------------------------
 REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"

@@ -9,21 +9,33 @@ _ANNOTATIONS = (WORKLOAD_ANNOTATION, TRACEPARENT_ANNOTATION)
 
 
 def slim_pod(pod: Obj) -> Obj:
-    """A pod's identity, place, gates, requests and phase."""
+    """A pod's identity, place, gates, requests, phase, and what keeps other pods away from it."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
     return {
         "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp")
         | {"ownerReferences": [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]}
         | {"annotations": {key: annotations[key] for key in _ANNOTATIONS if key in annotations}},
-        "spec": _pick(spec, "nodeName", "schedulingGates", "nodeSelector", "overhead", "resources")
+        "spec": _pick(spec, "nodeName", "schedulingGates", "nodeSelector", "overhead", "resources", "hostNetwork")
+        | _pick_anti_affinity(spec)
         | {
-            part: [_pick(c, "resources", "restartPolicy") for c in spec[part]]
+            part: [_pick(c, "resources", "restartPolicy") | _pick_host_ports(c, spec) for c in spec[part]]
             for part in ("containers", "initContainers")
             if spec.get(part)
         },
         "status": _pick(status, "phase"),
     }
+
+
+def _pick_anti_affinity(spec: dict[str, Any]) -> dict[str, Any]:
+    """The required terms by which a running pod keeps others away."""
+    terms = _pick((spec.get("affinity") or {}).get("podAntiAffinity") or {}, "requiredDuringSchedulingIgnoredDuringExecution")
+    return {"affinity": {"podAntiAffinity": terms}} if terms else {}
+
+
+def _pick_host_ports(container: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+    ports = [port for port in container.get("ports") or () if port.get("hostPort") or spec.get("hostNetwork")]
+    return {"ports": [_pick(port, "hostPort", "containerPort", "protocol", "hostIP") for port in ports]} if ports else {}
 
 
 def slim_node(node: Obj) -> Obj:

@@ -6,6 +6,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
+from core.model.pod_traits import NO_TRAITS, PodTraits
+
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -61,6 +63,7 @@ class PodSetRequest:
     node_selector: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     affinity: Mapping[str, Any] | None = None
     tolerations: tuple[Mapping[str, Any], ...] = ()
+    traits: PodTraits = NO_TRAITS
 
 
 def parse_topology_request(wire: Mapping[str, Any] | None) -> TopologyRequest | None:

@@ -14,6 +14,7 @@ from core.model.podset import PodSetRequest
 from core.model.resources import Resources
 from core.placement.candidates import Candidates
 from core.placement.free import FreeCapacity, Matrix
+from core.placement.own_limit import limit_own
 from core.placement.slices import Shape
 from core.placement.tree import Flags, Indices, TopologyTree
 
@@ -72,10 +73,11 @@ def fits_on_nodes(
 ) -> NodeFits:
     """Pods of a request per node; with `beside` on nodes that hold so many of other pods, too.
 
-    `free` replaces the view's own matrix; what is counted on it is not kept. Raises InvalidSelector.
+    `free` replaces the view's own matrix; what is counted on it is not kept, nor what depends on other pods.
+    Raises InvalidSelector.
     """
-    if free is not None:
-        return _count_nodes(view, request, free, beside)
+    if free is not None or view.is_particular(request.traits):
+        return _count_nodes(view, request, view.free if free is None else free, beside)
     key = request_shape(request, beside)
     kept: NodeFits | None = view.kept.pop(key, None)
     changed = view.changed_since(kept.position) if kept is not None else None
@@ -102,6 +104,8 @@ def _count_nodes(view: FreeCapacity, request: PodSetRequest, free: Matrix, besid
     eligible = view.eligible(request)
     per_node = view.pods_that_fit(request, free, beside=beside)
     per_node *= eligible
+    if request.traits.is_particular:
+        limit_own(view, request, per_node)
     return NodeFits(view.position, eligible, per_node)
 
 

@@ -4,6 +4,7 @@ One int64 matrix, resources x nodes in tree order: reductions over a rack are re
 and an event on a node or a pod touches one column.
 """
 
+import copy
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from core.model.pod_traits import PodTraits
 from core.model.podset import PodSetRequest
 from core.model.resources import PODS, Resources, resource_names
 from core.placement.feasibility import Taint, affinity_mask, find_untolerated, selector_mask, term_mask
+from core.placement.neighbours import Around, Company, Neighbours, Nobody
 from core.placement.tree import Flags, Indices, TopologyTree
 
 Matrix = npt.NDArray[np.int64]
@@ -52,8 +55,10 @@ class FreeCapacity:
         self.taint_class = np.zeros(len(tree), dtype=np.int64)
         self._taint_classes: dict[tuple[Taint, ...], int] = {(): 0}
         self._label_masks: dict[str, Flags] = {}
-        for name in tree.names:
-            self.observe_node(name, states[name])
+        self.neighbours: Neighbours = Nobody()
+        self.company: tuple[Company, ...] = ()
+        self.inside: tuple[tuple[PodTraits, Flags], ...] = ()  # pods that a solve confines to some nodes
+        self._observe_all([states[name] for name in tree.names])
 
     def _extend_axis(self, names: Iterable[str]) -> None:
         new = [name for name in names if name not in self.axis]
@@ -62,6 +67,18 @@ class FreeCapacity:
             rows = np.zeros((len(new), len(self.tree)), dtype=np.int64)
             self.free = np.vstack([self.free, rows])
             self.allocatable = np.vstack([self.allocatable, rows])
+
+    def _observe_all(self, states: Sequence[NodeState]) -> None:
+        count = len(states)
+        for resource, row in self.axis.items():
+            self.allocatable[row] = np.fromiter((state.allocatable.get(resource, 0) for state in states), dtype=np.int64, count=count)
+        self.free = self.allocatable.copy()
+        self.ready[:] = np.fromiter((state.ready for state in states), dtype=bool, count=count)
+        self.cordoned[:] = np.fromiter((state.unschedulable for state in states), dtype=bool, count=count)
+        self.usable[:] = self.ready & ~self.cordoned
+        known = self._taint_classes
+        classes = (known.setdefault(state.taints, len(known)) for state in states)
+        self.taint_class[:] = np.fromiter(classes, dtype=np.int64, count=count)
 
     def observe_node(self, name: str, state: NodeState) -> None:
         """Takes over capacity, taints and readiness of a node that is in the tree."""
@@ -131,6 +148,11 @@ class FreeCapacity:
             self._label_masks[key] = mask
         return mask
 
+    @property
+    def taints_by_class(self) -> Sequence[tuple[Taint, ...]]:
+        """The taints that each taint class stands for."""
+        return tuple(self._taint_classes)
+
     def taint_verdicts(self, tolerations: Sequence[Mapping[str, Any]]) -> list[Taint | None]:
         """Per taint class the taint that keeps such a pod away, None where all are tolerated."""
         return [find_untolerated(taints, tolerations) for taints in self._taint_classes]
@@ -141,7 +163,33 @@ class FreeCapacity:
         mask: Flags = self.usable[nodes] & (True if all(tolerated) else np.array(tolerated)[self.taint_class[nodes]])
         if request.node_selector or request.affinity:
             mask &= self.label_mask(request.node_selector, request.affinity)[nodes]
+        if self.is_particular(request.traits):
+            mask &= self.around.judge(request.traits).allowed()[nodes]
+            for traits, inside in self.inside:
+                if traits is request.traits:
+                    mask &= inside[nodes]
         return mask
+
+    @property
+    def around(self) -> Around:
+        """The pods that are there."""
+        return Around(self.tree, self.neighbours, self.company)
+
+    def is_particular(self, traits: PodTraits) -> bool:
+        """Whether it depends on more than the node alone if a pod may go there; such fits are not kept."""
+        return traits.is_particular or bool(self.company) or self.neighbours.repels(traits)
+
+    def beside(self, *company: Company) -> "FreeCapacity":
+        """The same capacity, seen with more pods there as far as ports and pod affinity go; good for one solve."""
+        other = copy.copy(self)
+        other.company += company
+        return other
+
+    def confined(self, pods: Iterable[PodTraits], inside: Flags) -> "FreeCapacity":
+        """The same capacity with only some of the nodes for some pods; good for one solve."""
+        other = copy.copy(self)
+        other.inside += tuple((traits, inside) for traits in pods)
+        return other
 
     def preferred_scores(self, request: PodSetRequest, eligible: Flags) -> Indices | None:
         """Per eligible node the weights of the preferred node affinity terms it meets; None where nothing is preferred.

@@ -5,7 +5,7 @@ holds fewer workers beside it; of all nodes of a domain the leader goes where th
 domain's count beside the leader is its count less its cheapest child's loss.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -72,8 +72,12 @@ def fits_of_group(view: FreeCapacity, workers: PodSetRequest, leader: PodSetRequ
     """Workers and leader on every node; `free` as in `fits_on_nodes`. Raises InvalidSelector."""
     leads, alone = fits_on_nodes(view, leader, free), fits_on_nodes(view, workers, free)
     beside = fits_on_nodes(view, workers, free, (leader.requests, leader.count))
+    particular = view.is_particular(workers.traits) or view.is_particular(leader.traits)
+    if particular and view.around.conflict(workers.traits, leader.traits):
+        beside = replace(beside, per_node=np.zeros_like(beside.per_node))
+    keeps = free is None and not particular
     key = ("group", request_shape(workers), request_shape(leader), leader.count)
-    kept: GroupNodeFits | None = view.kept.pop(key, None) if free is None else None
+    kept: GroupNodeFits | None = view.kept.pop(key, None) if keeps else None
     changed = view.changed_since(kept.position) if kept is not None else None
     if kept is None or changed is None or kept.workers is not alone:
         takes_leader = leads.eligible & (leads.per_node >= leader.count)
@@ -84,7 +88,7 @@ def fits_of_group(view: FreeCapacity, workers: PodSetRequest, leader: PodSetRequ
         kept.position = view.position
         for shape_key, fits in kept.by_shape.items():
             _count_levels(view.tree, shape_key, kept, fits, changed)
-    if free is None:
+    if keeps:
         view.keep(key, kept)
     return kept
 

@@ -3,12 +3,16 @@
 Made only when a pod set does not fit, never on the way to a placement.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from core.model.pod_traits import PodTerm
 from core.model.podset import Mode, PodSetRequest
 from core.placement.capacity import Fits
 from core.placement.explain import Exclusion, Explanation, LevelFact, NotFit, Refusal, Shortage
 from core.placement.free import FreeCapacity, Matrix, with_pod
+from core.placement.own_limit import own_terms
 from core.placement.slices import Shape
 from core.placement.tree import Flags
 
@@ -20,6 +24,9 @@ def refuse(view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits,
     wanted = request.count // shape.slice_size
     required = request.topology.mode is Mode.REQUIRED
     reachable = [0] if shape.start == 0 else list(range(shape.start, -1, -1))
+    lends = own_terms(view.around, request.traits) if request.traits.anti_affinity else []
+    if lends:  # which node counts for a domain of the term depends on the level asked for
+        reachable = reachable[:1]
     facts = [_level_fact(view, request, shape, fits, level, wanted, eligible, free) for level in reachable]
     if required:
         fit = facts[-1 if shape.auto else 0].fit
@@ -34,6 +41,7 @@ def refuse(view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits,
     largest = fit * shape.slice_size
     if largest:
         notes.append(f"As asked, {largest} pod(s) would fit now")
+    notes += _caveats(request, lends)
     explanation = Explanation(request.name, tuple(facts), _exclusions(view, request, free), len(view.tree), largest, tuple(notes))
     return NotFit(Refusal.NOT_FIT, request.name, "", fit, wanted, shape.unit, explanation)
 
@@ -49,6 +57,18 @@ def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shap
     return NotFit(
         Refusal.NO_DOMAINS, request.name, text, explanation=Explanation(request.name, exclusions=exclusions, total_nodes=len(view.tree))
     )
+
+
+def _caveats(request: PodSetRequest, lends: Sequence[PodTerm]) -> list[str]:
+    """What stands between this judgement and kube-scheduler's own."""
+    notes = [f"Its pods go one to each {key}, by their own anti-affinity" for key in sorted({term.key for term in lends})]
+    if request.traits.host_ports:
+        notes.append(f"Its pods go one to a node, by host port {', '.join(map(str, request.traits.host_ports))}")
+    if request.traits.affinity:
+        notes.append("Pods with affinity to their own kind follow the first: one domain is chosen per pod set, not for all of the workload")
+    if request.traits.unjudged:
+        notes.append(f"Not judged: {', '.join(request.traits.unjudged)}")
+    return notes
 
 
 def _level_fact(
@@ -94,7 +114,14 @@ def _exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) -> tup
             exclude(f'taint "{key}={value}:{effect}"' if value else f'taint "{key}:{effect}"', view.taint_class == number)
     exclude("nodeSelector", ~view.label_mask(request.node_selector, None))
     exclude("affinity", ~view.label_mask({}, request.affinity))
+    for port in request.traits.host_ports:
+        exclude(f"host port {port}", view.around.port_taken(port))
     for resource, amount in sorted(with_pod(request.requests).items()):
         row = view.axis.get(resource)
         exclude(f'resource "{resource}"', np.ones_like(left) if row is None else free[row] < amount)
+    if view.is_particular(request.traits):
+        verdicts = view.around.judge(request.traits)
+        exclude("inter-pod affinity", verdicts.far)
+        exclude("inter-pod anti-affinity", verdicts.apart)
+        exclude("existing pods' inter-pod anti-affinity", verdicts.repelled)
     return tuple(sorted(found, key=lambda exclusion: exclusion.reason))

@@ -118,6 +118,8 @@ def look_ahead(
 
     Preferred levels are kept together as long as that goes, then all of them widen by one level, and so on.
     """
+    if any(request.traits.is_particular for request in requests):
+        return None  # offers are of pods that need not mind each other
     asked = _with_leaders_level(requests)
     shapes = [find_shape(view.tree, request) for request in asked]
     try:

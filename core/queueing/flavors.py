@@ -91,6 +91,13 @@ class _Search:
             take_from(capacity, free, request, placement.nodes)
         return free
 
+    def around(self, capacity: FreeCapacity, requests: Sequence[PodSetRequest]) -> FreeCapacity:
+        """A flavor's nodes with the pods of these pod sets on them, where any of them or of the requests minds other pods."""
+        company = [(request.traits, placement.nodes) for request, placement in self.taken]
+        if not any(traits.is_particular for traits in (*(traits for traits, _ in company), *(request.traits for request in requests))):
+            return capacity
+        return capacity.beside(*company)
+
 
 def find_admission(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profile: Profile) -> Found | NotFound:
     """Tries the queue's flavors in order for every pod set, quota and topology both.
@@ -250,7 +257,7 @@ def _place(state: ClusterState, unit: Unit, flavor: FlavorFacts, profile: Profil
         search.refuse(unit, flavor.name, REASON_NO_MATCHING_FLAVOR, sentence)
         return False
     requests = [state.request_for(pod_set, flavor) for pod_set in unit]
-    decision = place(view.capacity, requests, profile, free=search.free(view.capacity), together=search.together)
+    decision = place(search.around(view.capacity, requests), requests, profile, free=search.free(view.capacity), together=search.together)
     if decision.refusal is not None:
         sentence = refusal_sentence(view.topology.name, decision.refusal)
         search.refuse(unit, flavor.name, REASON_TOPOLOGY_PLACEMENT_FAILED, sentence, decision.refusal)

@@ -67,7 +67,7 @@ class ClusterState:
         self.local_queues: dict[str, LocalQueueFacts] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.workloads = Workloads()
-        self.ledger = Ledger()
+        self.ledger = Ledger(self._node_labels, self.namespaces.get)
         self._views: dict[str, FlavorView] = {}
         self._plans: dict[str, Plan] = {}
         self._dropped: set[str] = set()  # flavors whose view events have dropped, until the next refresh
@@ -154,6 +154,10 @@ class ClusterState:
         before = self._held(key)
         self.workloads.forget(key)
         self._after(key, before)
+
+    def _node_labels(self, name: str) -> Mapping[str, str]:
+        node = self.nodes.get(name)
+        return node.labels if node is not None else {}
 
     def _held(self, key: str) -> _Held:
         facts = self.workloads.facts.get(key)
@@ -256,6 +260,7 @@ class ClusterState:
             pod_set.node_selector,
             pod_set.affinity,
             pod_set.tolerations + flavor.tolerations,
+            pod_set.traits,
         )
 
     def find_cluster_queue(self, workload: WorkloadFacts) -> ClusterQueueFacts | None:
@@ -271,12 +276,12 @@ def _reservation(
     tree, pinned, wide = view.capacity.tree, dict[str, int](), list[Domain]()
     if tree.is_hostname:
         if isinstance(plan, NodeCounts) and plan.tree is tree:
-            return Reservation(requests, plan)
+            return Reservation(requests, plan, traits=pod_set.traits)
         for domain in assignment.domains:
             node = view.by_values.get(domain.values)
             if node is not None:
                 pinned[tree.names[node]] = pinned.get(tree.names[node], 0) + domain.count
-        return Reservation(requests, tuple(pinned.items()))
+        return Reservation(requests, tuple(pinned.items()), traits=pod_set.traits)
     for domain in assignment.domains:
         nodes = view.domain_nodes(domain.values)
         if len(nodes) == 1:
@@ -285,7 +290,7 @@ def _reservation(
             known = tuple(entry for entry in plan or () if entry[0] in nodes)
             whole = sum(count for _, count in known) == domain.count
             wide.append(Domain(frozenset(nodes), known if whole else _plan_anew(view, pod_set, nodes, domain.count)))
-    return Reservation(requests, tuple(pinned.items()), tuple(wide))
+    return Reservation(requests, tuple(pinned.items()), tuple(wide), pod_set.traits)
 
 
 def _plan_anew(view: FlavorView, pod_set: PodSetFacts, nodes: tuple[str, ...], count: int) -> tuple[tuple[str, int], ...]:

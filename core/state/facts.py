@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.model.admission import Admission, admission_from_wire
+from core.model.pod_traits import NO_TRAITS, Labels, PodTraits, traits_of_pod, traits_of_template
 from core.model.podset import TopologyRequest, parse_topology_request
 from core.model.resources import PODS, Resources, add, parse_resources, pod_requests
 from core.names import (
     ADMITTED,
     EVICTED,
     FINISHED,
+    JOB_NAME_LABELS,
+    JOB_UID_LABELS,
+    LOCAL_QUEUE_LABEL,
+    MAIN_POD_SET,
     POD_INDEX_OFFSET,
     PODSET_LABEL,
     QUOTA_RESERVED,
@@ -92,6 +97,12 @@ class PodFacts:
     owner_uid: str | None
     labels: Mapping[str, str]
     node_selector: Mapping[str, str]
+    traits: PodTraits | None = None  # of a pod that keeps others away
+
+    @property
+    def holds(self) -> bool:
+        """Whether it takes something from a node."""
+        return bool(self.node) and not self.terminal
 
     @classmethod
     def read(cls, pod: Json) -> "PodFacts":
@@ -114,6 +125,7 @@ class PodFacts:
             owner["uid"] if owner else None,
             dict(labels),
             dict(spec.get("nodeSelector") or {}),
+            traits_of_pod(pod),
         )
 
 
@@ -225,14 +237,17 @@ class PodSetFacts:
     tolerations: tuple[Json, ...]
     index_offset: int = 0  # where the ranks of its pods start (annotation pod-index-offset)
     group: str | None = None  # the group it belongs to, also where the rest of its request is nothing
+    traits: PodTraits = NO_TRAITS
 
     @classmethod
-    def read(cls, pod_set: Json) -> "PodSetFacts":
+    def read(cls, pod_set: Json, namespace: str = "", labels: Labels | None = None) -> "PodSetFacts":
+        """`labels` are those that its pods will have beside the template's."""
+        name = pod_set.get("name") or MAIN_POD_SET
         template = pod_set.get("template") or {}
         spec = template.get("spec") or {}
         offset = ((template.get("metadata") or {}).get("annotations") or {}).get(POD_INDEX_OFFSET, "")
         return cls(
-            pod_set.get("name") or "main",
+            name,
             int(pod_set.get("count", 1)),
             pod_requests(spec),
             parse_topology_request(pod_set.get("topologyRequest")),
@@ -241,7 +256,16 @@ class PodSetFacts:
             tuple(spec.get("tolerations") or ()),
             int(offset) if offset.isascii() and offset.isdigit() else 0,
             (pod_set.get("topologyRequest") or {}).get("podSetGroupName"),
+            traits_of_template(template, namespace, {**(labels or {}), PODSET_LABEL: name}),
         )
+
+
+def _labels_to_come(spec: Json, owner: Json | None) -> dict[str, str]:
+    """Labels that the pods of a workload get when it starts: from us, and from the Job controller."""
+    labels = {LOCAL_QUEUE_LABEL: spec["queueName"]} if spec.get("queueName") else {}
+    if owner is not None and owner["kind"] == "Job":
+        labels |= dict.fromkeys(JOB_NAME_LABELS, owner["name"]) | dict.fromkeys(JOB_UID_LABELS, owner["uid"])
+    return labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +297,7 @@ class WorkloadFacts:
         owner = controller_of(workload)
         created = metadata.get("creationTimestamp") or ""
         evicted = find_condition(workload, EVICTED)
+        namespace, labels = metadata.get("namespace") or "", _labels_to_come(spec, owner)
         since = max(created, evicted.get("lastTransitionTime") or "") if evicted and evicted.get("status") == "True" else created
         return cls(
             object_key(workload),
@@ -284,7 +309,7 @@ class WorkloadFacts:
             spec.get("active", True) is not False,
             bool(metadata.get("deletionTimestamp")),
             owner["uid"] if owner else None,
-            tuple(PodSetFacts.read(pod_set) for pod_set in spec.get("podSets") or ()),
+            tuple(PodSetFacts.read(pod_set, namespace, labels) for pod_set in spec.get("podSets") or ()),
             admission_from_wire(status.get("admission")),
             condition_is_true(workload, QUOTA_RESERVED),
             condition_is_true(workload, ADMITTED),

@@ -11,16 +11,18 @@ bound there, never below zero. So a pod that is bound moves from one counter to 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from core.model.pod_traits import NO_TRAITS, Labels, PodTraits
 from core.model.resources import Resources
 from core.placement.free import FreeCapacity
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import Indices
 from core.state.facts import PodFacts
+from core.state.neighbours import ClusterNeighbours
 from core.state.usage import Usage, UsageTable
 
 PodSetKey = tuple[str, str, str | None]  # workload key, pod set name, uid of the owner of its pods
@@ -52,6 +54,11 @@ class Reservation:
     requests: Resources
     pinned: Sequence[tuple[str, int]]
     domains: tuple[Domain, ...] = ()
+    traits: PodTraits = NO_TRAITS
+
+    def nodes(self) -> Collection[str]:
+        """Nodes on which its pods are counted before they are bound."""
+        return [name for name, _ in self.pinned] + [name for domain in self.domains for name, _ in domain.plan]
 
 
 @dataclass(slots=True)
@@ -69,10 +76,15 @@ class _Taken:
 class Ledger:
     """Usage per node, passed on to the free matrices of all flavors that have the node."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        node_labels: Callable[[str], Labels] = lambda name: {},
+        namespace_labels: Callable[[str], Labels | None] = lambda name: None,
+    ) -> None:
         self._table = UsageTable()
         self._pods: dict[str, PodFacts] = {}
         self._taken: dict[PodSetKey, _Taken] = {}
+        self.neighbours = ClusterNeighbours(self._pods, self._reserved, node_labels, namespace_labels)
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
 
     @property
@@ -83,6 +95,7 @@ class Ledger:
     def attach(self, view: FreeCapacity) -> None:
         """Takes all usage so far from a new view and keeps it up to date from now on."""
         self._table.attach(view)
+        view.neighbours = self.neighbours
 
     def detach(self, view: FreeCapacity) -> None:
         """Forgets a view."""
@@ -91,19 +104,20 @@ class Ledger:
     # --- pods -------------------------------------------------------------------------------------
 
     def observe_pod(self, key: str, pod: PodFacts | None) -> bool:
-        """Folds a pod's present facts (None: gone). Says whether that freed capacity."""
+        """Folds a pod's present facts (None: gone). Says whether that may help someone: capacity freed, or a neighbour waited for."""
         old = self._pods.pop(key, None)
         if pod is not None:
             self._pods[key] = pod
+        awaited = self.neighbours.observe_pod(key, old, pod)
         if old is not None and pod is not None and _same_burden(old, pod):
-            return False
+            return awaited
         for facts, sign in ((old, -1), (pod, 1)):
-            if facts is not None and _holds(facts):
+            if facts is not None and facts.holds:
                 self._table.take(self._table.slot(facts.node), facts.requests, sign)
                 pod_set = _pod_set_of(facts)
                 if pod_set is not None:
                     self._count_bound(pod_set, facts.node, sign)
-        return old is not None and _holds(old)
+        return awaited or (old is not None and old.holds)
 
     def _count_bound(self, key: PodSetKey, node: str, sign: int) -> None:
         counter = self._bound.setdefault(key, Counter())
@@ -125,8 +139,10 @@ class Ledger:
             self._table.take_each(old.slots, old.reservation.requests, -old.pinned)
             for node, count in old.wide.items():
                 self._table.take(self._table.slot(node), old.reservation.requests, -count)
+            self._count_neighbours(old.reservation, -1)
         if reservation is None:
             return
+        self._count_neighbours(reservation, 1)
         nodes = reservation.pinned
         planned = nodes.counts if isinstance(nodes, NodeCounts) else np.array([count for _, count in nodes], dtype=np.int64)
         bound, pinned = self._bound.get(key, Counter()), planned.copy()
@@ -136,6 +152,16 @@ class Ledger:
         self._table.take_each(taken.slots, reservation.requests, pinned)
         for domain in reservation.domains:
             self._settle_wide(taken, domain, bound)
+
+    def _count_neighbours(self, reservation: Reservation, sign: int) -> None:
+        """Ports and anti-affinity of pods to come keep others away as long as the reservation stands, bound or not."""
+        if reservation.traits.is_particular:
+            for node in reservation.nodes():
+                self.neighbours.count(reservation.traits, node, sign)
+
+    def _reserved(self) -> Iterator[tuple[PodTraits, Collection[str]]]:
+        for taken in self._taken.values():
+            yield taken.reservation.traits, taken.reservation.nodes()
 
     def _settle(self, key: PodSetKey, taken: _Taken, node: str) -> None:
         """Brings what is taken for a node's domain in line with the pods bound in it."""
@@ -163,27 +189,28 @@ class Ledger:
 
     # --- invariant --------------------------------------------------------------------------------
 
-    def recount(self) -> Usage:
-        """Usage computed anew from the facts alone; must equal `usage` at any time."""
+    def recount(self) -> "Ledger":
+        """A ledger made anew from the facts alone; must count the same at any time."""
         fresh = Ledger()
         for pod_key, pod in self._pods.items():
             fresh.observe_pod(pod_key, pod)
         for key, taken in self._taken.items():
             fresh.reserve(key, taken.reservation)
-        return fresh.usage
+        return fresh
+
+    def _all_counts(self) -> dict[str, Mapping[str, int]]:
+        usage, others = self.usage, self.neighbours.counts()
+        return {node: {**usage.get(node, {}), **others.get(node, {})} for node in usage.keys() | others.keys()}
 
     def drift(self) -> dict[str, tuple[Mapping[str, int], Mapping[str, int]]]:
         """Nodes whose usage differs from a recount, with both; empty when all is well."""
-        usage, counted = self.usage, self.recount()
+        fresh = self.recount()
+        usage, counted = self._all_counts(), fresh._all_counts()
         return {
             node: (usage.get(node, {}), counted.get(node, {}))
             for node in usage.keys() | counted.keys()
             if usage.get(node) != counted.get(node)
         }
-
-
-def _holds(pod: PodFacts) -> bool:
-    return bool(pod.node) and not pod.terminal
 
 
 def _pod_set_of(pod: PodFacts) -> PodSetKey | None:

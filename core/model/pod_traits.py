@@ -1,0 +1,172 @@
+"""What a pod is to the other pods around it: its labels, its host ports, and the pods it must be near to or apart from.
+
+Read from a pod or a pod template as the API server would default it, so that both compare alike.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+Json = Mapping[str, Any]
+Labels = Mapping[str, str]
+NamespaceLabels = Callable[[str], Labels | None]
+_NO_LABELS: Labels = MappingProxyType({})
+ANY_IP = "0.0.0.0"  # what Kubernetes writes for no hostIP
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+# Labels that controllers put on pods when they make them, so that no template tells their values.
+_SET_LATER = ("batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/", "leaderworkerset.sigs.k8s.io/", "training.kubeflow.org/")
+
+
+class HostPort(NamedTuple):
+    """A port of the node that a pod takes."""
+
+    port: int
+    protocol: str = "TCP"
+    ip: str = ANY_IP
+
+    def conflicts(self, other: "HostPort") -> bool:
+        """Whether no two pods with these can be on one node: no IP stands for all of them."""
+        return self[:2] == other[:2] and (self.ip == other.ip or ANY_IP in (self.ip, other.ip))
+
+    def __str__(self) -> str:
+        return f"{self.port}/{self.protocol}" + ("" if self.ip == ANY_IP else f" on {self.ip}")
+
+
+class Requirement(NamedTuple):
+    """One condition of a label selector: In, NotIn, Exists or DoesNotExist."""
+
+    key: str
+    operator: str
+    values: frozenset[str]
+
+    def holds(self, labels: Labels) -> bool:
+        value = labels.get(self.key)
+        if self.operator == "In":
+            return value is not None and value in self.values
+        if self.operator == "NotIn":
+            return value is None or value not in self.values
+        return (value is not None) == (self.operator == "Exists")
+
+
+Selector = tuple[Requirement, ...] | None  # None takes nothing, () everything
+
+
+def selects(selector: Selector, labels: Labels) -> bool:
+    """Whether a selector takes an object with these labels."""
+    return selector is not None and all(requirement.holds(labels) for requirement in selector)
+
+
+class PodTerm(NamedTuple):
+    """A required (anti-)affinity term: pods of some namespaces and labels, and the node label that says what near is."""
+
+    key: str
+    namespaces: frozenset[str]
+    namespace_selector: Selector
+    selector: Selector
+
+    def matches(self, namespace: str, labels: Labels, namespace_labels: NamespaceLabels) -> bool:
+        """Whether it speaks of a pod."""
+        if not selects(self.selector, labels):
+            return False
+        if namespace in self.namespaces:
+            return True
+        return self.namespace_selector is not None and selects(self.namespace_selector, namespace_labels(namespace) or _NO_LABELS)
+
+
+@dataclass(frozen=True, slots=True)
+class PodTraits:
+    """A pod, or each of the equal pods of a pod set, as its neighbours see it.
+
+    `unjudged` names fields of its template that kube-scheduler goes by and topogate does not.
+    """
+
+    namespace: str = ""
+    labels: Labels = field(default_factory=lambda: _NO_LABELS)
+    host_ports: tuple[HostPort, ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    unjudged: tuple[str, ...] = ()
+
+    @property
+    def is_particular(self) -> bool:
+        """Whether where its pods may go depends on other pods by its own wish."""
+        return bool(self.host_ports or self.anti_affinity or self.affinity)
+
+
+NO_TRAITS = PodTraits()
+
+
+def traits_of_template(template: Json, namespace: str, more_labels: Labels = _NO_LABELS) -> PodTraits:
+    """Traits of the pods that will be made of a template, with the labels that it will have got by then."""
+    spec = template.get("spec") or {}
+    labels = {**((template.get("metadata") or {}).get("labels") or {}), **more_labels}
+    near, apart = terms_of(spec, "podAffinity", namespace, labels), terms_of(spec, "podAntiAffinity", namespace, labels)
+    return PodTraits(namespace, labels, host_ports_of(spec), near, apart, tuple(_unjudged(spec, labels, near + apart)))
+
+
+def traits_of_pod(pod: Json) -> PodTraits | None:
+    """Traits of a pod that keep others away; None where it has none."""
+    spec, namespace = pod.get("spec") or {}, pod["metadata"].get("namespace") or ""
+    # The API server has merged matchLabelKeys into the selector.
+    ports, apart = host_ports_of(spec), terms_of(spec, "podAntiAffinity", namespace, None)
+    return PodTraits(namespace, pod["metadata"].get("labels") or {}, ports, (), apart) if ports or apart else None
+
+
+def host_ports_of(spec: Json) -> tuple[HostPort, ...]:
+    """Host ports that a pod of this spec takes for as long as it runs: those of its containers and sidecars, sorted."""
+    shared = bool(spec.get("hostNetwork"))
+    sidecars = (c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always")
+    found = set()
+    for container in (*(spec.get("containers") or ()), *sidecars):
+        for port in container.get("ports") or ():
+            number = port.get("hostPort") or (port.get("containerPort") if shared else 0)
+            if number:
+                found.add(HostPort(int(number), port.get("protocol") or "TCP", port.get("hostIP") or ANY_IP))
+    return tuple(sorted(found))
+
+
+def terms_of(spec: Json, kind: str, namespace: str, labels: Labels | None) -> tuple[PodTerm, ...]:
+    """The required terms of `podAffinity` or `podAntiAffinity`; with `labels`, the pod's own, label keys are merged in."""
+    terms = ((spec.get("affinity") or {}).get(kind) or {}).get(_REQUIRED) or ()
+    return tuple(_read_term(term, namespace, labels) for term in terms)
+
+
+def _read_term(term: Json, namespace: str, labels: Labels | None) -> PodTerm:
+    selector, among = read_selector(term.get("labelSelector")), read_selector(term.get("namespaceSelector"))
+    if selector is not None and labels is not None:
+        for operator, keys in (("In", term.get("matchLabelKeys")), ("NotIn", term.get("mismatchLabelKeys"))):
+            selector += tuple(Requirement(key, operator, frozenset([labels[key]])) for key in keys or () if key in labels)
+    named = frozenset(term.get("namespaces") or ())
+    if not named and among is None:
+        named = frozenset([namespace])
+    return PodTerm(term["topologyKey"], named, among, selector)
+
+
+def read_selector(selector: Json | None) -> Selector:
+    """A LabelSelector, each condition in a form that compares."""
+    if selector is None:
+        return None
+    equal = (Requirement(key, "In", frozenset([value])) for key, value in sorted((selector.get("matchLabels") or {}).items()))
+    others = (Requirement(e["key"], e["operator"], frozenset(e.get("values") or ())) for e in selector.get("matchExpressions") or ())
+    return (*equal, *others)
+
+
+def _unjudged(spec: Json, labels: Labels, terms: tuple[PodTerm, ...]) -> Iterator[str]:
+    hard = [c for c in spec.get("topologySpreadConstraints") or () if c.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"]
+    if hard:
+        yield "topologySpreadConstraints"
+    volumes = spec.get("volumes") or ()
+    if any("persistentVolumeClaim" in volume for volume in volumes):
+        yield "volumes.persistentVolumeClaim"
+    if any("ephemeral" in volume for volume in volumes):
+        yield "volumes.ephemeral"
+    if spec.get("resourceClaims"):
+        yield "resourceClaims"
+    if spec.get("schedulerName", "default-scheduler") != "default-scheduler":
+        yield f"schedulerName {spec['schedulerName']}"
+    if spec.get("nodeName"):
+        yield "nodeName"
+    asked = {requirement.key for term in terms for requirement in term.selector or ()}
+    for key in sorted(key for key in asked if key.startswith(_SET_LATER) and key not in labels):
+        yield f"pod affinity by label {key}, which is set when the pod is made"

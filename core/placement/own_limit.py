@@ -1,0 +1,43 @@
+"""How many pods of its own kind a pod set lets be on a node.
+
+Pods with a host port go one to a node, and so do those with anti-affinity to their own kind by hostname.
+By a wider key they go one to a domain of it: of each such domain one node counts. Which one matters only
+within the level that all pods must share, so there is one for every pair of the two.
+"""
+
+import numpy as np
+
+from core.model.pod_traits import PodTerm, PodTraits
+from core.model.podset import Mode, PodSetRequest
+from core.placement.free import FreeCapacity
+from core.placement.neighbours import Around
+from core.placement.tree import Indices
+
+
+def limit_own(view: FreeCapacity, request: PodSetRequest, per_node: Indices) -> None:
+    """Cuts down, in place, the pods that each node holds by capacity."""
+    if request.traits.host_ports:
+        np.minimum(per_node, 1, out=per_node)
+    for term in own_terms(view.around, request.traits):
+        codes = view.tree.codes(term.key)[0]
+        able = np.flatnonzero((per_node > 0) & (codes >= 0))
+        if not len(able):
+            return
+        pairs = np.stack([codes[able], required_domains(view, request)[able]])
+        _, firsts = np.unique(pairs, axis=1, return_index=True)
+        per_node[able] = 0
+        per_node[able[firsts]] = 1
+
+
+def own_terms(around: Around, traits: PodTraits) -> list[PodTerm]:
+    """Terms of anti-affinity that speak of their own pod set."""
+    return [term for term in traits.anti_affinity if around.matches(term, traits)]
+
+
+def required_domains(view: FreeCapacity, request: PodSetRequest) -> Indices:
+    """The domain of each node at the level that all pods must share; all the same where there is none."""
+    tree, topology = view.tree, request.topology
+    level = tree.find_level(topology.level) if topology is not None and topology.level and topology.mode is Mode.REQUIRED else None
+    if level is None:
+        return np.zeros(len(tree), dtype=np.int64)
+    return np.searchsorted(tree.levels[level].starts, np.arange(len(tree)), side="right") - 1
