@@ -4,6 +4,7 @@ import os
 import socket
 from dataclasses import dataclass
 
+from core.placement.profile import MIXED, PROFILES, Profile, profile_named
 from core.runtime.arguments import OneLineParser, add_common
 
 
@@ -17,6 +18,7 @@ class Settings:
     leader_elect: bool
     otlp_endpoint: str | None
     log_level: str
+    profile: Profile  # how pods are placed
 
 
 def parse(arguments: list[str] | None = None) -> Settings:
@@ -26,6 +28,12 @@ def parse(arguments: list[str] | None = None) -> Settings:
     )
     parser.add_argument("--namespace", default="topogate-system", help="namespace of the Lease (default: %(default)s)")
     parser.add_argument("--no-leader-election", action="store_true", help="lead at once; for one replica only")
+    parser.add_argument(
+        "--placement-profile",
+        choices=PROFILES,
+        default=MIXED.name,
+        help="kep: as KEP-2724 has it; compact: as few domains as possible (default: %(default)s)",
+    )
     add_common(parser)
     options = parser.parse_args(arguments)
     return Settings(
@@ -35,4 +43,5 @@ def parse(arguments: list[str] | None = None) -> Settings:
         not options.no_leader_election,
         options.otlp_endpoint,
         options.log_level,
+        profile_named(options.placement_profile),
     )
