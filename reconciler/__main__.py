@@ -23,7 +23,7 @@ async def serve(settings: Settings) -> None:
     async with await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler") as client:
 
         async def work() -> None:
-            await Reconciler(client, clock, settings.profile).run()
+            await Reconciler(client, clock, settings.profile, reserve_daemon_sets=settings.reserve_daemon_sets).run()
 
         async def main(group: asyncio.TaskGroup) -> None:
             if settings.leader_elect:

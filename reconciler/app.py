@@ -21,9 +21,9 @@ AUDIT_S = 60.0
 class Reconciler:
     """Everything that runs while this process leads."""
 
-    def __init__(self, client: Client, clock: Clock, profile: Profile) -> None:
+    def __init__(self, client: Client, clock: Clock, profile: Profile, *, reserve_daemon_sets: bool = True) -> None:
         self._clock = clock
-        self.observed = Observed(client, clock)
+        self.observed = Observed(client, clock, reserve_daemon_sets=reserve_daemon_sets)
         writer = Writer(client, clock)
         self.scheduler = Scheduler(self.observed, writer, clock, profile)
         self.jobs = Jobs(self.observed, writer, clock)

@@ -14,6 +14,7 @@ from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
 from core.state.cluster import ClusterState
+from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import (
     ClusterQueueFacts,
     FlavorFacts,
@@ -25,7 +26,7 @@ from core.state.facts import (
     controller_of,
 )
 from reconciler import resources as r
-from reconciler.slim import slim_node, slim_pod, without_managed_fields
+from reconciler.slim import slim_daemon_set, slim_node, slim_pod, without_managed_fields
 
 logger = logging.getLogger(__name__)
 Facts = TypeVar("Facts")
@@ -39,14 +40,15 @@ class Observed:
     the informer after construction and so is told after the state has been changed.
     """
 
-    def __init__(self, client: Client, clock: Clock) -> None:
-        self.state = ClusterState()
+    def __init__(self, client: Client, clock: Clock, *, reserve_daemon_sets: bool = True) -> None:
+        self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets)
 
         def informer(resource: Resource, transform: Callable[[Obj], Obj] = without_managed_fields) -> Informer:
             return Informer(client, resource, transform=transform, clock=clock)
 
         self.nodes = informer(r.NODES, slim_node)
         self.pods = informer(r.PODS, slim_pod)
+        self.daemon_sets = informer(r.DAEMON_SETS, slim_daemon_set)  # started only if they are reserved for
         self.namespaces = informer(r.NAMESPACES)
         self.priority_classes = informer(r.PRIORITY_CLASSES)
         self.workload_priority_classes = informer(r.WORKLOAD_PRIORITY_CLASSES)
@@ -68,6 +70,7 @@ class Observed:
         self._fold(self.cluster_queues, ClusterQueueFacts.read, state.observe_cluster_queue)
         self._fold(self.local_queues, LocalQueueFacts.read, state.observe_local_queue)
         self._fold(self.nodes, NodeFacts.read, state.observe_node)
+        self._fold(self.daemon_sets, DaemonSetFacts.read, state.observe_daemon_set)
         self._fold(self.pods, PodFacts.read, self._observe_pod)
         self._fold(self.workloads, WorkloadFacts.read, state.observe_workload)
 
@@ -106,6 +109,7 @@ class Observed:
             self.cluster_queues,
             self.local_queues,
             self.nodes,
+            *((self.daemon_sets,) if self.state.reserves_daemon_sets else ()),
         )
         return configuration, (self.pods,), (self.workloads,), tuple(self.jobs.values())
 

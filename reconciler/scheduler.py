@@ -62,6 +62,7 @@ class Scheduler:
         for informer in (
             observed.nodes,
             observed.pods,
+            observed.daemon_sets,
             observed.topologies,
             observed.flavors,
             observed.cluster_queues,

@@ -1,5 +1,6 @@
 """Settings of the reconciler, from its command line."""
 
+import argparse
 import os
 import socket
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ class Settings:
     otlp_endpoint: str | None
     log_level: str
     profile: Profile  # how pods are placed
+    reserve_daemon_sets: bool = True
 
 
 def parse(arguments: list[str] | None = None) -> Settings:
@@ -34,6 +36,12 @@ def parse(arguments: list[str] | None = None) -> Settings:
         default=MIXED.name,
         help="kep: as KEP-2724 has it; compact: as few domains as possible (default: %(default)s)",
     )
+    parser.add_argument(
+        "--reserve-daemonsets",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="keep room on each node for the pods that DaemonSets have not put there yet (default: yes)",
+    )
     add_common(parser)
     options = parser.parse_args(arguments)
     return Settings(
@@ -44,4 +52,5 @@ def parse(arguments: list[str] | None = None) -> Settings:
         options.otlp_endpoint,
         options.log_level,
         profile_named(options.placement_profile),
+        options.reserve_daemonsets,
     )

@@ -49,6 +49,22 @@ def slim_node(node: Obj) -> Obj:
     }
 
 
+def slim_daemon_set(daemon_set: Obj) -> Obj:
+    """What a DaemonSet puts on which nodes."""
+    template = daemon_set["spec"]["template"]
+    spec = template.get("spec") or {}
+    wanted = _pick(spec, "nodeName", "nodeSelector", "affinity", "tolerations", "hostNetwork", "overhead", "resources")
+    parts = {
+        part: [_pick(c, "resources", "restartPolicy", "ports") for c in spec[part]]
+        for part in ("containers", "initContainers")
+        if spec.get(part)
+    }
+    return {
+        "metadata": _pick(daemon_set["metadata"], "name", "namespace", "uid", "resourceVersion", "deletionTimestamp"),
+        "spec": {"template": {"metadata": _pick(template.get("metadata") or {}, "labels"), "spec": wanted | parts}},
+    }
+
+
 def without_managed_fields(obj: Obj) -> Obj:
     """Everything but who wrote which field, which is the larger half of many objects."""
     return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}

@@ -82,6 +82,25 @@ def term_mask(tree: TopologyTree, term: Mapping[str, Any]) -> Flags:
     return matches
 
 
+def node_matches(name: str, labels: Mapping[str, str], selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:
+    """Whether one node meets a nodeSelector and the required node affinity. Raises InvalidSelector."""
+    if any(labels.get(key) != value for key, value in selector.items()):
+        return False
+    required = ((affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    return not required or any(_term_matches(name, labels, term) for term in required.get("nodeSelectorTerms") or ())
+
+
+def _term_matches(name: str, labels: Mapping[str, str], term: Mapping[str, Any]) -> bool:
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if any(expression["key"] != "metadata.name" for expression in fields):
+        raise InvalidSelector("matchFields: only metadata.name is supported")
+    return (
+        bool(expressions or fields)
+        and all(_predicate(expression)(labels.get(expression["key"])) for expression in expressions)
+        and all(_predicate(expression)(name) for expression in fields)
+    )
+
+
 def _where(tree: TopologyTree, label: str, accepts: Callable[[str | None], bool]) -> Flags:
     codes, meaning = tree.codes(label)
     # The last entry answers for code -1, the absent label.

@@ -56,6 +56,7 @@ class FreeCapacity:
         self._taint_classes: dict[tuple[Taint, ...], int] = {(): 0}
         self._label_masks: dict[str, Flags] = {}
         self.neighbours: Neighbours = Nobody()
+        self.daemon_shares: Mapping[str, Resources] = {}  # of the free amounts' use: reserved for pods of DaemonSets to come
         self.company: tuple[Company, ...] = ()
         self.inside: tuple[tuple[PodTraits, Flags], ...] = ()  # pods that a solve confines to some nodes
         self._observe_all([states[name] for name in tree.names])

@@ -22,7 +22,7 @@ def limit_own(view: FreeCapacity, request: PodSetRequest, per_node: Indices) -> 
         codes = view.tree.codes(term.key)[0]
         able = np.flatnonzero((per_node > 0) & (codes >= 0))
         if not len(able):
-            return
+            continue
         pairs = np.stack([codes[able], required_domains(view, request)[able]])
         _, firsts = np.unique(pairs, axis=1, return_index=True)
         per_node[able] = 0

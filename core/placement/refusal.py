@@ -14,7 +14,7 @@ from core.placement.explain import Exclusion, Explanation, LevelFact, NotFit, Re
 from core.placement.free import FreeCapacity, Matrix, with_pod
 from core.placement.own_limit import own_terms
 from core.placement.slices import Shape
-from core.placement.tree import Flags
+from core.placement.tree import Flags, Indices
 
 
 def refuse(view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits, eligible: Flags, free: Matrix) -> NotFit:
@@ -56,6 +56,13 @@ def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shap
         text += "no node of the flavor has it"
     return NotFit(
         Refusal.NO_DOMAINS, request.name, text, explanation=Explanation(request.name, exclusions=exclusions, total_nodes=len(view.tree))
+    )
+
+
+def _daemon_share(view: FreeCapacity, resource: str) -> Indices:
+    """What is kept of a resource for pods of DaemonSets that are not there yet, per node."""
+    return np.fromiter(
+        (view.daemon_shares.get(name, {}).get(resource, 0) for name in view.tree.names), dtype=np.int64, count=len(view.tree)
     )
 
 
@@ -118,7 +125,10 @@ def _exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) -> tup
         exclude(f"host port {port}", view.around.port_taken(port))
     for resource, amount in sorted(with_pod(request.requests).items()):
         row = view.axis.get(resource)
-        exclude(f'resource "{resource}"', np.ones_like(left) if row is None else free[row] < amount)
+        short = np.ones_like(left) if row is None else free[row] < amount
+        if row is not None and view.daemon_shares:
+            exclude("DaemonSet share", short & (free[row] + _daemon_share(view, resource) >= amount))
+        exclude(f'resource "{resource}"', short)
     if view.is_particular(request.traits):
         verdicts = view.around.judge(request.traits)
         exclude("inter-pod affinity", verdicts.far)

@@ -15,6 +15,7 @@ from core.model.resources import PODS, Resources, add
 from core.placement.free import FreeCapacity, with_pod
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import NodeLabels, TopologyTree
+from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import (
     ClusterQueueFacts,
     FlavorFacts,
@@ -55,11 +56,13 @@ class ClusterState:
     """Nodes, pods, queues and workloads, and the ledger of what they use.
 
     `changes` counts events that could help a workload that waits: nodes that came or changed,
-    capacity or quota given back, queues and flavors edited.
+    capacity or quota given back, queues and flavors edited. With `reserve_daemon_sets` nodes keep room
+    for the pods that DaemonSets are about to put there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, reserve_daemon_sets: bool = True) -> None:
         self.changes = 0
+        self.reserves_daemon_sets = reserve_daemon_sets
         self.nodes: dict[str, NodeFacts] = {}
         self.topologies: dict[str, TopologyFacts] = {}
         self.flavors: dict[str, FlavorFacts] = {}
@@ -83,6 +86,7 @@ class ClusterState:
             del self.nodes[name]
         else:
             self.nodes[name] = node
+        self.ledger.daemons.observe_node(name, node)
         self.changes += 1
         moved = old is None or node is None or old.labels != node.labels
         for flavor, view in list(self._views.items()):
@@ -95,6 +99,11 @@ class ClusterState:
         """A pod came, changed or went."""
         if self.ledger.observe_pod(key, pod):
             self.changes += 1
+
+    def observe_daemon_set(self, key: str, daemon_set: DaemonSetFacts | None) -> None:
+        """A DaemonSet came, changed or went."""
+        if self.reserves_daemon_sets:
+            self.changes += self.ledger.daemons.observe_set(key, daemon_set)
 
     def observe_topology(self, name: str, topology: TopologyFacts | None) -> None:
         """A Topology came, changed or went."""

@@ -98,6 +98,7 @@ class PodFacts:
     labels: Mapping[str, str]
     node_selector: Mapping[str, str]
     traits: PodTraits | None = None  # of a pod that keeps others away
+    of_daemon_set: bool = False
 
     @property
     def holds(self) -> bool:
@@ -126,6 +127,7 @@ class PodFacts:
             dict(labels),
             dict(spec.get("nodeSelector") or {}),
             traits_of_pod(pod),
+            owner is not None and owner.get("kind") == "DaemonSet",
         )
 
 

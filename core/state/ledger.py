@@ -3,6 +3,7 @@
 Every pod is in exactly one counter until it is gone:
 
     assigned, not bound yet (not created, gated, or on its way)   reservation of its pod set
+    wanted by a DaemonSet, not bound yet                          share of the DaemonSet (daemonsets.py)
     bound, running or terminating, ours or not                    the pod itself
     succeeded, failed, deleted                                    nowhere
 
@@ -21,6 +22,7 @@ from core.model.resources import Resources
 from core.placement.free import FreeCapacity
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import Indices
+from core.state.daemonsets import DaemonSetFacts, DaemonSets
 from core.state.facts import PodFacts
 from core.state.neighbours import ClusterNeighbours
 from core.state.usage import Usage, UsageTable
@@ -85,6 +87,7 @@ class Ledger:
         self._pods: dict[str, PodFacts] = {}
         self._taken: dict[PodSetKey, _Taken] = {}
         self.neighbours = ClusterNeighbours(self._pods, self._reserved, node_labels, namespace_labels)
+        self.daemons = DaemonSets(self._take_daemon_share)
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
 
     @property
@@ -95,7 +98,7 @@ class Ledger:
     def attach(self, view: FreeCapacity) -> None:
         """Takes all usage so far from a new view and keeps it up to date from now on."""
         self._table.attach(view)
-        view.neighbours = self.neighbours
+        view.neighbours, view.daemon_shares = self.neighbours, self.daemons.shares
 
     def detach(self, view: FreeCapacity) -> None:
         """Forgets a view."""
@@ -111,6 +114,7 @@ class Ledger:
         awaited = self.neighbours.observe_pod(key, old, pod)
         if old is not None and pod is not None and _same_burden(old, pod):
             return awaited
+        self.daemons.observe_pod(old, pod)
         for facts, sign in ((old, -1), (pod, 1)):
             if facts is not None and facts.holds:
                 self._table.take(self._table.slot(facts.node), facts.requests, sign)
@@ -153,6 +157,10 @@ class Ledger:
         for domain in reservation.domains:
             self._settle_wide(taken, domain, bound)
 
+    def _take_daemon_share(self, facts: DaemonSetFacts, node: str, sign: int) -> None:
+        self._table.take(self._table.slot(node), facts.requests, sign)
+        self.neighbours.count(facts.traits, node, sign)
+
     def _count_neighbours(self, reservation: Reservation, sign: int) -> None:
         """Ports and anti-affinity of pods to come keep others away as long as the reservation stands, bound or not."""
         if reservation.traits.is_particular:
@@ -192,10 +200,14 @@ class Ledger:
     def recount(self) -> "Ledger":
         """A ledger made anew from the facts alone; must count the same at any time."""
         fresh = Ledger()
+        for name, node in self.daemons.nodes.items():
+            fresh.daemons.observe_node(name, node)
+        for key, facts in self.daemons.sets.items():
+            fresh.daemons.observe_set(key, facts)
         for pod_key, pod in self._pods.items():
             fresh.observe_pod(pod_key, pod)
-        for key, taken in self._taken.items():
-            fresh.reserve(key, taken.reservation)
+        for pod_set, taken in self._taken.items():
+            fresh.reserve(pod_set, taken.reservation)
         return fresh
 
     def _all_counts(self) -> dict[str, Mapping[str, int]]:

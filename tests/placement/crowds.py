@@ -13,7 +13,7 @@ from core.names import HOSTNAME_LABEL, PODSET_LABEL
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, TopologyFacts, object_key
 from tests.builders import RACK, Node, flavor_json, node_json, pod_json, pod_set_json, topology_json
-from tests.placement.one_by_one import World
+from tests.placement.one_by_one import REQUIRED, World
 
 ZONE = "zone"
 LEVELS = [RACK, HOSTNAME_LABEL]
@@ -95,7 +95,7 @@ def pod_specs(
     for kind, chance in (("podAntiAffinity", apart), ("podAffinity", near)):
         if chance and draw(st.integers(1, chance)) == 1:
             required = draw(st.lists(terms(keys), min_size=1, max_size=2))
-            affinity[kind] = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+            affinity[kind] = {REQUIRED: required}
     if affinity:
         spec["affinity"] = affinity
     if ports and draw(st.integers(1, ports)) == 1:
@@ -123,6 +123,9 @@ def crowds(draw: st.DrawFn) -> Crowd:
         pod = pod_json(f"p{i}", cpu="100m", labels=draw(LABELS), phase="Running")
         pod["metadata"]["namespace"] = draw(st.sampled_from(sorted(NAMESPACES)))
         pod["spec"] |= draw(pod_specs(near=0))
+        for term in (pod["spec"].get("affinity") or {}).get("podAntiAffinity", {}).get(REQUIRED, ()):
+            term.pop("matchLabelKeys", None)  # the API server merges them into the selector
+            term.pop("mismatchLabelKeys", None)
         bound.append((draw(st.sampled_from(nodes)).name, pod))
     return Crowd(nodes, bound)
 
