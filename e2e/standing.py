@@ -41,6 +41,11 @@ class Standing:
         # The folder is among the arguments of each, so an id that was given to another process is not mistaken.
         return any(is_alive(pid, self.root) for pid in self.pids.values())
 
+    @property
+    def missing(self) -> list[str]:
+        """Parts that are not running any more."""
+        return sorted(name for name, pid in self.pids.items() if not is_alive(pid, self.root))
+
     def describe(self) -> str:
         return "\n".join(
             [
@@ -118,6 +123,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     if standing is not None:
         print("# it is already running", file=sys.stderr)
+        if standing.missing:
+            gone = ", ".join(standing.missing)
+            print(f"# but not all of it: {gone} ended. Start anew: make cluster-stop, then make cluster", file=sys.stderr)
+            return 1
     else:
         try:
             standing = start_standing(state)

@@ -88,7 +88,8 @@ class WritesProxy:
             self._session = session
             app = web.Application(client_max_size=16 * 1024 * 1024)
             app.router.add_route("*", "/{path:.*}", self._forward)
-            runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+            # Whoever asked is gone when the proxy stops: its watches are cut, not waited for.
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
             await runner.setup()
             site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
@@ -96,6 +97,15 @@ class WritesProxy:
             self._started.set()
             await self._stop.wait()
             await runner.cleanup()
+        await self._end_handlers()
+
+    @staticmethod
+    async def _end_handlers() -> None:
+        """A handler that outlives the loop would be blamed on whichever test runs when it is collected."""
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         cut = self._count(request)

@@ -26,7 +26,7 @@ class Settings:
 def parse(arguments: list[str] | None = None) -> Settings:
     """Settings of a command line; ends the process with a message if it is wrong."""
     parser = OneLineParser(
-        prog="topogate reconciler", description="Queues, places and starts topology-aware workloads.", allow_abbrev=False
+        prog="python -m reconciler", description="Queues, places and starts topology-aware workloads.", allow_abbrev=False
     )
     parser.add_argument("--namespace", default="topogate-system", help="namespace of the Lease (default: %(default)s)")
     parser.add_argument("--no-leader-election", action="store_true", help="lead at once; for one replica only")

@@ -21,7 +21,7 @@ class Settings:
 
 def parse(arguments: list[str] | None = None) -> Settings:
     """Settings of a command line; ends the process with a message if it is wrong."""
-    parser = OneLineParser(prog="topogate webhook", description="Defaults and validates jobs and queues at admission.", allow_abbrev=False)
+    parser = OneLineParser(prog="python -m webhook", description="Defaults and validates jobs and queues at admission.", allow_abbrev=False)
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=port, default=9443, help="port to listen on (default: %(default)s)")
     parser.add_argument("--cert-file", type=Path, required=True, metavar="FILE", help="certificate chain, PEM; reloaded when it changes")

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from math import isqrt
 from typing import Any
 
@@ -23,6 +24,16 @@ from core.names import (
     UNCONSTRAINED_TOPOLOGY,
 )
 
+_OURS = "kueue.x-k8s.io/podset-"
+_KNOWN = (
+    REQUIRED_TOPOLOGY,
+    PREFERRED_TOPOLOGY,
+    UNCONSTRAINED_TOPOLOGY,
+    SLICE_REQUIRED_TOPOLOGY,
+    SLICE_SIZE,
+    SLICE_CONSTRAINTS,
+    PODSET_GROUP_NAME,
+)
 MAX_LAYERS = 3
 MAX_LEVEL_NAME = 63  # PodSetTopologyRequest; a Topology's own label may be longer
 _MAX_INT32 = 2**31 - 1
@@ -216,6 +227,11 @@ def _warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
             missing = f"neither {REQUIRED_TOPOLOGY} nor {PREFERRED_TOPOLOGY}"
             yield f"{pod_set.path}: {missing} is set here; these pods are placed as unconstrained"
     for pod_set in pod_sets:
+        for name in sorted(pod_set.annotations):
+            if name.startswith(_OURS) and name not in _KNOWN:
+                close = get_close_matches(name, _KNOWN, n=1)
+                meant = f"; {close[0]} is" if close else ""
+                yield f"{pod_set.path}[{name}]: this annotation is not known and does nothing{meant}"
         for i, entry in enumerate(_entries(pod_set.annotations.get(SLICE_CONSTRAINTS))):
             unknown = sorted(key for key in entry if key.lower() not in ("topology", "size"))
             if unknown:

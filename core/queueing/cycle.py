@@ -20,7 +20,7 @@ from core.names import (
 from core.placement.explain import truncate
 from core.placement.profile import Profile
 from core.queueing.flavors import Found, NotFound, find_admission
-from core.queueing.order import queue_order
+from core.queueing.order import in_queue_order
 from core.state.cluster import ClusterState
 from core.state.facts import ClusterQueueFacts, WorkloadFacts
 from core.state.selectors import labels_match
@@ -56,7 +56,7 @@ class Cycle:
         """
         state = self._state
         state.refresh()
-        pending = sorted(state.workloads.pending(), key=queue_order)
+        pending = in_queue_order(state.workloads)
         self._refused_at = {workload.uid: self._refused_at[workload.uid] for workload in pending if workload.uid in self._refused_at}
         blocked: dict[str, WorkloadFacts] = {}  # StrictFIFO queues whose head waits
         for workload in pending:

@@ -21,6 +21,8 @@ class Workloads:
     def __init__(self) -> None:
         self.facts: dict[str, WorkloadFacts] = {}
         self._assumed: dict[str, _Assumed] = {}
+        self._arrivals: dict[str, int] = {}
+        self._arrived = 0
         # Kept in step with both of these by `_update`:
         self._holding: dict[str, Admission] = {}
         self._pending: dict[str, WorkloadFacts] = {}
@@ -31,11 +33,15 @@ class Workloads:
         if facts is None:
             self.facts.pop(key, None)
             self._assumed.pop(key, None)
+            self._arrivals.pop(key, None)
             self._update(key)
             return
         known = self.facts.get(key)
         if known is not None and known.uid != facts.uid:
             self._assumed.pop(key, None)
+        if known is None or known.uid != facts.uid:
+            self._arrived += 1
+            self._arrivals[key] = self._arrived
         self.facts[key] = facts
         self._settle(key)
 
@@ -91,6 +97,10 @@ class Workloads:
     def holding(self, key: str) -> Admission | None:
         """The admission by which a workload holds quota and domains now: assumed, or observed and not finished."""
         return self._holding.get(key)
+
+    def arrival(self, key: str) -> int:
+        """The place of a workload among all in the order in which they were first seen."""
+        return self._arrivals[key]
 
     def pending(self) -> Iterable[WorkloadFacts]:
         """Workloads that wait for a decision."""

@@ -15,7 +15,7 @@ from e2e.guard import watch_over
 from e2e.nodes import HOSTNAME_LABEL, NodePool, is_schedulable, node_object, node_objects
 from e2e.process import Process, StartFailed, find_free_ports, is_alive
 from e2e.progress import CommandFailed, Progress, run_with_progress
-from e2e.standing import Standing, find_standing, stop_standing
+from e2e.standing import STATE_FILE, Standing, find_standing, main, stop_standing
 
 
 def test_a_pool_is_blocks_of_racks_of_nodes_with_a_label_per_level():
@@ -142,6 +142,22 @@ def test_a_standing_cluster_that_is_gone_is_forgotten(tmp_path):
     assert find_standing(state) is None
     assert not stop_standing(state)
     assert not state.exists()
+
+
+def test_a_standing_cluster_that_has_lost_a_part_says_which_and_what_to_do(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TOPOGATE_CACHE", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    command = [sys.executable, "-c", "input(print('up', flush=True))", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as alive:
+        assert alive.stdout is not None
+        alive.stdout.readline()  # until then its arguments may not be its own yet
+        standing = Standing(str(tmp_path), "k", "k", "s", {"kube-apiserver": alive.pid, "reconciler": ended.pid})
+        (tmp_path / "topogate").mkdir()
+        (tmp_path / "topogate" / STATE_FILE).write_text(json.dumps(standing.__dict__))
+        assert main(["status"]) == 1
+        alive.communicate(b"\n")
+    assert "not all of it: reconciler ended. Start anew: make cluster-stop" in capsys.readouterr().err
 
 
 def test_a_standing_cluster_stays_is_found_again_and_is_stopped(cluster, tmp_path):

@@ -130,6 +130,14 @@ def test_unknown_keys_of_a_layer_draw_a_warning_and_cases_do_not_matter():
     assert request == {"podsetSliceRequiredTopologyConstraints": [{"topology": "rack", "size": 4}]}
 
 
+def test_a_misspelt_annotation_draws_a_warning_with_the_name_that_was_meant():
+    rules = judge({"kueue.x-k8s.io/podset-required-topolgy": "rack", "example.com/other": "x"})
+    assert not rules.errors
+    expected = f"{PATH}[kueue.x-k8s.io/podset-required-topolgy]: this annotation is not known and does nothing; {REQUIRED_TOPOLOGY} is"
+    assert rules.warnings == (expected,)
+    assert "does nothing" in judge({"kueue.x-k8s.io/podset-zzz": "1"}).warnings[0]
+
+
 def test_members_of_a_group_ask_for_the_same_level():
     def member(level: str, group: str = "g") -> PodSetAnnotations:
         return PodSetAnnotations(level, {"metadata": {"annotations": {REQUIRED_TOPOLOGY: level, PODSET_GROUP_NAME: group}}}, 2)

@@ -10,8 +10,8 @@ import pytest
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION, REASON_SUSPENDED
 from core.queueing import cycle as cycle_module
 from core.queueing.cycle import inactive_reason
-from core.queueing.flavors import find_admission
-from core.queueing.order import queue_order
+from core.queueing.flavors import NotFound, find_admission
+from core.queueing.order import in_queue_order
 from core.state.facts import ClusterQueueFacts, LocalQueueFacts, WorkloadFacts
 from tests.builders import (
     NAMESPACE,
@@ -62,14 +62,27 @@ def test_two_that_want_the_last_rack_in_one_cycle():
 # --- order --------------------------------------------------------------------------------------------
 
 
-def test_priority_goes_first_then_time_then_uid():
+def test_priority_goes_first_then_time_then_who_came_first():
     scene = Scene()
     created = times("abcd")
     for name, priority in (("d", 0), ("c", 5), ("b", 0), ("a", 5)):
         scene.submit(name, priority=priority, created=created[name])
     scene.submit("z", created=created["b"], uid="0")
-    pending = sorted(scene.state.workloads.pending(), key=queue_order)
-    assert [workload.key.partition("/")[2] for workload in pending] == ["a", "c", "z", "b", "d"]
+    assert [workload.key.partition("/")[2] for workload in in_queue_order(scene.state.workloads)] == ["a", "c", "b", "z", "d"]
+
+
+@pytest.mark.parametrize("uids", [("1", "2"), ("2", "1")])
+def test_a_blocked_strict_head_is_not_overtaken_by_one_of_the_same_second(uids: tuple[str, str]):
+    scene = Scene(strict=True)
+    scene.rack("r1", 2)
+    scene.submit("head", 9, uid=uids[0])
+    scene.submit("small", 1, uid=uids[1])
+    outcomes = scene.run()
+    assert isinstance(outcomes["head"], NotFound)
+    assert isinstance(outcomes["small"], NotFound)
+    # Nor when the head is seen changed in the meantime.
+    scene.submit("head", 10, uid=uids[0])
+    assert isinstance(scene.run()["head"], NotFound)
 
 
 def test_who_was_evicted_queues_up_from_then_on():
