@@ -20,7 +20,7 @@ from core.placement.neighbours import Around, Company, Neighbours, Nobody
 from core.placement.tree import Flags, Indices, TopologyTree
 
 Matrix = npt.NDArray[np.int64]
-_KEPT_CELLS = 2**22  # nodes x what is kept for all of them: some 40 MiB per view
+_KEPT = 48  # request shapes: some 500 bytes a node if all are in use
 _NONE = np.zeros(0, dtype=np.int64)
 
 
@@ -111,7 +111,7 @@ class FreeCapacity:
         """Keeps what was counted, as the last to be forgotten."""
         self.kept.pop(key, None)
         self.kept[key] = value
-        if len(self.kept) > max(16, _KEPT_CELLS // max(len(self.tree), 2**14)):
+        if len(self.kept) > _KEPT:
             del self.kept[next(iter(self.kept))]
 
     def _note(self, *nodes: int) -> None:
@@ -144,7 +144,7 @@ class FreeCapacity:
         mask = self._label_masks.get(key)
         if mask is None:
             mask = selector_mask(self.tree, selector) & affinity_mask(self.tree, affinity)
-            if len(self._label_masks) > 1024:
+            if len(self._label_masks) > 128:
                 self._label_masks.clear()
             self._label_masks[key] = mask
         return mask

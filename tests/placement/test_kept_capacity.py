@@ -91,7 +91,7 @@ def test_a_change_on_one_node_does_not_count_the_others_anew(monkeypatch: pytest
 
 
 def test_what_was_not_asked_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(free, "_KEPT_CELLS", 0)  # leaves the least number of shapes
+    monkeypatch.setattr(free, "_KEPT", 16)
     view = view_of(THREE_LEVELS, grid(1, 1, 2))
     often = fits_on_nodes(view, request(1, cpu=1))
     for cpu in range(2, 40):
