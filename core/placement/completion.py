@@ -15,10 +15,11 @@ from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.placement.candidates import Candidates
 from core.placement.capacity import Fits, count_fits
 from core.placement.explain import NotFit, Refusal
-from core.placement.free import FreeCapacity, Matrix
+from core.placement.free import FreeCapacity, Matrix, with_pod
 from core.placement.levels import descend
 from core.placement.profile import LEAST_FREE_CAPACITY, Algorithm, Profile
 from core.placement.refusal import refuse
+from core.placement.remedy import Refused
 from core.placement.slices import Shape
 from core.placement.tree import Flags, Indices, TopologyTree
 
@@ -206,12 +207,16 @@ class Completion:
         for domain in pool.tolist():
             inside[self.tree.levels[level].starts[domain] : self.tree.levels[level].ends[domain]] = True
         request = replace(self.request, count=wanted * shape.slice_size, topology=_in_one(self.topology, level, self.tree, pool))
-        fits = count_fits(self.tree, shape, np.where(inside, self.room, 0))
+        room = np.where(inside, self.room, 0)
+        fits = count_fits(self.tree, shape, room)
         free = self.free.copy()
-        for resource, amount in self.request.requests.items():
+        for resource, amount in with_pod(self.request.requests).items():
             if resource in self.view.axis:
                 free[self.view.axis[resource]] -= amount * self.added
-        refusal = refuse(self.view, request, replace(shape, start=level, auto=False), fits, self.eligible & inside, free)
+        own = self.around.kept + self.added
+        among = inside & (self.around.lost == 0)
+        shape = replace(shape, start=level, auto=False)
+        refusal = refuse(Refused(self.view, request, shape, fits, self.eligible & inside, room, free, among=among, own=own))
         if note is None or refusal.explanation is None:
             return refusal
         return replace(refusal, explanation=replace(refusal.explanation, notes=(note, *refusal.explanation.notes)))

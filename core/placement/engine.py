@@ -16,12 +16,13 @@ from core.placement.decision import Decision, Placement, take_from
 from core.placement.explain import NotFit, Refusal
 from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix
-from core.placement.groups import descend_group, find_group_start, fits_of_group, split_roles
+from core.placement.groups import GroupFits, descend_group, find_group_start, fits_of_group, split_roles
 from core.placement.levels import descend, find_start
 from core.placement.node_counts import NodeCounts
 from core.placement.own_pods import place_particular
 from core.placement.profile import Profile
 from core.placement.refusal import refuse, refuse_without_nodes
+from core.placement.remedy import Refused
 from core.placement.slices import Shape, find_shape
 from core.placement.together import Together, place_or_look_ahead, place_together
 from core.placement.tree import Indices, TopologyTree
@@ -148,7 +149,7 @@ def _place_group(
     else:
         start = find_group_start(fits, shape, topology.mode, algorithm, wanted)
         if start is None:
-            return replace(_refuse(view, workers, shape, fits.beside, on_nodes, free), group=names)
+            return replace(_refuse(view, workers, shape, fits.beside, on_nodes, free, fits), group=names)
         level, chosen = start
         domains, pods, home = descend_group(tree, fits, shape, algorithm, level, chosen)
     # Of the nodes of its domain the leader is counted on the one where it costs the workers least.
@@ -186,8 +187,17 @@ def _scores(view: FreeCapacity, request: PodSetRequest, profile: Profile, on_nod
     return None if scores is None else tuple(view.tree.sum_nodes(level, scores) for level in range(view.tree.lowest + 1))
 
 
-def _refuse(view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits, on_nodes: NodeFits, free: Matrix | None) -> NotFit:
-    return refuse(view, request, shape, fits, on_nodes.eligible, view.free if free is None else free)
+def _refuse(
+    view: FreeCapacity,
+    request: PodSetRequest,
+    shape: Shape,
+    fits: Fits,
+    on_nodes: NodeFits,
+    free: Matrix | None,
+    group: GroupFits | None = None,
+) -> NotFit:
+    free = view.free if free is None else free
+    return refuse(Refused(view, request, shape, fits, on_nodes.eligible, on_nodes.per_node, free, group))
 
 
 def _placement(view: FreeCapacity, request: PodSetRequest, level: int, per_node: Indices, domains: Indices, pods: Indices) -> Placement:

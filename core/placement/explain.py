@@ -6,9 +6,11 @@ The values serve condition messages, events, spans, pages and tests alike (DESIG
 from dataclasses import dataclass
 from enum import Enum
 
-from core.model.quantity import format_quantity
+from core.placement.change import Amount, Change, Never
 
 MAX_MESSAGE = 1024  # unbounded condition messages hurt every reader of the object
+_MOST_REASONS = 8  # of exclusion that a sentence names
+_SINGLE = ("NotReady", "unschedulable", "taint")  # reasons that are about single nodes, so that one is worth naming
 
 
 class Refusal(Enum):
@@ -28,19 +30,11 @@ class Refusal(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
-    """What the best domain lacks of one resource to hold the whole pod set, canonical amount."""
-
-    resource: str
-    amount: int
-
-    def __str__(self) -> str:
-        return f"{format_quantity(self.resource, self.amount)} {self.resource}"
-
-
-@dataclass(frozen=True, slots=True)
 class LevelFact:
-    """The domain of one level that holds most of the pod set: `fit` of `wanted` units."""
+    """The domain of one level that holds most of the pod set: `fit` of `wanted` units; without a level all domains together.
+
+    `short` is what its nodes together lack for the rest, nothing where only whole pods do not fit, or none does at all.
+    """
 
     level: str
     domains: int
@@ -48,11 +42,13 @@ class LevelFact:
     fit: int
     wanted: int
     unit: str
-    short: tuple[Shortage, ...] = ()
+    short: tuple[Amount, ...] = ()
 
     def __str__(self) -> str:
+        if not self.fit:
+            return f"no {self.level or 'domain'} holds any {self.unit}"
         held = f"all {self.wanted}" if self.fit >= self.wanted else f"{self.fit} of {self.wanted}"
-        text = f"best {self.level} {'/'.join(self.best)}: {held} {self.unit}(s)"
+        text = f"{f'best {self.level} ' + '/'.join(self.best) if self.level else 'all domains together'}: {held} {self.unit}(s)"
         if self.short:
             text += f", short of {', '.join(map(str, self.short))}"
         return text
@@ -67,12 +63,16 @@ class Exclusion:
     example: str
 
     def __str__(self) -> str:
-        return f"{self.reason}: {self.count}"
+        example = f" ({'' if self.count == 1 else 'e.g. '}{self.example})" if self.reason.startswith(_SINGLE) else ""
+        return f"{self.reason}: {self.count}{example}"
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The facts behind one decision on one pod set."""
+    """The facts behind one refusal of one pod set.
+
+    `changes` are what would make it fit, each by itself, the smallest first; `never` says why there are none.
+    """
 
     pod_set: str
     levels: tuple[LevelFact, ...] = ()
@@ -80,6 +80,8 @@ class Explanation:
     total_nodes: int = 0
     largest_fit: int = 0  # the largest pod count that would fit as asked
     notes: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    never: Never | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +99,45 @@ class NotFit:
 
 
 def refusal_sentence(topology: str, refusal: NotFit) -> str:
-    """What the user reads in the condition: the wire contract's sentence first, then what would help."""
+    """What the user reads in the condition: the wire contract's sentence first, then what would help, then more facts."""
     if refusal.kind is not Refusal.NOT_FIT:
-        return refusal.detail
-    if refusal.fit:
+        text = refusal.detail
+    elif refusal.fit:
         text = f'topology "{topology}" allows to fit only {refusal.fit} out of {refusal.wanted} {refusal.unit}(s)'
     else:
         text = f'topology "{topology}" doesn\'t allow to fit any of {refusal.wanted} {refusal.unit}(s)'
     explanation = refusal.explanation
     if explanation is None:
-        return text
-    if explanation.exclusions:
-        excluded = ", ".join(map(str, explanation.exclusions))
-        text += f". Total nodes: {explanation.total_nodes}; excluded: {excluded}"
-    facts = "; ".join(map(str, explanation.levels))
+        return truncate(text)
+    if explanation.exclusions and refusal.kind is Refusal.NOT_FIT:
+        text += f". Total nodes: {explanation.total_nodes}; excluded: {show_exclusions(explanation.exclusions)}"
+    parts = list(explanation.notes)
+    if explanation.changes:
+        parts.append("It would fit " + ", or ".join(map(str, explanation.changes)))
+    elif explanation.never is not None:
+        parts.append(str(explanation.never))
+    facts = "; ".join(map(str, _telling(explanation.levels)))
     if facts:
-        text += f". {facts[0].upper()}{facts[1:]}"
-    for note in explanation.notes:
-        text += f". {note}"
-    return truncate(text + ".")
+        parts.append(f"{facts[0].upper()}{facts[1:]}")
+    return truncate(". ".join((text, *parts)) + ".")
+
+
+def show_exclusions(exclusions: tuple[Exclusion, ...]) -> str:
+    """Reasons with their counts; of very many those that exclude most."""
+    most = sorted(exclusions, key=lambda exclusion: -exclusion.count)[:_MOST_REASONS]
+    rest = sum(exclusion.count for exclusion in exclusions) - sum(exclusion.count for exclusion in most)
+    shown = ", ".join(str(exclusion) for exclusion in exclusions if exclusion in most)
+    return f"{shown}, other reasons: {rest}" if rest else shown
+
+
+def _telling(facts: tuple[LevelFact, ...]) -> tuple[LevelFact, ...]:
+    """The level asked for, and of those above it the ones that hold more than all before."""
+    best, telling = -1, []
+    for fact in facts:
+        if fact.fit > best:
+            best = fact.fit
+            telling.append(fact)
+    return tuple(telling)
 
 
 def truncate(text: str, limit: int = MAX_MESSAGE) -> str:

@@ -1,4 +1,4 @@
-"""The facts behind a refusal: per level the best domain and what it lacks, and which nodes are out by what.
+"""The facts behind a refusal: per level the best domain and what it lacks, which nodes are out by what, what would help.
 
 Made only when a pod set does not fit, never on the way to a placement.
 """
@@ -9,20 +9,22 @@ import numpy as np
 
 from core.model.pod_traits import PodTerm
 from core.model.podset import Mode, PodSetRequest
-from core.placement.capacity import Fits
-from core.placement.explain import Exclusion, Explanation, LevelFact, NotFit, Refusal, Shortage
+from core.placement.capacity import Fits, count_fits
+from core.placement.change import Amount, show_taint
+from core.placement.explain import Exclusion, Explanation, LevelFact, NotFit, Refusal, show_exclusions
+from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix, with_pod
 from core.placement.own_limit import own_terms
+from core.placement.remedy import WHOLE, Refused, find_changes, find_never
 from core.placement.slices import Shape
 from core.placement.tree import Flags, Indices
 
 
-def refuse(view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits, eligible: Flags, free: Matrix) -> NotFit:
+def refuse(refused: Refused) -> NotFit:
     """Explains why a pod set whose levels are known does not fit."""
-    assert request.topology is not None
-    declared = view.tree.declared
-    wanted = request.count // shape.slice_size
-    required = request.topology.mode is Mode.REQUIRED
+    view, request, shape, fits, wanted = refused.view, refused.request, refused.shape, refused.fits, refused.wanted
+    eligible, free = refused.eligible, refused.free
+    required = refused.mode is Mode.REQUIRED
     reachable = [0] if shape.start == 0 else list(range(shape.start, -1, -1))
     lends = own_terms(view.around, request.traits) if request.traits.anti_affinity else []
     if lends:  # which node counts for a domain of the term depends on the level asked for
@@ -31,32 +33,44 @@ def refuse(view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits,
     if required:
         fit = facts[-1 if shape.auto else 0].fit
     else:
-        fit = int(fits.units_at(shape.start, shape).sum())
-        short = _short(view, request, eligible, free, slice(0, len(view.tree)))
-        facts.append(LevelFact("of all", 1, ("domains",), fit, wanted, shape.unit, short))
+        fit = int(refused.units(fits, WHOLE).sum())
+        short = _short(view, request, eligible, free, slice(0, len(view.tree))) if fit else ()
+        facts.append(LevelFact("", 1, (), fit, wanted, shape.unit, short))
     notes = []
-    wider = next((fact.level for fact in facts[1:] if fact.fit >= wanted), None) if required else None
-    if wider is not None:
-        notes.append(f"It would fit in one {wider} ({declared[shape.start]} is required)")
-    largest = fit * shape.slice_size
-    if largest:
-        notes.append(f"As asked, {largest} pod(s) would fit now")
+    if refused.group is not None and not refused.group.takes_leader[0].any():
+        notes.append("No node can take the leader")
     notes += _caveats(request, lends)
-    explanation = Explanation(request.name, tuple(facts), _exclusions(view, request, free), len(view.tree), largest, tuple(notes))
+    changes = find_changes(refused, fit)
+    explanation = Explanation(
+        request.name,
+        tuple(facts),
+        _exclusions(view, request, free),
+        len(view.tree),
+        fit * shape.slice_size,
+        tuple(notes),
+        changes,
+        None if changes else find_never(refused),
+    )
     return NotFit(Refusal.NOT_FIT, request.name, "", fit, wanted, shape.unit, explanation)
 
 
 def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shape) -> NotFit:
     """Explains that there is no node at all to place anything on: nodes not ready or cordoned make no domain."""
-    text = f"pod set {request.name}: no topology domains at level {view.tree.declared[shape.start]}; "
-    exclusions = _exclusions(view, request, view.free)
-    if exclusions:
-        text += f"none of the flavor's {len(view.tree)} node(s) can be used ({', '.join(map(str, exclusions))})"
-    else:
-        text += "no node of the flavor has it"
-    return NotFit(
-        Refusal.NO_DOMAINS, request.name, text, explanation=Explanation(request.name, exclusions=exclusions, total_nodes=len(view.tree))
-    )
+    tree, name = view.tree, request.name
+    text = f"pod set {name}: no topology domains at level {tree.declared[shape.start]}; "
+    if not len(tree):
+        lacking = (f"{len(nodes)} node(s) lack label {label} (e.g. {nodes[0]})" for label, nodes in tree.left_out.missing_label.items())
+        return NotFit(Refusal.NO_DOMAINS, name, text + (", ".join(lacking) or "no node of the flavor has it"))
+    none = np.zeros(len(tree), dtype=np.int64)
+    refused = Refused(view, request, shape, count_fits(tree, shape, none), none > 0, none, view.free)
+    try:
+        exclusions, changes = _exclusions(view, request, view.free), find_changes(refused, 0)
+        never = None if changes else find_never(refused)
+    except InvalidSelector as error:
+        return NotFit(Refusal.INVALID_SELECTOR, name, f"pod set {name}: {error}")
+    text += f"none of the flavor's {len(tree)} node(s) can be used ({show_exclusions(exclusions)})"
+    explanation = Explanation(name, exclusions=exclusions, total_nodes=len(tree), changes=changes, never=never)
+    return NotFit(Refusal.NO_DOMAINS, name, text, explanation=explanation)
 
 
 def _daemon_share(view: FreeCapacity, resource: str) -> Indices:
@@ -86,18 +100,18 @@ def _level_fact(
     best = int(np.argmax(units))
     span = slice(int(tree.levels[level].starts[best]), int(tree.levels[level].ends[best]))
     fit = int(units[best])
-    short = _short(view, request, eligible, free, span) if fit < wanted else ()
+    short = _short(view, request, eligible, free, span) if 0 < fit < wanted else ()
     return LevelFact(tree.declared[level], len(units), tree.values(level, best), fit, wanted, shape.unit, short)
 
 
-def _short(view: FreeCapacity, request: PodSetRequest, eligible: Flags, free: Matrix, span: slice) -> tuple[Shortage, ...]:
+def _short(view: FreeCapacity, request: PodSetRequest, eligible: Flags, free: Matrix, span: slice) -> tuple[Amount, ...]:
     """What the eligible nodes of a domain together lack for the whole pod set; nothing where only whole pods do not fit."""
     missing = []
     for resource, amount in with_pod(request.requests).items():
         row = view.axis.get(resource)
         have = 0 if row is None else int(np.maximum(free[row, span], 0)[eligible[span]].sum())
         if amount * request.count > have:
-            missing.append(Shortage(resource, amount * request.count - have))
+            missing.append(Amount(resource, amount * request.count - have))
     return tuple(missing)
 
 
@@ -117,8 +131,7 @@ def _exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) -> tup
     exclude("unschedulable", view.cordoned)
     for number, taint in enumerate(view.taint_verdicts(request.tolerations)):
         if taint is not None:
-            key, value, effect = taint
-            exclude(f'taint "{key}={value}:{effect}"' if value else f'taint "{key}:{effect}"', view.taint_class == number)
+            exclude(f'taint "{show_taint(taint)}"', view.taint_class == number)
     exclude("nodeSelector", ~view.label_mask(request.node_selector, None))
     exclude("affinity", ~view.label_mask({}, request.affinity))
     for port in request.traits.host_ports:

@@ -159,7 +159,7 @@ def test_a_slice_that_its_rack_cannot_complete_is_refused_with_the_rack_and_what
     sentence = refusal_sentence("t", refusal)
     assert "b0/b0-r0" in sentence
     assert "1 more pod(s) must complete slices of 2" in sentence
-    assert "short of 2 cpu" in sentence
+    assert "No node it may use could ever hold one more pod: b0-r0-n1 comes nearest and lacks 2 cpu" in sentence
 
 
 # --- groups -------------------------------------------------------------------------------------------

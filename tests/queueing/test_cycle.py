@@ -55,7 +55,7 @@ def test_two_that_want_the_last_rack_in_one_cycle():
     verdicts = scene.run()
     assert admitted(verdicts) == {"first"}
     assert 'topology "t" doesn\'t allow to fit any of 8 pod(s)' in verdicts["second"].message  # type: ignore[union-attr]
-    assert "short of 8 cpu" in verdicts["second"].message  # type: ignore[union-attr]
+    assert "It would fit if 4 cpu were freed on each of full-n0 and full-n1" in verdicts["second"].message  # type: ignore[union-attr]
     assert scene.state.ledger.drift() == {}
 
 
