@@ -177,8 +177,8 @@ def test_after_any_events_each_wanted_pod_counts_once(events: list[Any]):
 def _expected(nodes: dict[str, Node], sets: dict[str, dict[str, Any]], pods: dict[tuple[str, str], str]) -> dict[str, int]:
     usage: dict[str, int] = {}
     running = {key for key, phase in pods.items() if phase == "Running"}
-    for _, node in running:
-        usage[node] = usage.get(node, 0) + 1000
+    for _, name in running:
+        usage[name] = usage.get(name, 0) + 1000
     for name, daemon_set in sets.items():
         spec = daemon_set["spec"]["template"]["spec"]
         for node in nodes.values():
