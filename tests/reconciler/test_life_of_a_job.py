@@ -30,7 +30,7 @@ def test_two_jobs_that_want_the_last_rack_at_once_get_it_one_after_the_other(sce
     winner, loser = ("one", "two") if truth.all_bound(now, "one", 2) == [] else ("two", "one")
     message = scene.until_waiting(loser, "TopologyPlacementFailed")
     assert scene.rack in message
-    assert f"short of 16 {GPU}" in message
+    assert f"It would fit if 8 {GPU} were freed on each of " in message
     assert truth.always(scene.read()) == []
     scene.delete_job(winner)
     scene.until_bound(loser, 2)

@@ -65,7 +65,7 @@ def test_a_wrong_flag_ends_with_one_clear_line(name: str, capsys: pytest.Capture
         parse(arguments)
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("topogate webhook: ")
+    assert line.startswith("python -m webhook: ")
     assert why in line
     assert line.endswith("--help lists all flags")
 
