@@ -16,7 +16,8 @@ to at best, until no other can be better.
 The search counts its steps and stops at `STEP_LIMIT`. Costs inside racks are then taken from their largest nodes,
 which keeps the counts exact but not what is left over, and if that is too much, too, the answer of the `kep` profile
 stands. It competes in any case, so that no answer is ever less compact than that of `kep`. What is proven is told in
-`Search`: no answer's measure is below its bound. Of equal answers `kep`'s is taken, then the first by level values.
+`Search`: no answer's measure is below its bound. Of equal answers `kep`'s is taken, then
+BestFit's within the best home, then the first by level values.
 """
 
 import numpy as np

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from unittest.mock import patch
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
-from core.placement.engine import Placement, place
-from core.placement.measure import Measure, fragment_order
-from core.placement.profile import COMPACT
+from core.names import HOSTNAME_LABEL
+from core.placement import compact
+from core.placement.cover import Offer, OutOfSteps, Steps, cover, cover_with_fewest, trace
+from core.placement.decision import Placement
+from core.placement.engine import place
+from core.placement.measure import Measure, Search, fragment_order
+from core.placement.profile import COMPACT, MIXED, profile_named
+from reconciler.settings import parse
+from tests.bench.shapes import build_view, per_gpu
+from tests.builders import BLOCK, RACK, request
 from tests.placement.reference import _spreads, can_fit, free_amounts, path, room
-from tests.strategies import Cluster, clusters, scenes
+from tests.placement.test_balanced import cluster_of, counts
+from tests.placement.test_properties import check
+from tests.strategies import Cluster, clusters, jobs, scenes
 
 
 def domains_by_level(cluster: Cluster, spread: Sequence[int]) -> list[Counter[tuple[str, ...]]]:
@@ -86,7 +99,49 @@ def layered(draw: st.DrawFn) -> tuple[Cluster, PodSetRequest]:
     return cluster, PodSetRequest("main", draw(st.sampled_from([4, 8])), {"cpu": 500}, TopologyRequest(mode, level, layers))
 
 
-@given(st.one_of(scenes(plain=True, max_nodes=8), scenes(max_nodes=7), layered()))
+def least_of(cluster: Cluster, asked: PodSetRequest) -> Measure:
+    return min(measure_of(cluster, asked, spread) for spread in allowed_spreads(cluster, asked))
+
+
+SCENES = st.one_of(scenes(plain=True, max_nodes=8), scenes(max_nodes=7), layered())
+
+
+# --- examples: one CPU a pod, blocks of racks of nodes --------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("blocks", "asked", "kep", "expected"),
+    [
+        pytest.param(
+            [[[19], [10], [10]]], request(20, Mode.REQUIRED, BLOCK), [19, 1, 0], [0, 10, 10], id="defect 10: no rack is left with 9 of 10"
+        ),
+        pytest.param(
+            [[[2]] * 10, [[9, 9, 9]]],
+            request(20, Mode.PREFERRED, BLOCK),
+            [2] * 10 + [0, 0, 0],
+            [0] * 10 + [9, 9, 2],
+            id="defect 10: one rack rather than ten in the tightest block",
+        ),
+        pytest.param([[[3, 3, 3], [4, 4, 4]]], request(8, Mode.REQUIRED, RACK), [3, 3, 2, 0, 0, 0], [0, 0, 0, 4, 4, 0], id="fewer nodes"),
+        pytest.param([[[3, 5], [4, 2]]], request(7), [3, 0, 2, 2], [2, 5, 0, 0], id="unconstrained pods keep together, too"),
+        pytest.param([[[7, 4, 5, 5]]], request(10, Mode.REQUIRED, RACK), [7, 3, 0, 0], [0, 0, 5, 5], id="nothing left over"),
+        pytest.param([[[4], [3, 3]]], request(3), [0, 3, 0], [0, 3, 0], id="a broken node before a whole one"),
+        pytest.param(
+            [[[4, 4, 4], [7, 5], [3, 3]]],
+            request(12, Mode.PREFERRED, BLOCK, slices=[(RACK, 6)]),
+            [4, 4, 4, 0, 0, 0, 0],
+            [0, 0, 0, 7, 5, 0, 0],
+            id="slices stay whole in the rack of fewest nodes",
+        ),
+    ],
+)
+def test_examples(blocks: list[list[list[int]]], asked: PodSetRequest, kep: list[int], expected: list[int]):
+    cluster = cluster_of(blocks)
+    assert counts(cluster, place(cluster.view(), [asked], MIXED)) == kep
+    assert counts(cluster, place(cluster.view(), [asked], COMPACT)) == expected
+
+
+@given(SCENES)
 @settings(max_examples=400)
 def test_no_spread_of_the_pods_is_more_compact(scene: tuple[Cluster, PodSetRequest]):
     cluster, asked = scene
@@ -99,4 +154,131 @@ def test_no_spread_of_the_pods_is_more_compact(scene: tuple[Cluster, PodSetReque
     assert placement.search.optimal
     assert placement.search.gap == 0
     assert placement.search.measure == measure_of(cluster, asked, spread_of(cluster, placement))
-    assert placement.search.measure == min(measure_of(cluster, asked, spread) for spread in allowed_spreads(cluster, asked))
+    assert placement.search.measure == least_of(cluster, asked)
+
+
+@given(SCENES, st.integers(0, 60_000))
+@settings(max_examples=200)
+def test_stopped_early_an_answer_says_how_far_off_it_may_be(scene: tuple[Cluster, PodSetRequest], limit: int):
+    cluster, asked = scene
+    kep = place(cluster.view(), [asked], MIXED)
+    with patch.object(compact, "STEP_LIMIT", limit):
+        decision = place(cluster.view(), [asked], COMPACT)
+    check(cluster, [asked], decision)
+    if decision.refusal is not None:
+        assert decision == kep
+        return
+    search = decision.placements[0].search
+    assert search is not None
+    assert search.steps <= limit
+    assert search.bound <= least_of(cluster, asked) <= search.measure <= measure_of(cluster, asked, spread_of(cluster, kep.placements[0]))
+    assert search.optimal == (search.gap == 0)
+
+
+@given(clusters(max_nodes=8), st.data())
+def test_whatever_the_workload_its_pod_sets_keep_all_promises(cluster: Cluster, data: st.DataObject):
+    wanted = data.draw(jobs(cluster.levels))
+    decision, kep = (place(cluster.view(), wanted, profile) for profile in (COMPACT, MIXED))
+    assert (decision.refusal is None) == (kep.refusal is None)
+    if any(asked.topology is not None and asked.topology.group for asked in wanted):
+        assert decision == kep
+    else:
+        check(cluster, wanted, decision)
+
+
+def test_preferred_affinity_where_it_counts_outranks_being_compact():
+    cluster = cluster_of([[[7, 4, 5, 5]]])
+    term = {"weight": 1, "preference": {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": ["n000"]}]}}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    asked = request(10, affinity=affinity)
+    respecting = replace(COMPACT, respects_preferred_affinity=True)
+    assert counts(cluster, place(cluster.view(), [asked], COMPACT)) == [0, 0, 5, 5]
+    assert counts(cluster, place(cluster.view(), [asked], respecting))[0] == 7
+
+
+# --- large clusters: bounded, and honest about it -------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [20, 300, 1000, 3000, 20_000])
+@pytest.mark.parametrize("mode", [Mode.UNCONSTRAINED, Mode.PREFERRED])
+def test_on_2560_nodes_the_work_is_bounded_and_no_answer_less_compact_than_keps(count: int, mode: Mode):
+    view = build_view(2560)
+    asked = PodSetRequest("main", count, per_gpu(1), TopologyRequest(mode, None if mode is Mode.UNCONSTRAINED else "rack"))
+    kep, decision = (place(view, [asked], profile) for profile in (MIXED, COMPACT))
+    assert (decision.refusal is None) == (kep.refusal is None)
+    if decision.refusal is not None:
+        return
+    (old,), (new,) = kep.placements, decision.placements
+    assert new.assignment.count == count
+    assert new.search is not None
+    assert new.search.steps <= compact.STEP_LIMIT
+    assert new.search.bound <= new.search.measure
+    assert _used(view, new) <= _used(view, old)
+    assert new.search.measure[:3] == _used(view, new)
+    assert new.search.optimal or count > 300
+
+
+def _used(view, placement: Placement) -> tuple[int, ...]:
+    """Blocks, racks and nodes."""
+    nodes = [view.tree.index[name] for name, _ in placement.nodes]
+    return tuple(len({view.tree.paths[node][: level + 1] for node in nodes}) for level in range(3))
+
+
+def test_a_costlier_measure_than_numbers_can_hold_keeps_the_counts_exact():
+    cluster = cluster_of([[[5, 3], [4, 4], [6, 2]]])
+    asked = request(14, Mode.REQUIRED, BLOCK)
+    with patch.object(compact, "_MOST_COST", 60):
+        search = place(cluster.view(), [asked], COMPACT).placements[0].search
+    assert search is not None
+    assert search.measure[:3] == least_of(cluster, asked)[:3]
+    assert search.bound <= least_of(cluster, asked)
+
+
+# --- coverings ------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 3)), min_size=1, max_size=9), st.data())
+def test_as_few_as_hold_it_and_of_those_the_fewest_pods(drawn: list[tuple[int, int]], data: st.DataObject):
+    caps = np.array([cap for cap, _ in drawn])
+    pods = np.array([4 * cap + more for cap, more in drawn])
+    wanted = data.draw(st.integers(1, int(caps.sum())))
+    chosen = cover_with_fewest(caps, pods, wanted, Steps(10**9))
+    every = [[i for i in range(len(drawn)) if mask >> i & 1] for mask in range(1 << len(drawn))]
+    least = min((len(some), int(pods[some].sum())) for some in every if int(caps[some].sum()) >= wanted)
+    assert (len(chosen), int(pods[chosen].sum())) == least
+    assert int(caps[chosen].sum()) >= wanted
+
+
+def test_a_covering_takes_of_equal_ones_the_first():
+    offers = [
+        Offer(np.array([2, 3]), np.array([5, 6])),
+        Offer(np.array([1, 2, 3]), np.array([2, 5, 6])),
+        Offer(np.array([3]), np.array([6])),
+    ]
+    tables = cover(offers, 3, Steps(10**6))
+    assert tables[-1].tolist() == [0, 2, 5, 6]
+    assert trace(offers, tables, 3) == [(0, 3)]
+
+
+def test_work_that_is_too_much_is_not_begun():
+    steps = Steps(10_000)
+    with pytest.raises(OutOfSteps):
+        steps.spend(10_001)
+    assert steps.spent == 0
+
+
+# --- choosing it ----------------------------------------------------------------------------------------
+
+
+def test_a_search_tells_the_first_entry_that_is_not_proven():
+    assert Search((1, 3, 9, 0), (1, 2, 9, 0)).gap == 1
+    assert Search((1, 2), (1, 2)).optimal
+
+
+def test_profiles_are_chosen_by_name():
+    assert profile_named("kep") is MIXED
+    assert profile_named("compact") is COMPACT
+    with pytest.raises(ValueError, match="no placement profile 'Compact'; there are kep, compact"):
+        profile_named("Compact")
+    assert parse([]).profile is MIXED
+    assert parse(["--placement-profile", "compact"]).profile is COMPACT

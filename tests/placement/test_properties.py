@@ -13,12 +13,12 @@ from core.model.podset import Mode, PodSetRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.engine import Decision, Placement, place
 from core.placement.explain import Refusal
-from core.placement.profile import ALWAYS_BEST_FIT, MIXED, Profile
+from core.placement.profile import ALWAYS_BEST_FIT, COMPACT, MIXED, Profile
 from tests.builders import Node
 from tests.placement.reference import can_fit, free_amounts, is_capacity, path, usable
 from tests.strategies import Cluster, clusters, requests, scenes
 
-PROFILES = st.sampled_from([MIXED, ALWAYS_BEST_FIT])
+PROFILES = st.sampled_from([MIXED, ALWAYS_BEST_FIT, COMPACT])
 
 
 def node_named(cluster: Cluster, name: str) -> Node:
