@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
-from core.names import QUOTA_RESERVED, TRACEPARENT_ANNOTATION
+from core.names import ADMITTED, QUOTA_RESERVED, TRACEPARENT_ANNOTATION
 from e2e import manifests, truth
 from e2e.api import wait_for
 from e2e.binaries import ensure_binaries
@@ -124,6 +125,7 @@ class Demo:
         self._promise("ranked: consecutive ranks share nodes", truth.in_rank_order(now, "ranked", [HOSTNAME_LABEL]))
         self._promise("no node over capacity, no slot promised twice", truth.always(now))
         self._settle()
+        self._tell_why(*jobs)
 
     def _wait_and_help(self) -> None:
         rack, free = self._roomiest_rack()
@@ -189,6 +191,20 @@ class Demo:
             width = max(1, int(50 * (span.end_ns - span.start_ns) / max(1, end - start)))
             bar = " " * left + "█" * min(width, 50 - left)
             self.console.print(f"  {span.name:<17} {span.service:<20} [cyan]{bar:<50}[/] {(span.end_ns - span.start_ns) / 1e6:8.1f} ms")
+
+    def _tell_why(self, *jobs: str) -> None:
+        """Why each job got its place, as `kubectl describe workload` shows it."""
+        for job in jobs:
+            workload = self._read().workload_of(job)
+            assert workload is not None  # its pods are bound
+            told: list[str] = []
+            self._until(f"the event on {job}", lambda uid=workload["metadata"]["uid"], told=told: told.extend(self._placed(uid)) or told)
+            self._say(f"why [bold]{job}[/] is there: {escape(told[0])}")
+
+    def _placed(self, uid: str) -> list[str]:
+        events = self.cluster.api.list(f"/api/v1/namespaces/{self.namespace}/events")
+        mine = [str(event["message"]) for event in events if event["involvedObject"]["uid"] == uid and event["reason"] == ADMITTED]
+        return [message.partition("; placed: ")[2] for message in mine if "; placed: " in message]
 
     # --- helpers ----------------------------------------------------------------------------------------------------
 

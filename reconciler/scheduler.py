@@ -13,6 +13,7 @@ from typing import Any
 from core.model.admission import admission_to_wire
 from core.model.encoding import encoded_size
 from core.names import ADMITTED, QUOTA_RESERVED, REASON_PENDING_EVALUATION, REASON_TOPOLOGY_PLACEMENT_FAILED
+from core.placement.choice import show_choices
 from core.placement.profile import Profile
 from core.plan.admission import MAX_ETCD_BYTES, admitted_status, waiting_status
 from core.plan.conditions import Condition, says
@@ -200,6 +201,7 @@ class Scheduler:
         message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
         await self._writer.event(r.WORKLOADS, workload, QUOTA_RESERVED, message)
         message = f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
+        message += f"; placed: {show_choices(found.choices)}" if found.choices else ""
         await self._writer.event(r.WORKLOADS, workload, ADMITTED, message)
 
     async def _let_wait(self, workload: Obj, judged: _Judged, outcome: NotFound) -> None:

@@ -159,6 +159,8 @@ def explain(span: Span, outcome: Found | NotFound) -> None:
                 MESSAGE: brief(placement.assignment.domains),
             },
         )
+    for choice in outcome.choices:
+        span.add_event("domain.chosen", {POD_SET: choice.pod_set, LEVEL: choice.level, MESSAGE: str(choice)})
 
 
 def brief(domains: Sequence[Any], most: int = 8) -> str:

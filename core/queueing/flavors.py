@@ -14,6 +14,7 @@ from core.names import (
     REASON_TOPOLOGY_PLACEMENT_FAILED,
     REASON_WAITING_FOR_QUOTA,
 )
+from core.placement.choice import Choice, explain_choice
 from core.placement.engine import Placement, Together, place, take_from
 from core.placement.explain import NotFit, refusal_sentence, truncate
 from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy, taints_of
@@ -49,6 +50,7 @@ class Found:
     admission: Admission
     placements: tuple[tuple[str, Placement], ...]  # flavor, placement
     attempts: tuple[Attempt, ...]
+    choices: tuple[Choice, ...] = ()  # why there
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class _Search:
     together: Together | None = None
     taken: list[tuple[PodSetRequest, Placement]] = field(default_factory=list)
     placements: list[tuple[str, Placement]] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
 
     def refuse(self, unit: Unit, flavor: str, reason: str, sentence: str, refusal: NotFit | None = None) -> _Served | None:
@@ -122,7 +125,7 @@ def find_admission(state: ClusterState, workload: WorkloadFacts, queue: ClusterQ
             return NotFound(_worst(tried), truncate(message), tuple(search.attempts))
         given |= {admission.name: admission for admission in outcome}
     ordered = tuple(given[pod_set.name] for pod_set in workload.pod_sets)
-    return Found(Admission(queue.name, ordered), tuple(search.placements), tuple(search.attempts))
+    return Found(Admission(queue.name, ordered), tuple(search.placements), tuple(search.attempts), tuple(search.choices))
 
 
 def _find_at_once(
@@ -144,7 +147,7 @@ def _find_at_once(
             given = [each for part in zip(units, choice, strict=True) for each in _admit(*part, queue, search)]
             by_name = {admission.name: admission for admission in given}
             ordered = tuple(by_name[pod_set.name] for pod_set in workload.pod_sets)
-            return Found(Admission(queue.name, ordered), tuple(search.placements), tuple(search.attempts))
+            return Found(Admission(queue.name, ordered), tuple(search.placements), tuple(search.attempts), tuple(search.choices))
     return None
 
 
@@ -257,12 +260,14 @@ def _place(state: ClusterState, unit: Unit, flavor: FlavorFacts, profile: Profil
         search.refuse(unit, flavor.name, REASON_NO_MATCHING_FLAVOR, sentence)
         return False
     requests = [state.request_for(pod_set, flavor) for pod_set in unit]
-    decision = place(search.around(view.capacity, requests), requests, profile, free=search.free(view.capacity), together=search.together)
+    world, free = search.around(view.capacity, requests), search.free(view.capacity)
+    decision = place(world, requests, profile, free=free, together=search.together)
     if decision.refusal is not None:
         sentence = refusal_sentence(view.topology.name, decision.refusal)
         search.refuse(unit, flavor.name, REASON_TOPOLOGY_PLACEMENT_FAILED, sentence, decision.refusal)
         return False
     search.taken += zip(requests, decision.placements, strict=True)
+    search.choices += explain_choice(world, requests, decision, free=free)
     search.placements += ((flavor.name, placement) for placement in decision.placements)
     return True
 
