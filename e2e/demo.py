@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -195,13 +196,12 @@ class Demo:
     def _tell_why(self, *jobs: str) -> None:
         """Why each job got its place, as `kubectl describe workload` shows it."""
         for job in jobs:
-            workload = self._read().workload_of(job)
-            assert workload is not None  # its pods are bound
-            told: list[str] = []
-            self._until(f"the event on {job}", lambda uid=workload["metadata"]["uid"], told=told: told.extend(self._placed(uid)) or told)
-            self._say(f"why [bold]{job}[/] is there: {escape(told[0])}")
+            self._until(f"the event that says why {job} is there", partial(self._told, job))
+            self._say(f"why [bold]{job}[/] is there: {escape(self._told(job)[0])}")
 
-    def _placed(self, uid: str) -> list[str]:
+    def _told(self, job: str) -> list[str]:
+        workload = self._read().workload_of(job)
+        uid = workload["metadata"]["uid"] if workload is not None else ""
         events = self.cluster.api.list(f"/api/v1/namespaces/{self.namespace}/events")
         mine = [str(event["message"]) for event in events if event["involvedObject"]["uid"] == uid and event["reason"] == ADMITTED]
         return [message.partition("; placed: ")[2] for message in mine if "; placed: " in message]
