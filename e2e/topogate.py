@@ -8,6 +8,7 @@ import itertools
 import os
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -123,9 +124,9 @@ class Topogate:
 
     # --- reconciler -------------------------------------------------------------------------------------------------
 
-    def start_reconciler(self, *, wait: bool = True, kubeconfig: Path | None = None) -> None:
+    def start_reconciler(self, *, wait: bool = True, kubeconfig: Path | None = None, options: Sequence[str] = ()) -> None:
         """`kubeconfig` leads it past the API server's own address, to something that watches or cuts its connections."""
-        self.reconciler = self._spawn("reconciler", ["--namespace", SYSTEM_NAMESPACE, *self._leader_options], kubeconfig)
+        self.reconciler = self._spawn("reconciler", ["--namespace", SYSTEM_NAMESPACE, *self._leader_options, *options], kubeconfig)
         deadline = time.monotonic() + START_TIMEOUT_S
         while wait and READY_MARK not in self.reconciler.log.read_text():
             if not self.reconciler.is_running or time.monotonic() > deadline:
