@@ -221,3 +221,37 @@ def test_a_quota_over_which_a_queue_already_is_does_not_keep_out_pods_that_ask_f
     scene.queue("cq", {"tas": "2"})
     scene.submit("idle", 1, cpu="0")
     assert isinstance(scene.run()["idle"], Found)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (
+            {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": RACK, "whenUnsatisfiable": "DoNotSchedule"}]},
+            "topologySpreadConstraints",
+        ),
+        ({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}, "volumes.persistentVolumeClaim"),
+        ({"volumes": [{"name": "data", "ephemeral": {"volumeClaimTemplate": {}}}]}, "volumes.ephemeral"),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}, "resourceClaims"),
+        ({"schedulerName": "volcano"}, "schedulerName volcano"),
+    ],
+)
+def test_a_refusal_names_what_kube_scheduler_goes_by_and_topogate_does_not(spec: dict[str, Any], field: str):
+    scene = Scene()
+    scene.rack("r", 2)
+    message = refusal(judge(scene, pods(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    assert f"Not judged: {field}." in message
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": RACK, "whenUnsatisfiable": "ScheduleAnyway"}]},
+        {"volumes": [{"name": "scratch", "emptyDir": {}}, {"name": "settings", "configMap": {"name": "settings"}}]},
+        {"schedulerName": "default-scheduler"},
+    ],
+)
+def test_what_keeps_no_pod_from_a_node_is_not_named(spec: dict[str, Any]):
+    scene = Scene()
+    scene.rack("r", 2)
+    assert "Not judged" not in refusal(judge(scene, pods(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)

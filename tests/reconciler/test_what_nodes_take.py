@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core.names import HOSTNAME_LABEL
+from core.names import HOSTNAME_LABEL, PODSET_LABEL
 from e2e import manifests, truth
 from e2e.cluster import Cluster
 from e2e.nodes import node_object
@@ -174,6 +174,42 @@ def test_pods_that_keep_apart_from_their_own_kind_go_one_to_a_node_of_the_rack(s
     assert not {pod["spec"]["nodeName"] for pod in scene.read().pods_of("more")} & {
         pod["spec"]["nodeName"] for pod in scene.read().pods_of("spread")
     }
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        {"labelSelector": {"matchLabels": {"batch.kubernetes.io/job-name": "alone"}}},
+        {
+            "labelSelector": {"matchExpressions": [{"key": PODSET_LABEL, "operator": "Exists"}]},
+            "matchLabelKeys": ["batch.kubernetes.io/controller-uid"],
+        },
+    ],
+    ids=["by the job's name", "by matchLabelKeys"],
+)
+def test_labels_that_pods_get_only_when_they_are_made_keep_them_apart_too(scene: Scene, term: Json) -> None:
+    terms = [{"topologyKey": HOSTNAME_LABEL, **term}]
+    apart = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    scene.submit("alone", pods=2, required=scene.rack, pod_spec=apart)
+    assert sorted(until_where_assigned(scene, "alone", 2).values()) == [1, 1]
+    scene.submit("another", pods=2, required=scene.rack, pod_spec=apart)
+    until_where_assigned(scene, "another", 2)
+
+
+def test_pods_of_another_namespace_keep_pods_apart(scene: Scene, namespace: str) -> None:
+    away = affinity("podAntiAffinity", HOSTNAME_LABEL, noise="loud")
+    term = away["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
+    term["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": scene.namespace}}
+    spec = {"containers": [container(0)], "nodeSelector": {HOSTNAME_LABEL: f"{scene.prefix}b1-r1-n1"}, **away}
+    scene.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "shy", "namespace": namespace}, "spec": spec})
+
+    def is_bound() -> bool:
+        return bool(scene.api.get(f"/api/v1/namespaces/{namespace}/pods/shy")["spec"].get("nodeName"))
+
+    scene.eventually("the shy pod to be bound", lambda now: is_bound())
+    submit(scene, "loud", {"noise": "loud"}, pods=4, gpus=4, required=scene.rack)
+    assert f"{scene.prefix}b1-r1-n1" not in until_where_assigned(scene, "loud", 4)
+    scene.api.delete(f"/api/v1/namespaces/{namespace}/pods/shy", grace_period_s=0)
 
 
 def test_pods_follow_the_pods_that_they_want_to_be_near(scene: Scene) -> None:
