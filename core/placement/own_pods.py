@@ -137,18 +137,16 @@ def _held(view: FreeCapacity, request: PodSetRequest, domain_of: Indices, free: 
 def find_conflict(view: FreeCapacity, requests: Sequence[PodSetRequest], decision: Decision) -> NotFit | None:
     """Pods of a workload that kube-scheduler would keep apart, though they were placed together.
 
-    Placed one after the other pod sets see each other, but those of a group are placed at once.
+    Placed one after the other pod sets see each other, but those of a group are placed at once, seeing no
+    more than that both cannot be on one node.
     """
     around = view.around
     placed = {placement.pod_set: placement.nodes for placement in decision.placements}
     for one, other in combinations(requests, 2):
         mine, others = [name for name, _ in placed[one.name]], [name for name, _ in placed[other.name]]
-        ports = any(p.conflicts(q) for p in one.traits.host_ports for q in other.traits.host_ports)
-        met = "a host port" if ports and set(mine) & set(others) else None
         for term in around.terms_between(one.traits, other.traits):
             if (around.domains(term.key, mine) & around.domains(term.key, others)).any():
                 met = f"pod anti-affinity by {term.key}"
-        if met is not None:
-            note = f"{one.name} and {other.name} are kept apart by {met}; a place for pod sets of one group is not searched for by that"
-            return NotFit(Refusal.NOT_FIT, one.name, "", 0, one.count, explanation=Explanation(one.name, notes=(note,)))
+                note = f"{one.name} and {other.name} are kept apart by {met}; a place for pod sets of one group is not searched for by that"
+                return NotFit(Refusal.NOT_FIT, one.name, "", 0, one.count, explanation=Explanation(one.name, notes=(note,)))
     return None

@@ -1,0 +1,197 @@
+"""What a pod template says about other pods, read as kube-scheduler reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.model.pod_traits import (
+    HostPort,
+    PodTerm,
+    PodTraits,
+    Requirement,
+    host_ports_of,
+    read_selector,
+    selects,
+    terms_of,
+    traits_of_pod,
+    traits_of_template,
+)
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+X = (Requirement("app", "In", frozenset("x")),)
+
+
+def unjudged(spec: dict[str, Any], labels: dict[str, str] | None = None) -> tuple[str, ...]:
+    return traits_of_template({"metadata": {"labels": labels or {}}, "spec": spec}, "ns").unjudged
+
+
+# --- host ports ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "conflicts"),
+    [
+        (HostPort(80), HostPort(80), True),
+        (HostPort(80), HostPort(81), False),
+        (HostPort(80), HostPort(80, "UDP"), False),
+        (HostPort(80), HostPort(80, "TCP", "10.0.0.1"), True),
+        (HostPort(80, "TCP", "10.0.0.1"), HostPort(80, "TCP", "10.0.0.1"), True),
+        (HostPort(80, "TCP", "10.0.0.1"), HostPort(80, "TCP", "10.0.0.2"), False),
+    ],
+)
+def test_a_port_is_taken_by_number_protocol_and_address_and_no_address_is_all_of_them(one: HostPort, other: HostPort, conflicts: bool):
+    assert one.conflicts(other) == other.conflicts(one) == conflicts
+
+
+def test_a_port_is_named_without_an_address_where_it_has_none():
+    assert [str(HostPort(80)), str(HostPort(53, "UDP", "10.0.0.1"))] == ["80/TCP", "53/UDP on 10.0.0.1"]
+
+
+def test_ports_are_those_of_containers_and_sidecars_sorted_and_each_once():
+    spec = {
+        "containers": [
+            {
+                "ports": [
+                    {"containerPort": 90, "hostPort": 90},
+                    {"containerPort": 80, "hostPort": 80, "protocol": "UDP", "hostIP": "10.0.0.1"},
+                ]
+            },
+            {"ports": [{"containerPort": 1, "hostPort": 90}, {"containerPort": 7}]},
+        ],
+        "initContainers": [
+            {"restartPolicy": "Always", "ports": [{"containerPort": 70, "hostPort": 70}]},
+            {"ports": [{"containerPort": 60, "hostPort": 60}]},  # is over before the pod runs
+        ],
+    }
+    assert host_ports_of(spec) == (HostPort(70), HostPort(80, "UDP", "10.0.0.1"), HostPort(90))
+
+
+def test_on_the_host_network_every_port_is_one_of_the_node():
+    containers = [{"ports": [{"containerPort": 80}]}]
+    assert host_ports_of({"containers": containers}) == ()
+    assert host_ports_of({"containers": containers, "hostNetwork": True}) == (HostPort(80),)
+
+
+# --- selectors and terms -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("selector", "taken"),
+    [
+        pytest.param(None, [], id="none takes nothing"),
+        pytest.param({}, [{}, {"app": "x"}, {"app": "y"}], id="an empty one takes all"),
+        pytest.param({"matchLabels": {"app": "x"}}, [{"app": "x"}], id="labels"),
+        pytest.param({"matchExpressions": [{"key": "app", "operator": "In", "values": ["y", "z"]}]}, [{"app": "y"}], id="In"),
+        pytest.param({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["y"]}]}, [{}, {"app": "x"}], id="NotIn"),
+        pytest.param({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, [{"app": "x"}, {"app": "y"}], id="Exists"),
+        pytest.param({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, [{}], id="DoesNotExist"),
+        pytest.param(
+            {"matchLabels": {"app": "x"}, "matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["x"]}]},
+            [],
+            id="all must hold",
+        ),
+    ],
+)
+def test_a_selector_takes(selector: dict[str, Any] | None, taken: list[dict[str, str]]):
+    labels: list[dict[str, str]] = [{}, {"app": "x"}, {"app": "y"}]
+    assert [each for each in labels if selects(read_selector(selector), each)] == taken
+
+
+def affinity(kind: str, *terms: dict[str, Any]) -> dict[str, Any]:
+    return {"affinity": {kind: {REQUIRED: list(terms)}}}
+
+
+def test_a_term_without_namespaces_speaks_of_its_own():
+    spec = affinity("podAffinity", {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}})
+    assert terms_of(spec, "podAffinity", "ns", {}) == (PodTerm("zone", frozenset(["ns"]), None, X),)
+    assert terms_of(spec, "podAntiAffinity", "ns", {}) == ()
+
+
+def test_a_term_speaks_of_the_namespaces_it_names_and_those_it_selects():
+    where = {"ns": {"team": "a"}, "other": {"team": "b"}, "third": {"team": "b"}}
+
+    def spoken_of(**fields: Any) -> list[str]:
+        (term,) = terms_of(affinity("podAffinity", {"topologyKey": "zone", "labelSelector": {}} | fields), "podAffinity", "ns", {})
+        return [namespace for namespace in [*where, "unknown"] if term.matches(namespace, {}, where.get)]
+
+    assert spoken_of() == ["ns"]
+    assert spoken_of(namespaces=["other"]) == ["other"]
+    assert spoken_of(namespaceSelector={}) == ["ns", "other", "third", "unknown"]
+    assert spoken_of(namespaceSelector={"matchLabels": {"team": "b"}}) == ["other", "third"]
+    assert spoken_of(namespaceSelector={"matchLabels": {"team": "b"}}, namespaces=["ns"]) == ["ns", "other", "third"]
+
+
+def test_label_keys_become_conditions_with_the_pods_own_values_unless_there_is_no_selector():
+    term = {"topologyKey": "zone", "labelSelector": {}, "matchLabelKeys": ["app", "absent"], "mismatchLabelKeys": ["team"]}
+    own = {"app": "x", "team": "a"}
+    (read,) = terms_of(affinity("podAffinity", term), "podAffinity", "ns", own)
+    assert read.selector == (*X, Requirement("team", "NotIn", frozenset("a")))
+    (merged_already,) = terms_of(affinity("podAffinity", term), "podAffinity", "ns", None)
+    assert merged_already.selector == ()
+    (without,) = terms_of(affinity("podAffinity", {**term, "labelSelector": None}), "podAffinity", "ns", own)
+    assert without.selector is None
+
+
+# --- pods and templates --------------------------------------------------------------------------------
+
+
+def test_a_template_is_read_with_the_labels_that_its_pods_will_have_got():
+    template = {"metadata": {"labels": {"app": "x", "team": "a"}}, "spec": {}}
+    traits = traits_of_template(template, "ns", {"team": "b"})
+    assert traits == PodTraits("ns", {"app": "x", "team": "b"})
+    assert not traits.is_particular
+
+
+def test_an_empty_template_has_no_traits():
+    assert traits_of_template({}, "ns") == PodTraits("ns", {})
+
+
+def test_only_a_pod_that_keeps_others_away_is_remembered():
+    metadata = {"namespace": "ns", "labels": {"app": "x"}}
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+    assert traits_of_pod({"metadata": metadata, "spec": {}}) is None
+    assert traits_of_pod({"metadata": metadata, "spec": affinity("podAffinity", term)}) is None
+    apart = traits_of_pod({"metadata": metadata, "spec": affinity("podAntiAffinity", term)})
+    assert apart == PodTraits("ns", {"app": "x"}, anti_affinity=(PodTerm("zone", frozenset(["ns"]), None, X),))
+    ports = traits_of_pod({"metadata": {}, "spec": {"containers": [{"ports": [{"hostPort": 80}]}]}})
+    assert ports == PodTraits("", {}, (HostPort(80),))
+    assert ports is not None
+    assert ports.is_particular
+
+
+# --- what is not judged --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        pytest.param({}, (), id="nothing"),
+        pytest.param({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, ("topologySpreadConstraints",), id="spread"),
+        pytest.param({"topologySpreadConstraints": [{}]}, ("topologySpreadConstraints",), id="spread is hard by default"),
+        pytest.param({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, (), id="a soft spread is no condition"),
+        pytest.param({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}, ("volumes.persistentVolumeClaim",), id="claim"),
+        pytest.param({"volumes": [{"ephemeral": {}}]}, ("volumes.ephemeral",), id="ephemeral volume"),
+        pytest.param({"volumes": [{"emptyDir": {}}]}, (), id="a volume that is anywhere"),
+        pytest.param({"resourceClaims": [{"name": "gpu"}]}, ("resourceClaims",), id="devices"),
+        pytest.param({"schedulerName": "other"}, ("schedulerName other",), id="another scheduler"),
+        pytest.param({"schedulerName": "default-scheduler"}, (), id="the default scheduler by name"),
+        pytest.param({"nodeName": "n"}, ("nodeName",), id="a node by name"),
+        pytest.param(
+            {"volumes": [{"ephemeral": {}}, {"persistentVolumeClaim": {}}], "nodeName": "n"},
+            ("volumes.persistentVolumeClaim", "volumes.ephemeral", "nodeName"),
+            id="several",
+        ),
+    ],
+)
+def test_what_kube_scheduler_goes_by_and_we_do_not_is_named(spec: dict[str, Any], named: tuple[str, ...]):
+    assert unjudged(spec) == named
+
+
+def test_affinity_by_a_label_that_only_the_pod_will_have_is_not_judged():
+    key = "batch.kubernetes.io/job-completion-index"
+    selector = {"matchExpressions": [{"key": key, "operator": "In", "values": ["0"]}, {"key": "app", "operator": "Exists"}]}
+    spec = affinity("podAntiAffinity", {"topologyKey": "zone", "labelSelector": selector})
+    assert unjudged(spec) == (f"pod affinity by label {key}, which is set when the pod is made",)
+    assert unjudged(spec, {key: "0"}) == ()
