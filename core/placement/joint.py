@@ -123,12 +123,9 @@ class JointSearch:
                 if count:
                     holds &= request.eligible
                     for resource, amount in with_pod(request.requests).items():
-                        row = self._view.axis.get(resource)
-                        if row is None:
-                            holds[:] = False
-                        else:
-                            free[row] -= amount * count
-                            holds &= free[row] >= 0
+                        row = self._view.axis[resource]  # else there is not enough in all
+                        free[row] -= amount * count
+                        holds &= free[row] >= 0
             fit = np.minimum(self._fit(first.requests, free) * first.eligible, first.count)
             index: tuple[slice | int, ...] = (slice(None), *given)
             offers[index] = np.where(holds, fit, _NO)

@@ -36,8 +36,6 @@ def find_start(fits: Fits, shape: Shape, mode: Mode, algorithm: Algorithm, wante
 def _one_holds(candidates: Candidates, mode: Mode, algorithm: Algorithm, wanted: int) -> bool:
     """Whether one domain holds everything. Preferred affinity outranks staying together, so where it counts
     only the domain that is first by it is asked, unless the level is required."""
-    if not len(candidates.units):
-        return False
     asked = candidates.units if candidates.scores is None or mode is Mode.REQUIRED else candidates.units[algorithm.order(candidates)[:1]]
     return int(asked.max()) >= wanted
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy
+from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy, node_matches
 from core.placement.free import NodeState
 from tests.builders import RACK, Node, grid, request, view_of
 from tests.placement.reference import matches, tolerates
@@ -53,6 +53,19 @@ def test_selector_and_affinity_take_the_nodes_that_each_would_take_alone(nodes, 
     assert {name: bool(ok) for name, ok in zip(view.tree.names, mask, strict=True)} == {
         node.name: matches(node, selector, affinity) for node in nodes
     }
+    for node in nodes:
+        assert node_matches(node.name, node.labels, selector, affinity) == matches(node, selector, affinity)
+
+
+def test_a_node_is_known_by_no_other_field_than_its_name():
+    terms = [{"matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["u"]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    with pytest.raises(InvalidSelector, match=r"only metadata\.name is supported"):
+        node_matches("n", {}, {}, affinity)
+    with pytest.raises(InvalidSelector, match=r"'metadata\.uid': only metadata\.name is supported"):
+        view_of([RACK], [Node("n", {RACK: "r"})]).label_mask({}, affinity)
+    assert node_matches("n", {}, {}, None)
+    assert node_matches("n", {}, {}, {"nodeAffinity": {}})
 
 
 @given(st.lists(st.sampled_from(TAINTS), max_size=3), st.lists(st.sampled_from(TOLERATIONS), max_size=3))

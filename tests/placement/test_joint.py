@@ -147,3 +147,47 @@ def test_beyond_the_limit_of_its_work_the_search_gives_up_and_the_refusal_stands
     refusal = place(view_of(THREE_LEVELS, nodes), wanted, MIXED).refusal
     assert refusal is not None
     assert refusal.pod_set == "workers"
+
+
+def of_group(*members: PodSetRequest) -> list[PodSetRequest]:
+    return [replace(each, topology=replace(each.topology, group="g")) for each in members if each.topology is not None]
+
+
+def test_a_group_of_three_without_a_level_is_placed_anywhere_or_refused_as_a_whole():
+    view = view_of(THREE_LEVELS, grid(1, 2, 1))
+    members = of_group(*(request(count, Mode.UNCONSTRAINED, name=f"ps{count}") for count in (1, 2, 3)))
+    assert [sum(count for _, count in each.nodes) for each in place(view, members, MIXED).placements] == [1, 2, 3]
+    refusal = place(view, of_group(*(request(3, Mode.UNCONSTRAINED, name=name) for name in "abc")), MIXED).refusal
+    assert refusal is not None
+    assert refusal.group == ("a", "b", "c")
+
+
+def test_a_group_is_refused_as_a_whole_where_its_leader_asks_for_a_level_that_is_not_there():
+    leader, workers = of_group(request(1, Mode.REQUIRED, "zone", name="leader"), request(4, Mode.REQUIRED, RACK, name="workers"))
+    refusal = place(view_of(THREE_LEVELS, grid(1, 1, 2)), [leader, workers], MIXED).refusal
+    assert refusal is not None
+    assert (refusal.kind, refusal.pod_set, refusal.group) == (Refusal.UNKNOWN_LEVEL, "leader", ("workers", "leader"))
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_what_is_wrong_with_one_pod_set_is_said_also_where_all_must_be_together(required: bool):
+    """A level that is not there, a selector that cannot be: no search would help."""
+    view = view_of(THREE_LEVELS, grid(1, 1, 1))
+    tie = Together(BLOCK, required, "test")
+    unknown = place(view, [request(1, name="a"), request(1, Mode.REQUIRED, "zone", name="b")], MIXED, together=tie).refusal
+    assert unknown is not None
+    assert (unknown.kind, unknown.pod_set) == (Refusal.UNKNOWN_LEVEL, "b")
+    terms = [{"matchExpressions": [{"key": "pool", "operator": "Near"}]}]
+    bad = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    invalid = place(view, [request(1, name="a"), request(1, name="b", affinity=bad)], MIXED, together=tie).refusal
+    assert invalid is not None
+    assert (invalid.kind, invalid.pod_set) == (Refusal.INVALID_SELECTOR, "b")
+
+
+def test_pod_sets_tied_to_a_domain_are_looked_at_all_at_once_where_one_after_the_other_they_do_not_fit():
+    nodes = [replace(node, allocatable={**node.allocatable, "gpu": 4 * ("r0" in node.name)}) for node in grid(2, 2, 1)]
+    wanted = [request(1, cpu=1000, name="driver"), request(4, requests={"cpu": 1000, "gpu": 1}, name="workers")]
+    decision = place(view_of(THREE_LEVELS, nodes), wanted, MIXED, together=Together(BLOCK, True, "test"))
+    assert decision.looked_ahead
+    (driver, _), (workers, _) = (placement.nodes[0] for placement in decision.placements)
+    assert (driver[:2], driver[2:], workers[2:]) == (workers[:2], "-r1-n0", "-r0-n0")

@@ -26,7 +26,9 @@ def term(app: str, key: str) -> PodTerm:
     return PodTerm(key, frozenset(["ns"]), None, (Requirement("app", "In", frozenset([app])),))
 
 
-def pods(name: str, count: int, mode: Mode = Mode.UNCONSTRAINED, level: str | None = None, *, group: str | None = None, **traits: Any):
+def pods(
+    name: str, count: int, mode: Mode = Mode.UNCONSTRAINED, level: str | None = None, *, group: str | None = None, **traits: Any
+) -> PodSetRequest:
     """A pod set whose pods have the label app=NAME."""
     asked = request(count, mode, level, name=name, traits=PodTraits("ns", {"app": name}, **traits))
     assert asked.topology is not None
@@ -168,7 +170,7 @@ def test_two_pod_sets_that_follow_each_other_have_no_beginning():
 def test_pods_near_to_their_own_kind_all_go_to_the_tightest_domain_that_holds_them():
     nodes = [*grid(1, 1, 3, cpu=2), *(node for node in grid(1, 2, 2, cpu=4) if "r1" in node.name)]
     view = view_of(THREE_LEVELS, nodes)
-    own = {"affinity": (term("x", RACK),)}
+    own: dict[str, Any] = {"affinity": (term("x", RACK),)}
     assert sum(placed(view, pods("x", 6, **own))["x"].values()) == 6
     assert {name[:5] for name in placed(view, pods("x", 6, **own))["x"]} == {"b0-r0"}
     assert {name[:5] for name in placed(view, pods("x", 7, **own))["x"]} == {"b0-r1"}
@@ -181,14 +183,14 @@ def test_pods_near_to_their_own_kind_all_go_to_the_tightest_domain_that_holds_th
 def test_pods_near_to_their_own_kind_by_zone_still_share_the_rack_that_they_must_share():
     nodes = [replace(node, labels={**node.labels, "zone": "1" if node.name[:2] == "b0" else "2"}) for node in grid(2, 2, 1, cpu=2)]
     nodes += [Node("b1-r2-n0", {BLOCK: "b1", RACK: "b1-r2", HOST: "b1-r2-n0", "zone": "2"}, {"cpu": 3000, "pods": 110})]
-    own = {"affinity": (term("x", "zone"),)}
+    own: dict[str, Any] = {"affinity": (term("x", "zone"),)}
     assert placed(view_of(THREE_LEVELS, nodes), pods("x", 3, Mode.REQUIRED, RACK, **own)) == {"x": {"b1-r2-n0": 3}}
     assert {name[:2] for name in placed(view_of(THREE_LEVELS, nodes), pods("x", 4, **own))["x"]} == {"b0"}
 
 
 def test_pods_apart_from_their_own_kind_go_one_to_each_domain():
     view = view_of(THREE_LEVELS, grid(2, 2, 2))
-    apart = {"anti_affinity": (term("x", RACK),)}
+    apart: dict[str, Any] = {"anti_affinity": (term("x", RACK),)}
     where = placed(view, pods("x", 4, **apart))["x"]
     assert sorted(name.rsplit("-", 1)[0] for name in where) == ["b0-r0", "b0-r1", "b1-r0", "b1-r1"]
     assert f"Its pods go one to each {RACK}, by their own anti-affinity" in sentence(place(view, [pods("x", 5, **apart)], MIXED))
@@ -201,7 +203,7 @@ def test_pods_apart_by_a_label_that_no_node_has_are_not_kept_apart():
 def test_pods_apart_that_prefer_a_level_stay_in_one_domain_of_it_if_one_lends_enough_nodes():
     zones = {"b0-r0-n0": "1", "b0-r0-n1": "1", "b0-r1-n0": "1", "b0-r1-n1": "2"}
     nodes = [replace(node, labels={**node.labels, "zone": zones[node.name]}) for node in grid(1, 2, 2)]
-    apart = {"anti_affinity": (term("x", "zone"),)}
+    apart: dict[str, Any] = {"anti_affinity": (term("x", "zone"),)}
     view = view_of(THREE_LEVELS, nodes)
     assert placed(view, pods("x", 2, Mode.PREFERRED, RACK, **apart)) == {"x": {"b0-r1-n0": 1, "b0-r1-n1": 1}}
     assert placed(view, pods("x", 2, Mode.REQUIRED, RACK, **apart)) == {"x": {"b0-r1-n0": 1, "b0-r1-n1": 1}}

@@ -136,3 +136,11 @@ def test_a_greedy_pod_set_never_has_more_pods_in_a_domain_than_assigned(counts, 
         assert not added[domain.values] or running[domain.values] + added[domain.values] <= domain.count
     if all(running[domain.values] <= domain.count for domain in here.domains):
         assert len(result.domains) == sum(p.domain is None for p in pods)
+
+
+def test_a_pod_without_the_index_of_its_sub_group_makes_it_greedy():
+    result = distribute(assignment(2, 2), [pod("p0", 0, group=0), pod("p1", 1)], BY_GROUP)
+    assert not result.by_rank
+    assert result.broken is not None
+    assert result.broken.startswith("pod p1 has no label ")
+    assert result.domains == {"p0": 0, "p1": 0}

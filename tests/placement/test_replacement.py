@@ -356,3 +356,23 @@ def test_the_order_of_nodes_and_failures_does_not_matter(
         for name, count in placement.nodes:
             other.take(name, {**each.requests, "pods": 1}, count)
     assert replace_failed(view, all_held, failed, MIXED) == replace_failed(other, all_held, failed[::-1], MIXED)
+
+
+# --- what does not add up ---------------------------------------------------------------------------------
+
+
+def test_survivors_that_are_in_no_whole_slices_are_reported():
+    """Three pods lost one of them: two racks hold a pod each of slices of two, and only one pod is to be placed."""
+    job = held(request(4, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)]), b0_r0_n0=1, b0_r1_n0=1, b0_r2_n0=1, b0_r2_n1=1)
+    refusal = fail(grid(1, 3, 3), job, failed=["b0-r2-n1"]).refusal
+    assert refusal is not None
+    assert refusal.kind is Refusal.STALE_ASSIGNMENT
+    assert refusal.detail == f"pod set main: its pods are not in whole slices of 2 at level {RACK}"
+
+
+def test_pods_to_be_placed_that_make_no_whole_slices_are_reported():
+    job = held(request(5, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)]), b0_r0_n0=3, b0_r1_n0=1, b0_r1_n1=1)
+    refusal = fail(grid(1, 3, 3), job, failed=["b0-r0-n0"]).refusal
+    assert refusal is not None
+    assert refusal.kind in (Refusal.STALE_ASSIGNMENT, Refusal.UNEVEN_SLICES)
+    assert "2" in refusal.detail
