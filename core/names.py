@@ -39,6 +39,8 @@ WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 TRACEPARENT_ANNOTATION = "topogate.dev/traceparent"
 WORKLOAD_REQUIRED_TOPOLOGY = "topogate.dev/workload-required-topology"
 WORKLOAD_PREFERRED_TOPOLOGY = "topogate.dev/workload-preferred-topology"
+PLACEMENT_PROFILE = "topogate.dev/placement-profile"  # of a job, a ClusterQueue or a Topology
+KEP_PROFILE, COMPACT_PROFILE = PLACEMENT_PROFILES = ("kep", "compact")  # its values
 
 # --- gates and finalizers -------------------------------------------------------------------------
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
@@ -88,6 +90,7 @@ EVENT_STARTED = "Started"
 EVENT_STOPPED = "Stopped"
 EVENT_WORKLOAD_REFUSED = "WorkloadRefused"
 EVENT_FINISHED_WORKLOAD = "FinishedWorkload"
+EVENT_UNKNOWN_PROFILE = "UnknownPlacementProfile"
 
 DEFAULT_LOCAL_QUEUE = "default"
 MAIN_POD_SET = "main"

@@ -23,7 +23,7 @@ async def serve(settings: Settings) -> None:
     async with await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler") as client:
 
         async def work() -> None:
-            await Reconciler(client, clock, settings.profile, reserve_daemon_sets=settings.reserve_daemon_sets).run()
+            await Reconciler(client, clock, settings.profiles, reserve_daemon_sets=settings.reserve_daemon_sets).run()
 
         async def main(group: asyncio.TaskGroup) -> None:
             if settings.leader_elect:
@@ -37,6 +37,8 @@ async def serve(settings: Settings) -> None:
 def main() -> int:
     settings = parse()
     logs.configure(settings.log_level)
+    for warning in settings.gates.warnings:
+        logger.warning("a setting will not last", extra={"why": warning})
     traces = telemetry.setup("topogate-reconciler", endpoint=settings.otlp_endpoint)
     try:
         asyncio.run(serve(settings))

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from core.placement.profile import Profile
+from core.placement.profile import Profiles
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.tasks import eternal
@@ -21,11 +21,11 @@ AUDIT_S = 60.0
 class Reconciler:
     """Everything that runs while this process leads."""
 
-    def __init__(self, client: Client, clock: Clock, profile: Profile, *, reserve_daemon_sets: bool = True) -> None:
+    def __init__(self, client: Client, clock: Clock, profiles: Profiles, *, reserve_daemon_sets: bool = True) -> None:
         self._clock = clock
         self.observed = Observed(client, clock, reserve_daemon_sets=reserve_daemon_sets)
         writer = Writer(client, clock)
-        self.scheduler = Scheduler(self.observed, writer, clock, profile)
+        self.scheduler = Scheduler(self.observed, writer, clock, profiles)
         self.jobs = Jobs(self.observed, writer, clock)
         self.ungater = Ungater(self.observed, writer, clock)
         self.queues = Queues(self.observed, writer, clock)

@@ -5,7 +5,15 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from core.model.quantity import format_quantity
-from core.names import ACTIVE, NODES_PLACED, REASON_READY, RESOURCE_IN_USE_FINALIZER
+from core.names import (
+    ACTIVE,
+    EVENT_UNKNOWN_PROFILE,
+    NODES_PLACED,
+    PLACEMENT_PROFILE,
+    PLACEMENT_PROFILES,
+    REASON_READY,
+    RESOURCE_IN_USE_FINALIZER,
+)
 from core.plan.conditions import Condition, set_conditions
 from core.queueing.cycle import inactive_reason
 from core.runtime.clock import Clock
@@ -13,7 +21,7 @@ from core.runtime.controller import Controller, Done, Result
 from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item, WorkQueue
-from core.state.facts import WorkloadFacts
+from core.state.facts import WorkloadFacts, profile_of
 from core.state.workloads import add_usage
 from reconciler import resources as r
 from reconciler.apply import Writer
@@ -77,6 +85,8 @@ class Queues:
         obj = informer.store.get(key)
         if obj is None:
             return Done()
+        if resource in (r.CLUSTER_QUEUES, r.TOPOLOGIES):
+            await self._tell_of_unknown_profile(resource, obj)
         if resource is r.CLUSTER_QUEUES:
             await self._cluster_queue(obj)
         elif resource is r.LOCAL_QUEUES:
@@ -98,6 +108,17 @@ class Queues:
             await self._writer.set_finalizers(resource, obj, [*finalizers, RESOURCE_IN_USE_FINALIZER])
         elif held and not in_use:
             await self._writer.set_finalizers(resource, obj, [f for f in finalizers if f != RESOURCE_IN_USE_FINALIZER])
+
+    async def _tell_of_unknown_profile(self, resource: Resource, obj: Obj) -> None:
+        """A profile that does not exist is passed over; whoever wrote it should know."""
+        profile = profile_of(obj)
+        if profile is None or profile in PLACEMENT_PROFILES:
+            return
+        message = (
+            f"there is no placement profile {profile!r}, so that {PLACEMENT_PROFILE} is ignored; there are {', '.join(PLACEMENT_PROFILES)}"
+        )
+        logger.warning("annotation is ignored", extra={"object": f"{resource.kind} {obj['metadata']['name']}", "why": message})
+        await self._writer.event(resource, obj, EVENT_UNKNOWN_PROFILE, message, warning=True)
 
     # --- queues -------------------------------------------------------------------------------------
 

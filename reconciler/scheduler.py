@@ -14,7 +14,7 @@ from core.model.admission import admission_to_wire
 from core.model.encoding import encoded_size
 from core.names import ADMITTED, QUOTA_RESERVED, REASON_PENDING_EVALUATION, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.placement.choice import show_choices
-from core.placement.profile import Profile
+from core.placement.profile import Profiles
 from core.plan.admission import MAX_ETCD_BYTES, admitted_status, waiting_status
 from core.plan.conditions import Condition, says
 from core.queueing.cycle import Cycle, Verdict
@@ -51,11 +51,11 @@ class _Judged:
 class Scheduler:
     """Decides on waiting workloads whenever something changed that could help one."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock, profile: Profile) -> None:
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock, profiles: Profiles) -> None:
         self._observed = observed
         self._writer = writer
         self._clock = clock
-        self._cycle = Cycle(observed.state, profile)
+        self._cycle = Cycle(observed.state, profiles)
         self._wake = asyncio.Event()
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)

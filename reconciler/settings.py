@@ -5,7 +5,9 @@ import os
 import socket
 from dataclasses import dataclass
 
-from core.placement.profile import MIXED, PROFILES, Profile, profile_named
+from core.model.gates import GATES, BadGates, ChosenGates, Effect, read_gates
+from core.names import COMPACT_PROFILE, KEP_PROFILE, PLACEMENT_PROFILES
+from core.placement.profile import ContradictingProfile, Profiles, profiles_from_gates
 from core.runtime.arguments import OneLineParser, add_common
 
 
@@ -19,7 +21,8 @@ class Settings:
     leader_elect: bool
     otlp_endpoint: str | None
     log_level: str
-    profile: Profile  # how pods are placed
+    profiles: Profiles  # how pods are placed
+    gates: ChosenGates
     reserve_daemon_sets: bool = True
 
 
@@ -32,9 +35,17 @@ def parse(arguments: list[str] | None = None) -> Settings:
     parser.add_argument("--no-leader-election", action="store_true", help="lead at once; for one replica only")
     parser.add_argument(
         "--placement-profile",
-        choices=PROFILES,
-        default=MIXED.name,
-        help="kep: as KEP-2724 has it; compact: as few domains as possible (default: %(default)s)",
+        choices=PLACEMENT_PROFILES,
+        default=KEP_PROFILE,
+        help=f"{KEP_PROFILE}: as KEP-2724 has it; {COMPACT_PROFILE}: as few domains as possible (default: %(default)s)",
+    )
+    switches = ", ".join(f"{name} ({str(gate.default).lower()})" for name, gate in GATES.items() if gate.effect is Effect.SWITCHES)
+    parser.add_argument(
+        "--feature-gates",
+        action="append",
+        default=[],
+        metavar="NAME=BOOL,...",
+        help=f"as components of Kubernetes take them, any number of times; those that change something, and their defaults: {switches}",
     )
     parser.add_argument(
         "--reserve-daemonsets",
@@ -44,6 +55,11 @@ def parse(arguments: list[str] | None = None) -> Settings:
     )
     add_common(parser)
     options = parser.parse_args(arguments)
+    try:
+        gates = read_gates(options.feature_gates)
+        profiles = profiles_from_gates(gates.values, options.placement_profile)
+    except (BadGates, ContradictingProfile) as error:
+        parser.error(f"argument --feature-gates: {error}")
     return Settings(
         options.kubeconfig,
         options.namespace,
@@ -51,6 +67,7 @@ def parse(arguments: list[str] | None = None) -> Settings:
         not options.no_leader_election,
         options.otlp_endpoint,
         options.log_level,
-        profile_named(options.placement_profile),
+        profiles,
+        gates,
         options.reserve_daemonsets,
     )

@@ -9,6 +9,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from core.api.admission import MAX_QUOTE_CHARS, UNAVAILABLE, AdmissionRequest, Cause, allowed, denied, patched
+from core.jobs.annotations import validate_own
 from core.jobs.contract import Defaults, FieldError, JobKind, Json, Rules
 from core.jobs.kinds import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
@@ -95,14 +96,17 @@ class Reviews:
             if job is None or _is_going(job):
                 return allowed(request)
             before, after = (_metadata_map(obj, "labels").get(QUEUE_NAME_LABEL) for obj in (old, job))
-            if (before is None and after is None) or (before == after and _same_spec(old, job)):
+            if before is None and after is None:
                 return allowed(request)
+            own = validate_own(*(_metadata_map(obj, "annotations") for obj in (job, old))) if after is not None else ()
+            if before == after and _same_spec(old, job):
+                return _judge(request, Rules(own))
             misshapen = find_misshapen(kind.kind, job)
             if misshapen:
                 return _judge(request, Rules(misshapen))
             if old is None or find_misshapen(kind.kind, old):
-                return _judge(request, kind.validate_create(job))
-            return _judge(request, kind.validate_update(old, job))
+                return _judge(request, _with(own, kind.validate_create(job)))
+            return _judge(request, _with(own, kind.validate_update(old, job)))
 
         return handle
 
@@ -146,6 +150,10 @@ def _is_going(obj: Json) -> bool:
 def _same_spec(old: Json | None, new: Json) -> bool:
     """Whether a change leaves alone what is judged: an object that a newer rule would refuse can still be labelled and finished."""
     return old is not None and old.get("spec") == new.get("spec")
+
+
+def _with(errors: Sequence[FieldError], rules: Rules) -> Rules:
+    return Rules((*errors, *rules.errors), rules.warnings)
 
 
 def _judge(request: AdmissionRequest, rules: Rules) -> dict[str, Any]:

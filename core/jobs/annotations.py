@@ -15,6 +15,8 @@ from typing import Any
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.names import (
     AUTO_LEVEL,
+    PLACEMENT_PROFILE,
+    PLACEMENT_PROFILES,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
     REQUIRED_TOPOLOGY,
@@ -99,6 +101,15 @@ def topology_request(
         if value is not None:
             request[name] = value
     return request or None
+
+
+def validate_own(annotations: Mapping[str, Any], before: Mapping[str, Any]) -> tuple[FieldError, ...]:
+    """Mistakes in the annotations of a job itself, of any kind, as far as they are new."""
+    profile = annotations.get(PLACEMENT_PROFILE)
+    if profile is None or profile in PLACEMENT_PROFILES or profile == before.get(PLACEMENT_PROFILE):
+        return ()
+    accepted = f"{' or '.join(PLACEMENT_PROFILES)} is expected"
+    return (FieldError(ErrorType.NOT_SUPPORTED, f"metadata.annotations[{PLACEMENT_PROFILE}]", profile, accepted),)
 
 
 def validate_pod_sets(pod_sets: Sequence[PodSetAnnotations]) -> Rules:
@@ -227,6 +238,8 @@ def _warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
             missing = f"neither {REQUIRED_TOPOLOGY} nor {PREFERRED_TOPOLOGY}"
             yield f"{pod_set.path}: {missing} is set here; these pods are placed as unconstrained"
     for pod_set in pod_sets:
+        if PLACEMENT_PROFILE in pod_set.annotations:
+            yield f"{pod_set.path}[{PLACEMENT_PROFILE}]: this annotation does nothing here; set it on the job itself"
         for name in sorted(pod_set.annotations):
             if name.startswith(_OURS) and name not in _KNOWN:
                 close = get_close_matches(name, _KNOWN, n=1)

@@ -3,8 +3,19 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from core.model.gates import (
+    BALANCED_PLACEMENT,
+    GATES,
+    PROFILE_BEST_FIT,
+    PROFILE_GATES,
+    PROFILE_LEAST_FREE,
+    PROFILE_MIXED,
+    PROFILE_MOST_FREE,
+    RESPECT_PREFERRED_AFFINITY,
+)
 from core.model.podset import Mode
-from core.placement import best_fit, least_free
+from core.names import COMPACT_PROFILE, KEP_PROFILE, PLACEMENT_PROFILE
+from core.placement import best_fit, least_free, most_free
 from core.placement.candidates import Candidates, Chosen, choose_tightest
 from core.placement.tree import Indices
 
@@ -30,6 +41,7 @@ class Algorithm:
 
 BEST_FIT = Algorithm("BestFit", best_fit.order, choose_tightest, best_fit.fill, best_fit.fill, tightest=True)
 LEAST_FREE_CAPACITY = Algorithm("LeastFreeCapacity", least_free.order, choose_tightest, least_free.spread, least_free.fill)
+MOST_FREE_CAPACITY = Algorithm("MostFreeCapacity", most_free.order, most_free.choose, most_free.fill, most_free.fill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +72,57 @@ class Profile:
 
 MIXED = Profile("kep")
 ALWAYS_BEST_FIT = Profile("kep-best-fit", unconstrained=BEST_FIT)
+ALWAYS_LEAST_FREE = Profile("kep-least-free", LEAST_FREE_CAPACITY, LEAST_FREE_CAPACITY, LEAST_FREE_CAPACITY)
+ALWAYS_MOST_FREE = Profile("kep-most-free", MOST_FREE_CAPACITY, MOST_FREE_CAPACITY, MOST_FREE_CAPACITY)
 COMPACT = Profile("compact", compact=True)
-
-PROFILES: Mapping[str, Profile] = {profile.name: profile for profile in (MIXED, COMPACT)}
-
-
-def profile_named(name: str) -> Profile:
-    """The profile that a setting names. Raises ValueError."""
-    if name not in PROFILES:
-        raise ValueError(f"no placement profile {name!r}; there are {', '.join(PROFILES)}")
-    return PROFILES[name]
 
 
 def profile_from_gates(gates: Mapping[str, bool]) -> Profile:
-    """Profile of a set of feature gates given by name; without any, the default (TASProfileMixed)."""
-    chosen = MIXED if gates.get("TASProfileMixed", True) and not gates.get("TASProfileBestFit", False) else ALWAYS_BEST_FIT
+    """The profile `kep` under feature gates given by name; without any, the default (TASProfileMixed)."""
+    chosen = MIXED if gates.get(PROFILE_MIXED, True) else ALWAYS_BEST_FIT
+    for gate, profile in (
+        (PROFILE_BEST_FIT, ALWAYS_BEST_FIT),
+        (PROFILE_LEAST_FREE, ALWAYS_LEAST_FREE),
+        (PROFILE_MOST_FREE, ALWAYS_MOST_FREE),
+    ):
+        if gates.get(gate, False):
+            chosen = profile
     return replace(
-        chosen,
-        respects_preferred_affinity=gates.get("TASRespectNodeAffinityPreferred", False),
-        balanced=gates.get("TASBalancedPlacement", False),
+        chosen, respects_preferred_affinity=gates.get(RESPECT_PREFERRED_AFFINITY, False), balanced=gates.get(BALANCED_PLACEMENT, False)
     )
+
+
+class ContradictingProfile(ValueError):
+    """A profile and a gate that each say how pods are placed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """What the names of profiles mean to one process, and the one that stands where nothing nearer to a workload names one."""
+
+    named: Mapping[str, Profile]
+    default: Profile
+
+    def nearest(self, *names: str | None) -> Profile:
+        """The profile of the first name that is one; names come nearest to the workload first."""
+        return next((self.named[name] for name in names if name is not None and name in self.named), self.default)
+
+
+def profiles_from_gates(gates: Mapping[str, bool], default: str = KEP_PROFILE) -> Profiles:
+    """The profiles of a process: gates say how `kep` places, and for both whether preferred affinity counts.
+
+    Raises ContradictingProfile where `compact` is the default and a gate wants something else.
+    """
+    kep = profile_from_gates(gates)
+    named = {KEP_PROFILE: kep, COMPACT_PROFILE: replace(COMPACT, respects_preferred_affinity=kep.respects_preferred_affinity)}
+    if default == COMPACT_PROFILE and replace(kep, respects_preferred_affinity=False) != MIXED:
+        gate, value = next((name, value) for name, value in gates.items() if name in _CHOOSING and value != GATES[name].default)
+        raise ContradictingProfile(
+            f"{gate}={str(value).lower()} and the placement profile {COMPACT_PROFILE} each say how pods are placed; leave one out"
+            f" (annotation {PLACEMENT_PROFILE} chooses {COMPACT_PROFILE} for a job, a queue or a topology)"
+        )
+    return Profiles(named, named[default])
+
+
+_CHOOSING = (*PROFILE_GATES, BALANCED_PLACEMENT)
+STANDARD = profiles_from_gates({})

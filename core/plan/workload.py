@@ -13,6 +13,7 @@ from core.names import (
     JOB_UID_LABEL,
     LOCAL_QUEUE_LABEL,
     MAX_EXEC_TIME_LABEL,
+    PLACEMENT_PROFILE,
     PODSET_LABEL,
     PRIORITY_CLASS_LABEL,
     QUEUE_NAME_LABEL,
@@ -28,6 +29,7 @@ from core.state.facts import FlavorFacts
 Json = Mapping[str, Any]
 _KEPT_ANNOTATIONS = (
     TRACEPARENT_ANNOTATION,
+    PLACEMENT_PROFILE,
     WORKLOAD_REQUIRED_TOPOLOGY,
     WORKLOAD_PREFERRED_TOPOLOGY,
 )  # the job's that its Workload has, too

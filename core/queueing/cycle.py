@@ -18,7 +18,7 @@ from core.names import (
     REASON_TOPOLOGY_NOT_FOUND,
 )
 from core.placement.explain import truncate
-from core.placement.profile import Profile
+from core.placement.profile import Profiles
 from core.queueing.flavors import Found, NotFound, find_admission
 from core.queueing.order import in_queue_order
 from core.state.cluster import ClusterState
@@ -39,9 +39,9 @@ class Verdict:
 class Cycle:
     """Decides on pending workloads; remembers at which state each was refused last."""
 
-    def __init__(self, state: ClusterState, profile: Profile) -> None:
+    def __init__(self, state: ClusterState, profiles: Profiles) -> None:
         self._state = state
-        self._profile = profile
+        self._profiles = profiles
         self._refused_at: dict[str, tuple[str, int, WorkloadFacts]] = {}
 
     def run(
@@ -97,7 +97,7 @@ class Cycle:
     def _judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
         """A workload written past all checks must not keep the others from being judged."""
         try:
-            return find_admission(self._state, workload, queue, self._profile)
+            return find_admission(self._state, workload, queue, self._profiles)
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
 
@@ -142,4 +142,5 @@ def inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str,
 
 
 def _same_request(old: WorkloadFacts, new: WorkloadFacts) -> bool:
-    return (old.queue, old.priority, old.pod_sets, old.together) == (new.queue, new.priority, new.pod_sets, new.together)
+    was, now = ((w.queue, w.priority, w.pod_sets, w.together, w.profile) for w in (old, new))
+    return was == now

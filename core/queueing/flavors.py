@@ -1,7 +1,7 @@
 """Flavor search with topology inside: a flavor that has the quota but not the place is passed over,
 and the next one is tried."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
 
@@ -19,10 +19,10 @@ from core.placement.engine import Placement, Together, place, take_from
 from core.placement.explain import NotFit, refusal_sentence, truncate
 from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy, taints_of
 from core.placement.free import FreeCapacity, Matrix
-from core.placement.profile import Profile
+from core.placement.profile import Profile, Profiles
 from core.queueing.quota import QuotaShortage, find_shortage, pod_set_usage
 from core.state.cluster import ClusterState
-from core.state.facts import ClusterQueueFacts, FlavorFacts, PodSetFacts, WorkloadFacts
+from core.state.facts import ClusterQueueFacts, FlavorFacts, PodSetFacts, TopologyFacts, WorkloadFacts
 from core.state.workloads import FlavorResource
 
 Combination = tuple[tuple[tuple[str, ...], str, Mapping[str, int]], ...]  # per group: resources, flavor, its nominal quota
@@ -71,9 +71,10 @@ class _Served:
 
 @dataclass(slots=True)
 class _Search:
-    """What the pod sets placed so far of one workload take."""
+    """What the pod sets placed so far of one workload take; `profile` says by which profile they are placed in a topology."""
 
     used: dict[FlavorResource, int]
+    profile: Callable[[TopologyFacts], Profile]
     together: Together | None = None
     taken: list[tuple[PodSetRequest, Placement]] = field(default_factory=list)
     placements: list[tuple[str, Placement]] = field(default_factory=list)
@@ -102,22 +103,26 @@ class _Search:
         return capacity.beside(*company)
 
 
-def find_admission(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profile: Profile) -> Found | NotFound:
+def find_admission(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles) -> Found | NotFound:
     """Tries the queue's flavors in order for every pod set, quota and topology both.
 
     A workload that is tied to one domain gets one flavor. Where pod sets do not fit one after the other, they are tried
-    at once (DESIGN rule l).
+    at once (DESIGN rule l). The profile is the one named nearest to the workload: by itself, by its queue, by the topology.
     """
+
+    def profile_for(topology: TopologyFacts) -> Profile:
+        return profiles.nearest(workload.profile, queue.profile, topology.profile)
+
     units = [workload.pod_sets] if workload.together is not None else _units(workload.pod_sets)
-    search = _Search(dict(state.workloads.usage(queue.name)), workload.together)
+    search = _Search(dict(state.workloads.usage(queue.name)), profile_for, workload.together)
     given: dict[str, PodSetAdmission] = {}
     for unit in units:
-        outcome = _find_for_unit(state, unit, queue, profile, search)
+        outcome = _find_for_unit(state, unit, queue, search)
         if outcome is None:
             names = _names(unit)
             tried = [attempt for attempt in search.attempts if attempt.pod_set == names]
             if given and any(attempt.reason == REASON_TOPOLOGY_PLACEMENT_FAILED for attempt in tried):
-                found = _find_at_once(state, workload, units, queue, profile)
+                found = _find_at_once(state, workload, units, queue, profile_for)
                 if found is not None:
                     return found
             sentences = "; ".join(dict.fromkeys(attempt.sentence for attempt in tried))
@@ -129,13 +134,17 @@ def find_admission(state: ClusterState, workload: WorkloadFacts, queue: ClusterQ
 
 
 def _find_at_once(
-    state: ClusterState, workload: WorkloadFacts, units: Sequence[Unit], queue: ClusterQueueFacts, profile: Profile
+    state: ClusterState,
+    workload: WorkloadFacts,
+    units: Sequence[Unit],
+    queue: ClusterQueueFacts,
+    profile_for: Callable[[TopologyFacts], Profile],
 ) -> Found | None:
     """Flavors for all units first, in the order the queue lists them, then all pod sets of a flavor placed together."""
     usages = [_unit_usage(unit, queue) for unit in units]
     choices = product(*(list(_combinations(queue, usage)) for usage in usages))
     for choice in islice(choices, _MOST_CHOICES):
-        search = _Search(dict(state.workloads.usage(queue.name)))
+        search = _Search(dict(state.workloads.usage(queue.name)), profile_for)
         served = [_serve(state, *part, queue, search) for part in zip(units, usages, choice, strict=True)]
         if None in served:
             continue
@@ -143,7 +152,7 @@ def _find_at_once(
         for unit, flavor in zip(units, (each.flavor for each in served if each is not None), strict=True):
             if flavor is not None:
                 by_flavor.setdefault(flavor.name, (flavor, []))[1].extend(unit)
-        if all(_place(state, tuple(pod_sets), flavor, profile, search) for flavor, pod_sets in by_flavor.values()):
+        if all(_place(state, tuple(pod_sets), flavor, search) for flavor, pod_sets in by_flavor.values()):
             given = [each for part in zip(units, choice, strict=True) for each in _admit(*part, queue, search)]
             by_name = {admission.name: admission for admission in given}
             ordered = tuple(by_name[pod_set.name] for pod_set in workload.pod_sets)
@@ -179,9 +188,7 @@ def _unit_usage(unit: Unit, queue: ClusterQueueFacts) -> dict[str, int]:
     return usage
 
 
-def _find_for_unit(
-    state: ClusterState, unit: Unit, queue: ClusterQueueFacts, profile: Profile, search: _Search
-) -> list[PodSetAdmission] | None:
+def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, search: _Search) -> list[PodSetAdmission] | None:
     usage = _unit_usage(unit, queue)
     covered = {resource for group in queue.groups for resource in group.resources}
     uncovered = sorted(resource for resource, amount in usage.items() if amount and resource not in covered)
@@ -195,7 +202,7 @@ def _find_for_unit(
     for combination in _combinations(queue, usage):
         used = dict(search.used)
         served = _serve(state, unit, usage, combination, queue, search)
-        if served is not None and (served.flavor is None or _place(state, unit, served.flavor, profile, search)):
+        if served is not None and (served.flavor is None or _place(state, unit, served.flavor, search)):
             return _admit(unit, combination, queue, search)
         search.used = used
     return None
@@ -253,7 +260,7 @@ def _serve(
     return _Served(topological[0] if topological else None)
 
 
-def _place(state: ClusterState, unit: Unit, flavor: FlavorFacts, profile: Profile, search: _Search) -> bool:
+def _place(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: _Search) -> bool:
     view = state.view(flavor.name)
     if view is None:
         sentence = f'flavor "{flavor.name}": topology "{flavor.topology}" does not exist'
@@ -261,7 +268,7 @@ def _place(state: ClusterState, unit: Unit, flavor: FlavorFacts, profile: Profil
         return False
     requests = [state.request_for(pod_set, flavor) for pod_set in unit]
     world, free = search.around(view.capacity, requests), search.free(view.capacity)
-    decision = place(world, requests, profile, free=free, together=search.together)
+    decision = place(world, requests, search.profile(view.topology), free=free, together=search.together)
     if decision.refusal is not None:
         sentence = refusal_sentence(view.topology.name, decision.refusal)
         search.refuse(unit, flavor.name, REASON_TOPOLOGY_PLACEMENT_FAILED, sentence, decision.refusal)

@@ -19,6 +19,7 @@ from core.names import (
     JOB_UID_LABELS,
     LOCAL_QUEUE_LABEL,
     MAIN_POD_SET,
+    PLACEMENT_PROFILE,
     POD_INDEX_OFFSET,
     PODSET_LABEL,
     QUOTA_RESERVED,
@@ -55,6 +56,11 @@ def condition_is_true(obj: Json, kind: str) -> bool:
     """Whether a condition stands at True."""
     condition = find_condition(obj, kind)
     return condition is not None and condition.get("status") == "True"
+
+
+def profile_of(obj: Json) -> str | None:
+    """The placement profile that an object's annotation names, if any, whether there is one of that name or not."""
+    return (obj["metadata"].get("annotations") or {}).get(PLACEMENT_PROFILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +143,12 @@ class TopologyFacts:
 
     name: str
     levels: tuple[str, ...]
+    profile: str | None = None  # the placement profile that it names
 
     @classmethod
     def read(cls, topology: Json) -> "TopologyFacts":
-        return cls(topology["metadata"]["name"], tuple(level["nodeLabel"] for level in topology["spec"]["levels"]))
+        levels = tuple(level["nodeLabel"] for level in topology["spec"]["levels"])
+        return cls(topology["metadata"]["name"], levels, profile_of(topology))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +191,7 @@ class ClusterQueueFacts:
     namespace_selector: Json | None
     stopped: bool
     deleting: bool
+    profile: str | None = None  # the placement profile that it names
 
     @classmethod
     def read(cls, queue: Json) -> "ClusterQueueFacts":
@@ -204,6 +213,7 @@ class ClusterQueueFacts:
             spec.get("namespaceSelector"),
             (spec.get("stopPolicy") or "None") != "None",
             bool(queue["metadata"].get("deletionTimestamp")),
+            profile_of(queue),
         )
 
     @property
@@ -292,6 +302,7 @@ class WorkloadFacts:
     resource_version: int
     unhealthy_nodes: frozenset[str] = frozenset()
     together: Together | None = None  # all pod sets in one domain
+    profile: str | None = None  # the placement profile that it names
 
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
@@ -320,6 +331,7 @@ class WorkloadFacts:
             int(metadata.get("resourceVersion") or 0),
             frozenset(node["name"] for node in status.get("unhealthyNodes") or ()),
             _together(metadata.get("annotations") or {}),
+            profile_of(workload),
         )
 
 

@@ -15,7 +15,7 @@ from core.model.resources import PODS, add, parse_resources
 from core.placement.explain import NotFit
 from core.placement.feasibility import taints_of
 from core.placement.free import FreeCapacity, NodeState
-from core.placement.profile import MIXED, Profile
+from core.placement.profile import MIXED, Profile, Profiles
 from core.queueing.cycle import Cycle
 from core.queueing.flavors import Found
 from core.state.cluster import ClusterState
@@ -68,7 +68,7 @@ class Life:
         state.observe_cluster_queue("queue", ClusterQueueFacts("queue", False, groups, {}, False, False))
         state.observe_local_queue(f"{NAMESPACE}/queue", LocalQueueFacts(f"{NAMESPACE}/queue", "queue", False))
         state.refresh()
-        self._cycle = Cycle(state, profile)
+        self._cycle = Cycle(state, Profiles({}, profile))
 
     @property
     def capacity(self) -> FreeCapacity:

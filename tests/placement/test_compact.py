@@ -19,8 +19,7 @@ from core.placement.cover import Offer, OutOfSteps, Steps, cover, cover_with_few
 from core.placement.decision import Placement
 from core.placement.engine import place
 from core.placement.measure import Measure, Search, fragment_order
-from core.placement.profile import COMPACT, MIXED, profile_named
-from reconciler.settings import parse
+from core.placement.profile import COMPACT, MIXED
 from tests.bench.shapes import build_view, per_gpu
 from tests.builders import BLOCK, RACK, request
 from tests.placement.reference import _spreads, can_fit, free_amounts, path, room
@@ -273,12 +272,3 @@ def test_work_that_is_too_much_is_not_begun():
 def test_a_search_tells_the_first_entry_that_is_not_proven():
     assert Search((1, 3, 9, 0), (1, 2, 9, 0)).gap == 1
     assert Search((1, 2), (1, 2)).optimal
-
-
-def test_profiles_are_chosen_by_name():
-    assert profile_named("kep") is MIXED
-    assert profile_named("compact") is COMPACT
-    with pytest.raises(ValueError, match="no placement profile 'Compact'; there are kep, compact"):
-        profile_named("Compact")
-    assert parse([]).profile is MIXED
-    assert parse(["--placement-profile", "compact"]).profile is COMPACT

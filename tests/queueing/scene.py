@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from core.names import HOSTNAME_LABEL
-from core.placement.profile import MIXED
+from core.placement.profile import STANDARD
 from core.queueing.cycle import Cycle, Verdict
 from core.queueing.flavors import Found, NotFound
 from core.state.cluster import ClusterState
@@ -39,7 +39,7 @@ class Scene:
 
     def __init__(self, *, quota: str = "100", strict: bool = False) -> None:
         self.state = ClusterState()
-        self.cycle = Cycle(self.state, MIXED)
+        self.cycle = Cycle(self.state, STANDARD)
         self.version = 1
         self.state.observe_namespace(NAMESPACE, {})
         self.state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK, HOSTNAME_LABEL])))

@@ -34,9 +34,9 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counts: Counter[str] = Counter()
     real = find_admission
 
-    def counting(state, workload, queue, profile):
+    def counting(state, workload, queue, profiles):
         counts[workload.key.partition("/")[2]] += 1
-        return real(state, workload, queue, profile)
+        return real(state, workload, queue, profiles)
 
     monkeypatch.setattr(cycle_module, "find_admission", counting)
     return counts

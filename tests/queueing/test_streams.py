@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.placement.profile import MIXED
+from core.placement.profile import STANDARD
 from core.queueing.cycle import Cycle
 from core.queueing.flavors import Found, find_admission
 from tests.builders import RACK
@@ -90,7 +90,7 @@ def test_no_stream_exceeds_quota_or_nodes_and_who_fits_is_in(events: list[tuple[
         assert queue is not None
         heads[queue.name] = heads.get(queue.name, 0) + 1
         if not strict or heads[queue.name] == 1:
-            assert not isinstance(find_admission(made.state, workload, queue, MIXED), Found), f"{workload.key} fits and waits"
+            assert not isinstance(find_admission(made.state, workload, queue, STANDARD), Found), f"{workload.key} fits and waits"
 
 
 @given(EVENTS, st.integers(2, 14))
@@ -107,5 +107,5 @@ def test_a_scheduler_that_starts_anew_decides_nothing_else(events: list[tuple[An
             made.run()
     made.run()
     made.run()
-    anew = Cycle(made.state, MIXED)
+    anew = Cycle(made.state, STANDARD)
     assert [verdict for verdict in anew.run() if isinstance(verdict.outcome, Found)] == []

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from core.names import (
+    PLACEMENT_PROFILE,
+    PLACEMENT_PROFILES,
     QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY,
     SLICE_REQUIRED_TOPOLOGY,
@@ -177,3 +179,41 @@ def test_an_old_mistake_keeps_nobody_from_labelling_finishing_or_deleting_a_job(
     assert not Webhook().validate(wrong)["allowed"]
     assert Webhook().validate(labelled, wrong)["allowed"]
     assert Webhook().validate(going, wrong)["allowed"]
+
+
+# --- annotations of the job itself --------------------------------------------------------------------
+
+
+def profiled(profile: str | None, **options: Any) -> dict[str, Any]:
+    made = job(**options)
+    if profile is not None:
+        made["metadata"]["annotations"] = {PLACEMENT_PROFILE: profile}
+    return made
+
+
+@pytest.mark.parametrize("profile", [None, *PLACEMENT_PROFILES])
+def test_a_placement_profile_that_exists_is_accepted(profile: str | None):
+    assert Webhook().validate(profiled(profile, required=RACK))["allowed"]
+
+
+def test_an_unknown_placement_profile_is_refused_beside_all_other_mistakes():
+    assert causes(Webhook().validate(profiled("Compact", slice_topology=RACK, slice_size=3))) == {
+        f"metadata.annotations[{PLACEMENT_PROFILE}]": '"Compact": kep or compact is expected',
+        f"spec.template.metadata.annotations[{SLICE_SIZE}]": '"3": slices must evenly divide the 4 pods: one of 1, 2, 4 is expected',
+    }
+
+
+def test_a_placement_profile_is_judged_when_it_changes():
+    webhook, before, after = Webhook(), profiled("kep", required=RACK), profiled("dense", required=RACK)
+    assert list(causes(webhook.validate(after, before))) == [f"metadata.annotations[{PLACEMENT_PROFILE}]"]
+    assert webhook.validate(after, after)["allowed"], "what was there before, a label or a status must not fail for"
+    assert webhook.validate(profiled("dense", queue=None), profiled("kep", queue=None))["allowed"], "not our job"
+    assert webhook.validate(before, after)["allowed"]
+
+
+def test_a_placement_profile_on_a_pod_template_does_nothing_and_the_user_is_told():
+    response = Webhook().validate(job(required=RACK, annotations={PLACEMENT_PROFILE: "compact"}))
+    assert response["allowed"]
+    assert response["warnings"] == [
+        f"spec.template.metadata.annotations[{PLACEMENT_PROFILE}]: this annotation does nothing here; set it on the job itself"
+    ]

@@ -1,0 +1,111 @@
+"""Feature gates that have to do with placement: names and defaults are the peer's of today (DESIGN rule a).
+
+What a gate does here is one of three things. One that switches has both sides. What topogate always does cannot be
+switched off, and what it does not do yet cannot be switched on: either would be a promise not kept.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+
+class Stage(Enum):
+    """How far a gate is in the peer; the last two draw a warning."""
+
+    ALPHA = "alpha"
+    BETA = "beta"
+    DEPRECATED = "deprecated"
+    REMOVED = "removed"
+
+
+class Effect(Enum):
+    """What a gate does here."""
+
+    SWITCHES = "both values are served"
+    ALWAYS = "topogate always does this"
+    NOT_YET = "topogate does not do this yet"
+
+
+class Gate(NamedTuple):
+    """A gate's default in the peer (off where it is removed), its stage there and its effect here."""
+
+    default: bool
+    stage: Stage
+    effect: Effect
+
+
+BALANCED_PLACEMENT = "TASBalancedPlacement"
+RESPECT_PREFERRED_AFFINITY = "TASRespectNodeAffinityPreferred"
+PROFILE_MIXED = "TASProfileMixed"
+PROFILE_BEST_FIT = "TASProfileBestFit"
+PROFILE_LEAST_FREE = "TASProfileLeastFreeCapacity"
+PROFILE_MOST_FREE = "TASProfileMostFreeCapacity"
+PROFILE_GATES = (PROFILE_MIXED, PROFILE_BEST_FIT, PROFILE_LEAST_FREE, PROFILE_MOST_FREE)  # at most one of them is on
+
+GATES: Mapping[str, Gate] = {
+    BALANCED_PLACEMENT: Gate(False, Stage.ALPHA, Effect.SWITCHES),
+    RESPECT_PREFERRED_AFFINITY: Gate(False, Stage.ALPHA, Effect.SWITCHES),
+    PROFILE_MIXED: Gate(True, Stage.DEPRECATED, Effect.SWITCHES),
+    PROFILE_BEST_FIT: Gate(False, Stage.REMOVED, Effect.SWITCHES),
+    PROFILE_LEAST_FREE: Gate(False, Stage.REMOVED, Effect.SWITCHES),
+    PROFILE_MOST_FREE: Gate(False, Stage.REMOVED, Effect.SWITCHES),
+    "TopologyAwareScheduling": Gate(True, Stage.BETA, Effect.ALWAYS),
+    "TASMultiLayerTopology": Gate(True, Stage.BETA, Effect.ALWAYS),
+    "TASHandleOverlappingFlavors": Gate(True, Stage.BETA, Effect.ALWAYS),
+    "TASRecomputeAssignmentWithinSchedulingCycle": Gate(True, Stage.BETA, Effect.ALWAYS),
+    "TASAssignmentsEncodingByHostnamePrefix": Gate(True, Stage.BETA, Effect.ALWAYS),
+    "TASValidateWorkloadSliceSize": Gate(True, Stage.BETA, Effect.ALWAYS),
+    "TASCacheNodeMatchResults": Gate(True, Stage.BETA, Effect.ALWAYS),
+    "TASCacheTopologyTree": Gate(True, Stage.BETA, Effect.ALWAYS),
+    "TASCachingRemainingResources": Gate(True, Stage.BETA, Effect.ALWAYS),
+    "TASFailedNodeReplacement": Gate(True, Stage.BETA, Effect.NOT_YET),
+    "TASFailedNodeReplacementFailFast": Gate(True, Stage.BETA, Effect.NOT_YET),
+    "TASReplaceNodeOnPodTermination": Gate(True, Stage.BETA, Effect.NOT_YET),
+    "TASReplaceNodeOnNodeTaints": Gate(True, Stage.BETA, Effect.NOT_YET),
+    "TASReplaceNodeDueToNotReadyOverFixedTime": Gate(False, Stage.DEPRECATED, Effect.NOT_YET),
+    "ElasticJobsViaWorkloadSlicesWithTAS": Gate(False, Stage.ALPHA, Effect.NOT_YET),
+}
+
+
+class BadGates(ValueError):
+    """Gates that cannot be had; the message says which, and what would be accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenGates:
+    """What was set, and what its author should be warned of; whatever was not set stands at its default."""
+
+    values: Mapping[str, bool]
+    warnings: tuple[str, ...] = ()
+
+    def is_on(self, name: str) -> bool:
+        """Whether a gate that switches is on."""
+        return self.values.get(name, GATES[name].default)
+
+
+NO_GATES = ChosenGates({})
+
+
+def read_gates(texts: Iterable[str]) -> ChosenGates:
+    """Gates as components of Kubernetes take them, `Name=true,Other=false`; the last word on a name holds. Raises BadGates."""
+    values = dict(_read(part.strip()) for text in texts for part in text.split(",") if part.strip())
+    on = [name for name in PROFILE_GATES if values.get(name)]
+    if len(on) > 1:
+        raise BadGates(f"{' and '.join(on)} exclude each other: one of them at most can be true")
+    old = (name for name in values if GATES[name].stage in (Stage.DEPRECATED, Stage.REMOVED))
+    return ChosenGates(values, tuple(f"feature gate {name} is {GATES[name].stage.value}; do not rely on it" for name in old))
+
+
+def _read(part: str) -> tuple[str, bool]:
+    name, _, text = part.partition("=")
+    gate = GATES.get(name)
+    if gate is None:
+        raise BadGates(f"unknown feature gate {name!r}; known are {', '.join(sorted(GATES))}")
+    # What Kubernetes takes for a boolean.
+    if text not in ("1", "t", "T", "true", "True", "TRUE", "0", "f", "F", "false", "False", "FALSE"):
+        raise BadGates(f"feature gate {name}={text}: true or false is expected")
+    value = text[0] in "1tT"
+    if gate.effect is (Effect.NOT_YET if value else Effect.ALWAYS):
+        raise BadGates(f"feature gate {name} cannot be {str(value).lower()}: {gate.effect.value}")
+    return name, value

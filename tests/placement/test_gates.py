@@ -1,0 +1,110 @@
+"""Both sides of each feature gate that changes where pods go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.model.podset import Mode, PodSetRequest
+from core.names import HOSTNAME_LABEL
+from core.placement.engine import place
+from core.placement.profile import profile_from_gates
+from tests.builders import RACK, Node, request, view_of
+from tests.placement.test_properties import check
+from tests.strategies import Cluster, clusters, scenes
+
+PREFERRED = {
+    "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 10, "preference": {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}}
+        ]
+    }
+}
+
+
+def counts(rooms: Sequence[int], asked: PodSetRequest, *on: str, off: Sequence[str] = (), ssd: int | None = None) -> list[int]:
+    """Pods on the nodes of one rack that have room for so many; one of them may have an SSD."""
+    nodes = [
+        Node(f"n{i}", {RACK: "r", HOSTNAME_LABEL: f"n{i}", **({"disk": "ssd"} if i == ssd else {})}, {"cpu": room * 1000, "pods": 100})
+        for i, room in enumerate(rooms)
+    ]
+    decision = place(
+        view_of((RACK, HOSTNAME_LABEL), nodes), [asked], profile_from_gates(dict.fromkeys(on, True) | dict.fromkeys(off, False))
+    )
+    assert decision.refusal is None
+    placed = dict(decision.placements[0].nodes)
+    return [placed.get(node.name, 0) for node in nodes]
+
+
+EACH = {"required": (Mode.REQUIRED, RACK), "preferred": (Mode.PREFERRED, RACK), "unconstrained": (Mode.UNCONSTRAINED, None)}
+
+
+@pytest.mark.parametrize(
+    ("gate", "mode", "expected"),
+    [
+        (None, "required", [3, 3, 0, 1]),
+        (None, "preferred", [3, 3, 0, 1]),
+        (None, "unconstrained", [3, 1, 2, 1]),
+        ("TASProfileMixed", "unconstrained", [3, 1, 2, 1]),
+        ("TASProfileBestFit", "required", [3, 3, 0, 1]),
+        ("TASProfileBestFit", "unconstrained", [3, 3, 0, 1]),
+        ("TASProfileLeastFreeCapacity", "required", [3, 1, 2, 1]),
+        ("TASProfileLeastFreeCapacity", "preferred", [3, 1, 2, 1]),
+        ("TASProfileLeastFreeCapacity", "unconstrained", [3, 1, 2, 1]),
+        ("TASProfileMostFreeCapacity", "required", [3, 3, 1, 0]),
+        ("TASProfileMostFreeCapacity", "preferred", [3, 3, 1, 0]),
+        ("TASProfileMostFreeCapacity", "unconstrained", [3, 3, 1, 0]),
+        ("TASBalancedPlacement", "required", [3, 3, 0, 1]),
+        ("TASBalancedPlacement", "unconstrained", [3, 1, 2, 1]),
+    ],
+)
+def test_each_profile_gate_on_the_keps_rack_of_four(gate: str | None, mode: str, expected: list[int]):
+    """KEP-2724, MostFreeCapacity algorithm: nodes for 3, 3, 2 and 1 pods, and a pod set of 7."""
+    assert counts([3, 3, 2, 1], request(7, *EACH[mode]), *([gate] if gate else [])) == expected
+
+
+def test_without_the_mixed_profile_unconstrained_pods_are_placed_by_best_fit():
+    assert counts([3, 3, 2, 1], request(7, Mode.UNCONSTRAINED), off=["TASProfileMixed"]) == [3, 3, 0, 1]
+
+
+def test_one_domain_that_holds_all_is_the_tightest_or_with_most_free_capacity_the_largest():
+    asked = request(2, Mode.UNCONSTRAINED)
+    assert counts([3, 4, 2], asked) == [0, 0, 2]
+    assert counts([3, 4, 2], asked, "TASProfileBestFit") == [0, 0, 2]
+    assert counts([3, 4, 2], asked, "TASProfileMostFreeCapacity") == [0, 2, 0]
+
+
+def test_balanced_placement_evens_out_a_preferred_level_only_with_its_gate():
+    assert counts([10, 10], request(12, Mode.PREFERRED, RACK)) == [10, 2]
+    assert counts([10, 10], request(12, Mode.PREFERRED, RACK), "TASBalancedPlacement") == [6, 6]
+    assert counts([10, 10], request(12, Mode.PREFERRED, RACK), off=["TASBalancedPlacement"]) == [10, 2]
+
+
+@pytest.mark.parametrize("profile", ["TASProfileMixed", "TASProfileBestFit", "TASProfileLeastFreeCapacity", "TASProfileMostFreeCapacity"])
+@pytest.mark.parametrize("mode", EACH)
+def test_preferred_affinity_counts_only_with_its_gate(profile: str, mode: str):
+    asked = request(2, *EACH[mode], affinity=PREFERRED)
+    with_gate = counts([4, 9, 4, 6], asked, profile, "TASRespectNodeAffinityPreferred", ssd=3)
+    without = counts([4, 9, 4, 6], asked, profile, ssd=3)
+    assert with_gate == [0, 0, 0, 2]
+    assert without == ([0, 2, 0, 0] if profile == "TASProfileMostFreeCapacity" else [2, 0, 0, 0])
+
+
+@pytest.mark.parametrize("gate", ["TASProfileBestFit", "TASProfileLeastFreeCapacity", "TASProfileMostFreeCapacity"])
+@given(scene=scenes(), respects=st.booleans())
+def test_promises_hold_under_every_profile_gate(gate: str, scene: tuple[Cluster, PodSetRequest], respects: bool):
+    cluster, asked = scene
+    profile = profile_from_gates({gate: True, "TASRespectNodeAffinityPreferred": respects})
+    decision = place(cluster.view(), [asked], profile)
+    if decision.refusal is None:
+        check(cluster, [asked], decision)
+
+
+@given(clusters(), st.integers(1, 12), st.sampled_from(["TASProfileBestFit", "TASProfileLeastFreeCapacity", "TASProfileMostFreeCapacity"]))
+def test_whether_it_fits_does_not_depend_on_the_profile(cluster: Cluster, count: int, gate: str):
+    asked = request(count, Mode.UNCONSTRAINED)
+    fits = [place(cluster.view(), [asked], profile_from_gates(gates)).refusal is None for gates in ({}, {gate: True})]
+    assert fits[0] == fits[1]

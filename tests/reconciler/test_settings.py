@@ -1,0 +1,160 @@
+"""The reconciler's command line: profiles and feature gates, and what is wrong with them in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core.model.gates import GATES, PROFILE_GATES, Effect, Stage
+from core.names import PLACEMENT_PROFILE, PLACEMENT_PROFILES
+from core.placement.profile import (
+    ALWAYS_BEST_FIT,
+    ALWAYS_LEAST_FREE,
+    ALWAYS_MOST_FREE,
+    COMPACT,
+    MIXED,
+    STANDARD,
+    Profile,
+    profile_from_gates,
+)
+from reconciler.settings import Settings, parse
+
+ROOT = Path(__file__).parents[2]
+PEER = json.loads((ROOT / "tests/vectors/gates/gate_defaults.json").read_text())
+
+
+def with_gates(*texts: str, profile: str = "kep") -> Settings:
+    return parse(["--placement-profile", profile, *(argument for text in texts for argument in ("--feature-gates", text))])
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *texts: str, profile: str = "kep") -> str:
+    """The one line that ends the process."""
+    with pytest.raises(SystemExit) as end:
+        with_gates(*texts, profile=profile)
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+# --- the table ----------------------------------------------------------------------------------------
+
+
+def test_names_and_defaults_are_the_peers_of_today():
+    ours = {name: gate.default for name, gate in GATES.items() if gate.stage is not Stage.REMOVED}
+    assert ours == {name: PEER[name] for name in ours}
+    assert not PEER.keys() & (GATES.keys() - ours.keys()), "a gate that the peer has is not removed"
+    missing = {name for name in PEER if name.startswith("TAS")} - GATES.keys()
+    assert not missing, "a gate of the peer's topology-aware scheduling is not known"
+
+
+def test_what_is_not_done_yet_can_only_be_off_and_what_is_always_done_only_on(capsys: pytest.CaptureFixture[str]):
+    for name, gate in GATES.items():
+        if gate.effect is Effect.SWITCHES:
+            assert with_gates(f"{name}=true").gates.values == {name: True}
+            assert with_gates(f"{name}=false").gates.values == {name: False}
+            continue
+        good, bad = ("true", "false") if gate.effect is Effect.ALWAYS else ("false", "true")
+        assert with_gates(f"{name}={good}").profiles == STANDARD
+        line = refusal(capsys, f"{name}={bad}")
+        assert f"feature gate {name} cannot be {bad}: topogate {'always does' if good == 'true' else 'does not do'} this" in line
+
+
+# --- what gates do ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "profile"),
+    [
+        ("", MIXED),
+        ("TASProfileMixed=true", MIXED),
+        ("TASProfileMixed=false", ALWAYS_BEST_FIT),
+        ("TASProfileBestFit=true", ALWAYS_BEST_FIT),
+        ("TASProfileBestFit=true,TASProfileMixed=false", ALWAYS_BEST_FIT),
+        ("TASProfileBestFit=false", MIXED),
+        ("TASProfileLeastFreeCapacity=true", ALWAYS_LEAST_FREE),
+        ("TASProfileMostFreeCapacity=true", ALWAYS_MOST_FREE),
+        ("TASBalancedPlacement=true", Profile("kep", balanced=True)),
+        ("TASBalancedPlacement=false", MIXED),
+        ("TASRespectNodeAffinityPreferred=true", Profile("kep", respects_preferred_affinity=True)),
+        ("TASRespectNodeAffinityPreferred=false", MIXED),
+        ("TASProfileMixed=true,TASBalancedPlacement=T", Profile("kep", balanced=True)),
+    ],
+)
+def test_gates_say_what_kep_means(text: str, profile: Profile):
+    settings = with_gates(text)
+    assert settings.profiles.default == settings.profiles.named["kep"] == profile
+    assert profile_from_gates(settings.gates.values) == profile
+
+
+def test_the_flag_may_be_repeated_and_the_last_word_holds():
+    settings = with_gates("TASBalancedPlacement=true, TASRespectNodeAffinityPreferred=true", "TASBalancedPlacement=false,")
+    assert settings.profiles.default == Profile("kep", respects_preferred_affinity=True)
+
+
+@pytest.mark.parametrize("name", PROFILE_GATES)
+def test_profile_gates_are_accepted_with_a_warning(name: str):
+    stage = "deprecated" if name == "TASProfileMixed" else "removed"
+    assert with_gates(f"{name}=true").gates.warnings == (f"feature gate {name} is {stage}; do not rely on it",)
+    assert with_gates("TASBalancedPlacement=true").gates.warnings == ()
+
+
+# --- beside the profile ---------------------------------------------------------------------------------
+
+
+def test_profiles_are_chosen_by_name():
+    assert tuple(STANDARD.named) == PLACEMENT_PROFILES
+    assert parse([]).profiles == STANDARD
+    assert parse(["--placement-profile", "compact"]).profiles.default == COMPACT
+
+
+def test_compact_respects_preferred_affinity_if_the_gate_says_so():
+    settings = with_gates("TASRespectNodeAffinityPreferred=true", profile="compact")
+    assert settings.profiles.default == Profile("compact", compact=True, respects_preferred_affinity=True)
+
+
+@pytest.mark.parametrize("gate", ["TASBalancedPlacement=true", "TASProfileBestFit=true", "TASProfileMixed=false"])
+def test_compact_and_a_gate_that_says_otherwise_contradict_each_other(capsys: pytest.CaptureFixture[str], gate: str):
+    line = refusal(capsys, gate, profile="compact")
+    assert f"{gate} and the placement profile compact each say how pods are placed; leave one out" in line
+    assert PLACEMENT_PROFILE in line
+    with_gates("TASProfileMixed=true,TASBalancedPlacement=false", profile="compact")
+
+
+def test_compact_can_be_chosen_by_annotation_where_gates_say_what_kep_means():
+    profiles = with_gates("TASBalancedPlacement=true").profiles
+    assert profiles.nearest(None, "compact") == COMPACT
+    assert profiles.nearest("kep", "compact").balanced
+
+
+# --- what is wrong --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("TASBalancedPlacment=true", "unknown feature gate 'TASBalancedPlacment'; known are ElasticJobsViaWorkloadSlicesWithTAS, "),
+        ("MultiKueue=true", "unknown feature gate 'MultiKueue'; known are "),
+        ("=true", "unknown feature gate ''"),
+        ("TASBalancedPlacement", "feature gate TASBalancedPlacement=: true or false is expected"),
+        ("TASBalancedPlacement=yes", "feature gate TASBalancedPlacement=yes: true or false is expected"),
+        ("TASProfileBestFit=true,TASProfileMixed=true", "TASProfileMixed and TASProfileBestFit exclude each other"),
+        ("TASFailedNodeReplacement=true", "feature gate TASFailedNodeReplacement cannot be true: topogate does not do this yet"),
+    ],
+)
+def test_wrong_gates_end_the_process_with_one_line(capsys: pytest.CaptureFixture[str], text: str, said: str):
+    line = refusal(capsys, text)
+    assert line.startswith("python -m reconciler: argument --feature-gates: ")
+    assert said in line
+
+
+def test_the_process_itself_says_so_and_ends():
+    command = [sys.executable, "-m", "reconciler", "--feature-gates", "TASNoSuchThing=true"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert "'TASNoSuchThing'" in ended.stderr
+    assert "TASBalancedPlacement" in ended.stderr
