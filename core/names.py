@@ -19,6 +19,7 @@ LOCAL_QUEUE_LABEL = "kueue.x-k8s.io/local-queue-name"
 CLUSTER_QUEUE_LABEL = "kueue.x-k8s.io/cluster-queue-name"
 MANAGED_NAMESPACE_LABEL = "topogate.dev/managed"
 JOB_COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+JOBSET_JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
 JOB_CONTROLLER_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid", "job-name")
 JOB_NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 JOB_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")

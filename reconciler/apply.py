@@ -13,6 +13,7 @@ from core.names import (
     TOPOLOGY_GATE,
 )
 from core.plan.admission import apply_body
+from core.plan.merge import merge_patch
 from core.plan.ungate import Ungate
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -76,9 +77,13 @@ class Writer:
 
     # --- jobs ---------------------------------------------------------------------------------------
 
-    async def patch_job(self, kind: JobKind, job: Obj, body: Mapping[str, Any], *, subresource: str | None = None) -> Obj:
-        """Merge patch of a job as it was seen."""
-        return await self._patch_seen(r.resource_of(kind), job, body, subresource=subresource)
+    async def change_job(self, kind: JobKind, job: Obj, changed: Mapping[str, Any]) -> Obj:
+        """Makes a job what it should be, if it still is as it was seen."""
+        return await self._patch_seen(r.resource_of(kind), job, merge_patch(job, changed))
+
+    async def patch_job_status(self, kind: JobKind, job: Obj, status: Mapping[str, Any]) -> Obj:
+        """Merge patch of the status of a job as it was seen."""
+        return await self._patch_seen(r.resource_of(kind), job, {"status": status}, subresource="status")
 
     # --- pods ---------------------------------------------------------------------------------------
 

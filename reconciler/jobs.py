@@ -18,8 +18,6 @@ from functools import partial
 from typing import Any, cast
 
 from core.jobs.contract import JobKind
-from core.jobs.kinds import KINDS
-from core.jobs.templates import without_start
 from core.names import (
     ADMITTED,
     EVENT_CREATED_WORKLOAD,
@@ -31,7 +29,6 @@ from core.names import (
     EVENT_WORKLOAD_REFUSED,
     EVICTED,
     FINISHED,
-    MAIN_POD_SET,
     PRIORITY_CLASS_LABEL,
     QUEUE_NAME_LABEL,
     QUOTA_RESERVED,
@@ -74,33 +71,34 @@ class Jobs:
         self._created = Expectations()  # workloads made and not seen yet
         self._queue = WorkQueue(clock, max_delay_s=MAX_RETRY_S)
         self.controller = Controller("jobs", self._reconcile, self._queue, workers=8, clock=clock)
-        for kind in KINDS:
-            observed.jobs[kind.kind].add_handler(partial(self._on_job, kind))
+        for key, informer in observed.jobs.items():
+            informer.add_handler(partial(self._on_job, key))
         observed.workloads.add_handler(self._on_workload)
 
-    def _on_job(self, kind: JobKind, change: Change) -> None:
-        self._queue.add((kind.kind, object_key(change.obj)), "job changed", INITIAL_PRIORITY if change.initial else 0)
+    def _on_job(self, kind_key: str, change: Change) -> None:
+        self._queue.add((kind_key, object_key(change.obj)), "job changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_workload(self, change: Change) -> None:
         self._created.forget(object_key(change.obj))
         owner = controller_of(change.obj)
-        if owner is None or owner["kind"] not in self._observed.jobs:
+        if owner is None or r.key_of_owner(owner) not in self._observed.kinds:
             self._queue.add(("", object_key(change.obj)), "workload changed")
             return
         namespace = change.obj["metadata"]["namespace"]
-        self._queue.add((owner["kind"], f"{namespace}/{owner['name']}"), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+        key = r.key_of_owner(owner), f"{namespace}/{owner['name']}"
+        self._queue.add(key, "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     # --- one job ------------------------------------------------------------------------------------
 
     async def _reconcile(self, item: Item) -> Result:
-        kind_name, key = cast("tuple[str, str]", item.key)
-        kind = next((kind for kind in KINDS if kind.kind == kind_name), None)
+        kind_key, key = cast("tuple[str, str]", item.key)
+        kind = self._observed.kinds.get(kind_key)
         if kind is None:
             workload = self._observed.workloads.store.get(key)
             if workload is not None and workload["metadata"].get("deletionTimestamp"):
                 await self._drop_finalizer(workload)
             return Done()
-        job = self._observed.jobs[kind.kind].store.get(key)
+        job = self._observed.jobs[kind_key].store.get(key)
         await self._release_strays(kind, key, job)
         if job is None:
             return Done()
@@ -135,7 +133,7 @@ class Jobs:
         """Workloads of a job that is gone, or of one of the same name before it, hold nothing any more."""
         namespace, _, name = key.partition("/")
         uid = job["metadata"]["uid"] if job is not None else None
-        for workload in self._observed.workloads.store.by_index("owner name", owner_name(namespace, kind.kind, name)):
+        for workload in self._observed.workloads.store.by_index("owner name", owner_name(namespace, r.key_of(kind), name)):
             if (controller_of(workload) or {}).get("uid") == uid:
                 continue
             if not workload["metadata"].get("deletionTimestamp") and not condition_is_true(workload, FINISHED):
@@ -150,7 +148,7 @@ class Jobs:
 
     async def _without_workload(self, kind: JobKind, job: Obj) -> Result:
         if not kind.is_suspended(job):
-            await self._writer.patch_job(kind, job, kind.suspend(job))
+            await self._writer.change_job(kind, job, kind.suspend(job))
             await self._event(kind, job, EVENT_STOPPED, "Suspended: it had not been admitted yet")
             return Done()
         if kind.is_started(job):
@@ -159,7 +157,7 @@ class Jobs:
         key = f"{job['metadata']['namespace']}/{name}"
         if not self._created.satisfied(key, now):
             return RequeueAfter(max(STOP_POLL_S, self._created.retry_in(key, now) or 0.0))  # its event is on the way
-        priority, priority_class = self._priority(job)
+        priority, priority_class = self._priority(kind, job)
         with tracing.step(tracing.CREATE, job, **{tracing.JOB_NAME: job["metadata"]["name"], tracing.WORKLOAD: name}):
             workload = build_workload(kind, job, priority=priority, priority_class=priority_class)
             self._created.expect(key, [name], now)
@@ -175,7 +173,7 @@ class Jobs:
         await self._event(kind, job, EVENT_CREATED_WORKLOAD, f"Created Workload: {job['metadata']['namespace']}/{name}")
         return Done()
 
-    def _priority(self, job: Obj) -> tuple[int, dict[str, str] | None]:
+    def _priority(self, kind: JobKind, job: Obj) -> tuple[int, dict[str, str] | None]:
         """Of the workload's own class, then of the pods' class, then the cluster's default."""
         name = (job["metadata"].get("labels") or {}).get(PRIORITY_CLASS_LABEL)
         if name:
@@ -185,7 +183,7 @@ class Jobs:
             reference = {"group": r.WORKLOAD_PRIORITY_CLASSES.group, "kind": "WorkloadPriorityClass", "name": name}
             return int(found.get("value") or 0), reference
         classes = self._observed.priority_classes.store
-        name = job["spec"]["template"]["spec"].get("priorityClassName")
+        name = kind.priority_class(job)
         found = classes.get(name) if name else next((c for c in classes.list() if c.get("globalDefault")), None)
         if found is None:
             return 0, None
@@ -217,7 +215,7 @@ class Jobs:
         if not active and _evicted_for(workload, REASON_SUSPENDED_BY_USER) and find_condition(workload, QUOTA_RESERVED):
             # The user unsuspended the job again: back into the queue, by the front door.
             await self._writer.patch_workload(workload, {"spec": {"active": True}})
-        await self._writer.patch_job(kind, job, kind.suspend(job))
+        await self._writer.change_job(kind, job, kind.suspend(job))
         evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
         await self._event(kind, job, EVENT_STOPPED, (evicted or {}).get("message") or "Suspended: it is not admitted")
         return Done()
@@ -232,7 +230,7 @@ class Jobs:
         attributes = {tracing.JOB_NAME: job["metadata"]["name"], tracing.WORKLOAD: workload["metadata"]["name"]}
         with tracing.step(tracing.START, workload, **attributes):
             infos = start_infos(workload, facts.admission, self._observed.state.flavors, queue)
-            await self._writer.patch_job(kind, job, kind.start(job, infos))
+            await self._writer.change_job(kind, job, kind.start(job, infos))
         logger.info("job started", extra={"job": object_key(job)})
         await self._event(kind, job, EVENT_STARTED, f"Admitted by clusterQueue {facts.admission.cluster_queue}")
         return Done()
@@ -266,17 +264,12 @@ class Jobs:
     async def _restore(self, kind: JobKind, job: Obj, workload: Obj | None) -> Result:
         if kind.active_pods(job):
             return Done()
-        if (job.get("status") or {}).get("startTime"):
-            # The API server lets templates of suspended jobs change only while they have no start time.
-            job = await self._writer.patch_job(kind, job, {"status": {"startTime": None}}, subresource="status")
-        originals = workload["spec"]["podSets"] if workload is not None else [self._bare(job)]
-        await self._writer.patch_job(kind, job, kind.restore(job, originals))
+        reset = kind.status_reset(job)
+        if reset is not None:
+            job = await self._writer.patch_job_status(kind, job, reset)
+        originals = workload["spec"]["podSets"] if workload is not None else None
+        await self._writer.change_job(kind, job, kind.restore(job, originals))
         return Done()
-
-    @staticmethod
-    def _bare(job: Obj) -> dict[str, Any]:
-        """What is left of a template whose workload is gone, without what only a start puts there."""
-        return {"name": MAIN_POD_SET, "template": without_start(job["spec"]["template"])}
 
     # --- keeping the workload in step -------------------------------------------------------------------
 
@@ -287,7 +280,7 @@ class Jobs:
             changes["queueName"] = queue
         if pod_sets_differ(kind.pod_sets(job), workload):
             changes["podSets"] = [pod_set.to_wire() for pod_set in kind.pod_sets(job)]
-        priority, priority_class = self._priority(job)
+        priority, priority_class = self._priority(kind, job)
         if int(workload["spec"].get("priority") or 0) != priority:
             changes |= {"priority": priority, "priorityClassRef": priority_class}
         if not changes:
@@ -337,7 +330,7 @@ class Jobs:
         """The workload was deleted: its job is stopped first, then it may go."""
         if kind.finished(job) is None and not job["metadata"].get("deletionTimestamp"):
             if not kind.is_suspended(job):
-                await self._writer.patch_job(kind, job, kind.suspend(job))
+                await self._writer.change_job(kind, job, kind.suspend(job))
                 await self._event(kind, job, EVENT_STOPPED, "Workload is deleted")
                 return Done()
             if kind.active_pods(job):
@@ -345,7 +338,7 @@ class Jobs:
             if kind.is_started(job):
                 return await self._restore(kind, job, workload)
             if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}) and kind.has_gate(job):
-                await self._writer.patch_job(kind, job, kind.ungate(job))  # nobody would take it off its pods
+                await self._writer.change_job(kind, job, kind.ungate(job))  # nobody would take it off its pods
         await self._drop_finalizer(workload)
         await self._event(kind, job, EVENT_DELETED_WORKLOAD, f"Deleted Workload: {object_key(workload)}")
         return Done()

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
 from core.names import WORKLOAD_ANNOTATION
 from core.runtime.client import Client
@@ -26,7 +27,8 @@ from core.state.facts import (
     controller_of,
 )
 from reconciler import resources as r
-from reconciler.slim import slim_daemon_set, slim_node, slim_pod, without_managed_fields
+from reconciler.installed import Installed
+from reconciler.slim import slim_daemon_set, slim_definition, slim_node, slim_pod, without_managed_fields
 
 logger = logging.getLogger(__name__)
 Facts = TypeVar("Facts")
@@ -40,7 +42,7 @@ class Observed:
     the informer after construction and so is told after the state has been changed.
     """
 
-    def __init__(self, client: Client, clock: Clock, *, reserve_daemon_sets: bool = True) -> None:
+    def __init__(self, client: Client, clock: Clock, *, kinds: Sequence[JobKind] = KINDS, reserve_daemon_sets: bool = True) -> None:
         self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets)
 
         def informer(resource: Resource, transform: Callable[[Obj], Obj] = without_managed_fields) -> Informer:
@@ -57,7 +59,9 @@ class Observed:
         self.cluster_queues = informer(r.CLUSTER_QUEUES)
         self.local_queues = informer(r.LOCAL_QUEUES)
         self.workloads = informer(r.WORKLOADS)
-        self.jobs = {kind.kind: informer(r.resource_of(kind)) for kind in KINDS}
+        self.kinds = {r.key_of(kind): kind for kind in kinds}
+        self.jobs = {key: informer(r.resource_of(kind)) for key, kind in self.kinds.items()}
+        self.definitions = informer(r.CUSTOM_RESOURCE_DEFINITIONS, slim_definition)
         self.pods.store.add_index("workload", workloads_of_pod)
         self.workloads.store.add_index("owner", _owner_uid)
         self.workloads.store.add_index("owner name", _owner_name)
@@ -111,7 +115,7 @@ class Observed:
             self.nodes,
             *((self.daemon_sets,) if self.state.reserves_daemon_sets else ()),
         )
-        return configuration, (self.pods,), (self.workloads,), tuple(self.jobs.values())
+        return (self.definitions, *configuration), (self.pods,), (self.workloads,)
 
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Starts all informers and returns when all have been listed once."""
@@ -120,6 +124,7 @@ class Observed:
                 eternal(group, f"informer {informer.resource}", informer.run())
             for informer in stage:
                 await informer.wait_synced()
+        await Installed(self.definitions, self.jobs, group).start()
 
     def pods_of(self, workload: str) -> list[PodFacts]:
         """Facts of the pods that name a workload, by key."""
@@ -132,14 +137,14 @@ def workloads_of_pod(pod: Obj) -> list[str]:
     return [f"{pod['metadata']['namespace']}/{name}"] if name else []
 
 
-def owner_name(namespace: str, kind: str, name: str) -> str:
+def owner_name(namespace: str, kind_key: str, name: str) -> str:
     """What workloads are found by when their owner is gone and its uid forgotten."""
-    return f"{namespace}/{kind}/{name}"
+    return f"{namespace}/{kind_key}/{name}"
 
 
 def _owner_name(obj: Obj) -> list[str]:
     owner = controller_of(obj)
-    return [owner_name(obj["metadata"]["namespace"], owner["kind"], owner["name"])] if owner is not None else []
+    return [owner_name(obj["metadata"]["namespace"], r.key_of_owner(owner), owner["name"])] if owner is not None else []
 
 
 def _owner_uid(obj: Obj) -> list[str]:

@@ -1,5 +1,8 @@
 """The API resources that the reconciler watches and writes."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from core.jobs.contract import JobKind
 from core.names import GROUP, VERSION
 from core.runtime.resource import Resource
@@ -18,6 +21,21 @@ WORKLOADS = Resource(GROUP, VERSION, "workloads", "Workload")
 WORKLOAD_PRIORITY_CLASSES = Resource(GROUP, VERSION, "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False)
 
 
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+
+
 def resource_of(kind: JobKind) -> Resource:
     """Where the objects of a job kind live."""
     return Resource(kind.group, kind.version, kind.plural, kind.kind)
+
+
+def key_of(kind: JobKind) -> str:
+    """What a kind is called where many are told apart: `Job.batch`."""
+    return f"{kind.kind}.{kind.group}"
+
+
+def key_of_owner(owner: Mapping[str, Any]) -> str:
+    """The same of an owner reference."""
+    return f"{owner['kind']}.{owner['apiVersion'].rpartition('/')[0]}"

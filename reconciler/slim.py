@@ -65,6 +65,21 @@ def slim_daemon_set(daemon_set: Obj) -> Obj:
     }
 
 
+def slim_definition(definition: Obj) -> Obj:
+    """Which versions of which kind a CustomResourceDefinition serves, and whether it does."""
+    spec = definition["spec"]
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return {
+        "metadata": _pick(definition["metadata"], "name", "uid", "resourceVersion", "deletionTimestamp"),
+        "spec": _pick(spec, "group")
+        | {"names": _pick(spec["names"], "kind", "plural")}
+        | {"versions": [_pick(version, "name", "served") for version in spec["versions"]]},
+        "status": {
+            "conditions": [_pick(condition, "type", "status") for condition in conditions if condition.get("type") == "Established"]
+        },
+    }
+
+
 def without_managed_fields(obj: Obj) -> Obj:
     """Everything but who wrote which field, which is the larger half of many objects."""
     return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}

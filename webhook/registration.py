@@ -7,9 +7,10 @@ The entry for labelled objects comes first: one that the other entry has given i
 about again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
 from core.jobs.objects import OBJECTS
 from core.names import GROUP, MANAGED_NAMESPACE_LABEL, QUEUE_NAME_LABEL, VERSION
@@ -31,7 +32,7 @@ def hook_path(action: str, group: str, version: str, kind: str) -> str:
     return f"/{action}-{group.replace('.', '-')}-{version}-{kind.lower()}"
 
 
-def configurations(ca_bundle: str, client: Mapping[str, Any]) -> list[dict[str, Any]]:
+def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[JobKind] = KINDS) -> list[dict[str, Any]]:
     """The mutating and the validating configuration.
 
     `client` says where we are: `{"url": "https://..."}` (a base, paths are added) or `{"service": {...}}`.
@@ -58,7 +59,7 @@ def configurations(ca_bundle: str, client: Mapping[str, Any]) -> list[dict[str, 
 
     hooks: dict[str, list[dict[str, Any]]] = {"mutate": [], "validate": []}
     for action, letter in (("mutate", "m"), ("validate", "v")):
-        for kind in KINDS:
+        for kind in kinds:
             name = f"{letter}{kind.kind.lower()}"
             job = (action, kind.group, kind.version, kind.kind, kind.plural, "Namespaced")
             hooks[action].append(

@@ -13,7 +13,7 @@ from core.jobs.annotations import validate_own
 from core.jobs.contract import Defaults, FieldError, JobKind, Json, Rules
 from core.jobs.kinds import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
-from core.jobs.shape import find_misshapen
+from core.jobs.shape import find_misshapen, spec_shape_of
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
 from webhook.jsonpatch import diff
@@ -35,11 +35,11 @@ class LookupFailed(Exception):
 class Reviews:
     """Answers reviews by path."""
 
-    def __init__(self, has_default_queue: HasDefaultQueue) -> None:
+    def __init__(self, has_default_queue: HasDefaultQueue, kinds: Sequence[JobKind] = KINDS) -> None:
         self._has_default_queue = has_default_queue
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()
-        for kind in KINDS:
+        for kind in kinds:
             mutate = hook_path("mutate", kind.group, kind.version, kind.kind)
             self._beginnings.add(mutate)
             self.handlers[mutate] = self._mutate_job(kind)
@@ -75,7 +75,7 @@ class Reviews:
     def _mutate_job(self, kind: JobKind) -> Handler:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             job = request.object
-            if job is None or find_misshapen(kind.kind, job):
+            if job is None or find_misshapen(kind.spec_shape, job):
                 return allowed(request)  # what is wrong with it, the validating review says
             queue = None
             if QUEUE_NAME_LABEL not in _metadata_map(job, "labels"):
@@ -101,10 +101,10 @@ class Reviews:
             own = validate_own(*(_metadata_map(obj, "annotations") for obj in (job, old))) if after is not None else ()
             if before == after and _same_spec(old, job):
                 return _judge(request, Rules(own))
-            misshapen = find_misshapen(kind.kind, job)
+            misshapen = find_misshapen(kind.spec_shape, job)
             if misshapen:
                 return _judge(request, Rules(misshapen))
-            if old is None or find_misshapen(kind.kind, old):
+            if old is None or find_misshapen(kind.spec_shape, old):
                 return _judge(request, _with(own, kind.validate_create(job)))
             return _judge(request, _with(own, kind.validate_update(old, job)))
 
@@ -113,23 +113,27 @@ class Reviews:
     # --- our own objects ------------------------------------------------------------------------------
 
     def _mutate_object(self, rules: ObjectRules) -> Handler:
+        shape = spec_shape_of(rules.kind)
+
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             obj = request.object
-            if obj is None or find_misshapen(rules.kind, obj):
+            if obj is None or find_misshapen(shape, obj):
                 return allowed(request)  # its schema has not been judged yet; it will say what is wrong
             return patched(request, list(diff(obj, rules.default(obj))))
 
         return handle
 
     def _validate_object(self, rules: ObjectRules) -> Handler:
+        shape = spec_shape_of(rules.kind)
+
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             obj, old = request.object, request.old_object
             if obj is None or _is_going(obj) or _same_spec(old, obj):
                 return allowed(request)
-            misshapen = find_misshapen(rules.kind, obj)
+            misshapen = find_misshapen(shape, obj)
             if misshapen:
                 return _judge(request, Rules(misshapen))
-            return _judge(request, rules.validate(obj, None if old is None or find_misshapen(rules.kind, old) else old))
+            return _judge(request, rules.validate(obj, None if old is None or find_misshapen(shape, old) else old))
 
         return handle
 

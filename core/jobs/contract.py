@@ -7,7 +7,10 @@ function returns what should be, or a patch.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from core.jobs.shape import Fields
 
 Json = Mapping[str, Any]
 
@@ -97,12 +100,16 @@ class Defaults:
 
 
 class JobKind(Protocol):
-    """One kind of job. `plural` and `group_version` make its API path."""
+    """One kind of job. `plural`, `group` and `version` make its API path; `spec_shape` is what of its spec is read.
 
-    kind: str
-    group: str
-    version: str
-    plural: str
+    What changes a job returns it changed; who writes it makes a patch of the difference.
+    """
+
+    kind: ClassVar[str]
+    group: ClassVar[str]
+    version: ClassVar[str]
+    plural: ClassVar[str]
+    spec_shape: ClassVar["Fields"]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
         """The object as it should be stored; idempotent, touches only what it must."""
@@ -120,12 +127,16 @@ class JobKind(Protocol):
         """The job's pod sets, in order."""
         ...
 
+    def priority_class(self, job: Json) -> str | None:
+        """Name of the priority class of its pods, if they have one."""
+        ...
+
     def is_suspended(self, job: Json) -> bool:
         """Whether the job makes no pods."""
         ...
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
-        """Merge patch that makes the templates exact and lets the job run, in one write."""
+        """The job running, its templates exact; written at once."""
         ...
 
     def has_gate(self, job: Json) -> bool:
@@ -133,11 +144,11 @@ class JobKind(Protocol):
         ...
 
     def ungate(self, job: Json) -> dict[str, Any]:
-        """Merge patch that takes the topology gate off the templates of a job that has left topogate."""
+        """A job that has left topogate, without the topology gate on its templates."""
         ...
 
     def suspend(self, job: Json) -> dict[str, Any]:
-        """Merge patch that stops the job."""
+        """The job stopped."""
         ...
 
     def is_started(self, job: Json) -> bool:
@@ -145,11 +156,16 @@ class JobKind(Protocol):
         ...
 
     def active_pods(self, job: Json) -> int:
-        """Pods that the job still runs or is ending."""
+        """Pods that its status says it still runs or is ending."""
         ...
 
-    def restore(self, job: Json, pod_sets: Sequence[Json]) -> dict[str, Any]:
-        """Merge patch that gives a stopped job its own templates back (JSON of the Workload's pod sets)."""
+    def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
+        """A stopped job with its own templates: those of the Workload's pod sets (JSON), or where there is no Workload
+        any more without what only a start puts there."""
+        ...
+
+    def status_reset(self, job: Json) -> dict[str, Any] | None:
+        """Merge patch of the status of a stopped job without which its templates could not be given back."""
         ...
 
     def finished(self, job: Json) -> Finish | None:

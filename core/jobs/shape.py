@@ -46,60 +46,64 @@ class Fields:
 
 Shape = Scalar | MapOf | ListOf | Fields
 
-_TEXT = Scalar(str, "a text")
-_INTEGER = Scalar(int, "a whole number")
-_BOOLEAN = Scalar(bool, "true or false")
-_TEXTS = MapOf(_TEXT)
-_METADATA = Fields({"name": _TEXT, "generateName": _TEXT, "labels": _TEXTS, "annotations": _TEXTS})
-_CONTAINERS = ListOf(Fields({"resources": Fields()}))
-_POD_TEMPLATE = Fields(
+TEXT = Scalar(str, "a text")
+INTEGER = Scalar(int, "a whole number")
+BOOLEAN = Scalar(bool, "true or false")
+TEXTS = MapOf(TEXT)
+METADATA = Fields({"name": TEXT, "generateName": TEXT, "labels": TEXTS, "annotations": TEXTS})
+CONTAINERS = ListOf(Fields({"resources": Fields()}))
+POD_TEMPLATE = Fields(
     {
-        "metadata": _METADATA,
+        "metadata": METADATA,
         "spec": Fields(
             {
-                "containers": _CONTAINERS,
-                "initContainers": _CONTAINERS,
-                "nodeSelector": _TEXTS,
-                "schedulingGates": ListOf(Fields({"name": _TEXT})),
-                "tolerations": ListOf(Fields({"key": _TEXT, "operator": _TEXT, "value": _TEXT, "effect": _TEXT})),
+                "containers": CONTAINERS,
+                "initContainers": CONTAINERS,
+                "nodeSelector": TEXTS,
+                "schedulingGates": ListOf(Fields({"name": TEXT})),
+                "tolerations": ListOf(Fields({"key": TEXT, "operator": TEXT, "value": TEXT, "effect": TEXT})),
             }
         ),
     }
 )
 _TOPOLOGY_REQUEST = Fields(
     {
-        "podSetSliceSize": _INTEGER,
-        "podsetSliceRequiredTopologyConstraints": ListOf(Fields({"topology": _TEXT, "size": _INTEGER})),
+        "podSetSliceSize": INTEGER,
+        "podsetSliceRequiredTopologyConstraints": ListOf(Fields({"topology": TEXT, "size": INTEGER})),
     }
 )
-_QUOTAS = ListOf(Fields({"name": _TEXT}))
-_RESOURCE_GROUPS = ListOf(Fields({"coveredResources": ListOf(_TEXT), "flavors": ListOf(Fields({"name": _TEXT, "resources": _QUOTAS}))}))
+_QUOTAS = ListOf(Fields({"name": TEXT}))
+_RESOURCE_GROUPS = ListOf(Fields({"coveredResources": ListOf(TEXT), "flavors": ListOf(Fields({"name": TEXT, "resources": _QUOTAS}))}))
 
-_SPECS: dict[str, Fields] = {
-    "Job": Fields({"parallelism": _INTEGER, "completions": _INTEGER, "suspend": _BOOLEAN, "template": _POD_TEMPLATE}, ("template",)),
+_SPECS: dict[str, Fields] = {  # of our own kinds; a job's kind says its own
     "Workload": Fields(
         {
             "podSets": ListOf(
-                Fields({"name": _TEXT, "count": _INTEGER, "template": _POD_TEMPLATE, "topologyRequest": _TOPOLOGY_REQUEST}),
+                Fields({"name": TEXT, "count": INTEGER, "template": POD_TEMPLATE, "topologyRequest": _TOPOLOGY_REQUEST}),
             )
         }
     ),
-    "Topology": Fields({"levels": ListOf(Fields({"nodeLabel": _TEXT}))}),
+    "Topology": Fields({"levels": ListOf(Fields({"nodeLabel": TEXT}))}),
     "ResourceFlavor": Fields(
         {
-            "nodeLabels": _TEXTS,
-            "nodeTaints": ListOf(Fields({"key": _TEXT, "value": _TEXT, "effect": _TEXT})),
-            "tolerations": ListOf(Fields({"key": _TEXT, "operator": _TEXT, "value": _TEXT, "effect": _TEXT})),
+            "nodeLabels": TEXTS,
+            "nodeTaints": ListOf(Fields({"key": TEXT, "value": TEXT, "effect": TEXT})),
+            "tolerations": ListOf(Fields({"key": TEXT, "operator": TEXT, "value": TEXT, "effect": TEXT})),
         }
     ),
     "ClusterQueue": Fields({"resourceGroups": _RESOURCE_GROUPS}),
 }
-_STATUS = Fields({"conditions": ListOf(Fields({"type": _TEXT, "status": _TEXT}))})
+_STATUS = Fields({"conditions": ListOf(Fields({"type": TEXT, "status": TEXT}))})
 
 
-def find_misshapen(kind: str, obj: Json) -> tuple[FieldError, ...]:
-    """Every place at which an object of that kind is not of the JSON type that topogate takes for granted."""
-    shape = Fields({"metadata": _METADATA, "spec": _SPECS.get(kind, Fields()), "status": _STATUS}, ("metadata", "spec"))
+def spec_shape_of(kind: str) -> Fields:
+    """What the spec of one of our own kinds looks like, as far as it matters."""
+    return _SPECS.get(kind, Fields())
+
+
+def find_misshapen(spec: Fields, obj: Json) -> tuple[FieldError, ...]:
+    """Every place at which an object whose spec has that shape is not of the JSON type that topogate takes for granted."""
+    shape = Fields({"metadata": METADATA, "spec": spec, "status": _STATUS}, ("metadata", "spec"))
     return tuple(_compare("", obj, shape))
 
 

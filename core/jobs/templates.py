@@ -1,6 +1,6 @@
 """What every kind does to its pod templates: the gate before start, what a start adds, what a stop gives back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -38,10 +38,12 @@ def with_gate(template: Json) -> dict[str, Any]:
     return changed
 
 
-def ungate_patch(template: Json) -> dict[str, Any]:
-    """Merge patch of a pod template that takes the topology gate off."""
-    gates = [gate for gate in (template.get("spec") or {}).get("schedulingGates") or () if gate.get("name") != TOPOLOGY_GATE]
-    return {"spec": {"schedulingGates": gates or None}}
+def without_gate(template: Json) -> dict[str, Any]:
+    """The template without the topology gate."""
+    changed = deepcopy(dict(template))
+    spec = changed.get("spec") or {}
+    _set_list(spec, "schedulingGates", [gate for gate in spec.get("schedulingGates") or () if gate.get("name") != TOPOLOGY_GATE])
+    return changed
 
 
 def workload_template(template: Json) -> dict[str, Any]:
@@ -55,40 +57,33 @@ def workload_template(template: Json) -> dict[str, Any]:
     return kept
 
 
-def start_patch(template: Json, start: PodSetStart) -> dict[str, Any]:
-    """Merge patch of a pod template that makes gate, labels, annotations, node labels and tolerations exact.
-
-    A merge patch replaces lists whole, so gates and tolerations are written in full.
-    """
-    spec = template.get("spec") or {}
-    gates = [gate for gate in spec.get("schedulingGates") or () if gate.get("name") != TOPOLOGY_GATE]
-    if start.gated:
-        gates = [*gates, {"name": TOPOLOGY_GATE}]
-    tolerations = [*(spec.get("tolerations") or ())]
-    tolerations += [toleration for toleration in start.tolerations if toleration not in tolerations]
-    changed: dict[str, Any] = {"schedulingGates": gates or None, "tolerations": tolerations or None}
+def started(template: Json, start: PodSetStart) -> dict[str, Any]:
+    """The template with exact gate, labels, annotations, node labels and tolerations."""
+    changed = with_gate(template) if start.gated else without_gate(template)
+    metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
+    for part, added in (("labels", start.labels), ("annotations", start.annotations)):
+        if added:
+            metadata[part] = {**(metadata.get(part) or {}), **added}
     if start.node_selector:
-        changed["nodeSelector"] = dict(start.node_selector)
-    return {"metadata": {"labels": dict(start.labels), "annotations": dict(start.annotations)}, "spec": changed}
+        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **start.node_selector}
+    tolerations = [*(spec.get("tolerations") or ())]
+    _set_list(spec, "tolerations", tolerations + [toleration for toleration in start.tolerations if toleration not in tolerations])
+    return changed
 
 
-def restore_patch(template: Json, original: Json) -> dict[str, Any]:
-    """Merge patch that takes from a template what `start_patch` gave it, by the workload's copy of the original."""
-    now_meta, now_spec = template.get("metadata") or {}, template.get("spec") or {}
+def restored(template: Json, original: Json) -> dict[str, Any]:
+    """The template without what `started` gave it, by the workload's copy of the original."""
+    changed = deepcopy(dict(template))
+    metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
     then_meta, then_spec = original.get("metadata") or {}, original.get("spec") or {}
-    return {
-        "metadata": {
-            "labels": _difference(
-                now_meta.get("labels"), then_meta.get("labels"), keep=(*JOB_CONTROLLER_UID_LABELS, "batch.kubernetes.io/job-name")
-            ),
-            "annotations": _difference(now_meta.get("annotations"), then_meta.get("annotations")),
-        },
-        "spec": {
-            "schedulingGates": then_spec.get("schedulingGates"),
-            "tolerations": then_spec.get("tolerations"),
-            "nodeSelector": _difference(now_spec.get("nodeSelector"), then_spec.get("nodeSelector")),
-        },
-    }
+    added_later = (*JOB_CONTROLLER_UID_LABELS, "batch.kubernetes.io/job-name")
+    own = {key: value for key, value in (metadata.get("labels") or {}).items() if key in added_later}
+    _set_map(metadata, "labels", own | (then_meta.get("labels") or {}))
+    _set_map(metadata, "annotations", then_meta.get("annotations") or {})
+    _set_map(spec, "nodeSelector", then_spec.get("nodeSelector") or {})
+    for part in ("schedulingGates", "tolerations"):
+        _set_list(spec, part, then_spec.get(part) or ())
+    return changed
 
 
 def without_start(template: Json) -> dict[str, Any]:
@@ -100,12 +95,21 @@ def without_start(template: Json) -> dict[str, Any]:
     return bare
 
 
-def _difference(now: Mapping[str, str] | None, then: Mapping[str, str] | None, keep: tuple[str, ...] = ()) -> dict[str, str | None]:
-    """Merge patch of a string map from one state to another."""
-    gone: dict[str, str | None] = {key: None for key in now or {} if key not in (then or {}) and key not in keep}
-    return gone | dict(then or {})
-
-
 def is_started(template: Json) -> bool:
     """Whether a template carries the workload annotation that a start puts there."""
     return WORKLOAD_ANNOTATION in ((template.get("metadata") or {}).get("annotations") or {})
+
+
+def _set_list(obj: dict[str, Any], name: str, values: Sequence[Any]) -> None:
+    """Sets a list, or takes an empty one away, as the API server does."""
+    if values:
+        obj[name] = [*values]
+    else:
+        obj.pop(name, None)
+
+
+def _set_map(obj: dict[str, Any], name: str, values: Mapping[str, Any]) -> None:
+    if values:
+        obj[name] = dict(values)
+    else:
+        obj.pop(name, None)

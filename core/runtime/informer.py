@@ -11,7 +11,7 @@ from core.runtime.client import Client
 from core.runtime.clock import Clock, SystemClock
 from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, Store
-from core.runtime.watcher import Applied, Deleted, Event, InitApply, Policy, Watcher
+from core.runtime.watcher import Applied, Deleted, Event, Init, InitApply, InitDone, Policy, Watcher
 
 Handler = Callable[[Change], None]
 Transform = Callable[[Obj], Obj]
@@ -70,6 +70,12 @@ class Informer:
 
     async def wait_synced(self) -> None:
         await self._synced.wait()
+
+    def forget_all(self) -> None:
+        """Tells handlers that everything is gone, and starts anew: for a resource that is not served any more, once `run` is cancelled."""
+        self._fold(Init())
+        self._fold(InitDone())
+        self._synced.clear()
 
     def _fold(self, event: Event) -> None:
         if self._transform is not None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.jobs.shape import find_misshapen
+from core.jobs.kinds import KINDS
+from core.jobs.shape import Fields, find_misshapen, spec_shape_of
 from core.names import PREFERRED_TOPOLOGY, SLICE_CONSTRAINTS
 from e2e import manifests
 from tests.webhook.asking import Webhook, apply, causes, hook, patch_of
@@ -45,6 +46,10 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.sampled_from(["name", "spec"]), inner, max_size=3),
     max_leaves=8,
 )
+
+
+def shape_of(kind: str) -> Fields:
+    return next((job.spec_shape for job in KINDS if job.kind == kind), spec_shape_of(kind))
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -85,10 +90,10 @@ def test_random_json_in_place_of_any_part_is_answered(kind: str, data: st.DataOb
 
 @pytest.mark.parametrize("kind", WHOLE)
 def test_a_whole_object_has_its_shape_and_a_wrong_type_anywhere_in_it_is_named(kind: str):
-    assert find_misshapen(kind, WHOLE[kind]) == ()
-    (error,) = find_misshapen(kind, {**WHOLE[kind], "spec": "x"})
+    assert find_misshapen(shape_of(kind), WHOLE[kind]) == ()
+    (error,) = find_misshapen(shape_of(kind), {**WHOLE[kind], "spec": "x"})
     assert (error.field, error.value, error.accepted) == ("spec", "x", "a map is expected")
-    (error,) = find_misshapen(kind, {"metadata": {}})
+    (error,) = find_misshapen(shape_of(kind), {"metadata": {}})
     assert (error.field, error.accepted) == ("spec", "is needed")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from core.jobs.kinds import KINDS
 from core.names import MANAGED_NAMESPACE_LABEL, QUEUE_NAME_LABEL
 from tests.webhook.asking import Webhook
 from webhook.registration import configurations
@@ -60,7 +61,7 @@ def test_every_path_that_is_registered_is_served_and_the_other_way_round():
 
 def test_pods_are_not_asked_about_nor_any_status():
     resources = {resource for c in (MUTATING, VALIDATING) for hook in c["webhooks"] for resource in hook["rules"][0]["resources"]}
-    assert resources == {"jobs", "workloads", "topologies", "resourceflavors", "clusterqueues"}
+    assert resources == {kind.plural for kind in KINDS} | {"workloads", "topologies", "resourceflavors", "clusterqueues"}
 
 
 def test_names_are_unique_and_every_entry_fails_closed_in_bounded_time():

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from core.api.admission import MAX_REVIEW_BYTES, AdmissionRequest
+from core.jobs.kinds import KINDS
+from core.jobs.objects import OBJECTS
 from e2e import manifests
 from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, body, review, serving
 
@@ -112,7 +114,7 @@ async def test_it_is_healthy_from_the_start_and_ready_only_when_it_serves():
 
 async def test_every_registered_path_answers():
     webhook = Webhook()
-    assert len(webhook.reviews.handlers) == 10
+    assert len(webhook.reviews.handlers) == 2 * (len(KINDS) + len(OBJECTS))
     async with serving(webhook.reviews) as (client, _):
         for path in webhook.reviews.handlers:
             reply = await client.post(path, data=body(None, operation="DELETE"))

@@ -1,0 +1,52 @@
+"""jobset.x-k8s.io/v1alpha2 JobSet."""
+
+from core.jobs.contract import Finish, Json
+from core.jobs.job import pods_at_once
+from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
+from core.jobs.templated import Role, TemplatedKind, integer
+from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL
+
+_JOB = Fields({"spec": Fields({"parallelism": INTEGER, "completions": INTEGER, "template": POD_TEMPLATE})})
+_REPLICATED_JOB = Fields({"name": TEXT, "replicas": INTEGER, "template": _JOB})
+
+
+class JobSet(TemplatedKind):
+    """One pod set per replicated job; each of its Jobs is a sub-group, ranked by completion index within.
+
+    JobSet creates its child Jobs while it is suspended and, when resumed, merges gates into them but takes none away
+    (jobset#1294), so the gate is added only at the start.
+    """
+
+    kind, group, version, plural = "JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets"
+    spec_shape = Fields({"suspend": BOOLEAN, "replicatedJobs": ListOf(_REPLICATED_JOB)})
+    gates_at_creation = False
+
+    def roles(self, job: Json) -> list[Role]:
+        roles = []
+        for i, replicated in enumerate((job.get("spec") or {}).get("replicatedJobs") or ()):
+            spec = (replicated.get("template") or {}).get("spec") or {}
+            replicas, pods = integer(replicated.get("replicas"), 1), pods_at_once(spec)
+            roles.append(
+                Role(
+                    replicated.get("name") or "",
+                    replicas * pods,
+                    ("spec", "replicatedJobs", i, "template", "spec", "template"),
+                    f"spec.replicatedJobs[{i}].template.spec.template",
+                    spec.get("template") or {},
+                    pod_index_label=JOB_COMPLETION_INDEX_LABEL,
+                    sub_group_index_label=JOBSET_JOB_INDEX_LABEL,
+                    sub_group_count=replicas,
+                    default_slice_size=pods,
+                )
+            )
+        return roles
+
+    def active_pods(self, job: Json) -> int:
+        return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("replicatedJobsStatus") or ())
+
+    def finished(self, job: Json) -> Finish | None:
+        for condition in (job.get("status") or {}).get("conditions") or ():
+            if condition.get("type") in ("Completed", "Failed") and condition.get("status") == "True":
+                succeeded = condition["type"] == "Completed"
+                return Finish(succeeded, condition.get("message") or ("JobSet finished successfully" if succeeded else "JobSet failed"))
+        return None

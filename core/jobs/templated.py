@@ -1,0 +1,250 @@
+"""Kinds whose objects hold the templates of their pods and can be suspended: what is the same for all of them.
+
+A kind says where its templates are and how many pods each makes; the rest - defaults, rules, start, stop, giving the
+templates back - follows.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from core.jobs import annotations, templates
+from core.jobs.contract import Defaults, ErrorType, FieldError, Finish, Json, PodSetStart, PodSetTemplate, Rules
+from core.jobs.shape import Fields
+from core.names import PODSET_GROUP_NAME, QUEUE_NAME_LABEL, SLICE_SIZE, TOPOLOGY_ANNOTATIONS, TRACEPARENT_ANNOTATION
+
+Path = tuple[str | int, ...]  # keys of maps and places of lists, from the object down
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One pod template of a job, where it is, and how many pods are made of it.
+
+    `shown` is the template's path as users read it; `default_slice_size` what the kind assumes where slices have no size.
+    """
+
+    pod_set: str
+    count: int
+    path: Path
+    shown: str
+    template: Json
+    pod_index_label: str | None = None
+    sub_group_index_label: str | None = None
+    sub_group_count: int | None = None
+    default_slice_size: int | None = None
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return (self.template.get("metadata") or {}).get("annotations") or {}
+
+
+class TemplatedKind(ABC):
+    """One kind. `gates_at_creation`: whether its templates carry the topology gate from the start, so that a job that is
+    unsuspended by hand never slips past placement."""
+
+    kind: ClassVar[str]
+    group: ClassVar[str]
+    version: ClassVar[str]
+    plural: ClassVar[str]
+    spec_shape: ClassVar[Fields]
+    suspend_path: ClassVar[Path] = ("spec", "suspend")
+    gates_at_creation: ClassVar[bool] = True
+
+    # --- what a kind says of itself -------------------------------------------------------------------
+
+    @abstractmethod
+    def roles(self, job: Json) -> list[Role]:
+        """The pod templates of a job, in order; of an object that nobody has judged yet, too."""
+
+    @abstractmethod
+    def finished(self, job: Json) -> Finish | None:
+        """How the job ended, None while it has not."""
+
+    def active_pods(self, job: Json) -> int:
+        """Pods that the job's status says it still runs or is ending; pods that are observed count besides."""
+        return 0
+
+    def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
+        """A queued job with the defaults of this kind alone; `job` is a copy to be written into."""
+        return job
+
+    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
+        """Rules of this kind alone."""
+        return iter(())
+
+    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        """Rules of this kind alone for a change."""
+        return iter(())
+
+    def status_reset(self, job: Json) -> dict[str, Any] | None:
+        """Merge patch of the status of a stopped job without which its templates could not be given back."""
+        return None
+
+    # --- webhook --------------------------------------------------------------------------------------
+
+    def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
+        """The object as it should be stored; idempotent, touches only what it must."""
+        changed = deepcopy(dict(job))
+        metadata = changed.setdefault("metadata", {})
+        labels = metadata.get("labels") or {}
+        if QUEUE_NAME_LABEL not in labels and defaults.default_queue:
+            metadata["labels"] = {**labels, QUEUE_NAME_LABEL: defaults.default_queue}
+        if QUEUE_NAME_LABEL not in (metadata.get("labels") or {}):
+            return changed  # nobody asked us to queue it
+        put(changed, self.suspend_path, True)
+        if self.gates_at_creation:
+            for role in self.roles(changed):
+                if templates.asks_for_topology(role.template):
+                    put(changed, role.path, templates.with_gate(role.template))
+        changed = self.default_more(changed)
+        metadata = changed["metadata"]
+        if defaults.traceparent:
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), TRACEPARENT_ANNOTATION: defaults.traceparent}
+        return changed
+
+    def validate_create(self, job: Json) -> Rules:
+        """All rules that a new object alone can break, all at once."""
+        judged = annotations.validate_pod_sets(
+            [
+                annotations.PodSetAnnotations(f"{role.shown}.metadata.annotations", role.template, role.count, role.default_slice_size)
+                for role in self.roles(job)
+            ]
+        )
+        return Rules((*judged.errors, *self.rules_of_kind(job)), judged.warnings)
+
+    def validate_update(self, old: Json, new: Json) -> Rules:
+        """All rules that a change can break."""
+        errors = []
+        before, after = (((obj.get("metadata") or {}).get("labels") or {}).get(QUEUE_NAME_LABEL) for obj in (old, new))
+        if before is not None and before != after and not self.is_suspended(old):
+            accepted = f"a running job keeps its queue ({before!r}); suspend it first"
+            errors.append(FieldError(ErrorType.INVALID, f"metadata.labels[{QUEUE_NAME_LABEL}]", after or "", accepted))
+        if before is not None and after is not None:
+            errors += self._changed_while_running(old, new)
+            errors += self.rules_of_change(old, new)
+        # A job that leaves its queue leaves topogate, whatever its annotations say; and what it asks for is judged when
+        # that changes, so that a stopped job can get its own template back.
+        asks = self.is_suspended(new) and not self.is_started(new) and self._asked(old) != self._asked(new)
+        judged = self.validate_create(new) if after is not None and (asks or before is None) else Rules()
+        return Rules((*errors, *judged.errors), judged.warnings)
+
+    def _changed_while_running(self, old: Json, new: Json) -> Iterator[FieldError]:
+        """Pods of a running job were placed by its templates as they were."""
+        if self.is_suspended(old) or self.is_suspended(new) or not self.is_started(old):
+            return
+        templates_before = {role.pod_set: role.template for role in self.roles(old)}
+        for role in self.roles(new):
+            if role.pod_set in templates_before and role.template != templates_before[role.pod_set]:
+                yield FieldError(ErrorType.FORBIDDEN, role.shown, None, "a running job keeps its pod templates; suspend it first")
+
+    def _asked(self, job: Json) -> list[tuple[str, int, dict[str, Any]]]:
+        """Pods and topology annotations of a job."""
+        names = (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME)
+        return [
+            (role.pod_set, role.count, {name: role.annotations[name] for name in names if name in role.annotations})
+            for role in self.roles(job)
+        ]
+
+    # --- reconciler -----------------------------------------------------------------------------------
+
+    def pod_sets(self, job: Json) -> list[PodSetTemplate]:
+        """The job's pod sets, in order."""
+        return [self._pod_set(role) for role in self.roles(job)]
+
+    @staticmethod
+    def _pod_set(role: Role) -> PodSetTemplate:
+        template = templates.workload_template(role.template)
+        request = annotations.topology_request(
+            template["metadata"].get("annotations") or {},
+            pod_index_label=role.pod_index_label,
+            sub_group_index_label=role.sub_group_index_label,
+            sub_group_count=role.sub_group_count,
+            default_slice_size=role.default_slice_size,
+        )
+        return PodSetTemplate(role.pod_set, role.count, template, request)
+
+    def priority_class(self, job: Json) -> str | None:
+        """Name of the pods' priority class: of the first template that has one."""
+        names = ((role.template.get("spec") or {}).get("priorityClassName") for role in self.roles(job))
+        return next((name for name in names if name), None)
+
+    def is_suspended(self, job: Json) -> bool:
+        """Whether the job makes no pods."""
+        return bool(get(job, self.suspend_path))
+
+    def suspend(self, job: Json) -> dict[str, Any]:
+        """The job stopped."""
+        return self._suspended(job, True)
+
+    def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
+        """The job running, its templates exact."""
+        by_name = {start.name: start for start in pod_sets}
+        changed = self._suspended(job, False)
+        for role in self.roles(job):
+            if role.pod_set in by_name:
+                put(changed, role.path, templates.started(role.template, by_name[role.pod_set]))
+        return changed
+
+    def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
+        """A stopped job with its own templates (JSON of the Workload's pod sets), or where its Workload is gone without
+        what only a start puts there."""
+        originals = None if pod_sets is None else {pod_set["name"]: pod_set["template"] for pod_set in pod_sets}
+        changed = deepcopy(dict(job))
+        for role in self.roles(job):
+            original = templates.without_start(role.template) if originals is None else originals.get(role.pod_set)
+            if original is not None:
+                put(changed, role.path, templates.restored(role.template, original))
+        return changed
+
+    def is_started(self, job: Json) -> bool:
+        """Whether a template carries what `start` put there."""
+        return any(templates.is_started(role.template) for role in self.roles(job))
+
+    def has_gate(self, job: Json) -> bool:
+        """Whether a template carries the topology gate."""
+        return any(templates.has_gate(role.template) for role in self.roles(job))
+
+    def ungate(self, job: Json) -> dict[str, Any]:
+        """A job that has left topogate, without the topology gate on its templates."""
+        changed = deepcopy(dict(job))
+        for role in self.roles(job):
+            put(changed, role.path, templates.without_gate(role.template))
+        return changed
+
+    def _suspended(self, job: Json, suspended: bool) -> dict[str, Any]:
+        changed = deepcopy(dict(job))
+        put(changed, self.suspend_path, suspended)
+        return changed
+
+
+def get(obj: Any, path: Path) -> Any:
+    """What is at a path, None where the way there ends."""
+    for key in path:
+        if isinstance(obj, Mapping):
+            obj = obj.get(key)
+        elif isinstance(obj, list) and isinstance(key, int) and key < len(obj):
+            obj = obj[key]
+        else:
+            return None
+    return obj
+
+
+def put(obj: dict[str, Any], path: Path, value: Any) -> None:
+    """Sets what is at a path, in place; maps that are missing on the way are made."""
+    *way, last = path
+    here: Any = obj
+    for key in way:
+        if isinstance(here, dict):
+            if here.get(key) is None:
+                here[key] = {}
+            here = here[key]
+        else:
+            here = here[key]
+    here[last] = value
+
+
+def integer(value: Any, default: int) -> int:
+    """A count of the API, its default where it is absent."""
+    return default if value is None else int(value)

@@ -1,0 +1,73 @@
+"""Which kinds of job the cluster has: an informer runs for each while its CustomResourceDefinition is served.
+
+A kind that is not installed costs nothing, and one that appears is picked up without a restart.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from core.runtime.informer import Informer
+from core.runtime.resource import Obj, Resource
+from core.runtime.store import Change
+from core.runtime.tasks import eternal
+
+logger = logging.getLogger(__name__)
+
+
+class Installed:
+    """Starts and ends the informers of job kinds, as tasks of `group`."""
+
+    def __init__(self, definitions: Informer, jobs: Mapping[str, Informer], group: asyncio.TaskGroup) -> None:
+        self._definitions = definitions
+        self._jobs = jobs
+        self._group = group
+        self._running: dict[str, asyncio.Task[object]] = {}
+
+    async def start(self) -> None:
+        """Returns when all kinds that the cluster has have been listed once."""
+        for key, informer in self._jobs.items():
+            if is_built_in(informer.resource):
+                self._run(key)
+        self._definitions.add_handler(self._on_definition)
+        for key in list(self._running):
+            await self._jobs[key].wait_synced()
+
+    def _on_definition(self, change: Change) -> None:
+        for key, informer in self._jobs.items():
+            if not is_built_in(informer.resource) and _name(informer.resource) == change.obj["metadata"]["name"]:
+                if change.new is not None and serves(change.new, informer.resource):
+                    self._run(key)
+                else:
+                    self._end(key)
+
+    def _run(self, key: str) -> None:
+        if key not in self._running:
+            informer = self._jobs[key]
+            self._running[key] = eternal(self._group, f"informer {informer.resource}", informer.run())
+            logger.info("job kind is watched", extra={"resource": str(informer.resource)})
+
+    def _end(self, key: str) -> None:
+        task = self._running.pop(key, None)
+        if task is not None:
+            task.cancel()
+            self._jobs[key].forget_all()
+            logger.info("job kind is gone", extra={"resource": str(self._jobs[key].resource)})
+
+
+def is_built_in(resource: Resource) -> bool:
+    """Whether a resource is the API server's own: groups of custom resources have a dot in their names."""
+    return "." not in resource.group
+
+
+def serves(definition: Obj, resource: Resource) -> bool:
+    """Whether a CustomResourceDefinition serves a resource in the version that topogate speaks."""
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    established = any(condition.get("type") == "Established" and condition.get("status") == "True" for condition in conditions)
+    versions = definition["spec"]["versions"]
+    served = any(version["name"] == resource.version and version.get("served") for version in versions)
+    return established and served and not definition["metadata"].get("deletionTimestamp")
+
+
+def _name(resource: Resource) -> str:
+    return f"{resource.plural}.{resource.group}"
