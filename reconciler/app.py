@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
+from core.jobs.contract import JobKind
+from core.jobs.kinds import KINDS
 from core.placement.profile import Profiles
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -21,9 +24,17 @@ AUDIT_S = 60.0
 class Reconciler:
     """Everything that runs while this process leads."""
 
-    def __init__(self, client: Client, clock: Clock, profiles: Profiles, *, reserve_daemon_sets: bool = True) -> None:
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        profiles: Profiles,
+        *,
+        kinds: Sequence[JobKind] = KINDS,
+        reserve_daemon_sets: bool = True,
+    ) -> None:
         self._clock = clock
-        self.observed = Observed(client, clock, reserve_daemon_sets=reserve_daemon_sets)
+        self.observed = Observed(client, clock, kinds=kinds, reserve_daemon_sets=reserve_daemon_sets)
         writer = Writer(client, clock)
         self.scheduler = Scheduler(self.observed, writer, clock, profiles)
         self.jobs = Jobs(self.observed, writer, clock)
