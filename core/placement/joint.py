@@ -182,9 +182,9 @@ class JointSearch:
         shares = [nobody] * len(offers)
         if target == nobody:
             return shares
-        # Whoever stays in one domain goes to the tightest that does; the last in order is asked first.
+        # Whoever stays in one domain goes to the first that holds it; the last in order is asked first.
         together = any(unit == request.count for request, unit in zip(self._requests, self._units(level), strict=True))
-        size = sorted(range(len(offers)), key=lambda i: (int(offers[i].flat[0]), -i), reverse=together)
+        size = sorted(range(len(offers)), key=lambda i: (int(offers[i].flat[0]), i if together else -i), reverse=together)
         sums = self._combine([offers[i] for i in size], level)
         for place in range(len(size) - 1, -1, -1):
             offer, before = offers[size[place]], sums[place]

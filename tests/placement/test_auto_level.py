@@ -49,3 +49,14 @@ def test_slices_keep_auto_from_going_below_them():
 
 def test_a_topology_without_hostnames_may_give_its_lowest_level():
     assert place(view(("block", "rack")), [ask(8, Mode.REQUIRED)], MIXED).placements[0].level == "rack"
+
+
+@pytest.mark.parametrize(("workers", "level"), [(3, "rack"), (7, "rack"), (8, "block"), (15, "block"), (16, None)])
+def test_the_level_left_to_us_holds_a_group_with_its_leader(workers: int, level: str | None):
+    leader, others = (PodSetRequest(name, count, {"cpu": 1000}, GROUP) for name, count in (("leader", 1), ("workers", workers)))
+    decision = place(view(), [leader, others], MIXED)
+    assert [placement.level for placement in decision.placements] == ([level] * 2 if level else [])
+    assert (decision.refusal is None) == (level is not None)
+
+
+GROUP = TopologyRequest(Mode.REQUIRED, "auto", group="g")

@@ -16,7 +16,7 @@ from core.placement import joint
 from core.placement.engine import Together, place
 from core.placement.explain import Refusal, refusal_sentence
 from core.placement.profile import ALWAYS_BEST_FIT, MIXED, Profile
-from tests.builders import BLOCK, RACK, THREE_LEVELS, grid, request, view_of
+from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 from tests.placement.promises import broken_promises, shape_problems
 from tests.placement.reference import _spreads, free_amounts, path, room
 from tests.strategies import Cluster, clusters, requests
@@ -189,5 +189,39 @@ def test_pod_sets_tied_to_a_domain_are_looked_at_all_at_once_where_one_after_the
     wanted = [request(1, cpu=1000, name="driver"), request(4, requests={"cpu": 1000, "gpu": 1}, name="workers")]
     decision = place(view_of(THREE_LEVELS, nodes), wanted, MIXED, together=Together(BLOCK, True, "test"))
     assert decision.looked_ahead
-    (driver, _), (workers, _) = (placement.nodes[0] for placement in decision.placements)
-    assert (driver[:2], driver[2:], workers[2:]) == (workers[:2], "-r1-n0", "-r0-n0")
+    assert [dict(placement.nodes) for placement in decision.placements] == [{"b0-r1-n0": 1}, {"b0-r0-n0": 4}]
+
+
+def test_looking_ahead_a_leader_goes_by_its_workers_topology():
+    """By its own it could be anywhere, and the larger rack would be its place."""
+    nodes = [
+        replace(node, allocatable={"cpu": cpu, "pods": 9, "gpu": gpu})
+        for node, cpu, gpu in zip(grid(1, 2, 1), (6000, 8000), (4, 0), strict=True)
+    ]
+    driver = request(1, Mode.UNCONSTRAINED, name="driver", cpu=2000)
+    members = of_group(
+        request(1, Mode.UNCONSTRAINED, name="leader", cpu=2000),
+        request(4, Mode.REQUIRED, RACK, name="workers", requests={"cpu": 1000, "gpu": 1}),
+    )
+    for order in ([driver, *members], [driver, *members[::-1]]):
+        decision = place(view_of(THREE_LEVELS, nodes), order, MIXED)
+        assert decision.looked_ahead
+        where = {placement.pod_set: dict(placement.nodes) for placement in decision.placements}
+        assert where == {"driver": {"b0-r1-n0": 1}, "leader": {"b0-r0-n0": 1}, "workers": {"b0-r0-n0": 4}}
+
+
+def test_looking_ahead_the_first_rack_that_holds_a_pod_set_is_taken():
+    """Each rack has one node; the first pod set alone would take the place of the second."""
+
+    def racks(cpus: tuple[int, ...]) -> list[Node]:
+        nodes = grid(1, len(cpus), 1)
+        return [
+            replace(node, allocatable={"cpu": cpu, "pods": 9, "gpu": int(i == 0)})
+            for i, (node, cpu) in enumerate(zip(nodes, cpus, strict=True))
+        ]
+
+    wanted = [request(2, Mode.REQUIRED, RACK, name="any"), request(1, requests={"cpu": 2000, "gpu": 1}, name="gpu")]
+    for cpus, rack in (((3000, 1000, 8000, 8000), 2), ((3000, 8000, 8000, 8000), 1)):
+        decision = place(view_of(THREE_LEVELS, racks(cpus)), wanted, MIXED)
+        assert decision.looked_ahead
+        assert [dict(placement.nodes) for placement in decision.placements] == [{f"b0-r{rack}-n0": 2}, {"b0-r0-n0": 1}]
