@@ -5,8 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# What is fast and reaches core/placement or core/model.
+ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench cluster cluster-stop fmt generate lock
+.PHONY: help demo test check coverage mutation bench cluster cluster-stop fmt generate lock
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +36,16 @@ check: $(STAMP) ## lint, types, the dependency law, drift of generated files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m core.api.schema --check
+
+coverage: $(STAMP) ## how many branches of the engine the fast tests take; fails under 95 %
+	@CI=1 $(BIN)/coverage run -m pytest -q -m "not cluster" $(ENGINE_TESTS)
+	@$(BIN)/coverage report
+	@$(BIN)/coverage json --quiet -o - | $(BIN)/python -c 'import json, sys; \
+	  totals = json.load(sys.stdin)["totals"]; taken, all = totals["covered_branches"], totals["num_branches"]; \
+	  print(taken, "of", all, "branches:", round(100 * taken / all, 1), "%"); sys.exit(taken < 0.95 * all)'
+
+mutation: $(STAMP) ## half an hour of mutants of the engine, and which of them no test notices
+	@$(BIN)/python -m tests.mutation
 
 bench: $(STAMP) ## benchmarks: ratios and counts
 	@$(BIN)/python -m tests.bench
