@@ -113,9 +113,10 @@ class Jobs:
         workload = self._find_workload(kind, job)
         if workload is not None and workload["metadata"].get("deletionTimestamp"):
             return await self._let_go(kind, job, workload)
-        if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}):
+        uid = job["metadata"]["uid"]
+        if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}) or self._observed.owners.queued_root(uid) != uid:
             if workload is not None:
-                await self._writer.delete_workload(workload)  # the job has left its queue
+                await self._writer.delete_workload(workload)  # the job has left its queue, or is part of another that is queued
             return Done()
         if kind.finished(job) is not None:
             return await self._finish(kind, job, workload)
@@ -250,8 +251,8 @@ class Jobs:
 
     async def _after_stop(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """The job makes no more pods: give its own templates back, then quota and domains."""
-        if kind.active_pods(job):
-            return Done()  # its status will change
+        if self._has_pods(kind, job, workload):
+            return RequeueAfter(STOP_POLL_S)
         if kind.is_started(job):
             return await self._restore(kind, job, workload)
         if condition_is_true(workload, QUOTA_RESERVED):
@@ -262,14 +263,22 @@ class Jobs:
         return await self._keep_in_step(kind, job, workload)
 
     async def _restore(self, kind: JobKind, job: Obj, workload: Obj | None) -> Result:
-        if kind.active_pods(job):
-            return Done()
+        if self._has_pods(kind, job, workload):
+            return RequeueAfter(STOP_POLL_S)
         reset = kind.status_reset(job)
         if reset is not None:
             job = await self._writer.patch_job_status(kind, job, reset)
         originals = workload["spec"]["podSets"] if workload is not None else None
         await self._writer.change_job(kind, job, kind.restore(job, originals))
         return Done()
+
+    def _has_pods(self, kind: JobKind, job: Obj, workload: Obj | None) -> bool:
+        """Whether a stopped job still has pods: by its own status, and by the pods seen that name its workload."""
+        if kind.active_pods(job):
+            return True
+        uid = job["metadata"]["uid"]
+        pods = self._observed.pods_of(object_key(workload)) if workload is not None else []
+        return any(pod.owner_uid == uid and not pod.terminal for pod in pods)
 
     # --- keeping the workload in step -------------------------------------------------------------------
 
@@ -333,8 +342,8 @@ class Jobs:
                 await self._writer.change_job(kind, job, kind.suspend(job))
                 await self._event(kind, job, EVENT_STOPPED, "Workload is deleted")
                 return Done()
-            if kind.active_pods(job):
-                return Done()
+            if self._has_pods(kind, job, workload):
+                return RequeueAfter(STOP_POLL_S)
             if kind.is_started(job):
                 return await self._restore(kind, job, workload)
             if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}) and kind.has_gate(job):

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from core.jobs.contract import JobKind
@@ -26,6 +27,7 @@ from core.state.facts import (
     WorkloadFacts,
     controller_of,
 )
+from core.state.owners import Owners
 from reconciler import resources as r
 from reconciler.installed import Installed
 from reconciler.slim import slim_daemon_set, slim_definition, slim_node, slim_pod, without_managed_fields
@@ -62,10 +64,15 @@ class Observed:
         self.kinds = {r.key_of(kind): kind for kind in kinds}
         self.jobs = {key: informer(r.resource_of(kind)) for key, kind in self.kinds.items()}
         self.definitions = informer(r.CUSTOM_RESOURCE_DEFINITIONS, slim_definition)
+        for informer_of_jobs in self.jobs.values():
+            informer_of_jobs.add_handler(self._observe_owner)
         self.pods.store.add_index("workload", workloads_of_pod)
+        self.pods.store.add_index("owner", _owner_uid)
         self.workloads.store.add_index("owner", _owner_uid)
         self.workloads.store.add_index("owner name", _owner_name)
         self.pod_facts: dict[str, PodFacts] = {}
+        self.owners = Owners()
+        self.on_owner: list[Callable[[str], None]] = []  # told of workloads whose pods turned out to be theirs, or not
 
         state = self.state
         self._fold(self.namespaces, lambda obj: dict(obj["metadata"].get("labels") or {}), state.observe_namespace)
@@ -82,8 +89,26 @@ class Observed:
         if pod is None:
             self.pod_facts.pop(key, None)
         else:
+            if pod.owner_uid is not None:
+                pod = replace(pod, owner_uid=self.owners.queued_root(pod.owner_uid))
             self.pod_facts[key] = pod
         self.state.observe_pod(key, pod)
+
+    def _observe_owner(self, change: Change) -> None:
+        """Pods may be seen before what they belong to; then they are folded again."""
+        uid = change.obj["metadata"]["uid"]
+        below = self.owners.descendants(uid)
+        if not self.owners.observe(uid, change.new):
+            return
+        for pod in [pod for owner in below for pod in self.pods.store.by_index("owner", owner)]:
+            key = object_key(pod)
+            facts = self.pod_facts.get(key)
+            direct = (controller_of(pod) or {}).get("uid")
+            if facts is not None and direct is not None and facts.owner_uid != self.owners.queued_root(direct):
+                self._observe_pod(key, replace(facts, owner_uid=direct))
+                for workload in workloads_of_pod(pod):
+                    for tell in self.on_owner:
+                        tell(workload)
 
     @staticmethod
     def _fold(informer: Informer, read: Callable[[Any], Facts], observe: Callable[[str, Facts | None], None]) -> None:

@@ -1,0 +1,158 @@
+"""A stand-in controller: a CustomResourceDefinition, and a thread that looks at all objects again and again."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from e2e.api import Api, ApiError, wait_for
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+POLL_S = 0.2
+_COME_AGAIN = (404, 409)  # changed or gone since it was seen
+
+
+class StandIn(ABC):
+    """Used as a context manager; what its thread raised is raised at the end."""
+
+    group: ClassVar[str]
+    version: ClassVar[str]
+    kind: ClassVar[str]
+    plural: ClassVar[str]
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"stand-in for {self.kind}", daemon=True)
+
+    @abstractmethod
+    def reconcile(self, obj: dict[str, Any]) -> None:
+        """Takes an object one step further; called again and again."""
+
+    @property
+    def path(self) -> str:
+        return f"/apis/{self.group}/{self.version}"
+
+    def install(self) -> None:
+        """Registers the kind and waits until it is served."""
+        definition = crd(self.group, self.version, self.kind, self.plural)
+        name = definition["metadata"]["name"]
+        if self.api.find(f"{CRDS}/{name}") is None:
+            self.api.create(CRDS, definition)
+        wait_for(f"{name} to be served", lambda: _is_established(self.api.get(f"{CRDS}/{name}")))
+        wait_for(f"{self.path} to answer", lambda: self.api.find(f"{self.path}/{self.plural}"))
+
+    def uninstall(self) -> None:
+        """Takes the kind away again, with all of its objects."""
+        name = f"{self.plural}.{self.group}"
+        self.api.delete(f"{CRDS}/{name}")
+        wait_for(f"{name} to be gone", lambda: self.api.find(f"{CRDS}/{name}") is None)
+
+    def __enter__(self) -> Self:
+        self.install()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        while not self._stopping.wait(POLL_S):
+            try:
+                for obj in self.api.list(f"{self.path}/{self.plural}"):
+                    self._try(obj)
+            except ApiError as error:
+                if error.status not in _COME_AGAIN:
+                    self._failure = error
+                    return
+            except BaseException as error:
+                self._failure = error
+                return
+
+    def _try(self, obj: dict[str, Any]) -> None:
+        try:
+            self.reconcile(obj)
+        except ApiError as error:
+            if error.status not in _COME_AGAIN:
+                raise
+
+    # --- what most controllers do -----------------------------------------------------------------------
+
+    def owner_of(self, obj: Mapping[str, Any]) -> dict[str, Any]:
+        """The owner reference that marks what belongs to an object."""
+        metadata = obj["metadata"]
+        return {
+            "apiVersion": f"{self.group}/{self.version}",
+            "kind": self.kind,
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
+    def children(self, path: str, obj: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Objects of a path that an object owns, by name."""
+        uid = obj["metadata"]["uid"]
+        return {
+            child["metadata"]["name"]: child
+            for child in self.api.list(path)
+            if any(owner["uid"] == uid for owner in child["metadata"].get("ownerReferences") or ())
+        }
+
+    def pod(self, obj: Mapping[str, Any], name: str, template: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
+        """A pod of an object's template, with labels of its own."""
+        metadata = dict(template.get("metadata") or {})
+        metadata |= {
+            "name": name,
+            "namespace": obj["metadata"]["namespace"],
+            "labels": {**(metadata.get("labels") or {}), **labels},
+            "ownerReferences": [self.owner_of(obj)],
+        }
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"restartPolicy": "Never", **template["spec"]}}
+
+    def set_status(self, obj: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        """Writes an object's status if it differs."""
+        if {key: (obj.get("status") or {}).get(key) for key in status} != dict(status):
+            metadata = obj["metadata"]
+            path = f"{self.path}/namespaces/{metadata['namespace']}/{self.plural}/{metadata['name']}/status"
+            self.api.patch(path, {"status": dict(status)})
+
+
+def pods_path(obj: Mapping[str, Any]) -> str:
+    """Where pods of an object's namespace live."""
+    return f"/api/v1/namespaces/{obj['metadata']['namespace']}/pods"
+
+
+def crd(group: str, version: str, kind: str, plural: str) -> dict[str, Any]:
+    """A definition that keeps whatever is written."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"}},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": anything, "status": anything}}},
+                }
+            ],
+        },
+    }
+
+
+def _is_established(definition: Mapping[str, Any]) -> bool:
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
