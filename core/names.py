@@ -20,6 +20,9 @@ CLUSTER_QUEUE_LABEL = "kueue.x-k8s.io/cluster-queue-name"
 MANAGED_NAMESPACE_LABEL = "topogate.dev/managed"
 JOB_COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 JOBSET_JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
+REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"  # of the training and the MPI operator
+RAY_REPLICA_INDEX_LABEL = "ray.io/worker-group-replica-index"
+RAY_HOST_INDEX_LABEL = "ray.io/replica-host-index"
 JOB_CONTROLLER_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid", "job-name")
 JOB_NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 JOB_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
@@ -42,6 +45,13 @@ WORKLOAD_REQUIRED_TOPOLOGY = "topogate.dev/workload-required-topology"
 WORKLOAD_PREFERRED_TOPOLOGY = "topogate.dev/workload-preferred-topology"
 PLACEMENT_PROFILE = "topogate.dev/placement-profile"  # of a job, a ClusterQueue or a Topology
 KEP_PROFILE, COMPACT_PROFILE = PLACEMENT_PROFILES = ("kep", "compact")  # its values
+
+# --- where a pod is, stamped on it when it is ungated: containers read it through the downward API ---
+LEVEL_PREFIX = "topogate.dev/level-"  # label (an annotation where the value is no label's): the domain at each level, 0 is the coarsest
+RANK_ANNOTATION = "topogate.dev/rank"
+DOMAIN_INDEX_ANNOTATION = "topogate.dev/domain-index"  # which of the domains of the assignment, in the order of ranks
+DOMAIN_SIZE_ANNOTATION = "topogate.dev/domain-size"  # pods of the pod set there
+COORDINATE_PREFIXES = (LEVEL_PREFIX, RANK_ANNOTATION, DOMAIN_INDEX_ANNOTATION, DOMAIN_SIZE_ANNOTATION)
 
 # --- gates and finalizers -------------------------------------------------------------------------
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
@@ -90,6 +100,7 @@ EVENT_DELETED_WORKLOAD = "DeletedWorkload"
 EVENT_STARTED = "Started"
 EVENT_STOPPED = "Stopped"
 EVENT_WORKLOAD_REFUSED = "WorkloadRefused"
+EVENT_POD_OUTSIDE_ASSIGNMENT = "PodOutsideAssignment"
 EVENT_FINISHED_WORKLOAD = "FinishedWorkload"
 EVENT_UNKNOWN_PROFILE = "UnknownPlacementProfile"
 

@@ -23,7 +23,14 @@ async def serve(settings: Settings) -> None:
     async with await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler") as client:
 
         async def work() -> None:
-            await Reconciler(client, clock, settings.profiles, reserve_daemon_sets=settings.reserve_daemon_sets).run()
+            reconciler = Reconciler(
+                client,
+                clock,
+                settings.profiles,
+                reserve_daemon_sets=settings.reserve_daemon_sets,
+                nominates_nodes=settings.nominates_nodes,
+            )
+            await reconciler.run()
 
         async def main(group: asyncio.TaskGroup) -> None:
             if settings.leader_elect:

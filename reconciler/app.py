@@ -32,13 +32,14 @@ class Reconciler:
         *,
         kinds: Sequence[JobKind] = KINDS,
         reserve_daemon_sets: bool = True,
+        nominates_nodes: bool = False,
     ) -> None:
         self._clock = clock
         self.observed = Observed(client, clock, kinds=kinds, reserve_daemon_sets=reserve_daemon_sets)
         writer = Writer(client, clock)
         self.scheduler = Scheduler(self.observed, writer, clock, profiles)
         self.jobs = Jobs(self.observed, writer, clock)
-        self.ungater = Ungater(self.observed, writer, clock)
+        self.ungater = Ungater(self.observed, writer, clock, nominates=nominates_nodes)
         self.queues = Queues(self.observed, writer, clock)
 
     async def run(self) -> None:

@@ -19,6 +19,7 @@ from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.errors import KubeError
 from core.runtime.resource import Obj, PatchKind, Resource
+from core.state.facts import PodFacts
 from reconciler import resources as r
 
 logger = logging.getLogger(__name__)
@@ -88,15 +89,29 @@ class Writer:
     # --- pods ---------------------------------------------------------------------------------------
 
     async def ungate(self, namespace: str, name: str, action: Ungate) -> Obj:
-        """Takes the gate off and adds the node selector in one write, on the very pod that was seen."""
+        """Takes the gate off, adds the node selector and says where the pod is, in one write, on the very pod that was seen."""
+        stamp = action.coordinates
         body = {
-            "metadata": {"uid": action.pod.uid},
+            "metadata": {"uid": action.pod.uid, "labels": dict(stamp.labels), "annotations": dict(stamp.annotations)},
             "spec": {
                 "schedulingGates": [{"$patch": "delete", "name": TOPOLOGY_GATE}],
                 "nodeSelector": action.node_selector,
             },
         }
         return await self._client.patch(r.PODS, name, namespace, body, kind=PatchKind.STRATEGIC, field_manager=FIELD_MANAGER)
+
+    async def nominate(self, pod: PodFacts, node: str) -> Obj:
+        """Keeps the place of a gated pod on a node against pods of no higher priority (kube-scheduler 1.36)."""
+        namespace, _, name = pod.key.partition("/")
+        body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}}
+        return await self._client.patch(
+            r.PODS, name, namespace, body, kind=PatchKind.MERGE, subresource="status", field_manager=FIELD_MANAGER
+        )
+
+    async def delete_pod(self, pod: PodFacts) -> None:
+        """Deletes the very pod that was seen."""
+        namespace, _, name = pod.key.partition("/")
+        await self._client.delete(r.PODS, name, namespace, uid=pod.uid)
 
     # --- queues, flavors, topologies ------------------------------------------------------------------
 

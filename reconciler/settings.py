@@ -24,6 +24,7 @@ class Settings:
     profiles: Profiles  # how pods are placed
     gates: ChosenGates
     reserve_daemon_sets: bool = True
+    nominates_nodes: bool = False
 
 
 def parse(arguments: list[str] | None = None) -> Settings:
@@ -53,6 +54,12 @@ def parse(arguments: list[str] | None = None) -> Settings:
         default=True,
         help="keep room on each node for the pods that DaemonSets have not put there yet (default: yes)",
     )
+    parser.add_argument(
+        "--nominate-nodes",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="keep each pod's slot on its node until it is bound, by one more write a pod (needs kube-scheduler 1.36; default: no)",
+    )
     add_common(parser)
     options = parser.parse_args(arguments)
     try:
@@ -70,4 +77,5 @@ def parse(arguments: list[str] | None = None) -> Settings:
         profiles,
         gates,
         options.reserve_daemonsets,
+        options.nominate_nodes,
     )

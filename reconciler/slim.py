@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from core.names import TRACEPARENT_ANNOTATION, WORKLOAD_ANNOTATION
+from core.names import COORDINATE_PREFIXES, TRACEPARENT_ANNOTATION, WORKLOAD_ANNOTATION
 from core.runtime.resource import Obj
 
 _ANNOTATIONS = (WORKLOAD_ANNOTATION, TRACEPARENT_ANNOTATION)
@@ -15,7 +15,7 @@ def slim_pod(pod: Obj) -> Obj:
     return {
         "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp")
         | {"ownerReferences": [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]}
-        | {"annotations": {key: annotations[key] for key in _ANNOTATIONS if key in annotations}},
+        | {"annotations": {key: value for key, value in annotations.items() if key in _ANNOTATIONS or key.startswith(COORDINATE_PREFIXES)}},
         "spec": _pick(spec, "nodeName", "schedulingGates", "nodeSelector", "overhead", "resources", "hostNetwork")
         | _pick_anti_affinity(spec)
         | {

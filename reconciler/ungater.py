@@ -6,27 +6,31 @@ placed together; a workload with ungatings still unobserved is left alone until 
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from core.names import RANK_ORDER_KEPT
+from core.model.admission import Admission, PodSetAdmission
+from core.names import EVENT_POD_OUTSIDE_ASSIGNMENT, RANK_ORDER_KEPT
 from core.plan.conditions import Condition, says, set_conditions
 from core.plan.ungate import Ungate, plan_ungating
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller, Done, RequeueAfter, Result
-from core.runtime.errors import Conflict, Invalid, KubeError, NotFound
+from core.runtime.errors import Conflict, Invalid, KubeError, NotFound, TooManyRequests
 from core.runtime.expectations import Expectations
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
+from core.runtime.throttle import Throttle
 from core.runtime.workqueue import Item, WorkQueue
 from core.state.facts import PodFacts
+from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.observed import Observed, workloads_of_pod
 
 logger = logging.getLogger(__name__)
 BATCH_S = 1.0  # KEP-2724, Enforcing the assignment
-PATCHES_AT_ONCE = 8
+MOST_SHED = 20  # times in a row that one write may be refused with 429
 MAX_RETRY_S = 30.0  # an outage that is over must not be waited out for long
 UNGATER_MANAGER = "topogate-ungater"
 
@@ -42,13 +46,14 @@ class _Progress:
 class Ungater:
     """Reconciles one workload at a time by namespace/name."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock, *, nominates: bool = False) -> None:
         self._observed = observed
         self._writer = writer
         self._clock = clock
         self._queue = WorkQueue(clock, max_delay_s=MAX_RETRY_S)
         self._expectations = Expectations()
-        self._patches = asyncio.Semaphore(PATCHES_AT_ONCE)
+        self._throttle = Throttle(clock)
+        self._nominates = nominates
         self._progress: dict[str, _Progress] = {}
         self.controller = Controller("ungater", self._reconcile, self._queue, workers=4, clock=clock)
         observed.pods.add_handler(self._on_pod)
@@ -82,31 +87,35 @@ class Ungater:
         if not self._expectations.satisfied(key, now):
             return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
         pods = [pod for pod in self._observed.pods_of(key) if pod.owner_uid == facts.owner_uid]
-        plan = plan_ungating(facts, facts.admission, pods)
+        plan = plan_ungating(facts, facts.admission, pods, self._observed.state.level_values)
+        await self._deal_with_strays(workload, plan.strays)
         if plan.actions:
-            await self._ungate(key, workload, plan.actions)
+            await self._ungate(key, workload, facts.admission, plan.actions)
         await self._tell_rank_order(workload, plan.broken, any(action.by_rank for action in plan.actions))
         self._watch_binding(key, workload, sum(given.count for given in facts.admission.pod_sets if given.assignment is not None), pods)
         return Done()
 
-    async def _ungate(self, key: str, workload: Obj, actions: tuple[Ungate, ...]) -> None:
+    async def _ungate(self, key: str, workload: Obj, admission: Admission, actions: tuple[Ungate, ...]) -> None:
         # Raised before the first write: the event may overtake the answer.
         self._expectations.expect(key, [action.pod.uid for action in actions], self._clock.monotonic())
         self._progress.setdefault(key, _Progress(self._clock.now(), len(actions)))
         attributes = {tracing.WORKLOAD: workload["metadata"]["name"], tracing.POD_COUNT: len(actions)}
         with tracing.step(tracing.UNGATE, workload, **attributes):
-            results = await asyncio.gather(*(self._patch(key, action) for action in actions))
+            given = {pod_set.name: pod_set for pod_set in admission.pod_sets}
+            patches = (self._patch(key, action, self._node_of(given.get(action.pod_set), action)) for action in actions)
+            results = await asyncio.gather(*patches)
             failed = [error for error in results if error is not None]
             logger.info("pods ungated", extra={"workload": key, "count": len(actions) - len(failed), "failed": len(failed)})
             if failed:
                 raise failed[0]
 
-    async def _patch(self, key: str, action: Ungate) -> KubeError | None:
+    async def _patch(self, key: str, action: Ungate, node: str | None) -> KubeError | None:
         """Patches one pod; returns the error worth another attempt. No event will come of a write that failed."""
         namespace, _, name = action.pod.key.partition("/")
         try:
-            async with self._patches:
-                written = await self._writer.ungate(namespace, name, action)
+            if node is not None:
+                await self._throttled(lambda: self._writer.nominate(action.pod, node))
+            written = await self._throttled(lambda: self._writer.ungate(namespace, name, action))
         except (NotFound, Conflict):
             self._expectations.observe(key, action.pod.uid)  # gone, or another pod of this name; its event is on the way
             return None
@@ -121,6 +130,42 @@ class Ungater:
         if written["metadata"].get("resourceVersion") == _version(self._observed, action.pod):
             self._expectations.observe(key, action.pod.uid)
         return None
+
+    async def _throttled(self, write: Callable[[], Awaitable[Obj]]) -> Obj:
+        """A write at the pace that the API server can take; what it sheds is tried again when it says so."""
+        for _ in range(MOST_SHED):
+            async with self._throttle:
+                try:
+                    written = await write()
+                except TooManyRequests as error:
+                    self._throttle.shed(error.retry_after)
+                    continue
+                self._throttle.succeeded()
+                return written
+        return await write()
+
+    async def _deal_with_strays(self, workload: Obj, strays: Sequence[PodFacts]) -> None:
+        """A pod that is not bound yet is deleted, so that another one comes in its place, gated; one that runs is told of."""
+        for pod in strays:
+            name = pod.key.partition("/")[2]
+            if pod.node:
+                message = f"pod {name} runs on node {pod.node}, outside of the workload's assignment"
+            else:
+                message = f"pod {name} was ungated by another assignment and is not bound yet; it is deleted"
+                try:
+                    await self._writer.delete_pod(pod)
+                except (NotFound, Conflict):
+                    continue  # gone
+            logger.warning("pod outside of its workload's assignment", extra={"pod": pod.key, "node": pod.node})
+            await self._writer.event(r.WORKLOADS, workload, EVENT_POD_OUTSIDE_ASSIGNMENT, message, warning=True)
+
+    def _node_of(self, given: PodSetAdmission | None, action: Ungate) -> str | None:
+        """The node whose slot is to be kept for a pod: where its domain is one node."""
+        if not self._nominates or given is None or given.assignment is None:
+            return None
+        values = tuple(action.node_selector[level] for level in given.assignment.levels)
+        nodes = self._observed.state.nodes_of_domain(given, values)
+        return nodes[0] if len(nodes) == 1 else None
 
     async def _tell_rank_order(self, workload: Obj, broken: dict[str, str], kept: bool) -> None:
         """A condition says whether the order of ranks could be kept, and which pod broke it."""

@@ -6,7 +6,7 @@ consecutive ranks share a domain (KEP-2724, Story 4).
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from core.model.assignment import TopologyAssignment
 from core.model.podset import TopologyRequest
@@ -36,6 +36,7 @@ class Distribution:
     domains: Mapping[str, int]
     by_rank: bool
     broken: str | None = None
+    ranks: Mapping[str, int] = field(default_factory=dict)  # of the pods placed by rank
 
 
 def distribute(
@@ -62,7 +63,8 @@ def distribute(
         values = [domain.values for domain in assignment.domains]
         wrong = next((pod for pod in staying if pod.domain is not None and pod.domain != values[order[ranks[pod.name]]]), None)
         if wrong is None:
-            return Distribution({pod.name: order[ranks[pod.name]] for pod in staying if pod.domain is None}, by_rank=True)
+            gated = [pod.name for pod in staying if pod.domain is None]
+            return Distribution({name: order[ranks[name]] for name in gated}, by_rank=True, ranks={name: ranks[name] for name in gated})
         broken = f"pod {wrong.name} of rank {ranks[wrong.name]} is in another domain than its rank's"
     return Distribution(_greedy(assignment, pods), by_rank=False, broken=broken)
 

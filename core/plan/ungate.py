@@ -1,64 +1,118 @@
 """Which gated pods get which node selector: from an admission and the pods observed."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from core.model.admission import Admission, PodSetAdmission
+from core.model.assignment import TopologyAssignment
 from core.names import HOSTNAME_LABEL
-from core.placement.ranks import RankedPod, distribute
+from core.placement.ranks import Distribution, RankedPod, distribute
+from core.plan.coordinates import Coordinates, coordinates_of
 from core.state.facts import PodFacts, PodSetFacts, WorkloadFacts
+
+# Level values of a domain of a pod set's assignment, from the top of its topology down.
+Locate = Callable[[PodSetAdmission, int], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Take the topology gate off a pod and pin it to a domain, in one write."""
+    """Take the topology gate off a pod, pin it to a domain and tell it where it is, in one write."""
 
     pod: PodFacts
     pod_set: str
     node_selector: dict[str, str]
     by_rank: bool
+    coordinates: Coordinates
 
 
 @dataclass(frozen=True, slots=True)
 class UngatePlan:
-    """What to ungate now; `broken` says per pod set why the order of ranks could not be kept."""
+    """What to ungate now; `broken` says per pod set why the order of ranks could not be kept.
+
+    `strays` were ungated into domains that the assignment does not give them, as by an older one.
+    """
 
     actions: tuple[Ungate, ...]
     broken: dict[str, str]
+    strays: tuple[PodFacts, ...] = ()
 
 
-def plan_ungating(workload: WorkloadFacts, admission: Admission, pods: Sequence[PodFacts]) -> UngatePlan:
+def _emitted(given: PodSetAdmission, domain: int) -> Sequence[str]:
+    """Level values as far as the assignment itself names them."""
+    return given.assignment.domains[domain].values if given.assignment is not None else ()
+
+
+def plan_ungating(workload: WorkloadFacts, admission: Admission, pods: Sequence[PodFacts], locate: Locate = _emitted) -> UngatePlan:
     """Plans for all pod sets with an assignment; `pods` are those that name the workload, in a stable order.
 
     Pods whose place is on a node known to be unhealthy stay gated until they have another one.
     """
     starts = _first_ranks(workload.pod_sets)
     actions: list[Ungate] = []
+    strays: list[PodFacts] = []
     broken: dict[str, str] = {}
     for pod_set, given in zip(workload.pod_sets, admission.pod_sets, strict=False):
         if given.assignment is None:
             continue
         live = [pod for pod in pods if pod.pod_set == pod_set.name and not pod.terminal]
+        strays += _find_strays(given.assignment, live)
         if not any(pod.gated for pod in live):
             continue
-        found, problem = _plan_pod_set(pod_set, given, live, starts[pod_set.name])
-        actions += [action for action in found if action.node_selector.get(HOSTNAME_LABEL) not in workload.unhealthy_nodes]
-        if problem is not None:
-            broken[pod_set.name] = problem
-    return UngatePlan(tuple(actions), broken)
+        start = starts[pod_set.name]
+        distribution = _distribute(pod_set, given, live, start)
+        actions += _actions(pod_set, given, live, distribution, start, locate, workload.unhealthy_nodes)
+        if distribution.broken is not None:
+            broken[pod_set.name] = distribution.broken
+    return UngatePlan(tuple(actions), broken, tuple(strays))
 
 
-def _plan_pod_set(pod_set: PodSetFacts, given: PodSetAdmission, live: Sequence[PodFacts], start: int) -> tuple[list[Ungate], str | None]:
+def _distribute(pod_set: PodSetFacts, given: PodSetAdmission, live: Sequence[PodFacts], start: int) -> Distribution:
     assignment = given.assignment
     assert assignment is not None
-    by_name = {pod.key: pod for pod in live}
     ranked = [RankedPod(pod.key, pod.labels, None if pod.gated else _domain(pod, assignment.levels), pod.terminating) for pod in live]
-    distribution = distribute(assignment, ranked, pod_set.topology, offset=start, count=given.count)
-    actions = [
-        Ungate(by_name[name], pod_set.name, assignment.selector(domain), distribution.by_rank)
-        for name, domain in distribution.domains.items()
-    ]
-    return actions, distribution.broken
+    return distribute(assignment, ranked, pod_set.topology, offset=start, count=given.count)
+
+
+def _actions(
+    pod_set: PodSetFacts,
+    given: PodSetAdmission,
+    live: Sequence[PodFacts],
+    distribution: Distribution,
+    start: int,
+    locate: Locate,
+    unhealthy: frozenset[str],
+) -> list[Ungate]:
+    assignment = given.assignment
+    assert assignment is not None
+    by_name, actions = {pod.key: pod for pod in live}, []
+    places: dict[int, Sequence[str]] = {}
+    for name, domain in distribution.domains.items():
+        selector = assignment.selector(domain)
+        if selector.get(HOSTNAME_LABEL) in unhealthy:
+            continue
+        if domain not in places:
+            places[domain] = locate(given, domain)
+        rank = distribution.ranks.get(name)
+        pod = by_name[name]
+        size = assignment.domains[domain].count
+        stamp = coordinates_of(places[domain], domain, size, None if rank is None else rank + start, pod.coordinates)
+        actions.append(Ungate(pod, pod_set.name, selector, distribution.by_rank, stamp))
+    return actions
+
+
+def _find_strays(assignment: TopologyAssignment, live: Sequence[PodFacts]) -> list[PodFacts]:
+    """Ungated pods beyond what the assignment gives their domain; of too many in one domain those that are not bound first."""
+    room = Counter({domain.values: domain.count for domain in assignment.domains})
+    strays = []
+    for pod in sorted(live, key=lambda pod: (not pod.node, pod.key)):
+        if pod.gated or pod.terminating:
+            continue
+        domain = _domain(pod, assignment.levels)
+        room[domain] -= 1
+        if room[domain] < 0:
+            strays.append(pod)
+    return strays
 
 
 def _first_ranks(pod_sets: Sequence[PodSetFacts]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from core.model.admission import Admission
+from core.model.admission import Admission, PodSetAdmission
 from core.model.assignment import TopologyAssignment
 from core.model.podset import PodSetRequest
 from core.model.resources import PODS, Resources, add
@@ -258,6 +258,26 @@ class ClusterState:
         return next((name for name in flavors if (facts := self.flavors.get(name)) is not None and facts.topology), None)
 
     # --- reading --------------------------------------------------------------------------------------
+
+    def level_values(self, given: PodSetAdmission, index: int) -> tuple[str, ...]:
+        """Values of all levels of the topology, coarse to fine, for a domain of a pod set's assignment; where its nodes are gone
+        what the assignment itself names."""
+        if given.assignment is None:
+            return ()
+        values = given.assignment.domains[index].values
+        flavor = self.topology_flavor(given.flavors.values())
+        view = self.view(flavor) if flavor is not None else None
+        domain = view.by_values.get(values) if view is not None else None
+        if view is None or domain is None:
+            return values
+        tree = view.capacity.tree
+        return tree.values(tree.lowest, domain)
+
+    def nodes_of_domain(self, given: PodSetAdmission, values: tuple[str, ...]) -> tuple[str, ...]:
+        """Names of the nodes of a domain that a pod set's assignment names."""
+        flavor = self.topology_flavor(given.flavors.values())
+        view = self.view(flavor) if flavor is not None else None
+        return view.domain_nodes(values) if view is not None else ()
 
     def request_for(self, pod_set: PodSetFacts, flavor: FlavorFacts) -> PodSetRequest:
         """A pod set as it would be on a flavor's nodes: the flavor's tolerations are joined to its own."""

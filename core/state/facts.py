@@ -13,6 +13,7 @@ from core.model.podset import TopologyRequest, parse_topology_request
 from core.model.resources import PODS, Resources, add, parse_resources, pod_requests
 from core.names import (
     ADMITTED,
+    COORDINATE_PREFIXES,
     EVICTED,
     FINISHED,
     JOB_NAME_LABELS,
@@ -104,6 +105,7 @@ class PodFacts:
     labels: Mapping[str, str]
     node_selector: Mapping[str, str]
     traits: PodTraits | None = None  # of a pod that keeps others away
+    coordinates: tuple[str, ...] = ()  # labels and annotations it has of those that say where a pod is
     of_daemon_set: bool = False
 
     @property
@@ -133,6 +135,7 @@ class PodFacts:
             dict(labels),
             dict(spec.get("nodeSelector") or {}),
             traits_of_pod(pod),
+            tuple(sorted({name for name in (*labels, *(metadata.get("annotations") or {})) if name.startswith(COORDINATE_PREFIXES)})),
             owner is not None and owner.get("kind") == "DaemonSet",
         )
 

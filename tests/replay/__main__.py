@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.replay import encoding, placement
+from tests.replay import encoding, placement, ungater
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Family:
 FAMILIES = {
     "encoding": Family(encoding.answer, encoding.differences, "", encoding.rule, encoding.leave_out),
     "placement": Family(placement.answer, placement.differences, "expect", placement.rule),
+    "ungater": Family(ungater.answer, ungater.differences, "", ungater.rule),
 }
 
 

@@ -1,0 +1,40 @@
+"""Where a pod is, as labels and annotations that its containers can read through the downward API.
+
+Stamped by the write that ungates the pod, so it costs none of its own; what a user set under these names is overwritten.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from core.names import DOMAIN_INDEX_ANNOTATION, DOMAIN_SIZE_ANNOTATION, LEVEL_PREFIX, RANK_ANNOTATION
+
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """Labels and annotations of one pod; None takes away what stands there."""
+
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def coordinates_of(levels: Sequence[str], domain: int, size: int, rank: int | None, present: Sequence[str] = ()) -> Coordinates:
+    """What to stamp: the values of all levels, coarse to fine, the domain's place in the assignment and its pods, and the rank if known.
+
+    `present` are labels and annotations of such names that the pod has already.
+    """
+    labels: dict[str, str | None] = {}
+    annotations: dict[str, str | None] = {}
+    for i, value in enumerate(levels):
+        (labels if _LABEL_VALUE.fullmatch(value) else annotations)[f"{LEVEL_PREFIX}{i}"] = value
+    annotations |= {
+        RANK_ANNOTATION: None if rank is None else str(rank),
+        DOMAIN_INDEX_ANNOTATION: str(domain),
+        DOMAIN_SIZE_ANNOTATION: str(size),
+    }
+    for name in present:
+        labels.setdefault(name, None)
+        annotations.setdefault(name, None)
+    return Coordinates(labels, annotations)
