@@ -7,7 +7,7 @@ function returns what should be, or a patch.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from core.jobs.shape import Fields
@@ -97,6 +97,47 @@ class Defaults:
 
     default_queue: str | None = None
     traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedKind:
+    """A kind of object that jobs refer to."""
+
+    kind: str
+    group: str
+    version: str
+    plural: str
+    namespaced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An object that a job refers to; in the job's own namespace if it is in any."""
+
+    related: RelatedKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.related.kind} {self.name}"
+
+
+@runtime_checkable
+class Referring(Protocol):
+    """A kind whose jobs do not hold their pod templates but refer to an object that does.
+
+    Reconciler and webhook look that object up and hand it to `expanded`; all other functions take the job as that
+    returns it, and leave alone what it has added.
+    """
+
+    related: ClassVar[tuple[RelatedKind, ...]]
+
+    def reference(self, job: Json) -> Reference | None:
+        """The object that a job refers to, None where it names none that could be looked up."""
+        ...
+
+    def expanded(self, job: Json, found: Json) -> dict[str, Any]:
+        """The job with that object, which is never written."""
+        ...
 
 
 class JobKind(Protocol):

@@ -31,11 +31,7 @@ class Job(TemplatedKind):
         return {"startTime": None} if (job.get("status") or {}).get("startTime") else None
 
     def finished(self, job: Json) -> Finish | None:
-        for condition in (job.get("status") or {}).get("conditions") or ():
-            if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
-                succeeded = condition["type"] == "Complete"
-                return Finish(succeeded, condition.get("message") or ("Job finished successfully" if succeeded else "Job failed"))
-        return None
+        return self.finish_by_condition(job, "Complete", "Failed")
 
 
 def pods_at_once(spec: Json) -> int:

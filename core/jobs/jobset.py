@@ -45,8 +45,4 @@ class JobSet(TemplatedKind):
         return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("replicatedJobsStatus") or ())
 
     def finished(self, job: Json) -> Finish | None:
-        for condition in (job.get("status") or {}).get("conditions") or ():
-            if condition.get("type") in ("Completed", "Failed") and condition.get("status") == "True":
-                succeeded = condition["type"] == "Completed"
-                return Finish(succeeded, condition.get("message") or ("JobSet finished successfully" if succeeded else "JobSet failed"))
-        return None
+        return self.finish_by_condition(job, "Completed", "Failed")

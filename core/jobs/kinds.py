@@ -2,11 +2,38 @@
 
 from collections.abc import Iterable
 
+from core.jobs.appwrapper import AppWrapper
 from core.jobs.contract import JobKind
+from core.jobs.jaxjob import JAXJob
 from core.jobs.job import Job
 from core.jobs.jobset import JobSet
+from core.jobs.mpijob import MPIJob
+from core.jobs.paddlejob import PaddleJob
+from core.jobs.pytorchjob import PyTorchJob
+from core.jobs.raycluster import RayCluster
+from core.jobs.rayjob import RayJob
+from core.jobs.rayservice import RayService
+from core.jobs.sparkapplication import SparkApplication
+from core.jobs.templated import TemplatedKind
+from core.jobs.tfjob import TFJob
+from core.jobs.trainjob import TrainJob
+from core.jobs.xgboostjob import XGBoostJob
 
-KINDS: tuple[JobKind, ...] = (Job(), JobSet())
+TEMPLATED: tuple[TemplatedKind, ...] = (
+    Job(),
+    JobSet(),
+    MPIJob(),
+    PyTorchJob(),
+    TFJob(),
+    XGBoostJob(),
+    PaddleJob(),
+    JAXJob(),
+    RayCluster(),
+    RayJob(),
+    RayService(),
+    SparkApplication(),
+)
+KINDS: tuple[JobKind, ...] = (*TEMPLATED, TrainJob(), AppWrapper(TEMPLATED))
 INTEGRATIONS = "topogate.integrations"
 
 

@@ -107,6 +107,11 @@ def find_misshapen(spec: Fields, obj: Json) -> tuple[FieldError, ...]:
     return tuple(_compare("", obj, shape))
 
 
+def fits(value: Any, shape: Shape) -> bool:
+    """Whether a value is of the JSON type that is taken for granted."""
+    return next(_compare("", value, shape), None) is None
+
+
 def _compare(path: str, value: Any, shape: Shape) -> Iterator[FieldError]:
     match shape:
         case Fields(fields, needed):

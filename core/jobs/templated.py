@@ -15,6 +15,7 @@ from core.jobs.contract import Defaults, ErrorType, FieldError, Finish, Json, Po
 from core.jobs.shape import Fields
 from core.names import PODSET_GROUP_NAME, QUEUE_NAME_LABEL, SLICE_SIZE, TOPOLOGY_ANNOTATIONS, TRACEPARENT_ANNOTATION
 
+MAX_POD_SETS = 18  # of a Workload
 Path = tuple[str | int, ...]  # keys of maps and places of lists, from the object down
 
 
@@ -22,7 +23,8 @@ Path = tuple[str | int, ...]  # keys of maps and places of lists, from the objec
 class Role:
     """One pod template of a job, where it is, and how many pods are made of it.
 
-    `shown` is the template's path as users read it; `default_slice_size` what the kind assumes where slices have no size.
+    `shown` is the template's path as users read it, `metadata_shown` what of it leads to its annotations;
+    `default_slice_size` what the kind assumes where slices have no size.
     """
 
     pod_set: str
@@ -34,10 +36,16 @@ class Role:
     sub_group_index_label: str | None = None
     sub_group_count: int | None = None
     default_slice_size: int | None = None
+    metadata_shown: str = "metadata."
 
     @property
     def annotations(self) -> Mapping[str, str]:
         return (self.template.get("metadata") or {}).get("annotations") or {}
+
+    @property
+    def annotations_shown(self) -> str:
+        """Where users find the template's annotations."""
+        return f"{self.shown}.{self.metadata_shown}annotations"
 
 
 class TemplatedKind(ABC):
@@ -82,6 +90,11 @@ class TemplatedKind(ABC):
         """Merge patch of the status of a stopped job without which its templates could not be given back."""
         return None
 
+    def put_template(self, job: dict[str, Any], role: Role, template: Json) -> None:
+        """Writes a role's template into a job. Only labels, annotations, node selector, tolerations and gates of it differ
+        from what the job has, so that a kind which keeps no whole template can write these in its own way."""
+        put(job, role.path, template)
+
     # --- webhook --------------------------------------------------------------------------------------
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
@@ -97,7 +110,7 @@ class TemplatedKind(ABC):
         if self.gates_at_creation:
             for role in self.roles(changed):
                 if templates.asks_for_topology(role.template):
-                    put(changed, role.path, templates.with_gate(role.template))
+                    self.put_template(changed, role, templates.with_gate(role.template))
         changed = self.default_more(changed)
         metadata = changed["metadata"]
         if defaults.traceparent:
@@ -106,13 +119,11 @@ class TemplatedKind(ABC):
 
     def validate_create(self, job: Json) -> Rules:
         """All rules that a new object alone can break, all at once."""
+        roles = self.roles(job)
         judged = annotations.validate_pod_sets(
-            [
-                annotations.PodSetAnnotations(f"{role.shown}.metadata.annotations", role.template, role.count, role.default_slice_size)
-                for role in self.roles(job)
-            ]
+            [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, role.default_slice_size) for role in roles]
         )
-        return Rules((*judged.errors, *self.rules_of_kind(job)), judged.warnings)
+        return Rules((*judged.errors, *_rules_of_names(roles), *self.rules_of_kind(job)), judged.warnings)
 
     def validate_update(self, old: Json, new: Json) -> Rules:
         """All rules that a change can break."""
@@ -184,7 +195,7 @@ class TemplatedKind(ABC):
         changed = self._suspended(job, False)
         for role in self.roles(job):
             if role.pod_set in by_name:
-                put(changed, role.path, templates.started(role.template, by_name[role.pod_set]))
+                self.put_template(changed, role, templates.started(role.template, by_name[role.pod_set]))
         return changed
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
@@ -195,7 +206,7 @@ class TemplatedKind(ABC):
         for role in self.roles(job):
             original = templates.without_start(role.template) if originals is None else originals.get(role.pod_set)
             if original is not None:
-                put(changed, role.path, templates.restored(role.template, original))
+                self.put_template(changed, role, templates.restored(role.template, original))
         return changed
 
     def is_started(self, job: Json) -> bool:
@@ -210,13 +221,34 @@ class TemplatedKind(ABC):
         """A job that has left topogate, without the topology gate on its templates."""
         changed = deepcopy(dict(job))
         for role in self.roles(job):
-            put(changed, role.path, templates.without_gate(role.template))
+            self.put_template(changed, role, templates.without_gate(role.template))
         return changed
+
+    @staticmethod
+    def finish_by_condition(job: Json, succeeded: str, failed: str) -> Finish | None:
+        """How a job ended whose status says so by one of two conditions."""
+        for condition in (job.get("status") or {}).get("conditions") or ():
+            if condition.get("type") in (succeeded, failed) and condition.get("status") == "True":
+                done = condition["type"] == succeeded
+                name = job.get("kind") or "the job"
+                return Finish(done, condition.get("message") or f"{name} {'finished successfully' if done else 'failed'}")
+        return None
 
     def _suspended(self, job: Json, suspended: bool) -> dict[str, Any]:
         changed = deepcopy(dict(job))
         put(changed, self.suspend_path, suspended)
         return changed
+
+
+def _rules_of_names(roles: Sequence[Role]) -> Iterator[FieldError]:
+    """What a Workload can hold of pod sets."""
+    if len(roles) > MAX_POD_SETS:
+        yield FieldError(ErrorType.TOO_MANY, "spec", len(roles), f"at most {MAX_POD_SETS} pod templates are expected")
+    first: dict[str, Role] = {}
+    for role in roles:
+        if first.setdefault(role.pod_set, role) is not role:
+            accepted = f"each pod template has a name of its own; {first[role.pod_set].shown} has this one"
+            yield FieldError(ErrorType.DUPLICATE, role.shown, role.pod_set, accepted)
 
 
 def get(obj: Any, path: Path) -> Any:

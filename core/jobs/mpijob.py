@@ -1,0 +1,33 @@
+"""kubeflow.org/v2beta1 MPIJob."""
+
+from typing import Any
+
+from core.jobs.replicas import ReplicatedKind, replica_spec_shape
+from core.jobs.shape import BOOLEAN
+from core.names import POD_INDEX_OFFSET, PODSET_GROUP_NAME
+
+
+class MPIJob(ReplicatedKind):
+    """Pod sets `launcher` and `worker`; the operator's condition follows the launcher, whose success is the job's.
+
+    Slots say how many processes run in a pod, so they change neither counts nor ranks of pods.
+    """
+
+    kind, group, version, plural = "MPIJob", "kubeflow.org", "v2beta1", "mpijobs"
+    field, types = "mpiReplicaSpecs", ("Launcher", "Worker")
+    spec_shape = replica_spec_shape(field, types, runLauncherAsWorker=BOOLEAN)
+
+    def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
+        """A launcher that is a worker, too, has index 0, so that those of the other workers begin at 1; in a group the
+        indexes run through by themselves (KEP-2724, Story 7)."""
+        if not job["spec"].get("runLauncherAsWorker"):
+            return job
+        roles = {role.pod_set: role for role in self.roles(job)}
+        launcher, worker = roles.get("launcher"), roles.get("worker")
+        if launcher is None or worker is None or any(PODSET_GROUP_NAME in role.annotations for role in (launcher, worker)):
+            return job
+        template = worker.template
+        metadata = template.get("metadata") or {}
+        annotations = {**(metadata.get("annotations") or {}), POD_INDEX_OFFSET: "1"}
+        self.put_template(job, worker, {**template, "metadata": {**metadata, "annotations": annotations}})
+        return job

@@ -1,0 +1,58 @@
+"""What RayCluster, RayJob and RayService (ray.io/v1) share: the description of a Ray cluster."""
+
+from collections.abc import Iterator
+
+from core.jobs.contract import ErrorType, FieldError, Json
+from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
+from core.jobs.templated import Path, Role, get, integer
+from core.names import RAY_HOST_INDEX_LABEL, RAY_REPLICA_INDEX_LABEL
+
+HEAD = "head"
+_WORKERS = Fields({"groupName": TEXT, "replicas": INTEGER, "numOfHosts": INTEGER, "template": POD_TEMPLATE})
+RAY_CLUSTER_SPEC = Fields(
+    {
+        "suspend": BOOLEAN,
+        "enableInTreeAutoscaling": BOOLEAN,
+        "headGroupSpec": Fields({"template": POD_TEMPLATE}),
+        "workerGroupSpecs": ListOf(_WORKERS),
+    }
+)
+
+
+def ray_roles(job: Json, path: Path) -> list[Role]:
+    """Pod sets `head` and one per worker group of the Ray cluster at a path of a job.
+
+    A group of several hosts per replica is ranked by host within replica where KubeRay gives its pods these indexes (from
+    1.5 on, by a feature gate); pods without them are placed in no order.
+    """
+    cluster = get(job, path) or {}
+    shown = ".".join(map(str, path))
+    head = (cluster.get("headGroupSpec") or {}).get("template") or {}
+    roles = [Role(HEAD, 1, (*path, "headGroupSpec", "template"), f"{shown}.headGroupSpec.template", head)]
+    for i, group in enumerate(cluster.get("workerGroupSpecs") or ()):
+        replicas, hosts = integer(group.get("replicas"), 1), integer(group.get("numOfHosts"), 1)
+        several = hosts > 1
+        roles.append(
+            Role(
+                (group.get("groupName") or "").lower(),
+                replicas * hosts,
+                (*path, "workerGroupSpecs", i, "template"),
+                f"{shown}.workerGroupSpecs[{i}].template",
+                group.get("template") or {},
+                pod_index_label=RAY_HOST_INDEX_LABEL if several else None,
+                sub_group_index_label=RAY_REPLICA_INDEX_LABEL if several else None,
+                sub_group_count=replicas if several else None,
+            )
+        )
+    return roles
+
+
+def ray_rules(job: Json, path: Path) -> Iterator[FieldError]:
+    """Rules of a Ray cluster at a path of a job."""
+    cluster, shown = get(job, path) or {}, ".".join(map(str, path))
+    if cluster.get("enableInTreeAutoscaling"):
+        accepted = "false is expected: workers that an autoscaler adds would be outside of what was admitted"
+        yield FieldError(ErrorType.INVALID, f"{shown}.enableInTreeAutoscaling", True, accepted)
+    for i, group in enumerate(cluster.get("workerGroupSpecs") or ()):
+        if not group.get("groupName"):
+            yield FieldError(ErrorType.REQUIRED, f"{shown}.workerGroupSpecs[{i}].groupName", None, "a name is needed")

@@ -1,0 +1,24 @@
+"""ray.io/v1 RayCluster."""
+
+from collections.abc import Iterator
+
+from core.jobs.contract import FieldError, Finish, Json
+from core.jobs.ray import RAY_CLUSTER_SPEC, ray_roles, ray_rules
+from core.jobs.templated import Role, TemplatedKind
+
+
+class RayCluster(TemplatedKind):
+    """Pod sets `head` and one per worker group. It runs until it is deleted or has failed."""
+
+    kind, group, version, plural = "RayCluster", "ray.io", "v1", "rayclusters"
+    spec_shape = RAY_CLUSTER_SPEC
+
+    def roles(self, job: Json) -> list[Role]:
+        return ray_roles(job, ("spec",))
+
+    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
+        return ray_rules(job, ("spec",))
+
+    def finished(self, job: Json) -> Finish | None:
+        status = job.get("status") or {}
+        return Finish(False, status.get("reason") or "RayCluster failed") if status.get("state") == "failed" else None

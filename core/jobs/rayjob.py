@@ -1,0 +1,61 @@
+"""ray.io/v1 RayJob."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from core.jobs.contract import ErrorType, FieldError, Finish, Json
+from core.jobs.ray import RAY_CLUSTER_SPEC, ray_roles, ray_rules
+from core.jobs.shape import BOOLEAN, POD_TEMPLATE, TEXT, TEXTS, Fields
+from core.jobs.templated import Path, Role, TemplatedKind, get
+
+SUBMITTER = "submitter"
+_CLUSTER: Path = ("spec", "rayClusterSpec")
+_SUBMITTER_TEMPLATE: Path = ("spec", "submitterPodTemplate")
+
+
+class RayJob(TemplatedKind):
+    """Pod sets of its Ray cluster, and `submitter` where a Job of its own submits to it (K8sJobMode)."""
+
+    kind, group, version, plural = "RayJob", "ray.io", "v1", "rayjobs"
+    spec_shape = Fields(
+        {
+            "suspend": BOOLEAN,
+            "shutdownAfterJobFinishes": BOOLEAN,
+            "submissionMode": TEXT,
+            "clusterSelector": TEXTS,
+            "rayClusterSpec": RAY_CLUSTER_SPEC,
+            "submitterPodTemplate": POD_TEMPLATE,
+        }
+    )
+
+    def roles(self, job: Json) -> list[Role]:
+        roles = ray_roles(job, _CLUSTER)
+        if (job.get("spec") or {}).get("submissionMode") == "K8sJobMode":
+            template = get(job, _SUBMITTER_TEMPLATE) or _default_submitter(job)
+            roles.append(Role(SUBMITTER, 1, _SUBMITTER_TEMPLATE, "spec.submitterPodTemplate", template))
+        return roles
+
+    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
+        spec = job.get("spec") or {}
+        if spec.get("clusterSelector"):
+            accepted = "may not be set: pods of a cluster that is there already cannot be queued; give a rayClusterSpec"
+            yield FieldError(ErrorType.FORBIDDEN, "spec.clusterSelector", None, accepted)
+        if not spec.get("shutdownAfterJobFinishes"):
+            accepted = "true is expected: else the cluster would hold its capacity when the job has ended"
+            yield FieldError(ErrorType.INVALID, "spec.shutdownAfterJobFinishes", False, accepted)
+        yield from ray_rules(job, _CLUSTER)
+
+    def finished(self, job: Json) -> Finish | None:
+        status = job.get("status") or {}
+        if status.get("jobDeploymentStatus") not in ("Complete", "Failed"):
+            return None
+        succeeded = status.get("jobStatus") == "SUCCEEDED"
+        return Finish(succeeded, status.get("message") or f"RayJob {'finished successfully' if succeeded else 'failed'}")
+
+
+def _default_submitter(job: Json) -> dict[str, Any]:
+    """What KubeRay makes a submitter of where the job has no template for it: the head's image, and requests of its own."""
+    containers = ((get(job, (*_CLUSTER, "headGroupSpec", "template")) or {}).get("spec") or {}).get("containers") or [{}]
+    resources = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
+    container = {"name": "ray-job-submitter", "image": containers[0].get("image") or "", "resources": resources}
+    return {"spec": {"containers": [container], "restartPolicy": "Never"}}
