@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
 import threading
 from collections.abc import Callable
@@ -25,11 +26,15 @@ _HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "host", "content
 
 @dataclass(frozen=True)
 class Cut:
-    """At write number `at` (from 1), before it is sent on or after it was done, call `act`; that write is never answered."""
+    """At write number `at` (from 1), before it is sent on or after it was done, call `act`; that write is never answered.
+
+    Of the writes whose method and path match `only` (a regular expression), if it is given.
+    """
 
     at: int
     after: bool
     act: Callable[[], None]
+    only: str = ""
 
 
 class WritesProxy:
@@ -132,8 +137,12 @@ class WritesProxy:
     def _count(self, request: web.Request) -> Cut | None:
         if request.method not in WRITES:
             return None
-        self.writes.append(f"{request.method} {request.path}")
-        return self._cut if self._cut is not None and len(self.writes) == self._cut.at else None
+        write = f"{request.method} {request.path}"
+        self.writes.append(write)
+        if self._cut is None or not re.search(self._cut.only, write):
+            return None
+        matching = sum(bool(re.search(self._cut.only, written)) for written in self.writes)
+        return self._cut if matching == self._cut.at else None
 
     def _end(self, cut: Cut, request: web.Request) -> web.StreamResponse:
         cut.act()
