@@ -73,6 +73,19 @@ def test_the_example_table_of_the_kep(blocks: list[list[list[int]]], count: int,
     assert counts(cluster, place(cluster.view(), [request], BALANCED)) == expected
 
 
+@pytest.mark.parametrize(
+    ("blocks", "level"),
+    [
+        pytest.param([[[20, 10], [15, 15]]], RACK, id="one rack"),
+        pytest.param([[[11], [12]]], BLOCK, id="two racks, the smaller first"),
+        pytest.param([[[12], [11]]], BLOCK, id="two racks, the larger first"),
+    ],
+)
+def test_the_level_named_is_the_one_of_which_one_domain_has_all(blocks: list[list[list[int]]], level: str):
+    cluster = cluster_of(blocks)
+    assert [placement.level for placement in place(cluster.view(), [preferring(RACK, 22)], BALANCED).placements] == [level]
+
+
 def test_without_the_gate_and_in_other_modes_nothing_is_balanced():
     cluster = cluster_of([[[10, 10]]])
     request = preferring(RACK, 12)
