@@ -27,6 +27,27 @@ JOB_CONTROLLER_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-u
 JOB_NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 JOB_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 
+# --- pods that are queued themselves ------------------------------------------------------------------
+MANAGED = "kueue.x-k8s.io/managed"  # label (="true") and finalizer of a queued pod
+POD_GROUP_NAME = "kueue.x-k8s.io/pod-group-name"  # label, or annotation where the name is no label value
+POD_GROUP_TOTAL_COUNT = "kueue.x-k8s.io/pod-group-total-count"
+POD_GROUP_FAST_ADMISSION = "kueue.x-k8s.io/pod-group-fast-admission"
+POD_GROUP_SERVING = "kueue.x-k8s.io/pod-group-serving"
+POD_GROUP_INDEX_LABEL_NAME = "kueue.x-k8s.io/pod-group-pod-index-label"  # annotation: the label that has the index
+POD_GROUP_INDEX_LABEL = "kueue.x-k8s.io/pod-group-pod-index"
+RETRIABLE_IN_GROUP = "kueue.x-k8s.io/retriable-in-group"
+ROLE_HASH = "kueue.x-k8s.io/role-hash"
+SUSPENDING_PARENT = "kueue.x-k8s.io/pod-suspending-parent"
+IS_GROUP_WORKLOAD = "kueue.x-k8s.io/is-group-workload"
+JOB_OWNER_GVK = "kueue.x-k8s.io/job-owner-gvk"
+JOB_OWNER_NAME = "kueue.x-k8s.io/job-owner-name"
+COMPONENT_WORKLOAD_INDEX = "kueue.x-k8s.io/component-workload-index"
+PROVISIONING_ANNOTATIONS = "provreq.kueue.x-k8s.io/"  # their prefix
+STATEFULSET_INDEX_LABEL = "apps.kubernetes.io/pod-index"
+LWS_NAME_LABEL = "leaderworkerset.sigs.k8s.io/name"
+LWS_GROUP_INDEX_LABEL = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER_INDEX_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
+
 # --- annotations on a pod template ----------------------------------------------------------------
 REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
@@ -55,6 +76,7 @@ COORDINATE_PREFIXES = (LEVEL_PREFIX, RANK_ANNOTATION, DOMAIN_INDEX_ANNOTATION, D
 
 # --- gates and finalizers -------------------------------------------------------------------------
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
+ADMISSION_GATE = "kueue.x-k8s.io/admission"  # of a pod that is queued itself
 RESOURCE_IN_USE_FINALIZER = "kueue.x-k8s.io/resource-in-use"
 
 # --- field managers -------------------------------------------------------------------------------
@@ -99,6 +121,7 @@ EVENT_UPDATED_WORKLOAD = "UpdatedWorkload"
 EVENT_DELETED_WORKLOAD = "DeletedWorkload"
 EVENT_STARTED = "Started"
 EVENT_STOPPED = "Stopped"
+EVENT_EXCESS_POD_DELETED = "ExcessPodDeleted"
 EVENT_WORKLOAD_REFUSED = "WorkloadRefused"
 EVENT_POD_OUTSIDE_ASSIGNMENT = "PodOutsideAssignment"
 EVENT_FINISHED_WORKLOAD = "FinishedWorkload"

@@ -2,7 +2,8 @@
 
 Every kind of job has two disjoint entries, so that a webhook that is down blocks nobody who does not
 use it: objects with the queue-name label anywhere, and any object in namespaces labelled
-`topogate.dev/managed=true`. kube-system is never asked about, nor any object that is being deleted.
+`topogate.dev/managed=true`. kube-system is never asked about, nor any object that is being deleted,
+nor pods of what is queued itself: the API server sorts those out.
 The entry for labelled objects comes first: one that the other entry has given its queue is not asked
 about again.
 """
@@ -13,6 +14,8 @@ from typing import Any
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
 from core.jobs.objects import OBJECTS
+from core.jobs.pod import SETTLED_ANNOTATIONS, SETTLED_LABELS, Pod
+from core.jobs.pod_kinds import Reviewed, pod_kinds
 from core.names import GROUP, MANAGED_NAMESPACE_LABEL, QUEUE_NAME_LABEL, VERSION
 
 MUTATING_NAME = "topogate-mutating-webhook-configuration"
@@ -25,6 +28,29 @@ _NOT_SYSTEM = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "value
 # Finalizers are taken off by updates: deleting must work whether the webhook is up, and whatever its rules have become.
 _NOT_DELETED = {"name": "is-not-being-deleted", "expression": "!has(object.metadata.deletionTimestamp)"}
 _MANAGED = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]}
+
+
+# Pods change all the time; only what makes one queued is judged again.
+_WITHOUT_CONTROLLER = {
+    "name": "is-of-nobody",
+    "expression": "!has(object.metadata.ownerReferences) || object.metadata.ownerReferences.all(o, !has(o.controller) || !o.controller)",
+}
+_IS_SETTLED_ANEW = {
+    "name": "is-new-or-marked-otherwise",
+    "expression": "request.operation == 'CREATE' || "
+    + " || ".join(
+        f"{list(names)}.exists(k, object.metadata.?{part}[?k].orValue('') != oldObject.metadata.?{part}[?k].orValue(''))"
+        for part, names in (("labels", SETTLED_LABELS), ("annotations", SETTLED_ANNOTATIONS))
+    ),
+}
+
+
+def _not_of(pod: Pod) -> dict[str, str]:
+    """Pods whose controller is not of a kind that is queued itself."""
+    kinds = sorted(f"{kind}.{group}" for kind, group in pod.left_alone)
+    owned = f"(o.kind + '.' + o.apiVersion.split('/')[0]) in {kinds}"
+    all_of = f"object.metadata.ownerReferences.all(o, !has(o.controller) || !o.controller || !({owned}))"
+    return {"name": "is-queued-itself", "expression": f"!has(object.metadata.ownerReferences) || {all_of}"}
 
 
 def hook_path(action: str, group: str, version: str, kind: str) -> str:
@@ -44,8 +70,10 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
             return config | {"url": client["url"].rstrip("/") + path}
         return config | {"service": {**client["service"], "path": path}}
 
-    def entry(name: str, action: str, group: str, version: str, kind: str, plural: str, scope: str) -> dict[str, Any]:
-        operations = ["CREATE"] if action == "mutate" else ["CREATE", "UPDATE"]
+    def entry(
+        name: str, action: str, group: str, version: str, kind: str, plural: str, scope: str, updates: bool = False
+    ) -> dict[str, Any]:
+        operations = ["CREATE"] if action == "mutate" and not updates else ["CREATE", "UPDATE"]
         return {
             "name": name,
             "clientConfig": client_config(hook_path(action, group, version, kind)),
@@ -55,27 +83,33 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
             "failurePolicy": "Fail",
             "matchPolicy": "Equivalent",
             "timeoutSeconds": _TIMEOUT_S,
-        } | ({"matchConditions": [_NOT_DELETED]} if action == "validate" else {})
+        } | ({"matchConditions": [_NOT_DELETED]} if "UPDATE" in operations else {})
 
     hooks: dict[str, list[dict[str, Any]]] = {"mutate": [], "validate": []}
     for action, letter in (("mutate", "m"), ("validate", "v")):
-        for kind in kinds:
+        reviewed: tuple[Reviewed, ...] = (*kinds, *pod_kinds(kinds))
+        for kind in reviewed:
             name = f"{letter}{kind.kind.lower()}"
-            job = (action, kind.group, kind.version, kind.kind, kind.plural, "Namespaced")
-            hooks[action].append(
+            updates = getattr(kind, "defaults_updates", False)
+            job = (action, kind.group, kind.version, kind.kind, kind.plural, "Namespaced", updates)
+            pair = [
                 entry(f"{name}.kb.io", *job)
                 | {
                     "objectSelector": {"matchExpressions": [{"key": QUEUE_NAME_LABEL, "operator": "Exists"}]},
                     "namespaceSelector": {"matchExpressions": [_NOT_SYSTEM]},
-                }
-            )
-            hooks[action].append(
+                },
                 entry(f"{name}.managed.topogate.dev", *job)
                 | {
                     "objectSelector": {"matchExpressions": [{"key": QUEUE_NAME_LABEL, "operator": "DoesNotExist"}]},
                     "namespaceSelector": {"matchExpressions": [_NOT_SYSTEM, _MANAGED]},
-                }
-            )
+                },
+            ]
+            if isinstance(kind, Pod):
+                for hook, condition in zip(pair, (_not_of(kind), _WITHOUT_CONTROLLER), strict=True):
+                    hook["matchConditions"] = [*hook.get("matchConditions", ()), condition]
+                    if action == "validate":
+                        hook["matchConditions"].append(_IS_SETTLED_ANEW)
+            hooks[action] += pair
         for rules in OBJECTS:
             own = entry(f"{letter}{rules.kind.lower()}.kb.io", action, GROUP, VERSION, rules.kind, rules.plural, "*")
             hooks[action].append(own | {"failurePolicy": "Fail" if rules.kind in _NEVER_UNJUDGED else "Ignore"})

@@ -13,6 +13,8 @@ from core.jobs.annotations import validate_own
 from core.jobs.contract import Defaults, FieldError, JobKind, Json, Rules
 from core.jobs.kinds import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
+from core.jobs.pod import Pod
+from core.jobs.pod_kinds import Reviewed, pod_kinds
 from core.jobs.shape import find_misshapen, spec_shape_of
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
@@ -39,7 +41,8 @@ class Reviews:
         self._has_default_queue = has_default_queue
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()
-        for kind in kinds:
+        reviewed: tuple[Reviewed, ...] = (*kinds, *pod_kinds(kinds))
+        for kind in reviewed:
             mutate = hook_path("mutate", kind.group, kind.version, kind.kind)
             self._beginnings.add(mutate)
             self.handlers[mutate] = self._mutate_job(kind)
@@ -72,13 +75,17 @@ class Reviews:
 
     # --- jobs ---------------------------------------------------------------------------------------
 
-    def _mutate_job(self, kind: JobKind) -> Handler:
+    def _mutate_job(self, kind: Reviewed) -> Handler:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             job = request.object
             if job is None or find_misshapen(kind.spec_shape, job):
                 return allowed(request)  # what is wrong with it, the validating review says
+            if isinstance(kind, Pod) and kind.is_left_alone(job):
+                return allowed(request)
             queue = None
             if QUEUE_NAME_LABEL not in _metadata_map(job, "labels"):
+                if request.operation != "CREATE":
+                    return allowed(request)  # what nobody queued when it was made stays so
                 try:
                     queue = DEFAULT_LOCAL_QUEUE if await self._has_default_queue(request.namespace) else None
                 except LookupFailed as error:
@@ -90,7 +97,7 @@ class Reviews:
 
         return handle
 
-    def _validate_job(self, kind: JobKind) -> Handler:
+    def _validate_job(self, kind: Reviewed) -> Handler:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             job, old = request.object, request.old_object
             if job is None or _is_going(job):
@@ -99,7 +106,7 @@ class Reviews:
             if before is None and after is None:
                 return allowed(request)
             own = validate_own(*(_metadata_map(obj, "annotations") for obj in (job, old))) if after is not None else ()
-            if before == after and _same_spec(old, job):
+            if before == after and _same_spec(old, job) and not isinstance(kind, Pod):
                 return _judge(request, Rules(own))
             misshapen = find_misshapen(kind.spec_shape, job)
             if misshapen:

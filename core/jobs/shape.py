@@ -52,20 +52,16 @@ BOOLEAN = Scalar(bool, "true or false")
 TEXTS = MapOf(TEXT)
 METADATA = Fields({"name": TEXT, "generateName": TEXT, "labels": TEXTS, "annotations": TEXTS})
 CONTAINERS = ListOf(Fields({"resources": Fields()}))
-POD_TEMPLATE = Fields(
+POD_SPEC = Fields(
     {
-        "metadata": METADATA,
-        "spec": Fields(
-            {
-                "containers": CONTAINERS,
-                "initContainers": CONTAINERS,
-                "nodeSelector": TEXTS,
-                "schedulingGates": ListOf(Fields({"name": TEXT})),
-                "tolerations": ListOf(Fields({"key": TEXT, "operator": TEXT, "value": TEXT, "effect": TEXT})),
-            }
-        ),
+        "containers": CONTAINERS,
+        "initContainers": CONTAINERS,
+        "nodeSelector": TEXTS,
+        "schedulingGates": ListOf(Fields({"name": TEXT})),
+        "tolerations": ListOf(Fields({"key": TEXT, "operator": TEXT, "value": TEXT, "effect": TEXT})),
     }
 )
+POD_TEMPLATE = Fields({"metadata": METADATA, "spec": POD_SPEC})
 _TOPOLOGY_REQUEST = Fields(
     {
         "podSetSliceSize": INTEGER,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.jobs.kinds import KINDS
+from core.jobs.pod_kinds import pod_kinds
 from core.names import MANAGED_NAMESPACE_LABEL, QUEUE_NAME_LABEL
 from tests.webhook.asking import Webhook
 from webhook.registration import configurations
@@ -59,9 +60,22 @@ def test_every_path_that_is_registered_is_served_and_the_other_way_round():
     assert registered == {f"https://127.0.0.1:9443{path}" for path in Webhook().reviews.handlers}
 
 
-def test_pods_are_not_asked_about_nor_any_status():
+def test_every_kind_is_asked_about_but_no_status():
     resources = {resource for c in (MUTATING, VALIDATING) for hook in c["webhooks"] for resource in hook["rules"][0]["resources"]}
-    assert resources == {kind.plural for kind in KINDS} | {"workloads", "topologies", "resourceflavors", "clusterqueues"}
+    queued = {kind.plural for kind in (*KINDS, *pod_kinds())}
+    assert resources == queued | {"workloads", "topologies", "resourceflavors", "clusterqueues"}
+
+
+def test_pods_of_what_is_queued_itself_are_sorted_out_by_the_api_server():
+    for hook in (*MUTATING["webhooks"], *VALIDATING["webhooks"]):
+        expressions = " ".join(condition["expression"] for condition in hook.get("matchConditions", ()))
+        if hook["rules"][0]["resources"] != ["pods"]:
+            assert "ownerReferences" not in expressions
+        elif hook["name"].endswith(".kb.io"):
+            assert "'Job.batch'" in expressions
+            assert "'DaemonSet.apps'" in expressions
+        else:
+            assert "ownerReferences" in expressions
 
 
 def test_names_are_unique_and_every_entry_fails_closed_in_bounded_time():
@@ -75,11 +89,18 @@ def test_names_are_unique_and_every_entry_fails_closed_in_bounded_time():
             assert hook["clientConfig"]["caBundle"] == "Q0E="
 
 
-def test_mutating_entries_see_creations_only_and_validating_ones_nothing_that_is_being_deleted():
-    assert {tuple(hook["rules"][0]["operations"]) for hook in MUTATING["webhooks"]} == {("CREATE",)}
-    for hook in VALIDATING["webhooks"]:
-        assert hook["rules"][0]["operations"] == ["CREATE", "UPDATE"]
-        assert [condition["expression"] for condition in hook["matchConditions"]] == ["!has(object.metadata.deletionTimestamp)"]
+def test_mutating_entries_see_changes_only_of_what_hands_its_queue_on_and_nothing_sees_what_is_being_deleted():
+    renewed = {
+        resource
+        for hook in MUTATING["webhooks"]
+        if "UPDATE" in hook["rules"][0]["operations"]
+        for resource in hook["rules"][0]["resources"]
+    }
+    assert renewed == {"statefulsets", "deployments", "leaderworkersets"}
+    assert all(hook["rules"][0]["operations"] == ["CREATE", "UPDATE"] for hook in VALIDATING["webhooks"])
+    for hook in (*MUTATING["webhooks"], *VALIDATING["webhooks"]):
+        if "UPDATE" in hook["rules"][0]["operations"]:
+            assert hook["matchConditions"][0]["expression"] == "!has(object.metadata.deletionTimestamp)"
 
 
 def test_behind_a_service_each_entry_has_its_path():

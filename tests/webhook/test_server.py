@@ -12,6 +12,7 @@ import pytest
 from core.api.admission import MAX_REVIEW_BYTES, AdmissionRequest
 from core.jobs.kinds import KINDS
 from core.jobs.objects import OBJECTS
+from core.jobs.pod_kinds import pod_kinds
 from e2e import manifests
 from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, body, review, serving
 
@@ -114,7 +115,7 @@ async def test_it_is_healthy_from_the_start_and_ready_only_when_it_serves():
 
 async def test_every_registered_path_answers():
     webhook = Webhook()
-    assert len(webhook.reviews.handlers) == 2 * (len(KINDS) + len(OBJECTS))
+    assert len(webhook.reviews.handlers) == 2 * (len(KINDS) + len(pod_kinds()) + len(OBJECTS))
     async with serving(webhook.reviews) as (client, _):
         for path in webhook.reviews.handlers:
             reply = await client.post(path, data=body(None, operation="DELETE"))

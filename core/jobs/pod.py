@@ -1,0 +1,213 @@
+"""v1 Pod: a pod that is queued itself, alone or as one of a pod group.
+
+It waits behind two gates: `admission` until its workload is admitted, `topology` until it has its domain. Both are there
+from the start, since a gate can never be added to a pod later.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, ClassVar
+
+from core.jobs import annotations
+from core.jobs.contract import Defaults, ErrorType, FieldError, JobKind, Json, PodSetTemplate, Rules
+from core.jobs.shape import POD_SPEC, Fields
+from core.names import (
+    ADMISSION_GATE,
+    MAIN_POD_SET,
+    MANAGED,
+    PLACEMENT_PROFILE,
+    POD_GROUP_INDEX_LABEL,
+    POD_GROUP_INDEX_LABEL_NAME,
+    POD_GROUP_NAME,
+    POD_GROUP_TOTAL_COUNT,
+    QUEUE_NAME_LABEL,
+    ROLE_HASH,
+    SUSPENDING_PARENT,
+    TOPOLOGY_GATE,
+    TRACEPARENT_ANNOTATION,
+)
+
+MAX_GROUP_PODS = 100_000  # no more could be assigned
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_DAEMON_SET = ("DaemonSet", "apps")
+_STATIC_POD = "kubernetes.io/config.mirror"
+# What makes a pod queued, and of which group.
+SETTLED_LABELS = (QUEUE_NAME_LABEL, MANAGED, POD_GROUP_NAME)
+SETTLED_ANNOTATIONS = (POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, ROLE_HASH, SUSPENDING_PARENT)
+
+
+class Pod:
+    """Pods of `kinds` are left alone: it is their owner that is queued."""
+
+    kind: ClassVar[str] = "Pod"
+    group: ClassVar[str] = ""
+    version: ClassVar[str] = "v1"
+    plural: ClassVar[str] = "pods"
+    spec_shape: ClassVar[Fields] = POD_SPEC
+
+    def __init__(self, kinds: Sequence[JobKind] = ()) -> None:
+        self.left_alone = frozenset({(kind.kind, kind.group) for kind in kinds} | {_DAEMON_SET})
+
+    def is_left_alone(self, pod: Json) -> bool:
+        """Whether a pod belongs to what is queued itself, or to its node. One that something else made is queued if it says so."""
+        metadata = pod.get("metadata") or {}
+        owner = _controller(metadata)
+        if _STATIC_POD in (metadata.get("annotations") or {}):
+            return True
+        if owner is None:
+            return False
+        queued = QUEUE_NAME_LABEL in (metadata.get("labels") or {})
+        return not queued or (owner.get("kind"), (owner.get("apiVersion") or "").rpartition("/")[0]) in self.left_alone
+
+    def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
+        """A queued pod is marked, gated, and its role in its group named after its shape, whatever its author says."""
+        changed = deepcopy(dict(job))
+        metadata = changed.setdefault("metadata", {})
+        labels = metadata.get("labels") or {}
+        if self.is_left_alone(job):
+            return changed
+        if QUEUE_NAME_LABEL not in labels:
+            if not defaults.default_queue:
+                return changed
+            labels = {**labels, QUEUE_NAME_LABEL: defaults.default_queue}
+        notes = {**(metadata.get("annotations") or {}), ROLE_HASH: role_hash(changed.get("spec") or {})}
+        index_label = notes.get(POD_GROUP_INDEX_LABEL_NAME)
+        if index_label in labels:
+            labels = {**labels, POD_GROUP_INDEX_LABEL: labels[index_label]}
+        metadata["labels"] = {**labels, MANAGED: "true"}
+        metadata["annotations"] = notes | ({TRACEPARENT_ANNOTATION: defaults.traceparent} if defaults.traceparent else {})
+        finalizers = metadata.get("finalizers") or []
+        if MANAGED not in finalizers:
+            metadata["finalizers"] = [*finalizers, MANAGED]
+        spec = changed.setdefault("spec", {})
+        gates = [gate for gate in spec.get("schedulingGates") or () if gate.get("name") not in (ADMISSION_GATE, TOPOLOGY_GATE)]
+        spec["schedulingGates"] = [*gates, {"name": ADMISSION_GATE}, {"name": TOPOLOGY_GATE}]
+        return changed
+
+    def validate_create(self, job: Json) -> Rules:
+        """Its annotations, and what a group must say of itself."""
+        if self.is_left_alone(job):
+            return Rules()
+        grouped = group_name(job) is not None
+        notes = (job.get("metadata") or {}).get("annotations") or {}
+        asked = {"metadata": {"annotations": {key: value for key, value in notes.items() if key != PLACEMENT_PROFILE}}}
+        judged = annotations.validate_pod_sets([annotations.PodSetAnnotations("metadata.annotations", asked, None if grouped else 1)])
+        return Rules((*judged.errors, *_group_errors(job)), judged.warnings)
+
+    def validate_update(self, old: Json, new: Json) -> Rules:
+        """What makes a pod queued, and of which group, is settled at its creation; its queue until it is admitted."""
+        if self.is_left_alone(old):
+            return Rules()
+        return Rules(tuple(_change_errors(old, new)))
+
+    def pod_sets(self, job: Json) -> list[PodSetTemplate]:
+        """The pod set of a pod that is alone."""
+        return [pod_set_of(MAIN_POD_SET, 1, job)]
+
+
+def pod_set_of(name: str, count: int, pod: Json) -> PodSetTemplate:
+    """The pod set of pods that are all like one."""
+    notes = (pod.get("metadata") or {}).get("annotations") or {}
+    request = annotations.topology_request(notes, pod_index_label=POD_GROUP_INDEX_LABEL)
+    return PodSetTemplate(name, count, pod_template(pod), request)
+
+
+def pod_template(pod: Json) -> dict[str, Any]:
+    """A pod as the template that a Workload keeps: what it asks for, without what has been decided or noted about it."""
+    metadata = pod.get("metadata") or {}
+    spec = {key: value for key, value in (pod.get("spec") or {}).items() if key not in ("nodeName", "schedulingGates", "hostname")}
+    notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in (ROLE_HASH, TRACEPARENT_ANNOTATION)}
+    kept = {"labels": {key: value for key, value in (metadata.get("labels") or {}).items() if key != MANAGED}, "annotations": notes}
+    return {"metadata": {key: value for key, value in kept.items() if value}, "spec": spec}
+
+
+def group_name(pod: Json) -> str | None:
+    """The pod group that a pod says it belongs to."""
+    metadata = pod.get("metadata") or {}
+    found = (metadata.get("labels") or {}).get(POD_GROUP_NAME) or (metadata.get("annotations") or {}).get(POD_GROUP_NAME)
+    return str(found) if found else None
+
+
+def group_total(pod: Json) -> int | None:
+    """How many pods a pod says its group has, None where it says nothing that can be read."""
+    text = ((pod.get("metadata") or {}).get("annotations") or {}).get(POD_GROUP_TOTAL_COUNT, "")
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
+
+
+def has_admission_gate(pod: Json) -> bool:
+    """Whether a pod waits to be admitted."""
+    return any(gate.get("name") == ADMISSION_GATE for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
+
+
+def role_hash(spec: Json) -> str:
+    """Pods of one group with equal hashes are one pod set: of equal requests and equal demands on nodes (the peer's names)."""
+    shape = {name: spec.get(name) for name in _SHAPE} | {part: _containers(spec.get(part)) for part in ("containers", "initContainers")}
+    text = json.dumps({"spec": shape}, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+_SHAPE = (
+    "affinity",
+    "nodeSelector",
+    "overhead",
+    "priority",
+    "resourceClaims",
+    "runtimeClassName",
+    "tolerations",
+    "topologySpreadConstraints",
+)
+
+
+def _containers(containers: Any) -> list[dict[str, Any]] | None:
+    if not containers:
+        return None
+    return [{"resources": {"requests": (c.get("resources") or {}).get("requests") or {}}, "ports": c.get("ports")} for c in containers]
+
+
+def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return next((owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")), None)
+
+
+def _group_errors(pod: Json) -> Iterator[FieldError]:
+    metadata = pod.get("metadata") or {}
+    notes = metadata.get("annotations") or {}
+    if SUSPENDING_PARENT in notes:
+        return  # its parent says how many there are
+    name, text = group_name(pod), notes.get(POD_GROUP_TOTAL_COUNT)
+    count_field = f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
+    if name is None:
+        if text is not None:
+            yield FieldError(ErrorType.REQUIRED, f"metadata.labels[{POD_GROUP_NAME}]", None, f"is needed beside {POD_GROUP_TOTAL_COUNT}")
+        return
+    if not _OBJECT_NAME.fullmatch(name) or len(name) > 253:
+        part = "labels" if POD_GROUP_NAME in (metadata.get("labels") or {}) else "annotations"
+        accepted = "a name of lower-case letters, digits, '-' and '.' is expected: the group's Workload is called so"
+        yield FieldError(ErrorType.INVALID, f"metadata.{part}[{POD_GROUP_NAME}]", name, accepted)
+    total = group_total(pod)
+    if text is None:
+        yield FieldError(ErrorType.REQUIRED, count_field, None, f"is needed beside {POD_GROUP_NAME}: the number of pods of the group")
+    elif total is None or not 1 <= total <= MAX_GROUP_PODS:
+        yield FieldError(ErrorType.INVALID, count_field, text, f"a whole number of 1 to {MAX_GROUP_PODS} is expected")
+
+
+def _change_errors(old: Json, new: Json) -> Iterator[FieldError]:
+    before, after = old.get("metadata") or {}, new.get("metadata") or {}
+    labels_before, labels = before.get("labels") or {}, after.get("labels") or {}
+    queued_before = labels_before.get(MANAGED) == "true" and QUEUE_NAME_LABEL in labels_before
+    for name in SETTLED_LABELS:
+        if labels.get(name) == labels_before.get(name):
+            continue
+        if name == QUEUE_NAME_LABEL and queued_before and name in labels and has_admission_gate(new):
+            continue  # not admitted yet: it may change queues
+        accepted = "an admitted pod keeps its queue" if queued_before else "a pod is queued when it is created, not later"
+        yield FieldError(ErrorType.FORBIDDEN, f"metadata.labels[{name}]", labels.get(name), accepted)
+    if not queued_before:
+        return
+    notes_before, notes = before.get("annotations") or {}, after.get("annotations") or {}
+    for name in SETTLED_ANNOTATIONS:
+        if notes.get(name) != notes_before.get(name):
+            accepted = "is settled when the pod is created"
+            yield FieldError(ErrorType.FORBIDDEN, f"metadata.annotations[{name}]", notes.get(name), accepted)

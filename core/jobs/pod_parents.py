@@ -1,0 +1,203 @@
+"""Kinds that are queued through their pods: StatefulSet, Deployment, LeaderWorkerSet.
+
+They cannot be suspended. So they hand their queue on to the templates of their pods, which wait behind gates of their own,
+and the workloads are made of what the object says of its pods.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any, ClassVar
+
+from core.jobs import annotations
+from core.jobs.contract import Defaults, ErrorType, FieldError, Json, PodSetTemplate, Rules
+from core.jobs.shape import INTEGER, POD_TEMPLATE, Fields
+from core.jobs.templated import Path, Role, get, integer, put
+from core.jobs.templates import workload_template
+from core.names import (
+    LWS_GROUP_INDEX_LABEL,
+    LWS_NAME_LABEL,
+    LWS_WORKER_INDEX_LABEL,
+    MAIN_POD_SET,
+    POD_GROUP_SERVING,
+    POD_INDEX_OFFSET,
+    PODSET_GROUP_NAME,
+    PRIORITY_CLASS_LABEL,
+    QUEUE_NAME_LABEL,
+    STATEFULSET_INDEX_LABEL,
+    SUSPENDING_PARENT,
+)
+
+
+class PodParent(ABC):
+    """One kind. `name_on_pods` is what its pods name as their parent; `is_serving`: its pods are a group that never ends."""
+
+    kind: ClassVar[str]
+    group: ClassVar[str]
+    version: ClassVar[str]
+    plural: ClassVar[str]
+    spec_shape: ClassVar[Fields]
+    name_on_pods: ClassVar[str]
+    is_serving: ClassVar[bool] = True
+    defaults_updates: ClassVar[bool] = True  # what replaces the whole object would take the marks off its templates
+
+    @abstractmethod
+    def roles(self, job: Json) -> list[Role]:
+        """The pod templates of one workload, in order; of an object that nobody has judged yet, too."""
+
+    def default_more(self, job: dict[str, Any]) -> None:
+        """Defaults of this kind alone, written into a queued object."""
+        return
+
+    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        """Rules of this kind alone for a change."""
+        return iter(())
+
+    def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
+        """Queue, priority and parent handed on to the templates."""
+        changed = deepcopy(dict(job))
+        metadata = changed.setdefault("metadata", {})
+        labels = metadata.get("labels") or {}
+        if QUEUE_NAME_LABEL not in labels:
+            if not defaults.default_queue:
+                return changed
+            labels = metadata["labels"] = {**labels, QUEUE_NAME_LABEL: defaults.default_queue}
+        self.default_more(changed)
+        handed = {name: labels[name] for name in (QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL) if name in labels}
+        notes = {SUSPENDING_PARENT: self.name_on_pods} | ({POD_GROUP_SERVING: "true"} if self.is_serving else {})
+        for role in self.roles(changed):
+            for part, added in (("labels", handed), ("annotations", notes)):
+                put(changed, (*role.path, "metadata", part), {**(get(changed, (*role.path, "metadata", part)) or {}), **added})
+        return changed
+
+    def validate_create(self, job: Json) -> Rules:
+        """What the templates ask for."""
+        return annotations.validate_pod_sets(
+            [annotations.PodSetAnnotations(f"{role.shown}.metadata.annotations", role.template, role.count) for role in self.roles(job)]
+        )
+
+    def validate_update(self, old: Json, new: Json) -> Rules:
+        """What it has pods for stays in its queue; what its templates ask for is judged when that changes."""
+        errors = []
+        before, after = (((obj.get("metadata") or {}).get("labels") or {}).get(QUEUE_NAME_LABEL) for obj in (old, new))
+        if before is not None and before != after and integer((old.get("status") or {}).get("replicas"), 0) > 0:
+            accepted = f"keeps its queue ({before!r}) while it has pods; scale it to 0 first"
+            errors.append(FieldError(ErrorType.INVALID, f"metadata.labels[{QUEUE_NAME_LABEL}]", after or "", accepted))
+        if before is not None and after is not None:
+            errors += self.rules_of_change(old, new)
+        asked = [[(role.pod_set, role.count, role.annotations) for role in self.roles(obj)] for obj in (old, new)]
+        judged = self.validate_create(new) if after is not None and (asked[0] != asked[1] or before is None) else Rules()
+        return Rules((*errors, *judged.errors), judged.warnings)
+
+    def pod_sets(self, job: Json) -> list[PodSetTemplate]:
+        """The pod sets of each of its workloads."""
+        made = []
+        for role in self.roles(job):
+            request = annotations.topology_request(role.annotations, pod_index_label=role.pod_index_label)
+            made.append(PodSetTemplate(role.pod_set, role.count, workload_template(role.template), request))
+        return made
+
+    def workloads(self, job: Json) -> int:
+        """How many workloads its pods are."""
+        return 1
+
+    def role_of(self, job: Json, pod: Json) -> str:
+        """The pod set that one of its pods belongs to."""
+        return MAIN_POD_SET
+
+
+class StatefulSet(PodParent):
+    """One workload of all replicas; ranks are ordinals."""
+
+    kind, group, version, plural = "StatefulSet", "apps", "v1", "statefulsets"
+    name_on_pods = "statefulset"
+    spec_shape = Fields({"replicas": INTEGER, "ordinals": Fields({"start": INTEGER}), "template": POD_TEMPLATE}, ("template",))
+
+    def roles(self, job: Json) -> list[Role]:
+        spec = job.get("spec") or {}
+        template = spec.get("template") or {}
+        count = integer(spec.get("replicas"), 1)
+        return [Role(MAIN_POD_SET, count, ("spec", "template"), "spec.template", template, pod_index_label=STATEFULSET_INDEX_LABEL)]
+
+    def default_more(self, job: dict[str, Any]) -> None:
+        start = integer((job["spec"].get("ordinals") or {}).get("start"), 0)
+        if start:  # ranks count from its first ordinal
+            path = ("spec", "template", "metadata", "annotations")
+            put(job, path, {**(get(job, path) or {}), POD_INDEX_OFFSET: str(start)})
+
+    def workloads(self, job: Json) -> int:
+        return 1 if integer((job.get("spec") or {}).get("replicas"), 1) > 0 else 0
+
+
+class Deployment(PodParent):
+    """Each of its pods is a workload of its own, so none has a rank."""
+
+    kind, group, version, plural = "Deployment", "apps", "v1", "deployments"
+    name_on_pods = "deployment"
+    is_serving = False
+    spec_shape = Fields({"template": POD_TEMPLATE}, ("template",))
+
+    def roles(self, job: Json) -> list[Role]:
+        template = (job.get("spec") or {}).get("template") or {}
+        return [Role(MAIN_POD_SET, 1, ("spec", "template"), "spec.template", template)]
+
+
+class LeaderWorkerSet(PodParent):
+    """A workload per replica: leader and workers, or where they share a template all of them as one pod set."""
+
+    kind, group, version, plural = "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1", "leaderworkersets"
+    name_on_pods = "leaderworkerset.x-k8s.io/leaderworkerset"
+    spec_shape = Fields(
+        {
+            "replicas": INTEGER,
+            "leaderWorkerTemplate": Fields({"size": INTEGER, "leaderTemplate": POD_TEMPLATE, "workerTemplate": POD_TEMPLATE}),
+        }
+    )
+    LEADER, WORKER = "leader", "worker"
+    _ROOT: ClassVar[Path] = ("spec", "leaderWorkerTemplate")
+
+    def roles(self, job: Json) -> list[Role]:
+        template = get(job, self._ROOT) or {}
+        size, leader, worker = integer(template.get("size"), 1), template.get("leaderTemplate"), template.get("workerTemplate") or {}
+        leads = leader is not None
+        workers = Role(
+            self.WORKER if leads else MAIN_POD_SET,
+            size - leads,
+            (*self._ROOT, "workerTemplate"),
+            "spec.leaderWorkerTemplate.workerTemplate",
+            worker,
+            pod_index_label=LWS_WORKER_INDEX_LABEL,
+        )
+        if leader is None:
+            return [workers]
+        shown = "spec.leaderWorkerTemplate.leaderTemplate"
+        return [Role(self.LEADER, 1, (*self._ROOT, "leaderTemplate"), shown, leader), workers]
+
+    def default_more(self, job: dict[str, Any]) -> None:
+        """Workers count from 1 where the leader has a template of its own; in a group the leader is rank 0."""
+        roles = self.roles(job)
+        if len(roles) == 2 and PODSET_GROUP_NAME not in roles[1].annotations:
+            put(job, (*roles[1].path, "metadata", "annotations"), {**roles[1].annotations, POD_INDEX_OFFSET: "1"})
+
+    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        sizes = [integer(get(obj, (*self._ROOT, "size")), 1) for obj in (old, new)]
+        if sizes[0] != sizes[1]:
+            accepted = f"a group keeps its size of {sizes[0]}; make another LeaderWorkerSet"
+            yield FieldError(ErrorType.INVALID, "spec.leaderWorkerTemplate.size", sizes[1], accepted)
+
+    def workloads(self, job: Json) -> int:
+        return integer((job.get("spec") or {}).get("replicas"), 1)
+
+    def role_of(self, job: Json, pod: Json) -> str:
+        if len(self.roles(job)) == 1:
+            return MAIN_POD_SET
+        return self.LEADER if (pod["metadata"].get("labels") or {}).get(LWS_WORKER_INDEX_LABEL) == "0" else self.WORKER
+
+
+def lws_group(pod: Json) -> tuple[str, int] | None:
+    """The LeaderWorkerSet and the replica that a pod belongs to, as soon as its labels say so."""
+    labels = pod["metadata"].get("labels") or {}
+    name, index = labels.get(LWS_NAME_LABEL), labels.get(LWS_GROUP_INDEX_LABEL, "")
+    if not name or LWS_WORKER_INDEX_LABEL not in labels or not (index.isascii() and index.isdigit()):
+        return None
+    return str(name), int(index)
