@@ -99,6 +99,13 @@ class Api:
             raise ApiError(status, str(parsed.get("message", "")), parsed)
         return parsed
 
+    def text(self, path: str) -> str:
+        """What is no JSON, as /metrics."""
+        status, text = self._send("GET", path, None, {"Authorization": f"Bearer {self._token}", "Accept": "text/plain"})
+        if status >= 400:
+            raise ApiError(status, text.decode(errors="replace"), {})
+        return text.decode()
+
     def close(self) -> None:
         """Close every kept connection."""
         with contextlib.suppress(queue.Empty):

@@ -205,6 +205,10 @@ class Cluster:
         self.stop_apiserver(gracefully=gracefully)
         self.start_apiserver(**extra)
 
+    def stop_part(self, name: str) -> None:
+        """End one of the other processes for good, as `kube-scheduler`."""
+        self._processes.pop(name).stop(grace_s=0)
+
     # --- nodes, namespaces --------------------------------------------------------------------------------------------
 
     def add_nodes(self, nodes: NodePool | Sequence[dict[str, Any]], timeout_s: float = 60.0) -> list[str]:

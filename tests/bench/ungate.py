@@ -1,0 +1,120 @@
+"""How fast a job's pods are ungated, on a real control plane: pods a second and writes per pod.
+
+    python -m tests.bench.ungate [--pods N] [--nominate] [--scheduler] [--json]
+
+All pods exist, gated, before the clock starts: the reconciler is stopped once the job runs, and started again for the
+measurement. The aim on two cores, which API server and reconciler share: 500 pods/s, with --nominate 250 (one write more
+a pod). Without --scheduler kube-scheduler is stopped meanwhile, so that what is measured is ungating.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+from core.names import TOPOLOGY_GATE
+from e2e import manifests
+from e2e.api import Api, wait_for
+from e2e.binaries import ensure_binaries
+from e2e.cluster import Cluster
+from e2e.nodes import NodePool
+from e2e.topogate import Topogate
+from reconciler.ungater import BATCH_S
+
+NAMESPACE = "bench"
+PODS_A_NODE = 100
+_COUNTED = re.compile(
+    r'^apiserver_request_total\{(?=[^}]*resource="pods")[^}]*subresource="(\w*)"[^}]*verb="(PATCH|APPLY|PUT|DELETE)"[^}]*\} (\S+)'
+)
+_TIMEOUT_S = 900.0
+_POLL_S = 0.5  # asking the API server for its metrics costs it some 50 ms
+
+
+def measure(pods: int, *, nominate: bool = False, scheduler: bool = False) -> dict[str, float]:
+    """Starts a control plane, fills it with gated pods and ungates them all."""
+    racks = -(-pods // (PODS_A_NODE * 16))
+    allocatable = {"cpu": "1000", "memory": "1Ti", "pods": str(PODS_A_NODE)}
+    pool = NodePool(1, racks, 16, labels={"pool": "bench"}, allocatable=allocatable)
+    with Cluster() as cluster, Topogate(cluster, leader_election=False) as topogate:
+        _open(cluster, pool, pods)
+        api = cluster.api
+        job = manifests.job("large", NAMESPACE, pods=pods, gpus=0, unconstrained="true", indexed=True)
+        api.create(manifests.path(job), job)
+        path = f"{manifests.path(job)}/large"
+        wait_for("the job to be started", lambda: not api.get(path)["spec"].get("suspend") or None, 60)
+        topogate.kill_reconciler()
+        wait_for("all pods to be there", lambda: _active(api.get(path)) >= pods or None, _TIMEOUT_S, 1.0)
+        if not scheduler:
+            cluster.stop_part("kube-scheduler")
+        gated, before = _gated(api), _writes(api)
+        topogate.start_reconciler(options=["--nominate-nodes"] if nominate else [])
+        start = time.monotonic()  # its state is complete; the first batch is gathered for a second
+        wait_for("all to be ungated", lambda: _writes(api)[""] - before[""] >= gated or None, _TIMEOUT_S, _POLL_S)
+        seconds = time.monotonic() - start - BATCH_S
+        wait_for("no pod to be gated", lambda: _gated(api) == 0 or None, _TIMEOUT_S, 1.0)
+        writes = _writes(api) - before
+    return {
+        "pods": gated,
+        "seconds": round(seconds, 2),
+        "pods_per_second": round(gated / seconds),
+        "writes_per_pod": round(sum(writes.values()) / gated, 3),
+    }
+
+
+def _open(cluster: Cluster, pool: NodePool, pods: int) -> None:
+    cluster.add_nodes(pool)
+    cluster.create_namespace(NAMESPACE)
+    for obj in (
+        manifests.topology("bench", pool.levels),
+        manifests.flavor("bench", pool.labels, "bench"),
+        manifests.cluster_queue("bench", {"bench": {"cpu": 10 * pods}}),
+        manifests.local_queue("main", NAMESPACE, "bench"),
+    ):
+        cluster.api.create(manifests.path(obj), obj)
+
+
+def _gated(api: Api) -> int:
+    return sum(_is_gated(pod) for pod in api.list(f"/api/v1/namespaces/{NAMESPACE}/pods"))
+
+
+def _active(job: dict[str, Any]) -> int:
+    return int((job.get("status") or {}).get("active") or 0)
+
+
+def _is_gated(pod: dict[str, Any]) -> bool:
+    return any(gate["name"] == TOPOLOGY_GATE for gate in pod["spec"].get("schedulingGates") or ())
+
+
+def _writes(api: Api) -> Counter[str]:
+    """Writes to pods so far, by subresource, as the API server counts them."""
+    found: Counter[str] = Counter()
+    for line in api.text("/metrics").splitlines():
+        match = _COUNTED.match(line)
+        if match:
+            found[match[1]] += int(float(match[3]))
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.ungate", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--pods", type=int, default=10_000)
+    parser.add_argument("--nominate", action="store_true", help="each pod's slot is kept by one more write")
+    parser.add_argument("--scheduler", action="store_true", help="kube-scheduler binds meanwhile")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    ensure_binaries()
+    row = measure(options.pods, nominate=options.nominate, scheduler=options.scheduler)
+    if options.json:
+        print(json.dumps(row))
+    else:
+        print(f"{row['pods']} pods ungated in {row['seconds']} s: {row['pods_per_second']} a second, {row['writes_per_pod']} writes a pod")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
