@@ -41,7 +41,7 @@ from core.names import (
 )
 from core.plan.admission import evicted_status, released_status, waiting_status
 from core.plan.conditions import Condition, set_conditions
-from core.plan.workload import build_workload, counts_differ, pod_sets_differ, start_infos, workload_name
+from core.plan.workload import MissingFlavor, build_workload, counts_differ, pod_sets_differ, start_infos, workload_name
 from core.runtime.client import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller, Done, RequeueAfter, Result, Retryable, Terminal
@@ -230,7 +230,10 @@ class Jobs:
         queue = workload["spec"].get("queueName") or ""
         attributes = {tracing.JOB_NAME: job["metadata"]["name"], tracing.WORKLOAD: workload["metadata"]["name"]}
         with tracing.step(tracing.START, workload, **attributes):
-            infos = start_infos(workload, facts.admission, self._observed.state.flavors, queue)
+            try:
+                infos = start_infos(workload, facts.admission, self._observed.state.flavors, queue)
+            except MissingFlavor as error:
+                raise Retryable(str(error)) from error
             await self._writer.change_job(kind, job, kind.start(job, infos))
         logger.info("job started", extra={"job": object_key(job)})
         await self._event(kind, job, EVENT_STARTED, f"Admitted by clusterQueue {facts.admission.cluster_queue}")

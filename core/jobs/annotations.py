@@ -91,7 +91,7 @@ def topology_request(
         size = _integer(annotations[SLICE_SIZE]) if SLICE_SIZE in annotations else default_slice_size
         if size is not None and size > 0:
             request |= {"podSetSliceRequiredTopology": annotations[SLICE_REQUIRED_TOPOLOGY], "podSetSliceSize": size}
-    if annotations.get(PODSET_GROUP_NAME):
+    if annotations.get(PODSET_GROUP_NAME) and ("required" in request or "preferred" in request):
         request["podSetGroupName"] = annotations[PODSET_GROUP_NAME]
     for name, value in (
         ("podIndexLabel", pod_index_label),
@@ -224,11 +224,16 @@ def _validate_groups(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[FieldErr
         if pod_set.annotations.get(PODSET_GROUP_NAME):
             groups.setdefault(pod_set.annotations[PODSET_GROUP_NAME], []).append(pod_set)
     for name, members in groups.items():
-        requests = {tuple(member.annotations.get(mode) for mode in (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY)) for member in members}
-        if len(requests) > 1:
+        if len({_asked(member) for member in members}) > 1:
             for member in members:
                 accepted = f"all pod templates of group {name!r} must have the same {REQUIRED_TOPOLOGY} or {PREFERRED_TOPOLOGY}"
                 yield FieldError(ErrorType.INVALID, member.path, name, accepted)
+
+
+def _asked(pod_set: PodSetAnnotations) -> tuple[str | None, str | None]:
+    """Level asked for, required or else preferred; that both exclude each other is told where they stand."""
+    required = pod_set.annotations.get(REQUIRED_TOPOLOGY)
+    return (required, None) if required else (None, pod_set.annotations.get(PREFERRED_TOPOLOGY))
 
 
 def _warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:

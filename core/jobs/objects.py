@@ -76,10 +76,26 @@ def _pod_set_errors(path: str, pod_set: Json) -> Iterator[FieldError]:
     yield from _quantity_errors(f"{path}.template.spec.overhead", spec.get("overhead") or {})
     request, count = pod_set.get("topologyRequest") or {}, int(pod_set.get("count") or 0)
     layers = request.get("podsetSliceRequiredTopologyConstraints") or []
+    yield from _slice_errors(f"{path}.topologyRequest", request)
     size = layers[0].get("size") if layers else request.get("podSetSliceSize")
     if isinstance(size, int) and size > 0 and count % size:
         accepted = f"slices must evenly divide the {count} pods"
         yield FieldError(ErrorType.INVALID, f"{path}.topologyRequest.podSetSliceSize", size, accepted)
+
+
+def _slice_errors(path: str, request: Json) -> Iterator[FieldError]:
+    """What our CRD refuses already, and another's of the same group lets pass."""
+    expected = "a whole number of at least 1 is expected"
+    for i, layer in enumerate(request.get("podsetSliceRequiredTopologyConstraints") or ()):
+        if (layer.get("size") or 0) < 1:
+            yield FieldError(
+                ErrorType.INVALID, f"{path}.podsetSliceRequiredTopologyConstraints[{i}].size", layer.get("size") or 0, expected
+            )
+    size = request.get("podSetSliceSize")
+    if size is not None and not request.get("podSetSliceRequiredTopology"):
+        yield FieldError(ErrorType.FORBIDDEN, f"{path}.podSetSliceSize", None, "means nothing without podSetSliceRequiredTopology")
+    elif size is not None and size < 1:
+        yield FieldError(ErrorType.INVALID, f"{path}.podSetSliceSize", size, expected)
 
 
 def _quantity_errors(path: str, amounts: Any) -> Iterator[FieldError]:

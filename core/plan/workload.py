@@ -27,7 +27,7 @@ from core.names import (
 from core.state.facts import FlavorFacts
 
 Json = Mapping[str, Any]
-_KEPT_ANNOTATIONS = (
+KEPT_ANNOTATIONS = (
     TRACEPARENT_ANNOTATION,
     PLACEMENT_PROFILE,
     WORKLOAD_REQUIRED_TOPOLOGY,
@@ -38,11 +38,20 @@ _HASH = 5
 _LABEL_VALUE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
+class MissingFlavor(LookupError):
+    """A flavor that pods were admitted to does not exist, so that nobody knows which nodes it stands for."""
+
+
 def workload_name(kind: JobKind, job: Json) -> str:
     """The name that belongs to one job and no other: kind and name, and a hash that its uid is in (wire contract B.3)."""
     metadata = job["metadata"]
-    prefix = f"{kind.kind.lower()}-{metadata['name']}"[: _MAX_NAME - _HASH - 1]
-    text = "\n".join((kind.kind, kind.group, metadata["name"], metadata.get("uid", "")))
+    return hashed_name(kind.kind, kind.group, metadata["name"], metadata.get("uid", ""))
+
+
+def hashed_name(kind: str, group: str, name: str, uid: str) -> str:
+    """The name of a workload from its owner's."""
+    prefix = f"{kind.lower()}-{name}"[: _MAX_NAME - _HASH - 1]
+    text = "\n".join((kind, group, name, uid))
     return f"{prefix}-{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:_HASH]}"
 
 
@@ -61,7 +70,7 @@ def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: J
     seconds = labels.get(MAX_EXEC_TIME_LABEL, "")
     if seconds.isascii() and seconds.isdigit():
         spec["maximumExecutionTimeSeconds"] = int(seconds)
-    kept = {key: value for key, value in annotations.items() if key in _KEPT_ANNOTATIONS}
+    kept = {key: value for key, value in annotations.items() if key in KEPT_ANNOTATIONS}
     return {
         "apiVersion": API_VERSION,
         "kind": "Workload",
@@ -101,12 +110,16 @@ def _comparable(pod_set: Json) -> dict[str, Any]:
 
 
 def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, FlavorFacts], local_queue: str) -> list[PodSetStart]:
-    """What each pod template gets when the job starts (wire contract B.7)."""
+    """What each pod template gets when the job starts (wire contract B.7). Raises MissingFlavor."""
     metadata = workload["metadata"]
     traceparent = (metadata.get("annotations") or {}).get(TRACEPARENT_ANNOTATION)
     infos = []
     for pod_set, given in zip(workload["spec"]["podSets"], admission.pod_sets, strict=True):
-        used = [flavors[name] for name in dict.fromkeys(given.flavors.values()) if name in flavors]
+        names = dict.fromkeys(given.flavors.values())
+        missing = next((name for name in names if name not in flavors), None)
+        if missing is not None:
+            raise MissingFlavor(f"ResourceFlavor {missing} does not exist")
+        used = [flavors[name] for name in names]
         labels = {PODSET_LABEL: given.name}
         labels |= {
             key: value

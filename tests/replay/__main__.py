@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.replay import encoding, placement, ungater
+from tests.replay import encoding, placement, podsets, ungater, validation
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Family:
 FAMILIES = {
     "encoding": Family(encoding.answer, encoding.differences, "", encoding.rule, encoding.leave_out),
     "placement": Family(placement.answer, placement.differences, "expect", placement.rule),
+    "podsets": Family(podsets.answer, podsets.differences, "", podsets.rule, podsets.leave_out),
+    "validation": Family(validation.answer, validation.differences, "", validation.rule, validation.leave_out),
     "ungater": Family(ungater.answer, ungater.differences, "", ungater.rule),
 }
 

@@ -1,0 +1,51 @@
+"""Cases' frameworks and the kinds of job that answer for them."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from core.jobs.contract import JobKind, Referring
+from core.jobs.kinds import KINDS
+from core.jobs.templated import TemplatedKind
+from core.names import QUEUE_NAME_LABEL
+from tests.replay.rules import Template
+
+# Frameworks that are called otherwise than their kind in lower case.
+_NAMES = {"batch/job": "Job"} | {f"kubeflow/{kind.lower()}": kind for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")}
+_BY_NAME = {kind.kind.lower(): kind for kind in KINDS}
+LATER = {
+    "pod": "pods and pod groups are made ready by another part of the work",
+    "leaderworkerset": "LeaderWorkerSet is made ready by another part of the work",
+    "statefulset": "StatefulSet is made ready by another part of the work",
+}
+
+
+def leave_out(case: Mapping[str, Any]) -> str | None:
+    """Why a case of a framework is not replayed, if it is not."""
+    return LATER.get(case.get("framework") or "")
+
+
+def kind_of(case: Mapping[str, Any]) -> JobKind:
+    framework = case["framework"]
+    return _BY_NAME[_NAMES.get(framework, framework).lower()]
+
+
+def job_of(case: Mapping[str, Any], obj: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A case's object as webhook and reconciler have it: queued, and with what it refers to."""
+    kind, job = kind_of(case), deepcopy(dict(case["object"] if obj is None else obj))
+    metadata = job.setdefault("metadata", {})
+    metadata["labels"] = {QUEUE_NAME_LABEL: "queue", **(metadata.get("labels") or {})}
+    if isinstance(kind, Referring):
+        reference = kind.reference(job)
+        for found in case.get("related_objects") or case.get("objects", ())[1:]:
+            if reference is not None and (found["kind"], found["metadata"]["name"]) == (reference.related.kind, reference.name):
+                return kind.expanded(job, found)
+    return job
+
+
+def templates_of(case: Mapping[str, Any]) -> list[Template]:
+    """Pod templates of a case's object, as its kind reads them."""
+    kind = kind_of(case)
+    if not isinstance(kind, TemplatedKind):
+        return []
+    return [Template(role.annotations, role.count, role.default_slice_size) for role in kind.roles(job_of(case))]
