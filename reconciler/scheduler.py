@@ -12,7 +12,7 @@ from typing import Any
 
 from core.model.admission import admission_to_wire
 from core.model.encoding import encoded_size
-from core.names import ADMITTED, QUOTA_RESERVED, REASON_PENDING_EVALUATION, REASON_TOPOLOGY_PLACEMENT_FAILED
+from core.names import ADMITTED, EVENT_WORKLOAD_REFUSED, QUOTA_RESERVED, REASON_PENDING_EVALUATION, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.placement.choice import show_choices
 from core.placement.profile import Profiles
 from core.plan.admission import MAX_ETCD_BYTES, admitted_status, waiting_status
@@ -24,6 +24,7 @@ from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound
 from core.runtime.resource import Obj
 from core.runtime.store import Change
+from core.state.facts import controller_of
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
@@ -208,13 +209,28 @@ class Scheduler:
         verdict = judged.verdict
         condition = Condition(QUOTA_RESERVED, False, outcome.reason, outcome.message)
         if says((workload.get("status") or {}).get("conditions") or (), condition):
+            if outcome.breaks_rule:
+                await self._writer.patch_workload(workload, {"spec": {"active": False}})
             return
         queue = self._observed.state.find_cluster_queue(verdict.workload)
         self._tell_of_solve(workload, judged, queue.name if queue is not None else "")
         status = waiting_status(workload, verdict.workload, outcome.reason, outcome.message, self._writer.now())
-        await self._writer.apply_admission(workload, status, strict=True)
+        written = await self._writer.apply_admission(workload, status, strict=True)
+        if outcome.breaks_rule:  # what is wrong is told first, so that no deactivated workload is without a reason
+            await self._writer.patch_workload(written, {"spec": {"active": False}})
+            await self._tell_owner(workload, outcome.message)
         logger.info("workload waits", extra={"workload": verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
         await self._writer.event(r.WORKLOADS, workload, outcome.reason, outcome.message, warning=True)
+
+    async def _tell_owner(self, workload: Obj, message: str) -> None:
+        """Who made the job looks at the job."""
+        owner = controller_of(workload)
+        kind = self._observed.kinds.get(r.key_of_owner(owner)) if owner is not None else None
+        if owner is None or kind is None:
+            return
+        job = self._observed.jobs[r.key_of(kind)].store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
+        if job is not None:
+            await self._writer.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, message, warning=True)
 
     def _tell_of_solve(self, workload: Obj, judged: _Judged, queue: str) -> None:
         with tracing.step(tracing.SOLVE, workload, start=judged.began, end=judged.ended, **self._attributes(workload, queue)) as span:

@@ -21,6 +21,7 @@ from core.placement.explain import truncate
 from core.placement.profile import Profiles
 from core.queueing.flavors import Found, NotFound, find_admission
 from core.queueing.order import in_queue_order
+from core.queueing.rules import find_violation
 from core.state.cluster import ClusterState
 from core.state.facts import ClusterQueueFacts, WorkloadFacts
 from core.state.selectors import labels_match
@@ -97,7 +98,13 @@ class Cycle:
     def _judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
         """A workload written past all checks must not keep the others from being judged."""
         try:
-            return find_admission(self._state, workload, queue, self._profiles)
+            outcome = find_admission(self._state, workload, queue, self._profiles)
+            # What is for one pod set alone keeps it from fitting; a tie of all could be broken and fit all the same.
+            suspicious = isinstance(outcome, NotFound) or workload.together is not None
+            broken = find_violation(self._state, workload, queue) if suspicious else None
+            if broken is not None:
+                return NotFound(REASON_MISCONFIGURED, broken, outcome.attempts, breaks_rule=True)
+            return outcome
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
 

@@ -55,11 +55,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """No way to admit a workload now."""
+    """No way to admit a workload now; `breaks_rule`: nor ever, as it is."""
 
     reason: str
     message: str
     attempts: tuple[Attempt, ...]
+    breaks_rule: bool = False
 
 
 @dataclass(frozen=True, slots=True)

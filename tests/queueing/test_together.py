@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.jobs.job import Job
-from core.names import REASON_TOPOLOGY_PLACEMENT_FAILED, WORKLOAD_PREFERRED_TOPOLOGY, WORKLOAD_REQUIRED_TOPOLOGY
+from core.names import REASON_MISCONFIGURED, REASON_TOPOLOGY_PLACEMENT_FAILED, WORKLOAD_PREFERRED_TOPOLOGY, WORKLOAD_REQUIRED_TOPOLOGY
 from core.plan.workload import build_workload
 from core.queueing.flavors import Found, NotFound
 from tests.builders import RACK, workload_json
@@ -84,7 +84,7 @@ def test_a_tied_workload_gets_one_flavor_and_not_one_without_a_topology():
 def test_an_unknown_level_is_named_beside_those_there_are():
     scene = Scene()
     scene.rack("r1", 1)
-    message = refusal(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, "zone", pods(1)), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    message = refusal(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, "zone", pods(1)), REASON_MISCONFIGURED)
     assert "'zone'" in message
     assert RACK in message
 

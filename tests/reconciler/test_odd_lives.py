@@ -86,3 +86,22 @@ def test_a_job_whose_workload_is_refused_is_told_on_the_job(scene: Scene) -> Non
     scene.eventually(
         "the event", lambda now: any("none-such" in e["message"] for e in now.events if e["involvedObject"]["name"] == "classy")
     )
+
+
+def test_a_level_that_the_topology_does_not_have_deactivates_the_workload_and_says_so_on_the_job(scene: Scene) -> None:
+    """BEHAVIOUR.md, defect 12: it must not wait for ever."""
+    scene.submit("train", pods=2, required="cloud.provider.com/topology-zone")
+    message = scene.until_waiting("train", "Misconfigured")
+    assert "no topology level 'cloud.provider.com/topology-zone'" in message
+    assert scene.rack in message
+    now = scene.eventually("it to be deactivated", lambda now: (now.workload_of("train") or {"spec": {}})["spec"].get("active") is False)
+    assert scene.job("train")["spec"]["suspend"] is True
+    now = scene.eventually(
+        "the event on the job",
+        lambda now: any(e["involvedObject"]["name"] == "train" and e["reason"] == "WorkloadRefused" for e in now.events),
+    )
+    told = [event["message"] for event in now.events if event["involvedObject"]["name"] == "train" and event["reason"] == "WorkloadRefused"]
+    assert "topology-zone" in told[0]
+    annotations = {"kueue.x-k8s.io/podset-required-topology": scene.rack}
+    scene.patch_job("train", {"spec": {"template": {"metadata": {"annotations": annotations}}}})
+    scene.until_bound("train", 2)

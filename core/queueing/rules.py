@@ -1,0 +1,56 @@
+"""Rules that a workload can break only together with a topology: judged after its creation (KEP-2724, Validation).
+
+What the object alone shows is refused when it is created. What is left: levels that the topology does not have, slices
+above their pod set, layers out of the topology's order. No change of the cluster helps then, so the workload is
+deactivated instead of waiting for ever (DESIGN rule h).
+"""
+
+from collections.abc import Iterator
+
+from core.model.podset import Mode, PodSetRequest
+from core.names import AUTO_LEVEL
+from core.placement.explain import NotFit, truncate
+from core.placement.slices import find_shape
+from core.placement.together import Together
+from core.placement.tree import TopologyTree
+from core.state.cluster import ClusterState
+from core.state.facts import ClusterQueueFacts, WorkloadFacts
+
+REMEDY = "the workload is deactivated; change the job, or set the workload's spec.active to true once the topology allows it"
+
+
+def find_violation(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> str | None:
+    """Which rule is broken with every topology that the queue's flavors have; None if one of them serves, or there is none."""
+    views = [view for name in queue.flavors if (view := state.view(name)) is not None]
+    if not views or not any(pod_set.topology is not None and pod_set.topology.mode is not Mode.IMPLIED for pod_set in workload.pod_sets):
+        return None
+    broken: dict[str, str] = {}
+    for view in views:
+        requests = [state.request_for(pod_set, view.flavor) for pod_set in workload.pod_sets]
+        problem = next(_problems(view.capacity.tree, requests, workload.together), None)
+        if problem is None:
+            return None
+        broken.setdefault(view.topology.name, problem)
+    told = "; ".join(f'topology "{name}": {problem}' for name, problem in broken.items())
+    return f"{truncate(told, 800)}; {REMEDY}"
+
+
+def _problems(tree: TopologyTree, requests: list[PodSetRequest], together: Together | None) -> Iterator[str]:
+    known = ", ".join(tree.declared)
+    tie = None
+    if together is not None:
+        tie = tree.find_level(together.level)
+        if tie is None:
+            yield f"no topology level {together.level!r} ({together.why}); the topology has {known}"
+    for request in requests:
+        topology = request.topology
+        if topology is None or topology.mode is Mode.IMPLIED:
+            continue
+        if len(topology.slices) > len(tree.declared):
+            yield f"pod set {request.name}: {len(topology.slices)} slice layers are more than the topology's levels: {known}"
+        shape = find_shape(tree, request)
+        if isinstance(shape, NotFit):
+            yield shape.detail
+        elif tie is not None and topology.level not in (None, AUTO_LEVEL) and shape.start < tie:
+            assert together is not None
+            yield f"pod set {request.name}: level {topology.level} is above {together.level} ({together.why})"
