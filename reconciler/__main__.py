@@ -3,8 +3,11 @@
 import asyncio
 import logging
 import sys
+from collections.abc import Sequence
 
-from core.runtime import logs, telemetry
+from core.jobs.contract import JobKind
+from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
+from core.runtime import logs, plugins, telemetry
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
 from core.runtime.lease import LeaderElection
@@ -17,7 +20,7 @@ LEASE_NAME = "topogate-reconciler"
 GRACE_S = 10.0
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
     """Runs until stopped by a signal; raises what ended it otherwise."""
     clock = SystemClock()
     async with await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler") as client:
@@ -27,6 +30,7 @@ async def serve(settings: Settings) -> None:
                 client,
                 clock,
                 settings.profiles,
+                kinds=kinds,
                 reserve_daemon_sets=settings.reserve_daemon_sets,
                 nominates_nodes=settings.nominates_nodes,
             )
@@ -48,7 +52,10 @@ def main() -> int:
         logger.warning("a setting will not last", extra={"why": warning})
     traces = telemetry.setup("topogate-reconciler", endpoint=settings.otlp_endpoint)
     try:
-        asyncio.run(serve(settings))
+        asyncio.run(serve(settings, with_integrations(plugins.load(INTEGRATIONS))))
+    except (plugins.BrokenPlugin, UnusableIntegration) as error:
+        logger.error("the reconciler cannot start", extra={"error": str(error)})
+        return 1
     except Exception:
         logger.exception("the reconciler ends")
         return 1

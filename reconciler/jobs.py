@@ -17,7 +17,7 @@ import logging
 from functools import partial
 from typing import Any, cast
 
-from core.jobs.contract import JobKind
+from core.jobs.contract import JobKind, Reference, Referring
 from core.names import (
     ADMITTED,
     EVENT_CREATED_WORKLOAD,
@@ -74,9 +74,18 @@ class Jobs:
         for key, informer in observed.jobs.items():
             informer.add_handler(partial(self._on_job, key))
         observed.workloads.add_handler(self._on_workload)
+        observed.related.on_change(self._on_related)
 
     def _on_job(self, kind_key: str, change: Change) -> None:
         self._queue.add((kind_key, object_key(change.obj)), "job changed", INITIAL_PRIORITY if change.initial else 0)
+
+    def _on_related(self, changed: Reference, namespace: str | None) -> None:
+        for kind_key, kind in self._observed.kinds.items():
+            if not isinstance(kind, Referring) or changed.related not in kind.related:
+                continue
+            for job in self._observed.jobs[kind_key].store.list():
+                if kind.reference(job) == changed and namespace in (None, job["metadata"]["namespace"]):
+                    self._queue.add((kind_key, object_key(job)), f"{changed} changed")
 
     def _on_workload(self, change: Change) -> None:
         self._created.forget(object_key(change.obj))
@@ -110,6 +119,7 @@ class Jobs:
             raise
 
     async def _reconcile_job(self, kind: JobKind, job: Obj) -> Result:
+        job, missing = self._observed.related.expanded(kind, job)
         workload = self._find_workload(kind, job)
         if workload is not None and workload["metadata"].get("deletionTimestamp"):
             return await self._let_go(kind, job, workload)
@@ -122,6 +132,8 @@ class Jobs:
             return await self._finish(kind, job, workload)
         if job["metadata"].get("deletionTimestamp"):
             return Done()
+        if missing is not None:
+            raise Retryable(missing)
         if workload is None:
             return await self._without_workload(kind, job)
         if condition_is_true(workload, FINISHED):

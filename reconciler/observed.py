@@ -30,6 +30,7 @@ from core.state.facts import (
 from core.state.owners import Owners
 from reconciler import resources as r
 from reconciler.installed import Installed
+from reconciler.related import Related
 from reconciler.slim import slim_daemon_set, slim_definition, slim_node, slim_pod, without_managed_fields
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class Observed:
         self.workloads = informer(r.WORKLOADS)
         self.kinds = {r.key_of(kind): kind for kind in kinds}
         self.jobs = {key: informer(r.resource_of(kind)) for key, kind in self.kinds.items()}
+        self.related = Related(kinds, informer)
         self.definitions = informer(r.CUSTOM_RESOURCE_DEFINITIONS, slim_definition)
         for informer_of_jobs in self.jobs.values():
             informer_of_jobs.add_handler(self._observe_owner)
@@ -149,7 +151,7 @@ class Observed:
                 eternal(group, f"informer {informer.resource}", informer.run())
             for informer in stage:
                 await informer.wait_synced()
-        await Installed(self.definitions, self.jobs, group).start()
+        await Installed(self.definitions, {**self.jobs, **self.related.informers}, group).start()
 
     def pods_of(self, workload: str) -> list[PodFacts]:
         """Facts of the pods that name a workload, by key."""

@@ -3,16 +3,21 @@
 import asyncio
 import logging
 import sys
+from collections.abc import Sequence
 
 from aiohttp import web
 
+from core.jobs.contract import JobKind
+from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, VERSION
-from core.runtime import logs, telemetry
-from core.runtime.client import Client, Resource
+from core.runtime import logs, plugins, telemetry
+from core.runtime.client import Client
 from core.runtime.clock import SystemClock
 from core.runtime.errors import KubeError, NotFound
+from core.runtime.resource import Obj, Resource
 from core.runtime.tasks import eternal, run_until_stopped
-from webhook.review import LookupFailed, Reviews
+from webhook.lookup import LookupFailed
+from webhook.review import Reviews
 from webhook.server import AdmissionServer
 from webhook.settings import Settings, parse
 from webhook.tls import ServingCertificate, UnusableCertificate
@@ -24,7 +29,7 @@ GRACE_S = 10.0
 DRAIN_S = 5.0  # in-flight reviews get this long
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
     """Runs until stopped by a signal; raises what ended it otherwise."""
     clock = SystemClock()
     certificate = ServingCertificate(settings.cert_file, settings.key_file)
@@ -40,7 +45,16 @@ async def serve(settings: Settings) -> None:
                 raise LookupFailed(str(error) or f"no answer in {LOOKUP_TIMEOUT_S:g} s") from error
             return True
 
-        server = AdmissionServer(Reviews(has_default_queue))
+        async def find(resource: Resource, name: str, namespace: str) -> Obj | None:
+            try:
+                async with asyncio.timeout(LOOKUP_TIMEOUT_S):
+                    return await client.get(resource, name, namespace if resource.namespaced else None)
+            except NotFound:
+                return None
+            except (KubeError, TimeoutError) as error:
+                raise LookupFailed(str(error) or f"no answer in {LOOKUP_TIMEOUT_S:g} s") from error
+
+        server = AdmissionServer(Reviews(has_default_queue, kinds, find))
         runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=DRAIN_S, handle_signals=False)
         await runner.setup()
 
@@ -66,8 +80,8 @@ def main() -> int:
     logs.configure(settings.log_level)
     traces = telemetry.setup("topogate-webhook", endpoint=settings.otlp_endpoint)
     try:
-        asyncio.run(serve(settings))
-    except (OSError, UnusableCertificate) as error:
+        asyncio.run(serve(settings, with_integrations(plugins.load(INTEGRATIONS))))
+    except (plugins.BrokenPlugin, UnusableIntegration, OSError, UnusableCertificate) as error:
         logger.error("the webhook cannot serve", extra={"error": str(error)})
         return 1
     except Exception:

@@ -19,6 +19,7 @@ from core.jobs.shape import find_misshapen, spec_shape_of
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
 from webhook.jsonpatch import diff
+from webhook.lookup import Find, Lookup, LookupFailed, find_nothing
 from webhook.registration import hook_path
 
 logger = logging.getLogger(__name__)
@@ -30,15 +31,12 @@ HasDefaultQueue = Callable[[str], Awaitable[bool]]
 Handler = Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]
 
 
-class LookupFailed(Exception):
-    """The API server did not answer in time."""
-
-
 class Reviews:
     """Answers reviews by path."""
 
-    def __init__(self, has_default_queue: HasDefaultQueue, kinds: Sequence[JobKind] = KINDS) -> None:
+    def __init__(self, has_default_queue: HasDefaultQueue, kinds: Sequence[JobKind] = KINDS, find: Find = find_nothing) -> None:
         self._has_default_queue = has_default_queue
+        self._lookup = Lookup(kinds, find)
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()
         reviewed: tuple[Reviewed, ...] = (*kinds, *pod_kinds(kinds))
@@ -82,16 +80,19 @@ class Reviews:
                 return allowed(request)  # what is wrong with it, the validating review says
             if isinstance(kind, Pod) and kind.is_left_alone(job):
                 return allowed(request)
-            queue = None
-            if QUEUE_NAME_LABEL not in _metadata_map(job, "labels"):
-                if request.operation != "CREATE":
-                    return allowed(request)  # what nobody queued when it was made stays so
-                try:
+            queue, what = None, "the owner of the object"
+            try:
+                if not isinstance(kind, Pod) and await self._lookup.is_part_of_queued(job, request.namespace):
+                    return allowed(request)
+                if QUEUE_NAME_LABEL not in _metadata_map(job, "labels"):
+                    if request.operation != "CREATE":
+                        return allowed(request)  # what nobody queued when it was made stays so
+                    what = f"the LocalQueue {DEFAULT_LOCAL_QUEUE!r} of the namespace"
                     queue = DEFAULT_LOCAL_QUEUE if await self._has_default_queue(request.namespace) else None
-                except LookupFailed as error:
-                    logger.warning("default queue could not be looked up", extra={"namespace": request.namespace, "error": str(error)})
-                    message = f"the LocalQueue {DEFAULT_LOCAL_QUEUE!r} of the namespace could not be looked up ({error}); try again"
-                    return denied(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
+            except LookupFailed as error:
+                logger.warning("a lookup failed", extra={"what": what, "namespace": request.namespace, "error": str(error)})
+                message = f"{what} could not be looked up ({error}); try again"
+                return denied(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
             changed = kind.default(job, Defaults(queue, current_traceparent()))
             return patched(request, list(diff(job, changed)), _unqueued(request, changed))
 
@@ -111,8 +112,10 @@ class Reviews:
             misshapen = find_misshapen(kind.spec_shape, job)
             if misshapen:
                 return _judge(request, Rules(misshapen))
+            job = await self._lookup.expanded(kind, job, request.namespace)
             if old is None or find_misshapen(kind.spec_shape, old):
                 return _judge(request, _with(own, kind.validate_create(job)))
+            old = await self._lookup.expanded(kind, old, request.namespace)
             return _judge(request, _with(own, kind.validate_update(old, job)))
 
         return handle

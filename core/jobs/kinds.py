@@ -1,6 +1,7 @@
 """All kinds of job that topogate brings along; others come from packages (entry points of group `topogate.integrations`)."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from core.jobs.appwrapper import AppWrapper
 from core.jobs.contract import JobKind
@@ -35,13 +36,22 @@ TEMPLATED: tuple[TemplatedKind, ...] = (
 )
 KINDS: tuple[JobKind, ...] = (*TEMPLATED, TrainJob(), AppWrapper(TEMPLATED))
 INTEGRATIONS = "topogate.integrations"
+_NEEDED = {*JobKind.__annotations__, *(name for name, value in vars(JobKind).items() if callable(value) and not name.startswith("_"))}
 
 
-def with_integrations(found: Iterable[JobKind]) -> tuple[JobKind, ...]:
-    """Our kinds and those of other packages. Raises ValueError where two describe one kind."""
-    kinds = {(kind.group, kind.kind): kind for kind in KINDS}
+class UnusableIntegration(ValueError):
+    """What another package offers is no kind, or is described already."""
+
+
+def with_integrations(found: Iterable[Any]) -> tuple[JobKind, ...]:
+    """Our kinds and those of other packages. Raises UnusableIntegration."""
+    kinds: dict[tuple[str, str], JobKind] = {(kind.group, kind.kind): kind for kind in KINDS}
     for kind in found:
+        source = f"{type(kind).__module__}.{type(kind).__qualname__}"
+        missing = sorted(name for name in _NEEDED if not hasattr(kind, name))
+        if missing:
+            raise UnusableIntegration(f"{source} is no kind of job (core.jobs.contract.JobKind): it has no {', '.join(missing)}")
         if (kind.group, kind.kind) in kinds:
-            raise ValueError(f"{kind.kind} of {kind.group or 'the core group'} is described twice: by {type(kind).__module__}, too")
+            raise UnusableIntegration(f"{kind.kind} of {kind.group or 'the core group'} is described twice: by {source}, too")
         kinds[kind.group, kind.kind] = kind
     return tuple(kinds.values())

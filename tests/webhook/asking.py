@@ -12,7 +12,8 @@ from typing import Any
 from aiohttp.test_utils import TestClient, TestServer
 
 from core.api.admission import AdmissionRequest, parse_review
-from webhook.review import LookupFailed, Reviews
+from webhook.lookup import LookupFailed
+from webhook.review import Reviews
 from webhook.server import AdmissionServer
 
 Json = dict[str, Any]

@@ -77,7 +77,10 @@ def test_requests_of_init_containers_limits_and_overhead_are_judged_too():
 
 @pytest.mark.parametrize(
     "request_",
-    [{"podSetSliceSize": 3}, {"podsetSliceRequiredTopologyConstraints": [{"topology": RACK, "size": 3}]}],
+    [
+        {"podSetSliceRequiredTopology": RACK, "podSetSliceSize": 3},
+        {"podsetSliceRequiredTopologyConstraints": [{"topology": RACK, "size": 3}]},
+    ],
     ids=["size", "layers"],
 )
 def test_slices_that_do_not_divide_the_pods_are_refused(request_: dict[str, Any]):

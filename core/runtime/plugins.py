@@ -1,0 +1,23 @@
+"""Objects that other installed packages offer under a group of entry points."""
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+
+class BrokenPlugin(Exception):
+    """An entry point that cannot be used; the message says which, of what package, and why."""
+
+
+def load(group: str) -> list[Any]:
+    """What the entry points of a group name, in the order of their names; of a class, an object. Raises BrokenPlugin."""
+    return [_load(entry) for entry in sorted(entry_points(group=group), key=lambda entry: (entry.name, entry.value))]
+
+
+def _load(entry: EntryPoint) -> Any:
+    try:
+        found = entry.load()
+        return found() if isinstance(found, type) else found
+    except Exception as error:
+        package = f" of package {entry.dist.name}" if entry.dist is not None else ""
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise BrokenPlugin(f"{entry.group} {entry.name!r}{package} ({entry.value}) cannot be loaded: {why}") from error
