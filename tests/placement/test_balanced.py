@@ -113,6 +113,9 @@ def test_without_the_gate_and_in_other_modes_nothing_is_balanced():
         pytest.param([[[5, 7, 6, 6]]], preferring(RACK, 12), [0, 0, 6, 6], id="the greatest least count"),
         pytest.param([[[8, 6, 7, 7, 6]]], preferring(RACK, 20), [0, 6, 7, 7, 0], id="the subset whose last domain comes first"),
         pytest.param([[[9, 9, 10]]], preferring(RACK, 15, (HOSTNAME_LABEL, 5)), [5, 0, 10], id="whole slices outrank fewer pods"),
+        pytest.param(
+            [[[5, 2, 2], [4, 4]]], preferring(RACK, 6, (HOSTNAME_LABEL, 2)), [0, 0, 0, 4, 2], id="of as many slices the rack of fewer pods"
+        ),
         pytest.param([[[5], [2, 2, 2, 2]]], preferring(RACK, 7), [0, 2, 2, 2, 1], id="too many domains for T: the standard answer"),
         pytest.param([[[3, 3], [4]]], preferring(BLOCK, 8), [3, 1, 4], id="hand down: each rack has its share, its nodes do not"),
     ],
