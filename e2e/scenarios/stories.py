@@ -91,8 +91,6 @@ def nodes() -> list[dict[str, Any]]:
     for zone in range(1, 3):
         room = {"cpu": "32", "memory": "64Gi", "pods": "8"}
         pool = NodePool(2, 2, 2, prefix=f"story-z{zone}-", labels={"pool": "stories"}, allocatable=room)
-            2, 2, 2, prefix=f"story-z{zone}-", labels={"pool": "stories"}, allocatable={"cpu": "32", "memory": "64Gi", "pods": "8"}
-        )
         for node in node_objects(pool):
             labels = node["metadata"]["labels"]
             values = ("story-dc", f"story-z{zone}", labels[BLOCK], labels[RACK])
