@@ -5,8 +5,9 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.jobs.contract import JobKind
+from core.jobs.contract import JobKind, PodSetStart
 from core.names import (
+    ADMISSION_GATE,
     MANAGER_ADMISSION,
     MANAGER_JOB_CONTROLLER,
     MANAGER_WORKLOAD_CONTROLLER,
@@ -99,6 +100,36 @@ class Writer:
             },
         }
         return await self._client.patch(r.PODS, name, namespace, body, kind=PatchKind.STRATEGIC, field_manager=FIELD_MANAGER)
+
+    async def start_pod(self, pod: Obj, start: PodSetStart) -> Obj:
+        """Takes the admission gate off and adds what a start adds, in one write, on the very pod that was seen. The topology gate
+        stays until it has its domain, or goes, too, where it needs none."""
+        metadata, spec = pod["metadata"], pod["spec"]
+        gates = (ADMISSION_GATE,) if start.gated else (ADMISSION_GATE, TOPOLOGY_GATE)
+        there = {gate["name"] for gate in spec.get("schedulingGates") or ()}
+        tolerations = list(spec.get("tolerations") or ())
+        added = [toleration for toleration in start.tolerations if toleration not in tolerations]
+        changed: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": gate} for gate in gates if gate in there]}
+        if start.node_selector:
+            changed["nodeSelector"] = dict(start.node_selector)
+        if added:
+            changed["tolerations"] = tolerations + added
+        body = {
+            "metadata": {"uid": metadata["uid"], "labels": dict(start.labels), "annotations": dict(start.annotations)},
+            "spec": changed,
+        }
+        return await self._client.patch(
+            r.PODS, metadata["name"], metadata["namespace"], body, kind=PatchKind.STRATEGIC, field_manager=FIELD_MANAGER
+        )
+
+    async def read_pod(self, namespace: str, name: str) -> Obj:
+        """A pod as the API server has it: what is kept of pods is not enough to make a template of."""
+        return await self._client.get(r.PODS, name, namespace)
+
+    async def remove_pod(self, pod: Obj) -> None:
+        """Deletes the very pod that was seen."""
+        metadata = pod["metadata"]
+        await self._client.delete(r.PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
 
     async def nominate(self, pod: PodFacts, node: str) -> Obj:
         """Keeps the place of a gated pod on a node against pods of no higher priority (kube-scheduler 1.36)."""

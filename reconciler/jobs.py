@@ -41,6 +41,7 @@ from core.names import (
 )
 from core.plan.admission import evicted_status, released_status, waiting_status
 from core.plan.conditions import Condition, set_conditions
+from core.plan.pod_units import unit_of_workload
 from core.plan.workload import MissingFlavor, build_workload, counts_differ, pod_sets_differ, start_infos, workload_name
 from core.runtime.client import Obj
 from core.runtime.clock import Clock
@@ -89,6 +90,8 @@ class Jobs:
 
     def _on_workload(self, change: Change) -> None:
         self._created.forget(object_key(change.obj))
+        if unit_of_workload(change.obj) is not None:
+            return  # of pods, which are looked after elsewhere
         owner = controller_of(change.obj)
         if owner is None or r.key_of_owner(owner) not in self._observed.kinds:
             self._queue.add(("", object_key(change.obj)), "workload changed")

@@ -8,7 +8,10 @@ from typing import Any, TypeVar
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
-from core.names import WORKLOAD_ANNOTATION
+from core.jobs.pod_kinds import POD_SETS
+from core.jobs.pod_parents import StatefulSet
+from core.names import LWS_WORKER_INDEX_LABEL, WORKLOAD_ANNOTATION
+from core.plan.pod_units import ALONE, GROUP, owner_of_group, unit_of_pod, unit_of_workload
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.informer import Informer
@@ -31,7 +34,7 @@ from core.state.owners import Owners
 from reconciler import resources as r
 from reconciler.installed import Installed
 from reconciler.related import Related
-from reconciler.slim import slim_daemon_set, slim_definition, slim_node, slim_pod, without_managed_fields
+from reconciler.slim import slim_daemon_set, slim_definition, slim_node, slim_pod, slim_stateful_set, without_managed_fields
 
 logger = logging.getLogger(__name__)
 Facts = TypeVar("Facts")
@@ -66,10 +69,18 @@ class Observed:
         self.jobs = {key: informer(r.resource_of(kind)) for key, kind in self.kinds.items()}
         self.related = Related(kinds, informer)
         self.definitions = informer(r.CUSTOM_RESOURCE_DEFINITIONS, slim_definition)
-        for informer_of_jobs in self.jobs.values():
-            informer_of_jobs.add_handler(self._observe_owner)
+        # Whose pods are queued, not they themselves.
+        self.parents = {
+            kind.kind: informer(r.resource_of(kind), slim_stateful_set if isinstance(kind, StatefulSet) else without_managed_fields)
+            for kind in POD_SETS
+        }
+        for owning in (*self.jobs.values(), *self.parents.values()):
+            owning.add_handler(self._observe_owner)
+        self.pods.add_handler(self._observe_leader)
         self.pods.store.add_index("workload", workloads_of_pod)
         self.pods.store.add_index("owner", _owner_uid)
+        self.pods.store.add_index("unit", _unit_of_pod)
+        self.workloads.store.add_index("unit", _unit_of_workload)
         self.workloads.store.add_index("owner", _owner_uid)
         self.workloads.store.add_index("owner name", _owner_name)
         self.pod_facts: dict[str, PodFacts] = {}
@@ -85,16 +96,32 @@ class Observed:
         self._fold(self.nodes, NodeFacts.read, state.observe_node)
         self._fold(self.daemon_sets, DaemonSetFacts.read, state.observe_daemon_set)
         self._fold(self.pods, PodFacts.read, self._observe_pod)
-        self._fold(self.workloads, WorkloadFacts.read, state.observe_workload)
+        self._fold(self.workloads, _read_workload, state.observe_workload)
 
     def _observe_pod(self, key: str, pod: PodFacts | None) -> None:
         if pod is None:
             self.pod_facts.pop(key, None)
         else:
-            if pod.owner_uid is not None:
-                pod = replace(pod, owner_uid=self.owners.queued_root(pod.owner_uid))
+            owner = self._owner_of(key, pod)
+            if owner != pod.owner_uid:
+                pod = replace(pod, owner_uid=owner)
             self.pod_facts[key] = pod
         self.state.observe_pod(key, pod)
+
+    def _owner_of(self, key: str, pod: PodFacts) -> str | None:
+        """Who a pod's workload belongs to: the pod itself, its group, or the highest above it that is queued."""
+        obj = self.pods.store.get(key)
+        unit = unit_of_pod(obj) if obj is not None else None
+        if unit is not None and unit.source == ALONE:
+            return pod.uid
+        if unit is not None and unit.source == GROUP:
+            return owner_of_group(unit)
+        return self.owners.queued_root(pod.owner_uid) if pod.owner_uid is not None else None
+
+    def _observe_leader(self, change: Change) -> None:
+        """Workers of a LeaderWorkerSet belong to its leaders."""
+        if (change.obj["metadata"].get("labels") or {}).get(LWS_WORKER_INDEX_LABEL) == "0":
+            self._observe_owner(change)
 
     def _observe_owner(self, change: Change) -> None:
         """Pods may be seen before what they belong to; then they are folded again."""
@@ -106,8 +133,11 @@ class Observed:
             key = object_key(pod)
             facts = self.pod_facts.get(key)
             direct = (controller_of(pod) or {}).get("uid")
-            if facts is not None and direct is not None and facts.owner_uid != self.owners.queued_root(direct):
-                self._observe_pod(key, replace(facts, owner_uid=direct))
+            if facts is None or direct is None:
+                continue
+            direct_facts = replace(facts, owner_uid=direct)
+            if facts.owner_uid != self._owner_of(key, direct_facts):
+                self._observe_pod(key, direct_facts)
                 for workload in workloads_of_pod(pod):
                     for tell in self.on_owner:
                         tell(workload)
@@ -151,7 +181,7 @@ class Observed:
                 eternal(group, f"informer {informer.resource}", informer.run())
             for informer in stage:
                 await informer.wait_synced()
-        await Installed(self.definitions, {**self.jobs, **self.related.informers}, group).start()
+        await Installed(self.definitions, {**self.jobs, **self.parents, **self.related.informers}, group).start()
 
     def pods_of(self, workload: str) -> list[PodFacts]:
         """Facts of the pods that name a workload, by key."""
@@ -172,6 +202,21 @@ def owner_name(namespace: str, kind_key: str, name: str) -> str:
 def _owner_name(obj: Obj) -> list[str]:
     owner = controller_of(obj)
     return [owner_name(obj["metadata"]["namespace"], r.key_of_owner(owner), owner["name"])] if owner is not None else []
+
+
+def _unit_of_pod(pod: Obj) -> list[str]:
+    unit = unit_of_pod(pod)
+    return [str(unit)] if unit is not None else []
+
+
+def _unit_of_workload(workload: Obj) -> list[str]:
+    unit = unit_of_workload(workload)
+    return [str(unit)] if unit is not None else []
+
+
+def _read_workload(workload: Obj) -> WorkloadFacts:
+    facts, unit = WorkloadFacts.read(workload), unit_of_workload(workload)
+    return replace(facts, owner_uid=owner_of_group(unit)) if unit is not None and unit.source == GROUP else facts
 
 
 def _owner_uid(obj: Obj) -> list[str]:

@@ -2,21 +2,48 @@
 
 from typing import Any
 
-from core.names import COORDINATE_PREFIXES, TRACEPARENT_ANNOTATION, WORKLOAD_ANNOTATION
+from core.jobs.pod import has_admission_gate
+from core.names import (
+    COORDINATE_PREFIXES,
+    MANAGED,
+    POD_GROUP_FAST_ADMISSION,
+    POD_GROUP_NAME,
+    POD_GROUP_SERVING,
+    POD_GROUP_TOTAL_COUNT,
+    QUEUE_NAME_LABEL,
+    RETRIABLE_IN_GROUP,
+    ROLE_HASH,
+    SUSPENDING_PARENT,
+    TRACEPARENT_ANNOTATION,
+    WORKLOAD_ANNOTATION,
+)
 from core.runtime.resource import Obj
 
 _ANNOTATIONS = (WORKLOAD_ANNOTATION, TRACEPARENT_ANNOTATION)
+_OF_QUEUED_PODS = (
+    POD_GROUP_FAST_ADMISSION,
+    POD_GROUP_NAME,
+    POD_GROUP_SERVING,
+    POD_GROUP_TOTAL_COUNT,
+    RETRIABLE_IN_GROUP,
+    ROLE_HASH,
+    SUSPENDING_PARENT,
+)
 
 
 def slim_pod(pod: Obj) -> Obj:
     """A pod's identity, place, gates, requests, phase, and what keeps other pods away from it."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
+    queued = (metadata.get("labels") or {}).get(MANAGED) == "true"
+    names = _ANNOTATIONS + (_OF_QUEUED_PODS if queued else ())
     return {
         "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp")
+        | (_pick(metadata, "finalizers") if queued else {})
         | {"ownerReferences": [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]}
-        | {"annotations": {key: value for key, value in annotations.items() if key in _ANNOTATIONS or key.startswith(COORDINATE_PREFIXES)}},
+        | {"annotations": {key: value for key, value in annotations.items() if key in names or key.startswith(COORDINATE_PREFIXES)}},
         "spec": _pick(spec, "nodeName", "schedulingGates", "nodeSelector", "overhead", "resources", "hostNetwork")
+        | (_pick(spec, "tolerations") if has_admission_gate(pod) else {})  # its flavor's are added when it starts
         | _pick_anti_affinity(spec)
         | {
             part: [_pick(c, "resources", "restartPolicy") | _pick_host_ports(c, spec) for c in spec[part]]
@@ -62,6 +89,18 @@ def slim_daemon_set(daemon_set: Obj) -> Obj:
     return {
         "metadata": _pick(daemon_set["metadata"], "name", "namespace", "uid", "resourceVersion", "deletionTimestamp"),
         "spec": {"template": {"metadata": _pick(template.get("metadata") or {}, "labels"), "spec": wanted | parts}},
+    }
+
+
+def slim_stateful_set(stateful_set: Obj) -> Obj:
+    """A StatefulSet: whole if it is queued, else whom it belongs to."""
+    metadata = stateful_set["metadata"]
+    if QUEUE_NAME_LABEL in (metadata.get("labels") or {}):
+        return without_managed_fields(stateful_set)
+    owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
+    return {
+        "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
+        | {"ownerReferences": owners}
     }
 
 

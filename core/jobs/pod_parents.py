@@ -39,6 +39,7 @@ class PodParent(ABC):
     spec_shape: ClassVar[Fields]
     name_on_pods: ClassVar[str]
     is_serving: ClassVar[bool] = True
+    several: ClassVar[bool] = False  # whether its pods are several workloads, told apart by an index
     defaults_updates: ClassVar[bool] = True  # what replaces the whole object would take the marks off its templates
 
     @abstractmethod
@@ -147,6 +148,7 @@ class LeaderWorkerSet(PodParent):
 
     kind, group, version, plural = "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1", "leaderworkersets"
     name_on_pods = "leaderworkerset.x-k8s.io/leaderworkerset"
+    several = True
     spec_shape = Fields(
         {
             "replicas": INTEGER,

@@ -1,0 +1,75 @@
+"""Steps in the life of a Workload that are the same whatever it stands for."""
+
+import logging
+from collections.abc import Callable
+
+from core.names import EVICTED, PRIORITY_CLASS_LABEL, QUOTA_RESERVED, RESOURCE_IN_USE_FINALIZER
+from core.plan.admission import evicted_status, released_status
+from core.plan.conditions import Condition, set_conditions
+from core.runtime.controller import Retryable
+from core.runtime.errors import NotFound
+from core.runtime.resource import Obj
+from core.runtime.store import object_key
+from core.state.facts import condition_is_true, find_condition
+from reconciler import resources as r
+from reconciler.apply import Writer
+from reconciler.observed import Observed
+
+logger = logging.getLogger(__name__)
+
+
+class WorkloadSteps:
+    """Writes to Workloads by what was observed of them."""
+
+    def __init__(self, observed: Observed, writer: Writer) -> None:
+        self._observed = observed
+        self._writer = writer
+
+    def priority(self, labels: dict[str, str], class_of_pods: Callable[[], str | None]) -> tuple[int, dict[str, str] | None]:
+        """Of the workload's own class, then of the pods' class, then the cluster's default."""
+        name = labels.get(PRIORITY_CLASS_LABEL)
+        if name:
+            found = self._observed.workload_priority_classes.store.get(name)
+            if found is None:
+                raise Retryable(f'WorkloadPriorityClass "{name}" does not exist')
+            reference = {"group": r.WORKLOAD_PRIORITY_CLASSES.group, "kind": "WorkloadPriorityClass", "name": name}
+            return int(found.get("value") or 0), reference
+        classes = self._observed.priority_classes.store
+        name = class_of_pods()
+        found = classes.get(name) if name else next((c for c in classes.list() if c.get("globalDefault")), None)
+        if found is None:
+            return 0, None
+        reference = {"group": r.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": found["metadata"]["name"]}
+        return int(found.get("value") or 0), reference
+
+    async def evict(self, workload: Obj, reason: str, message: str, *, fresh: bool = False) -> None:
+        """To be stopped; quota and domains are kept until it has."""
+        status = evicted_status(workload, reason, message, self._writer.now())
+        await self._writer.apply_admission(workload, status, strict=not fresh)
+        logger.info("workload evicted", extra={"workload": object_key(workload), "reason": reason})
+        await self._writer.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", message)
+
+    async def give_back(self, workload: Obj) -> bool:
+        """Quota and domains of what has stopped; says whether there was anything to give back."""
+        if not condition_is_true(workload, QUOTA_RESERVED):
+            return False
+        before = find_condition(workload, EVICTED) or {}
+        status = released_status(workload, before.get("message") or "The workload was stopped", self._writer.now())
+        await self._writer.apply_admission(workload, status, strict=True)
+        return True
+
+    async def finish(self, workload: Obj, condition: Condition) -> Obj:
+        """Said to be over; what it held is free."""
+        generation = int(workload["metadata"].get("generation") or 0)
+        wire = set_conditions([], [condition], now=self._writer.now(), generation=generation)[0]
+        return await self._writer.apply_workload_condition(workload, wire)
+
+    async def drop_finalizer(self, workload: Obj) -> None:
+        """Nothing keeps the object any more."""
+        finalizers = workload["metadata"].get("finalizers") or []
+        if RESOURCE_IN_USE_FINALIZER in finalizers:
+            kept = [finalizer for finalizer in finalizers if finalizer != RESOURCE_IN_USE_FINALIZER]
+            try:
+                await self._writer.set_finalizers(r.WORKLOADS, workload, kept)
+            except NotFound:
+                return
