@@ -233,6 +233,19 @@ def test_a_costlier_measure_than_numbers_can_hold_keeps_the_counts_exact():
     assert search.bound <= least_of(cluster, asked)
 
 
+def test_where_not_even_the_counts_are_numbers_nothing_is_searched():
+    """Three racks of which the two tightest hold it: standard is not the most compact, and stays."""
+    cluster, asked = cluster_of([[[5, 3], [4, 4], [6, 2]]]), request(14, Mode.REQUIRED, BLOCK)
+    steps = []
+    for most in (compact._MOST_COST, 0):
+        with patch.object(compact, "_MOST_COST", most):
+            search = place(cluster.view(), [asked], COMPACT).placements[0].search
+        assert search is not None
+        assert search.bound <= least_of(cluster, asked) <= search.measure
+        steps.append(search.steps)
+    assert steps[0] > 0 == steps[1]
+
+
 # --- coverings ------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -57,7 +58,7 @@ def test_placing_after_any_events_is_placing_on_a_fresh_view(cluster: Cluster, d
     wanted.append([request(1, name="leader", cpu=500), request(3, name="workers")])
     wanted[-1] = [replace(asked, topology=together) for asked in wanted[-1]]
     names = sorted(node.name for node in cluster.nodes)
-    with MEND_ALWAYS:
+    with MEND_ALWAYS if data.draw(st.booleans()) else nullcontext():  # of so few nodes all are counted anew
         for _ in range(data.draw(st.integers(1, 5))):
             name, kind = data.draw(st.sampled_from(names)), data.draw(st.sampled_from(["take", "all", "change"]))
             if kind == "take":

@@ -376,3 +376,16 @@ def test_pods_to_be_placed_that_make_no_whole_slices_are_reported():
     assert refusal is not None
     assert refusal.kind in (Refusal.STALE_ASSIGNMENT, Refusal.UNEVEN_SLICES)
     assert "2" in refusal.detail
+
+
+def test_what_would_complete_a_slice_in_layers_names_every_node_that_it_takes():
+    """Four pods are missing, two on a node; either of the cordoned nodes has room for three."""
+    job = held(request(8, Mode.REQUIRED, BLOCK, slices=[(RACK, 8), (HOST, 2)]), b0_r0_n0=4, b0_r0_n1=4)
+    nodes = [
+        replace(node, allocatable={"cpu": 3000, "pods": 9}, unschedulable=True) if node.name[-1] in "23" else node for node in grid(1, 1, 4)
+    ]
+    refusal = fail(nodes, job, failed=["b0-r0-n0"]).refusal
+    assert refusal is not None
+    assert refusal.explanation is not None
+    (change,) = refusal.explanation.changes
+    assert [(fix.node, fix.uncordon, fix.free) for fix in change.nodes] == [("b0-r0-n2", True, ()), ("b0-r0-n3", True, ())]
