@@ -49,6 +49,7 @@ from core.plan.pod_units import (
     ALONE,
     GROUP,
     PARENTS,
+    UNKNOWN,
     Unit,
     Wanted,
     build_workload_of_pods,
@@ -153,6 +154,9 @@ class Pods:
         if not self._written.satisfied(unit, now):
             return RequeueAfter(max(STOP_POLL_S, self._written.retry_in(unit, now) or STOP_POLL_S))
         pods = self._observed.pods.store.by_index("unit", str(unit))
+        if unit.source == UNKNOWN:
+            await self._release(unit, to_release(pods, finished=False, remembers=False))
+            return Done()
         source = self._source(unit, pods)
         workload = await self._release_strays(unit, source)
         leaves = workload is not None and workload["metadata"].get("deletionTimestamp")

@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from core.jobs.contract import JobKind, Json, Referring
+from core.jobs.contract import Json, Referring
+from core.jobs.pod_kinds import Reviewed
 from core.names import QUEUE_NAME_LABEL
 from core.runtime.resource import Resource
 
@@ -24,7 +25,7 @@ async def find_nothing(resource: Resource, name: str, namespace: str) -> Json | 
 class Lookup:
     """Lookups for jobs of some kinds."""
 
-    def __init__(self, kinds: Sequence[JobKind], find: Find) -> None:
+    def __init__(self, kinds: Sequence[Reviewed], find: Find) -> None:
         self._find = find
         self._resources = {(kind.group, kind.kind): Resource(kind.group, kind.version, kind.plural, kind.kind) for kind in kinds}
 

@@ -36,10 +36,10 @@ class Reviews:
 
     def __init__(self, has_default_queue: HasDefaultQueue, kinds: Sequence[JobKind] = KINDS, find: Find = find_nothing) -> None:
         self._has_default_queue = has_default_queue
-        self._lookup = Lookup(kinds, find)
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()
         reviewed: tuple[Reviewed, ...] = (*kinds, *pod_kinds(kinds))
+        self._lookup = Lookup(reviewed, find)
         for kind in reviewed:
             mutate = hook_path("mutate", kind.group, kind.version, kind.kind)
             self._beginnings.add(mutate)

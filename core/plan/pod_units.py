@@ -37,6 +37,7 @@ from core.state.facts import controller_of
 
 Json = dict[str, Any]
 ALONE, GROUP = "Pod", "PodGroup"
+UNKNOWN = "Unassigned"  # a pod whose parent has not told yet which of its pods it is
 _BY_PARENT: Mapping[str, type[PodParent]] = {StatefulSet.name_on_pods: StatefulSet, LeaderWorkerSet.name_on_pods: LeaderWorkerSet}
 PARENTS: Mapping[str, type[PodParent]] = {parent.kind: parent for parent in _BY_PARENT.values()}
 
@@ -45,7 +46,7 @@ PARENTS: Mapping[str, type[PodParent]] = {parent.kind: parent for parent in _BY_
 class Unit:
     """What one workload stands for. `index` tells the workloads of one parent apart where it has several."""
 
-    source: str  # ALONE, GROUP, or the kind of the parent
+    source: str  # ALONE, GROUP, UNKNOWN, or the kind of the parent
     namespace: str
     name: str
     index: int | None = None
@@ -55,7 +56,7 @@ class Unit:
 
 
 def unit_of_pod(pod: Json) -> Unit | None:
-    """The unit of a queued pod; None of others, and of one whose parent has not told yet which of its pods it is."""
+    """The unit of a queued pod, None of others."""
     metadata = pod["metadata"]
     labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if labels.get(MANAGED) != "true" or QUEUE_NAME_LABEL not in labels:
@@ -63,7 +64,7 @@ def unit_of_pod(pod: Json) -> Unit | None:
     namespace, parent = metadata["namespace"], _BY_PARENT.get(notes.get(SUSPENDING_PARENT, ""))
     if parent is LeaderWorkerSet:
         found = lws_group(pod)
-        return Unit(parent.kind, namespace, *found) if found is not None else None
+        return Unit(parent.kind, namespace, *found) if found is not None else Unit(UNKNOWN, namespace, metadata["name"])
     owner = controller_of(pod)
     if parent is StatefulSet and owner is not None and owner["kind"] == parent.kind:
         return Unit(parent.kind, namespace, owner["name"])

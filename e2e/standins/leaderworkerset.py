@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from e2e.api import ApiError
 from e2e.standins.base import StandIn, pods_path
 
 STATEFUL_SETS = "/apis/apps/v1/namespaces/{}/statefulsets"
@@ -21,6 +22,13 @@ class LeaderWorkerSetStandIn(StandIn):
     def reconcile(self, obj: dict[str, Any]) -> None:
         if obj["metadata"].get("deletionTimestamp"):
             return
+        try:
+            self._make(obj)
+        except ApiError as error:
+            if "being terminated" not in str(error):  # its namespace goes away
+                raise
+
+    def _make(self, obj: dict[str, Any]) -> None:
         name, namespace = obj["metadata"]["name"], obj["metadata"]["namespace"]
         path, template = STATEFUL_SETS.format(namespace), obj["spec"]["leaderWorkerTemplate"]
         replicas, size = obj["spec"].get("replicas", 1), template.get("size", 1)

@@ -1,0 +1,118 @@
+"""StatefulSet and Deployment on the real control plane: their own controllers, queued through their pods."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from core.names import STATEFULSET_INDEX_LABEL
+from e2e import manifests, truth
+from e2e.api import ApiError
+from tests.reconciler.kinds.pods import bound, domains, hosts_by, live, of_set, remove, set_active, template, waiting, workloads
+from tests.reconciler.scenes import Scene
+
+pytestmark = pytest.mark.cluster
+
+
+def scale(scene: Scene, obj: dict[str, Any], replicas: int) -> None:
+    scene.api.patch(f"{manifests.path(obj)}/{obj['metadata']['name']}", {"spec": {"replicas": replicas}})
+
+
+def test_a_stateful_set_is_one_workload_in_one_rack_in_the_order_of_its_ordinals(scene: Scene) -> None:
+    created = scene.create(of_set("StatefulSet", scene, "db", 4, template(4, required=scene.rack)))
+    now = scene.eventually("all to be bound", lambda now: bound(live(now, scene, app="db"), 4), 60)
+    pods = live(now, scene)
+    assert len(workloads(now, scene)) == 1
+    assert len(domains(now, pods, scene.rack)) == 1
+    hosts = hosts_by(STATEFULSET_INDEX_LABEL, now, pods)
+    assert hosts == sorted(hosts)
+    assert truth.as_assigned(now, "db") == []
+    remove(scene, created)
+    scene.eventually("all to be gone", lambda now: not live(now, scene) and not workloads(now, scene), 60)
+
+
+def test_a_stateful_set_counts_ranks_from_its_first_ordinal(scene: Scene) -> None:
+    obj = of_set("StatefulSet", scene, "later", 4, template(4, required=scene.rack))
+    obj["spec"] |= {"ordinals": {"start": 3}, "podManagementPolicy": "Parallel"}
+    scene.create(obj)
+    now = scene.eventually("all to be bound", lambda now: bound(live(now, scene), 4), 60)
+    hosts = hosts_by(STATEFULSET_INDEX_LABEL, now, live(now, scene))
+    assert hosts == sorted(hosts)
+    assert truth.condition(now.workload_of("later"), "topogate.dev/RankOrderKept").get("status") != "False"
+    scale(scene, obj, 0)
+    scene.eventually("its workload to be gone", lambda now: not live(now, scene) and not workloads(now, scene))
+
+
+def test_a_deactivated_stateful_set_waits_gated_until_it_is_activated(scene: Scene) -> None:
+    scene.create(of_set("StatefulSet", scene, "web", 2, template(8)))
+    now = scene.eventually("all to be bound", lambda now: bound(live(now, scene), 2), 60)
+    name = workloads(now, scene)[0]
+    set_active(scene, name, False)
+    now = scene.eventually("its first pod to come back, gated", lambda now: waiting(live(now, scene), 1), 60)
+    assert truth.condition(now.workload_of("web"), "QuotaReserved")["status"] == "False"
+    set_active(scene, name, True)
+    scene.eventually("all to be bound again", lambda now: bound(live(now, scene), 2), 60)
+
+
+def test_a_stateful_set_is_admitted_anew_with_as_many_pods_as_it_is_scaled_to(scene: Scene) -> None:
+    obj = of_set("StatefulSet", scene, "grow", 2, template(8, required=scene.block))
+    obj["spec"]["podManagementPolicy"] = "Parallel"
+    scene.create(obj)
+    scene.eventually("two to be bound", lambda now: bound(live(now, scene), 2), 60)
+
+    def of_count(count: int, now: truth.Snapshot) -> bool:
+        return bound(live(now, scene), count)
+
+    for replicas in (4, 1):
+        scale(scene, obj, replicas)
+        now = scene.eventually(f"{replicas} to be bound", partial(of_count, replicas), 60)
+        assert [w["spec"]["podSets"][0]["count"] for w in now.workloads] == [replicas]
+        assert truth.as_assigned(now, "grow") == []
+
+
+def test_a_stateful_set_deleted_while_it_is_gated_leaves_nothing(scene: Scene) -> None:
+    created = scene.create(of_set("StatefulSet", scene, "huge", 9, template(8)))
+    scene.eventually("a gated pod", lambda now: waiting(live(now, scene), 1) and workloads(now, scene))
+    remove(scene, created)
+    scene.eventually("all to be gone", lambda now: not live(now, scene) and not workloads(now, scene), 60)
+
+
+def test_mistakes_in_the_templates_are_refused_with_their_fields(scene: Scene) -> None:
+    for kind in ("StatefulSet", "Deployment"):
+        with pytest.raises(ApiError) as refused:
+            scene.create(of_set(kind, scene, "wrong", 4, template(1, required=scene.rack, slice_topology=scene.rack, slice_size=3)))
+        assert [cause["field"] for cause in refused.value.causes] == [
+            "spec.template.metadata.annotations[kueue.x-k8s.io/podset-slice-size]"
+        ]
+
+
+def test_each_pod_of_a_deployment_is_a_workload_and_comes_back_gated_when_stopped(scene: Scene) -> None:
+    obj = of_set("Deployment", scene, "api", 3, template(8, required=scene.rack))
+    scene.create(obj)
+    now = scene.eventually("all to be bound", lambda now: bound(live(now, scene), 3), 60)
+    names = workloads(now, scene)
+    assert len(names) == 3
+    assert all(name.startswith("pod-api-") for name in names)
+    set_active(scene, names[0], False)
+    now = scene.eventually("another in its place", lambda now: bound(live(now, scene), 3) and names[0] not in workloads(now, scene), 60)
+    assert len(workloads(now, scene)) == 3
+    scale(scene, obj, 5)
+    now = scene.eventually(
+        "four to be bound, and one to wait", lambda now: len(live(now, scene)) == 5 and len(workloads(now, scene)) == 5, 60
+    )
+    now = scene.eventually("four to be bound", lambda now: sum(1 for p in live(now, scene) if p["spec"].get("nodeName")) == 4)
+    scale(scene, obj, 1)
+    scene.eventually("one to be left", lambda now: bound(live(now, scene), 1) and len(workloads(now, scene)) == 1, 60)
+
+
+def test_what_belongs_to_nobody_is_left_alone(scene: Scene) -> None:
+    """Pods of Jobs and of a Deployment that names no queue, their templates' labels or not."""
+    unqueued = of_set("Deployment", scene, "free", 1, template(0))
+    unqueued["metadata"]["labels"] = {}
+    scene.create(unqueued)
+    scene.submit("job", pods=2, gpus=1, pod_spec={})
+    scene.until_bound("job", 2)
+    now = scene.eventually("the free one to be bound", lambda now: bound(live(now, scene, app="free"), 1))
+    assert len(workloads(now, scene)) == 1, "the job's"
