@@ -7,6 +7,8 @@ what is ours alone lives under `topogate.dev/`.
 GROUP = "kueue.x-k8s.io"
 VERSION = "v1beta2"
 API_VERSION = f"{GROUP}/{VERSION}"
+OLD_VERSION = "v1beta1"  # served, never stored
+OLD_API_VERSION = f"{GROUP}/{OLD_VERSION}"
 
 # --- labels -----------------------------------------------------------------------------------
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -64,6 +66,8 @@ WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 TRACEPARENT_ANNOTATION = "topogate.dev/traceparent"
 WORKLOAD_REQUIRED_TOPOLOGY = "topogate.dev/workload-required-topology"
 WORKLOAD_PREFERRED_TOPOLOGY = "topogate.dev/workload-preferred-topology"
+FIELDS_OF_V1BETA2 = "topogate.dev/v1beta2-fields"  # on an object read as v1beta1: what v1beta1 cannot say
+FIELDS_OF_V1BETA1 = "topogate.dev/v1beta1-fields"  # and the other way round
 PLACEMENT_PROFILE = "topogate.dev/placement-profile"  # of a job, a ClusterQueue or a Topology
 KEP_PROFILE, COMPACT_PROFILE = PLACEMENT_PROFILES = ("kep", "compact")  # its values
 

@@ -1,4 +1,4 @@
-"""The admission server: aiohttp over TLS.
+"""The admission and conversion server: aiohttp over TLS.
 
 Two channels of error are kept apart: a body that is no review is answered with 400, an object that
 breaks a rule with 200 and `allowed: false`; a bug of ours is a 500 with an id that the log has, too.
@@ -13,11 +13,15 @@ from typing import Any
 from aiohttp import web
 
 from core.api.admission import MAX_REVIEW_BYTES, AdmissionRequest, MalformedReview, parse_review
+from core.api.conversion import CONVERT_PATH, MAX_CONVERSION_BYTES, parse_conversion
+from webhook import conversion
 from webhook.review import Reviews
 
 logger = logging.getLogger(__name__)
 # Above this, parsing would keep other reviews waiting; it goes to a thread.
 LARGE_BODY_BYTES = 256 * 1024
+# Converting is more work than parsing, and a small body may hold a large assignment.
+LARGE_CONVERSION_BYTES = 16 * 1024
 
 
 class AdmissionServer:
@@ -29,6 +33,7 @@ class AdmissionServer:
         self.app = web.Application(client_max_size=MAX_REVIEW_BYTES)
         for path in reviews.handlers:
             self.app.router.add_post(path, self._review)
+        self.app.router.add_post(CONVERT_PATH, self._convert)
         self.app.router.add_get("/healthz", self._healthz)
         self.app.router.add_get("/readyz", self._readyz)
 
@@ -50,10 +55,21 @@ class AdmissionServer:
         try:
             answer = await self._reviews.answer(http.path, request)
         except Exception:
-            error_id = uuid.uuid4().hex[:12]
-            logger.exception("review failed", extra={"error_id": error_id, "path": http.path, "uid": request.uid})
-            return _refuse(500, f"internal error {error_id}; the log of the webhook has it")
+            return _fail(http.path, request.uid)
         return web.Response(body=_dump(answer), content_type="application/json")
+
+    async def _convert(self, http: web.Request) -> web.Response:
+        try:
+            body = await http.clone(client_max_size=MAX_CONVERSION_BYTES).read()
+        except web.HTTPRequestEntityTooLarge:
+            return _refuse(413, f"the body is larger than {MAX_CONVERSION_BYTES} bytes")
+        try:
+            answer = _answer_conversion(body) if len(body) < LARGE_CONVERSION_BYTES else await asyncio.to_thread(_answer_conversion, body)
+        except MalformedReview as error:
+            return _refuse(400, str(error))
+        except Exception:
+            return _fail(http.path)
+        return web.Response(body=answer, content_type="application/json")
 
     @staticmethod
     async def _parse(body: bytes) -> AdmissionRequest:
@@ -62,6 +78,17 @@ class AdmissionServer:
 
 def _refuse(status: int, text: str) -> web.Response:
     return web.Response(status=status, text=text)
+
+
+def _fail(path: str, uid: str | None = None) -> web.Response:
+    """A bug of ours, inside of its `except`."""
+    error_id = uuid.uuid4().hex[:12]
+    logger.exception("review failed", extra={"error_id": error_id, "path": path, "uid": uid})
+    return _refuse(500, f"internal error {error_id}; the log of the webhook has it")
+
+
+def _answer_conversion(body: bytes) -> bytes:
+    return _dump(conversion.answer(parse_conversion(body)))
 
 
 def _dump(answer: dict[str, Any]) -> bytes:

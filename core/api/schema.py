@@ -10,6 +10,7 @@ The API server takes only *structural* schemas: no `$ref`, no union. So referenc
 from __future__ import annotations
 
 import argparse
+import copy
 import difflib
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,15 +20,18 @@ from typing import Any
 
 import yaml
 
+from core.api import v1beta1
 from core.api.checks import AdmissionCheck, WorkloadPriorityClass
+from core.api.conversion import CONVERT_PATH
+from core.api.convert import CONVERTED
 from core.api.crd import Column, Crd
 from core.api.flavor import ResourceFlavor
 from core.api.marks import SERVER_DEFAULT
-from core.api.meta import Resource
+from core.api.meta import Resource, Wire
 from core.api.queues import ClusterQueue, Cohort, LocalQueue
 from core.api.topology import Topology
 from core.api.workload import Workload
-from core.names import GROUP, VERSION
+from core.names import GROUP, OLD_VERSION, VERSION
 
 CRD_DIR = Path(__file__).parents[2] / "charts" / "topogate" / "files" / "crds"
 HEADER = "# Generated from core/api by `python -m core.api.schema --write`; do not edit.\n"
@@ -35,16 +39,29 @@ HEADER = "# Generated from core/api by `python -m core.api.schema --write`; do n
 
 @dataclass(frozen=True)
 class Version:
-    """One version of one kind; exactly one of a kind's versions is stored."""
+    """One version of one kind; exactly one of a kind's versions is stored.
+
+    `old` is the kind as v1beta1 has it: the model's schema, changed as `core.api.v1beta1` says.
+    """
 
     name: str
     model: type[Resource]
     storage: bool
+    old: bool = False
 
 
 KINDS: Mapping[str, Sequence[Version]] = {
-    model.__name__: (Version(VERSION, model, storage=True),)
+    model.__name__: (Version(VERSION, model, storage=True), Version(OLD_VERSION, model, storage=False, old=True))
     for model in (AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, Workload, WorkloadPriorityClass)
+}
+# Kinds of `CONVERTED` are converted by the webhook, the others by the API server itself, which changes no more than the version's name.
+# Whoever installs the CRDs says where the webhook really is, and adds its CA. As it stands nothing but v1beta1 is held up without it.
+CONVERSION: Mapping[str, Any] = {
+    "strategy": "Webhook",
+    "webhook": {
+        "clientConfig": {"service": {"namespace": "topogate-system", "name": "topogate-webhook", "path": CONVERT_PATH, "port": 443}},
+        "conversionReviewVersions": ["v1"],
+    },
 }
 
 
@@ -58,11 +75,15 @@ def build_crd(kind: str, versions: Sequence[Version]) -> dict[str, Any]:
     names: dict[str, Any] = {"kind": kind, "listKind": f"{kind}List", "plural": crd.plural, "singular": kind.lower()}
     if crd.short_names:
         names["shortNames"] = list(crd.short_names)
+    spec: dict[str, Any] = {"group": GROUP, "names": names, "scope": crd.scope}
+    if len(versions) > 1:
+        spec["conversion"] = copy.deepcopy(dict(CONVERSION)) if kind in CONVERTED else {"strategy": "None"}
+    spec["versions"] = [_build_version(version) for version in versions]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{crd.plural}.{GROUP}"},
-        "spec": {"group": GROUP, "names": names, "scope": crd.scope, "versions": [_build_version(version) for version in versions]},
+        "spec": spec,
     }
 
 
@@ -78,6 +99,8 @@ def _build_version(version: Version) -> dict[str, Any]:
         built["subresources"] = {"status": {}}
     if crd.columns:
         built["additionalPrinterColumns"] = [_build_column(column) for column in crd.columns]
+    if version.old:
+        v1beta1.describe(version.model.__name__, built, build_fields)
     return built
 
 
@@ -102,12 +125,17 @@ def _build_column(column: Column) -> dict[str, Any]:
 
 def build_schema(model: type[Resource]) -> dict[str, Any]:
     """The structural schema of an object; its metadata is the API server's own business."""
-    generated = model.model_json_schema(by_alias=True, mode="validation")
-    schema = to_structural(generated, generated.get("$defs", {}), model.__name__)
+    schema = build_fields(model)
     schema["properties"]["apiVersion"] = {"type": "string"}
     schema["properties"]["kind"] = {"type": "string"}
     schema["properties"]["metadata"] = {"type": "object"}
     return schema
+
+
+def build_fields(model: type[Wire]) -> dict[str, Any]:
+    """The structural schema of a part of an object."""
+    generated = model.model_json_schema(by_alias=True, mode="validation")
+    return to_structural(generated, generated.get("$defs", {}), model.__name__)
 
 
 def to_structural(schema: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> dict[str, Any]:

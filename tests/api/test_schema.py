@@ -147,6 +147,56 @@ def unbounded_parts(node: Any, path: str = "") -> list[str]:
 def test_every_list_that_rules_may_walk_is_bounded():
     for content in schema.render_all().values():
         crd = yaml.safe_load(content)
-        unbounded = unbounded_parts(crd["spec"]["versions"][0]["schema"])
-        # A label selector is the API machinery's own type, which bounds nothing; no rule looks into it.
-        assert [path for path in unbounded if "namespaceSelector" not in path] == []
+        for version in crd["spec"]["versions"]:
+            # A label selector is the API machinery's own type, which bounds nothing; no rule looks into it, nor into v1beta1's domains.
+            unbounded = [path for path in unbounded_parts(version["schema"]) if "namespaceSelector" not in path]
+            assert [path for path in unbounded if not path.endswith("topologyAssignment.properties.domains")] == []
+
+
+def test_both_versions_of_every_kind_are_served_and_v1beta2_is_stored():
+    for content in schema.render_all().values():
+        spec = yaml.safe_load(content)["spec"]
+        served = {
+            version["name"]: (version["served"], version["storage"], version.get("deprecated", False)) for version in spec["versions"]
+        }
+        assert served == {"v1beta2": (True, True, False), "v1beta1": (True, False, True)}
+        by_webhook = spec["names"]["kind"] in {"ClusterQueue", "Cohort", "LocalQueue", "Workload"}
+        assert spec["conversion"]["strategy"] == ("Webhook" if by_webhook else "None")
+
+
+def differences(old: Any, new: Any, path: str = "") -> list[str]:
+    """Names of fields that only one of two schemas has: `-` is the first's."""
+    before, after = old.get("properties") or {}, new.get("properties") or {}
+    found = [f"-{path}.{name}" for name in before if name not in after]
+    found += [f"+{path}.{name}" for name in after if name not in before]
+    for name in before.keys() & after.keys():
+        found += differences(before[name], after[name], f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(old.get(key), dict) and isinstance(new.get(key), dict):
+            found += differences(old[key], new[key], f"{path}[]")
+    return sorted(found)
+
+
+ASSIGNMENT = ".status.admission.podSetAssignments[].topologyAssignment"
+V1BETA1 = {
+    "AdmissionCheck": ["-.spec.retryDelayMinutes"],
+    "ClusterQueue": ["+.spec.cohortName", "-.spec.admissionChecks", "-.spec.cohort"],
+    "LocalQueue": ["+.status.flavorsUsage", "-.status.flavorUsage"],
+    "Workload": sorted(
+        [
+            *("+.spec.priorityClassRef", "-.spec.priorityClassName", "-.spec.priorityClassSource"),
+            "+.spec.podSets[].topologyRequest.podsetSliceRequiredTopologyConstraints",
+            *("+.status.accumulatedPastExecutionTimeSeconds", "-.status.accumulatedPastExexcutionTimeSeconds"),
+            *(f"-{ASSIGNMENT}.domains", f"+{ASSIGNMENT}.slices"),
+        ]
+    ),
+}
+
+
+def test_v1beta1_differs_in_these_fields_only():
+    found = {}
+    for content in schema.render_all().values():
+        spec = yaml.safe_load(content)["spec"]
+        schemas = {version["name"]: version["schema"]["openAPIV3Schema"] for version in spec["versions"]}
+        found[spec["names"]["kind"]] = differences(schemas["v1beta1"], schemas["v1beta2"])
+    assert {kind: names for kind, names in found.items() if names} == V1BETA1

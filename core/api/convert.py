@@ -1,0 +1,241 @@
+"""Objects of our kinds between v1beta1 and v1beta2, one function for each kind and direction: plain JSON in, plain JSON out.
+
+Nothing is lost either way. What the other version cannot say is noted in an annotation (`core.api.convert_notes`); on the way back
+the note is taken where it still agrees with the fields, so that a client of v1beta1 that reads, changes and writes an object keeps
+what it never saw, and what it did change holds. A note that says something else, or is forged or malformed, is dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+from core.api.convert_assignment import to_domains, to_slices
+from core.api.convert_notes import Json, own, own_items, part, put_note, rename, take_note
+from core.api.meta import DNS_SUBDOMAIN
+from core.api.v1beta1 import POD_PRIORITY, WORKLOAD_PRIORITY
+from core.api.workload import MAX_SLICE_LAYERS
+from core.model.encoding import InvalidAssignment
+from core.names import API_VERSION, FIELDS_OF_V1BETA1, FIELDS_OF_V1BETA2, GROUP, MAIN_POD_SET, OLD_API_VERSION
+
+_CONSTRAINTS = "podsetSliceRequiredTopologyConstraints"
+_CLASSES = {WORKLOAD_PRIORITY: (GROUP, "WorkloadPriorityClass"), POD_PRIORITY: ("scheduling.k8s.io", "PriorityClass")}
+# What v1beta1 once called MayStopSearch.
+_OLD_WORDS = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
+_STOP = "MayStopSearch"
+
+
+class Unconvertible(ValueError):
+    """The object cannot be said in the version asked for; the message says which, and why."""
+
+
+def convert(obj: Mapping[str, Any], version: str) -> Json:
+    """The object in that version; what was given is not changed. Raises Unconvertible."""
+    kind, given = obj.get("kind"), obj.get("apiVersion")
+    functions = _KINDS.get(kind) if isinstance(kind, str) else None
+    if functions is None or {given, version} - {API_VERSION, OLD_API_VERSION}:
+        raise Unconvertible(f"{kind} of {given} cannot be converted to {version}: {', '.join(_KINDS)} of {GROUP} can, v1beta1 and v1beta2")
+    converted = {**obj, "apiVersion": version}
+    if given == version:
+        return converted
+    upwards = version == API_VERSION
+    here, there = (FIELDS_OF_V1BETA2, FIELDS_OF_V1BETA1) if upwards else (FIELDS_OF_V1BETA1, FIELDS_OF_V1BETA2)
+    note = take_note(converted, here)
+    take_note(converted, there)  # it belongs to the other version: here it means nothing
+    try:
+        put_note(converted, there, functions[upwards](converted, note))
+    except InvalidAssignment as error:
+        metadata = obj.get("metadata")
+        name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+        raise Unconvertible(f"{kind} {name!r} cannot be converted to {version}: {error}") from None
+    return converted
+
+
+# --- Workload ---------------------------------------------------------------------------------------------
+
+
+def workload_to_v1beta1(obj: Json, note: Json) -> Json:
+    """In place; what is to be noted."""
+    spec, status = own(obj, "spec"), own(obj, "status")
+    constraints, shapes = {}, {}
+    if spec is not None:
+        _name_priority(spec, note)
+        for pod_set in own_items(spec, "podSets"):
+            request = own(pod_set, "topologyRequest")
+            if request is not None and _CONSTRAINTS in request:
+                constraints[_name_of(pod_set)] = request.pop(_CONSTRAINTS)
+    rename(status, "accumulatedPastExecutionTimeSeconds", "accumulatedPastExexcutionTimeSeconds")
+    for given in _assignments(status):
+        wire = given.get("topologyAssignment")
+        if isinstance(wire, dict):
+            given["topologyAssignment"], shape = to_domains(wire)
+            if shape is not None:
+                shapes[_name_of(given)] = shape
+    return {"constraints": constraints, "slices": shapes}
+
+
+def workload_to_v1beta2(obj: Json, note: Json) -> Json:
+    """In place; what is to be noted."""
+    spec, status = own(obj, "spec"), own(obj, "status")
+    noted: Json = {}
+    if spec is not None:
+        noted = _refer_to_priority(spec)
+        for pod_set in own_items(spec, "podSets"):
+            request = own(pod_set, "topologyRequest")
+            if request is not None:
+                request.pop(_CONSTRAINTS, None)
+                constraints = part(note, "constraints", _name_of(pod_set))
+                if _may_be_added(constraints, request):
+                    request[_CONSTRAINTS] = constraints
+    rename(status, "accumulatedPastExexcutionTimeSeconds", "accumulatedPastExecutionTimeSeconds")
+    for index, given in enumerate(_assignments(status)):
+        shown = given.get("topologyAssignment")
+        if isinstance(shown, dict):
+            try:
+                given["topologyAssignment"] = to_slices(shown, part(note, "slices", _name_of(given)))
+            except InvalidAssignment as error:
+                raise InvalidAssignment(f"status.admission.podSetAssignments[{index}].topologyAssignment.{error}") from None
+    return noted
+
+
+def _assignments(status: Json | None) -> list[Json]:
+    admission = own(status, "admission") if status is not None else None
+    return own_items(admission, "podSetAssignments") if admission is not None else []
+
+
+def _name_of(pod_set: Json) -> str:
+    name = pod_set.get("name")
+    return name if isinstance(name, str) else MAIN_POD_SET
+
+
+def _may_be_added(constraints: Any, request: Json) -> bool:
+    """Whether these are constraints that the schema of v1beta2 would take, and v1beta1 has not said otherwise since."""
+    if not isinstance(constraints, list) or len(constraints) > MAX_SLICE_LAYERS or not all(map(_is_constraint, constraints)):
+        return False
+    sizes = [one["size"] for one in constraints]
+    nested = all(wide % narrow == 0 for wide, narrow in pairwise(sizes))
+    distinct = len({one["topology"] for one in constraints}) == len(constraints)
+    alone = "podSetSliceRequiredTopology" not in request and "podSetSliceSize" not in request
+    return nested and distinct and (alone or not constraints)
+
+
+def _is_constraint(one: Any) -> bool:
+    if not isinstance(one, dict) or one.keys() != {"topology", "size"}:
+        return False
+    topology, size = one["topology"], one["size"]
+    return isinstance(topology, str) and 1 <= len(topology) <= 63 and type(size) is int and 1 <= size < 2**31
+
+
+def _name_priority(spec: Json, note: Json) -> None:
+    reference = spec.pop("priorityClassRef", None)
+    for field in ("priorityClassName", "priorityClassSource"):
+        spec.pop(field, None)
+    if isinstance(reference, dict):
+        group_and_kind = [reference.get("group"), reference.get("kind")]
+        for source, named in _CLASSES.items():
+            if group_and_kind == [*named]:
+                spec |= {"priorityClassName": reference.get("name"), "priorityClassSource": source}
+        return
+    name, source = (part(note, field) for field in ("priorityClassName", "priorityClassSource"))
+    if name is not None and not _is_source(source) and "priority" in spec and _is_name(name):
+        spec["priorityClassName"] = name
+    if source == "" or (_is_source(source) and name is None):
+        spec["priorityClassSource"] = source
+
+
+def _refer_to_priority(spec: Json) -> Json:
+    spec.pop("priorityClassRef", None)
+    name, source = (spec.pop(field, None) for field in ("priorityClassName", "priorityClassSource"))
+    if name is not None and _is_source(source):
+        group, kind = _CLASSES[source]
+        spec["priorityClassRef"] = {"group": group, "kind": kind, "name": name}
+        return {}
+    return {"priorityClassName": name, "priorityClassSource": source}
+
+
+def _is_source(source: Any) -> bool:
+    return isinstance(source, str) and source in _CLASSES
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and len(name) <= 253 and re.fullmatch(DNS_SUBDOMAIN, name) is not None
+
+
+# --- queues -----------------------------------------------------------------------------------------------
+
+
+def cluster_queue_to_v1beta1(obj: Json, note: Json) -> Json:
+    """In place; what is to be noted."""
+    spec = own(obj, "spec")
+    rename(spec, "cohortName", "cohort")
+    if spec is None:
+        return {}
+    spec.pop("admissionChecks", None)
+    checks, strategy = part(note, "admissionChecks"), spec.get("admissionChecksStrategy")
+    if isinstance(checks, list) and strategy == _strategy(checks):
+        spec.pop("admissionChecksStrategy", None)
+        spec["admissionChecks"] = checks
+    fungibility = own(spec, "flavorFungibility") or {}
+    for field, word in _OLD_WORDS.items():
+        if fungibility.get(field) == _STOP and part(note, field) == word:
+            fungibility[field] = word
+    return {}
+
+
+def cluster_queue_to_v1beta2(obj: Json, note: Json) -> Json:
+    """In place; what is to be noted."""
+    spec = own(obj, "spec")
+    rename(spec, "cohort", "cohortName")
+    if spec is None:
+        return {}
+    noted: Json = {}
+    checks = spec.pop("admissionChecks", None)
+    if isinstance(checks, list) and "admissionChecksStrategy" not in spec:
+        strategy = _strategy(checks)
+        spec |= {"admissionChecksStrategy": strategy} if strategy is not None else {}
+        noted["admissionChecks"] = checks
+    fungibility = own(spec, "flavorFungibility") or {}
+    for field, word in _OLD_WORDS.items():
+        if fungibility.get(field) == word:
+            fungibility[field] = _STOP
+            noted[field] = word
+    return noted
+
+
+def _strategy(checks: list[Any]) -> Json | None:
+    return {"admissionChecks": [{"name": check} for check in checks]} if checks else None
+
+
+def local_queue_to_v1beta1(obj: Json, note: Json) -> Json:
+    """In place; what is to be noted."""
+    rename(own(obj, "status"), "flavorsUsage", "flavorUsage")
+    return {}
+
+
+def local_queue_to_v1beta2(obj: Json, note: Json) -> Json:
+    """In place; what is to be noted."""
+    rename(own(obj, "status"), "flavorUsage", "flavorsUsage")
+    return {}
+
+
+def cohort_to_v1beta1(obj: Json, note: Json) -> Json:
+    """Both versions say the same."""
+    return {}
+
+
+def cohort_to_v1beta2(obj: Json, note: Json) -> Json:
+    """Both versions say the same."""
+    return {}
+
+
+_Function = Callable[[Json, Json], Json]
+# Kind -> (to v1beta1, to v1beta2).
+_KINDS: Mapping[str, tuple[_Function, _Function]] = {
+    "ClusterQueue": (cluster_queue_to_v1beta1, cluster_queue_to_v1beta2),
+    "Cohort": (cohort_to_v1beta1, cohort_to_v1beta2),
+    "LocalQueue": (local_queue_to_v1beta1, local_queue_to_v1beta2),
+    "Workload": (workload_to_v1beta1, workload_to_v1beta2),
+}
+CONVERTED = tuple(_KINDS)

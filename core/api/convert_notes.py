@@ -1,0 +1,79 @@
+"""Notes: what one version of an object cannot say, kept as JSON in an annotation of the object in that version.
+
+A note is only ever a supplement. Whoever reads one takes of it what agrees with the fields beside it and is valid by itself,
+and nothing else: anybody who may write the object may write its annotations, and old clients change fields and know of no notes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def take_note(obj: Json, name: str) -> Json:
+    """Removes the note from the object, whose metadata must be its own copy; what it said, nothing if it is none."""
+    metadata = obj.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(annotations, dict) or name not in annotations:
+        return {}
+    rest = {key: value for key, value in annotations.items() if key != name}
+    obj["metadata"] = {key: value for key, value in obj["metadata"].items() if key != "annotations"} | (
+        {"annotations": rest} if rest else {}
+    )
+    try:
+        said = json.loads(annotations[name])
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def put_note(obj: Json, name: str, note: Mapping[str, Any]) -> None:
+    """Writes the note, if it says anything."""
+    said = {key: value for key, value in note.items() if value not in ({}, None)}
+    if not said:
+        return
+    metadata = obj.get("metadata")
+    metadata = dict(metadata) if isinstance(metadata, dict) else {}
+    annotations = metadata.get("annotations")
+    written = json.dumps(said, separators=(",", ":"), ensure_ascii=False)
+    metadata["annotations"] = {**(annotations if isinstance(annotations, dict) else {}), name: written}
+    obj["metadata"] = metadata
+
+
+def part(note: Mapping[str, Any], *way: str) -> Any:
+    """What a note says at some place; None if it says nothing there."""
+    found: Any = note
+    for name in way:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def own(parent: Json, name: str) -> Json | None:
+    """The object at a field, as a copy of its own that may be changed; None where there is no object."""
+    child = parent.get(name)
+    if not isinstance(child, dict):
+        return None
+    parent[name] = dict(child)
+    copied: Json = parent[name]
+    return copied
+
+
+def own_items(parent: Json, name: str) -> list[Json]:
+    """The objects of a list at a field, as copies that may be changed; what is no object stays in its place."""
+    items = parent.get(name)
+    if not isinstance(items, list):
+        return []
+    parent[name] = copies = [dict(item) if isinstance(item, dict) else item for item in items]
+    return [item for item in copies if isinstance(item, dict)]
+
+
+def rename(node: Json | None, old: str, new: str) -> None:
+    """Another name for a field. What stands under the new name is unknown to the version that it is converted from."""
+    if node is None:
+        return
+    node.pop(new, None)
+    if old in node:
+        node[new] = node.pop(old)

@@ -1,0 +1,184 @@
+"""v1beta1, the version that older manifests and clients speak: described by what differs from v1beta2, which is stored.
+
+Each function below turns the v1beta2 entry of a kind's CRD into its v1beta1 entry. `core.api.convert` turns the objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from core.api.marks import ATOMIC_LIST, RULES, SET_LIST, Mark, merge, rule
+from core.api.meta import DNS_SUBDOMAIN, MAX_LEVELS, Int32, Int64, LevelLabel, NodeLabelValue, Wire
+from core.api.quota import CheckName
+from core.names import OLD_API_VERSION, VERSION
+
+Json = dict[str, Any]
+Change = Callable[[Json], None]
+# The schema of a model; `core.api.schema` brings it.
+Builder = Callable[[type[Wire]], Json]
+
+DEPRECATION = f"{OLD_API_VERSION} is deprecated; use {VERSION}, which says more"
+POD_PRIORITY = "scheduling.k8s.io/priorityclass"
+WORKLOAD_PRIORITY = "kueue.x-k8s.io/workloadpriorityclass"
+
+
+class Domain(Wire):
+    """One domain of the assignment."""
+
+    values: Annotated[tuple[NodeLabelValue, ...], Field(min_length=1, max_length=MAX_LEVELS), ATOMIC_LIST]
+    """The domain's value for each of the levels."""
+    count: Annotated[Int32, Field(ge=1)]
+    """How many pods it gets."""
+
+
+class TopologyAssignment(Wire):
+    """Which domain gets how many pods."""
+
+    levels: Annotated[tuple[LevelLabel, ...], Field(min_length=1, max_length=MAX_LEVELS), ATOMIC_LIST]
+    """The node labels that pods are given selectors for."""
+    domains: Annotated[tuple[Domain, ...], ATOMIC_LIST]
+    """The domains in the order of ranks."""
+
+
+class PriorityFields(Wire):
+    """What v1beta1 has instead of priorityClassRef."""
+
+    rules: ClassVar[tuple[Mark, ...]] = (
+        rule("!has(self.priorityClassName) || has(self.priority)", "priority must be set where priorityClassName is"),
+    )
+
+    priority_class_name: Annotated[str, Field(max_length=253, pattern=DNS_SUBDOMAIN)] | None = None
+    """The name of the class that the priority comes from."""
+    priority_class_source: Literal["kueue.x-k8s.io/workloadpriorityclass", "scheduling.k8s.io/priorityclass", ""] | None = None
+    """Which kind of class that is."""
+
+
+class CheckFields(Wire):
+    """What v1beta1 has beside admissionChecksStrategy."""
+
+    rules: ClassVar[tuple[Mark, ...]] = (
+        rule(
+            "!has(self.admissionChecks) || !has(self.admissionChecksStrategy)",
+            "admissionChecks and admissionChecksStrategy exclude each other",
+        ),
+    )
+
+    admission_checks: Annotated[tuple[CheckName, ...], Field(max_length=64), SET_LIST] | None = None
+    """Admission checks that workloads of all flavors must pass; admissionChecksStrategy says the same and more."""
+
+
+class RetryFields(Wire):
+    """What v1beta1 of an AdmissionCheck had besides."""
+
+    retry_delay_minutes: Int64 | None = None
+    """Has no effect: the controller of a check says itself when it tries again."""
+
+
+def describe(kind: str, entry: Json, build: Builder) -> None:
+    """Makes the v1beta1 entry out of a copy of the v1beta2 entry, in place."""
+    entry["deprecated"] = True
+    entry["deprecationWarning"] = DEPRECATION
+    change = _CHANGES.get(kind)
+    if change is not None:
+        change(entry, build)
+
+
+def _workload(entry: Json, build: Builder) -> None:
+    root = _schema(entry)
+    spec, status = (root["properties"][name] for name in ("spec", "status"))
+    del spec["properties"]["priorityClassRef"]
+    _drop_rules(spec, "priorityClassRef")
+    _add(spec, build(PriorityFields))
+    _drop_rules(root, "priorityClassRef")
+    _add_rules(root, *_PRIORITY_WHILE_RESERVED)
+    request = spec["properties"]["podSets"]["items"]["properties"]["topologyRequest"]
+    del request["properties"]["podsetSliceRequiredTopologyConstraints"]
+    _drop_rules(request, "podsetSliceRequiredTopologyConstraints")
+    # The old spelling is v1beta1's own.
+    _rename(status, "accumulatedPastExecutionTimeSeconds", "accumulatedPastExexcutionTimeSeconds")
+    given = status["properties"]["admission"]["properties"]["podSetAssignments"]["items"]["properties"]
+    given["topologyAssignment"] = {**build(TopologyAssignment), "description": given["topologyAssignment"]["description"]}
+
+
+def _cluster_queue(entry: Json, build: Builder) -> None:
+    spec = _schema(entry)["properties"]["spec"]
+    _rename(spec, "cohortName", "cohort")
+    for one in spec[RULES]:
+        one.update({key: text.replace("cohortName", "cohort") for key, text in one.items()})
+    for column in entry["additionalPrinterColumns"]:
+        column["jsonPath"] = column["jsonPath"].replace(".cohortName", ".cohort")
+    _add(spec, build(CheckFields))
+    fungibility = spec["properties"]["flavorFungibility"]["properties"]
+    fungibility["whenCanBorrow"]["enum"] = [*fungibility["whenCanBorrow"]["enum"], "Borrow"]
+    fungibility["whenCanPreempt"]["enum"] = [*fungibility["whenCanPreempt"]["enum"], "Preempt"]
+
+
+def _local_queue(entry: Json, build: Builder) -> None:
+    _rename(_schema(entry)["properties"]["status"], "flavorsUsage", "flavorUsage")
+
+
+def _topology(entry: Json, build: Builder) -> None:
+    levels = _schema(entry)["properties"]["spec"]["properties"]["levels"]
+    _drop_rules(levels, "oldSelf")
+    _add_rules(levels, rule("self == oldSelf", "levels cannot be changed in v1beta1; v1beta2 lets those above the hostname change"))
+
+
+def _admission_check(entry: Json, build: Builder) -> None:
+    _add(_schema(entry)["properties"]["spec"], build(RetryFields))
+
+
+_CHANGES: Mapping[str, Callable[[Json, Builder], None]] = {
+    "AdmissionCheck": _admission_check,
+    "ClusterQueue": _cluster_queue,
+    "LocalQueue": _local_queue,
+    "Topology": _topology,
+    "Workload": _workload,
+}
+
+
+def _text(who: str, field: str) -> str:
+    return f"(has({who}.spec.{field}) ? {who}.spec.{field} : '')"
+
+
+_WAS_RESERVED = """(has(oldSelf.status) && has(oldSelf.status.conditions)
+    && oldSelf.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True'))"""
+_SAME_SOURCE = f"{_text('self', 'priorityClassSource')} == {_text('oldSelf', 'priorityClassSource')}"
+_SAME_NAME = f"{_text('self', 'priorityClassName')} == {_text('oldSelf', 'priorityClassName')}"
+_PRIORITY_WHILE_RESERVED = (
+    rule(f"!{_WAS_RESERVED} || ({_SAME_SOURCE})", "priorityClassSource cannot be changed while quota is reserved"),
+    rule(
+        f"!{_WAS_RESERVED} || {_text('self', 'priorityClassSource')} == '{WORKLOAD_PRIORITY}' || ({_SAME_NAME})",
+        "while quota is reserved priorityClassName can only be changed to another WorkloadPriorityClass",
+    ),
+)
+
+
+def _schema(entry: Json) -> Json:
+    schema: Json = entry["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def _rename(node: Json, old: str, new: str) -> None:
+    """Another name for a property, in its place."""
+    node["properties"] = {new if name == old else name: child for name, child in node["properties"].items()}
+
+
+def _add(node: Json, fields: Json) -> None:
+    """Properties and rules of another schema, after the node's own."""
+    node["properties"] |= fields["properties"]
+    node.update(merge(node, {RULES: fields[RULES]} if RULES in fields else {}))
+
+
+def _add_rules(node: Json, *marks: Mark) -> None:
+    for mark in marks:
+        node.update(merge(node, mark.values))
+
+
+def _drop_rules(node: Json, word: str) -> None:
+    """Without the rules that speak of something."""
+    node[RULES] = [one for one in node[RULES] if word not in one["rule"]]
+    if not node[RULES]:
+        del node[RULES]

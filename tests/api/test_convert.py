@@ -1,0 +1,354 @@
+"""Conversion is the identity there and back, in both directions; no note, whatever it says, changes what the fields say."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.api.convert import CONVERTED, Unconvertible, convert
+from core.model.encoding import decode, encode
+from core.names import API_VERSION, FIELDS_OF_V1BETA1, FIELDS_OF_V1BETA2, OLD_API_VERSION
+from tests.api.converting import json_values, notes, objects, with_note, without_notes, workloads
+
+OTHER = {API_VERSION: OLD_API_VERSION, OLD_API_VERSION: API_VERSION}
+LAYERS = [{"topology": "block", "size": 4}, {"topology": "rack", "size": 2}]
+
+
+def there_and_back(obj: dict[str, Any]) -> dict[str, Any]:
+    return convert(convert(obj, OTHER[obj["apiVersion"]]), obj["apiVersion"])
+
+
+def workload(version: str = API_VERSION, *, spec: Any = None, status: Any = None, annotations: Any = None) -> dict[str, Any]:
+    metadata = {"name": "w", **({"annotations": annotations} if annotations else {})}
+    pod_set = {"name": "main", "count": 8, "template": {"spec": {}}, "topologyRequest": {"required": "zone"}}
+    obj = {"apiVersion": version, "kind": "Workload", "metadata": metadata, "spec": {"podSets": [pod_set], **(spec or {})}}
+    return obj | ({"status": status} if status else {})
+
+
+def layered() -> dict[str, Any]:
+    obj = workload()
+    obj["spec"]["podSets"][0]["topologyRequest"]["podsetSliceRequiredTopologyConstraints"] = copy.deepcopy(LAYERS)
+    return obj
+
+
+def assigned(version: str, assignment: Any, **more: Any) -> dict[str, Any]:
+    given = [{"name": "main", "count": 4, "topologyAssignment": assignment}]
+    return workload(version, status={"admission": {"clusterQueue": "c", "podSetAssignments": given}}, **more)
+
+
+def assignment_of(obj: dict[str, Any]) -> Any:
+    return obj["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
+
+
+def request_of(obj: dict[str, Any]) -> Any:
+    return obj["spec"]["podSets"][0]["topologyRequest"]
+
+
+# --- there and back ---------------------------------------------------------------------------------------
+
+
+@given(objects(new=True))
+def test_what_is_stored_comes_back_from_v1beta1_as_it_was(obj: dict[str, Any]):
+    before = copy.deepcopy(obj)
+    assert there_and_back(obj) == obj == before
+
+
+@given(objects(new=False))
+def test_what_an_old_client_wrote_it_reads_again(obj: dict[str, Any]):
+    before = copy.deepcopy(obj)
+    assert there_and_back(obj) == obj == before
+
+
+@given(objects(new=True), notes())
+def test_a_note_about_v1beta1_is_taken_or_dropped_and_changes_nothing_that_is_stored(obj: dict[str, Any], note: str):
+    assert without_notes(there_and_back(with_note(obj, FIELDS_OF_V1BETA1, note))) == obj
+
+
+@given(objects(new=False), notes())
+def test_a_note_about_v1beta2_changes_nothing_that_v1beta1_says(obj: dict[str, Any], note: str):
+    forged = with_note(obj, FIELDS_OF_V1BETA2, note)
+    back = there_and_back(forged)
+    # It may add what v1beta1 cannot say, which is then noted anew.
+    assert without_notes(back) == obj
+
+
+@given(workloads(new=False), notes())
+def test_a_note_never_changes_which_domains_there_are(obj: dict[str, Any], note: str):
+    plain, forged = convert(obj, API_VERSION), convert(with_note(obj, FIELDS_OF_V1BETA2, note), API_VERSION)
+    for one, other in zip(assignments(plain), assignments(forged), strict=True):
+        assert decode(one) == decode(other)
+
+
+def assignments(obj: dict[str, Any]) -> list[Any]:
+    given = obj.get("status", {}).get("admission", {}).get("podSetAssignments", [])
+    return [one["topologyAssignment"] for one in given if "topologyAssignment" in one]
+
+
+@given(st.sampled_from(CONVERTED), st.sampled_from(sorted(OTHER)), json_values, json_values, json_values, notes())
+def test_objects_that_no_schema_would_take_are_converted_or_refused_in_words(
+    kind: str, version: str, metadata: Any, spec: Any, status: Any, note: str
+):
+    obj = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec, "status": status}
+    if isinstance(metadata, dict):
+        obj["metadata"] = {**metadata, "annotations": {FIELDS_OF_V1BETA1: note, FIELDS_OF_V1BETA2: note}}
+    with contextlib.suppress(Unconvertible):
+        json.dumps(convert(obj, OTHER[version]))
+
+
+@given(st.sampled_from(sorted(OTHER)), st.data())
+def test_misshapen_parts_of_a_workload_are_converted_or_refused_in_words(version: str, data: st.DataObject):
+    obj = data.draw(workloads(new=version == API_VERSION))
+    node: Any = obj
+    while isinstance(node, dict | list) and node:
+        key = data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
+        if data.draw(st.integers(0, 2)) == 0 and node is not obj:
+            node[key] = data.draw(json_values)
+            break
+        node = node[key]
+    with contextlib.suppress(Unconvertible):
+        json.dumps(convert(obj, OTHER[version]))
+
+
+# --- reading, changing and writing as v1beta1 ----------------------------------------------------------------
+
+
+def test_constraints_are_kept_by_a_client_that_never_saw_them():
+    shown = convert(layered(), OLD_API_VERSION)
+    assert request_of(shown) == {"required": "zone"}
+    shown["metadata"]["labels"] = {"team": "a"}
+    shown["spec"]["active"] = False
+    stored = convert(shown, API_VERSION)
+    assert request_of(stored) == {"required": "zone", "podsetSliceRequiredTopologyConstraints": LAYERS}
+    assert stored["metadata"] == {"name": "w", "labels": {"team": "a"}}
+    assert stored["spec"]["active"] is False
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        ({"required": "hall"}, True),
+        ({"podSetSliceRequiredTopology": "rack"}, False),
+        ({"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2}, False),
+    ],
+    ids=["another level", "slices by level", "slices by level and size"],
+)
+def test_a_changed_request_wins_over_the_constraints_that_it_excludes(change: dict[str, Any], kept: bool):
+    shown = convert(layered(), OLD_API_VERSION)
+    request_of(shown).update(change)
+    stored = request_of(convert(shown, API_VERSION))
+    assert {key: stored[key] for key in change} == change
+    assert ("podsetSliceRequiredTopologyConstraints" in stored) == kept
+
+
+def test_without_the_request_or_the_pod_set_there_are_no_constraints():
+    shown = convert(layered(), OLD_API_VERSION)
+    del shown["spec"]["podSets"][0]["topologyRequest"]
+    assert "topologyRequest" not in convert(shown, API_VERSION)["spec"]["podSets"][0]
+    shown = convert(layered(), OLD_API_VERSION)
+    shown["spec"]["podSets"][0]["name"] = "other"
+    assert request_of(convert(shown, API_VERSION)) == {"required": "zone"}
+
+
+FORGED = {
+    "no list": 3,
+    "no layer": [{}],
+    "size as text": [{"topology": "rack", "size": "2"}],
+    "size true": [{"topology": "rack", "size": True}],
+    "size zero": [{"topology": "rack", "size": 0}],
+    "size too large": [{"topology": "rack", "size": 2**31}],
+    "a field more": [{"topology": "rack", "size": 2, "x": 1}],
+    "no topology": [{"topology": "", "size": 2}],
+    "a long topology": [{"topology": "r" * 64, "size": 2}],
+    "not nested": [{"topology": "block", "size": 4}, {"topology": "rack", "size": 3}],
+    "one topology twice": [{"topology": "rack", "size": 4}, {"topology": "rack", "size": 2}],
+    "four layers": [{"topology": f"l{i}", "size": 1} for i in range(4)],
+}
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+def test_constraints_that_the_schema_would_refuse_cannot_be_smuggled_in(forged: Any):
+    note = json.dumps({"constraints": {"main": forged}})
+    obj = workload(OLD_API_VERSION, annotations={FIELDS_OF_V1BETA2: note})
+    assert convert(obj, API_VERSION) == workload()
+
+
+# --- assignments --------------------------------------------------------------------------------------------
+
+WIRE = {
+    "levels": ["block", "rack"],
+    "slices": [
+        {
+            "domainCount": 2,
+            "valuesPerLevel": [{"universal": "b1"}, {"individual": {"prefix": "r", "roots": ["1", "2"]}}],
+            "podCounts": {"universal": 2},
+        },
+        {"domainCount": 1, "valuesPerLevel": [{"universal": "b2"}, {"individual": {"roots": ["r3"]}}], "podCounts": {"individual": [1]}},
+    ],
+}
+DOMAINS = [{"values": ["b1", "r1"], "count": 2}, {"values": ["b1", "r2"], "count": 2}, {"values": ["b2", "r3"], "count": 1}]
+
+
+def test_an_assignment_is_shown_as_domains_and_its_own_cut_is_kept():
+    shown = convert(assigned(API_VERSION, WIRE), OLD_API_VERSION)
+    assert assignment_of(shown) == {"levels": ["block", "rack"], "domains": DOMAINS}
+    assert assignment_of(convert(shown, API_VERSION)) == WIRE
+
+
+def test_what_our_own_encoder_wrote_needs_no_note():
+    wire = encode(decode(WIRE))
+    shown = convert(assigned(API_VERSION, wire), OLD_API_VERSION)
+    assert "annotations" not in shown["metadata"]
+    assert assignment_of(convert(shown, API_VERSION)) == wire
+
+
+def test_changed_domains_win_over_the_cut_that_does_not_fit_them():
+    shown = convert(assigned(API_VERSION, WIRE), OLD_API_VERSION)
+    changed = [*DOMAINS[:2], {"values": ["b2", "r4"], "count": 3}, {"values": ["b3", "r5"], "count": 1}]
+    assignment_of(shown)["domains"] = changed
+    stored = convert(shown, API_VERSION)
+    assert assignment_of(stored) == encode(decode(assignment_of(stored)))
+    assert [(d.values, d.count) for d in decode(assignment_of(stored)).domains] == [(tuple(d["values"]), d["count"]) for d in changed]
+
+
+UNREADABLE = {
+    "levels": ["h"],
+    "slices": [{"domainCount": 2_000_000, "valuesPerLevel": [{"universal": "n"}], "podCounts": {"universal": 1}}],
+}
+
+
+def test_an_assignment_that_nobody_can_read_is_shown_empty_and_kept():
+    shown = convert(assigned(API_VERSION, UNREADABLE), OLD_API_VERSION)
+    assert assignment_of(shown) == {"levels": ["h"], "domains": []}
+    assert assignment_of(convert(shown, API_VERSION)) == UNREADABLE
+
+
+@pytest.mark.parametrize("smuggled", [{**WIRE, "levels": ["h"]}, {"levels": ["h"], "slices": [{"domainCount": "x"}]}, WIRE])
+def test_an_assignment_cannot_be_smuggled_in_where_v1beta1_says_there_is_none(smuggled: Any):
+    note = json.dumps({"slices": {"main": smuggled}})
+    empty = {"levels": smuggled["levels"], "domains": []}
+    stored = convert(assigned(OLD_API_VERSION, empty, annotations={FIELDS_OF_V1BETA2: note}), API_VERSION)
+    assert assignment_of(stored) == {"levels": smuggled["levels"], "slices": []}
+
+
+@pytest.mark.parametrize(
+    ("domains", "message"),
+    [
+        ([{"values": ["b1"], "count": 1}], "domains[0].values has not one value for each of the 2 levels"),
+        ([DOMAINS[0], {"values": ["b1", "r2"], "count": 0}], "domains[1].count is no number of pods"),
+        ([{"values": ["b1", "r" * 200], "count": 1}], "is longer than the 63 characters"),
+        ({}, "domains is no list"),
+    ],
+)
+def test_domains_that_v1beta2_cannot_say_are_refused_with_the_field(domains: Any, message: str):
+    obj = assigned(OLD_API_VERSION, {"levels": ["block", "rack"], "domains": domains})
+    with pytest.raises(Unconvertible) as refused:
+        convert(obj, API_VERSION)
+    assert str(refused.value).startswith(f"Workload 'w' cannot be converted to {API_VERSION}: status.admission.podSetAssignments[0].")
+    assert message in str(refused.value)
+
+
+def test_the_largest_assignment_is_converted_and_its_note_stays_small():
+    """100,000 domains in 1,000 slices that no encoder would make: the note must fit into an annotation."""
+    slices = [
+        {
+            "domainCount": 100,
+            "valuesPerLevel": [{"individual": {"prefix": "n", "roots": [f"{i:03d}{j:02d}" for j in range(100)]}}],
+            "podCounts": {"individual": [1] * 100},
+        }
+        for i in range(1000)
+    ]
+    obj = assigned(API_VERSION, {"levels": ["h"], "slices": slices})
+    shown = convert(obj, OLD_API_VERSION)
+    assert len(assignment_of(shown)["domains"]) == 100_000
+    assert len(shown["metadata"]["annotations"][FIELDS_OF_V1BETA2]) < 32 * 1024
+    assert convert(shown, API_VERSION) == obj
+
+
+# --- priority, queues ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "source"),
+    [
+        ("kueue.x-k8s.io", "WorkloadPriorityClass", "kueue.x-k8s.io/workloadpriorityclass"),
+        ("scheduling.k8s.io", "PriorityClass", "scheduling.k8s.io/priorityclass"),
+    ],
+)
+def test_the_class_of_a_priority_has_another_form(group: str, kind: str, source: str):
+    new = workload(spec={"priority": 3, "priorityClassRef": {"group": group, "kind": kind, "name": "high"}})
+    old = workload(OLD_API_VERSION, spec={"priority": 3, "priorityClassName": "high", "priorityClassSource": source})
+    assert convert(new, OLD_API_VERSION) == old
+    assert convert(old, API_VERSION) == new
+
+
+def test_a_class_without_its_source_is_noted_and_gives_way_to_a_reference():
+    old = workload(OLD_API_VERSION, spec={"priority": 3, "priorityClassName": "high"})
+    stored = convert(old, API_VERSION)
+    assert "priorityClassRef" not in stored["spec"]
+    assert convert(stored, OLD_API_VERSION) == old
+    stored["spec"]["priorityClassRef"] = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "low"}
+    shown = convert(stored, OLD_API_VERSION)
+    assert shown["spec"]["priorityClassName"] == "low"
+    assert "annotations" not in shown["metadata"]
+
+
+def queue(version: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": spec}
+
+
+def test_a_queue_in_the_words_of_v1beta1():
+    old = queue(
+        OLD_API_VERSION,
+        cohort="all",
+        admissionChecks=["a", "b"],
+        flavorFungibility={"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"},
+    )
+    stored = convert(old, API_VERSION)
+    assert stored["spec"] == {
+        "cohortName": "all",
+        "admissionChecksStrategy": {"admissionChecks": [{"name": "a"}, {"name": "b"}]},
+        "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch"},
+    }
+    assert convert(stored, OLD_API_VERSION) == old
+    stored["spec"]["admissionChecksStrategy"]["admissionChecks"].append({"name": "c", "onFlavors": ["f"]})
+    stored["spec"]["flavorFungibility"]["whenCanBorrow"] = "TryNextFlavor"
+    shown = convert(stored, OLD_API_VERSION)["spec"]
+    assert shown["admissionChecksStrategy"] == stored["spec"]["admissionChecksStrategy"], "what was changed since holds"
+    assert "admissionChecks" not in shown
+    assert shown["flavorFungibility"] == {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "Preempt"}
+
+
+def test_fields_of_the_other_version_mean_nothing():
+    """The API server prunes them before; nothing may come of them either."""
+    old = workload(OLD_API_VERSION, spec={"priorityClassRef": {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "x"}})
+    request_of(old)["podsetSliceRequiredTopologyConstraints"] = LAYERS
+    assert convert(old, API_VERSION) == workload()
+    assert convert(queue(OLD_API_VERSION, cohortName="x"), API_VERSION)["spec"] == {}
+
+
+# --- what cannot be asked -------------------------------------------------------------------------------------
+
+
+def test_the_same_version_is_the_same_object():
+    assert convert(layered(), API_VERSION) == layered()
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "wanted"),
+    [
+        ("Topology", API_VERSION, OLD_API_VERSION),
+        ("Workload", "kueue.x-k8s.io/v1alpha1", API_VERSION),
+        ("Workload", API_VERSION, "kueue.x-k8s.io/v1"),
+        ("Workload", None, API_VERSION),
+        (["Workload"], API_VERSION, OLD_API_VERSION),
+    ],
+)
+def test_other_kinds_and_versions_are_refused_in_words(kind: Any, given: Any, wanted: str):
+    with pytest.raises(Unconvertible, match="cannot be converted to"):
+        convert({"apiVersion": given, "kind": kind, "metadata": {}}, wanted)

@@ -1,0 +1,34 @@
+"""One conversion review: from the request to the answer. How objects are converted, `core.api.convert` says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from opentelemetry.trace import SpanKind, Status, StatusCode
+
+from core.api.conversion import ConversionRequest, converted, failed
+from core.api.convert import Unconvertible, convert
+from core.runtime.telemetry import tracer
+from webhook.review import TRACER
+
+CONVERSION = "conversion.review"
+
+
+def answer(request: ConversionRequest) -> dict[str, Any]:
+    """The review's answer, in a span. It waits for nothing, so that it can be called on any thread."""
+    kinds = Counter(str(obj.get("kind")) for obj in request.objects)
+    attributes: dict[str, Any] = {
+        "topogate.conversion.uid": request.uid,
+        "topogate.conversion.desired": request.desired_api_version,
+        "topogate.conversion.objects": len(request.objects),
+        "topogate.conversion.kinds": sorted(kinds),
+    }
+    with tracer(TRACER).start_as_current_span(CONVERSION, kind=SpanKind.SERVER, attributes=attributes) as span:
+        try:
+            return converted(request, [convert(obj, request.desired_api_version) for obj in request.objects])
+        except (Unconvertible, RecursionError) as error:
+            message = str(error) if isinstance(error, Unconvertible) else "an object is nested too deeply to be converted"
+            span.set_attribute("topogate.message", message)
+            span.set_status(Status(StatusCode.ERROR, message))
+            return failed(request, message)
