@@ -46,11 +46,16 @@ class Api:
     """Usable from many threads at once: each request borrows a kept connection or opens another. Close it at the end."""
 
     def __init__(self, server: str, ca_file: Path, token: str) -> None:
+        self._server, self._ca_file = server, ca_file
         parts = urllib.parse.urlsplit(server)
         assert parts.hostname is not None
         self._host, self._port, self._token = parts.hostname, parts.port, token
         self._context = ssl.create_default_context(cafile=str(ca_file))
         self._idle: queue.LifoQueue[http.client.HTTPSConnection] = queue.LifoQueue()
+
+    def for_token(self, token: str) -> Api:
+        """The same server, as somebody else."""
+        return Api(self._server, self._ca_file, token)
 
     def get(self, path: str) -> dict[str, Any]:
         return self.request("GET", path)

@@ -19,6 +19,7 @@ from e2e.api import APPLY_PATCH
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
 from e2e.process import Guard, Process, StartFailed, find_free_ports
+from webhook.policies import policies
 from webhook.registration import MUTATING_NAME, VALIDATING_NAME, configurations
 
 SYSTEM_NAMESPACE = "topogate-system"
@@ -28,6 +29,7 @@ START_TIMEOUT_S = 30.0
 REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
 REGISTERED = (("mutatingwebhookconfigurations", MUTATING_NAME), ("validatingwebhookconfigurations", VALIDATING_NAME))
 _starts = itertools.count(1)  # every process has a log of its own, whoever shares the cluster
+_PLURALS = {"ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
 READY_MARK = '"message": "state is complete"'
 
 
@@ -68,6 +70,9 @@ class Topogate:
     def stop(self) -> None:
         """Ends both processes, which get time to end in good order, and takes the registration back: it holds for the whole cluster."""
         try:
+            for policy in reversed(policies()):
+                plural = _PLURALS.get(policy["kind"], policy["kind"].lower() + "s")
+                self.cluster.api.delete(f"{REGISTRATIONS}/{plural}/{policy['metadata']['name']}")
             for plural, name in REGISTERED:
                 if self.cluster.api.find(f"{REGISTRATIONS}/{plural}/{name}") is not None:
                     self.cluster.api.delete(f"{REGISTRATIONS}/{plural}/{name}")
@@ -111,8 +116,8 @@ class Topogate:
     def register(self) -> None:
         """Tells the API server to ask the webhook."""
         bundle = base64.b64encode(self.ca_bundle).decode()
-        for configuration in configurations(bundle, {"url": f"https://127.0.0.1:{self._port}"}):
-            plural = configuration["kind"].lower() + "s"
+        for configuration in [*configurations(bundle, {"url": f"https://127.0.0.1:{self._port}"}), *policies()]:
+            plural = _PLURALS.get(configuration["kind"], configuration["kind"].lower() + "s")
             path = f"{REGISTRATIONS}/{plural}/{configuration['metadata']['name']}?fieldManager=e2e&force=true"
             self.cluster.api.patch(path, configuration, APPLY_PATCH)
 

@@ -151,6 +151,8 @@ class JobKind(Protocol):
     version: ClassVar[str]
     plural: ClassVar[str]
     spec_shape: ClassVar["Fields"]
+    suspend_path: ClassVar[tuple[str | int, ...]]
+    always_gated: ClassVar[tuple[str | int, ...] | None]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
         """The object as it should be stored; idempotent, touches only what it must."""

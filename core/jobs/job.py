@@ -12,6 +12,7 @@ class Job(TemplatedKind):
     """One pod set, `main`; ranks are completion indexes."""
 
     kind, group, version, plural = "Job", "batch", "v1", "jobs"
+    always_gated = ("spec", "template")
     spec_shape = Fields({"parallelism": INTEGER, "completions": INTEGER, "suspend": BOOLEAN, "template": POD_TEMPLATE}, ("template",))
 
     def roles(self, job: Json) -> list[Role]:

@@ -49,8 +49,8 @@ class Role:
 
 
 class TemplatedKind(ABC):
-    """One kind. `gates_at_creation`: whether its templates carry the topology gate from the start, so that a job that is
-    unsuspended by hand never slips past placement."""
+    """One kind. `gates_at_creation`: whether templates that ask for a topology carry its gate from the start. The one at
+    `always_gated` does whatever it asks for, so that a job that is unsuspended by hand never slips past its queue."""
 
     kind: ClassVar[str]
     group: ClassVar[str]
@@ -59,6 +59,7 @@ class TemplatedKind(ABC):
     spec_shape: ClassVar[Fields]
     suspend_path: ClassVar[Path] = ("spec", "suspend")
     gates_at_creation: ClassVar[bool] = True
+    always_gated: ClassVar[Path | None] = None
 
     # --- what a kind says of itself -------------------------------------------------------------------
 
@@ -109,7 +110,7 @@ class TemplatedKind(ABC):
         put(changed, self.suspend_path, True)
         if self.gates_at_creation:
             for role in self.roles(changed):
-                if templates.asks_for_topology(role.template):
+                if self.always_gated == role.path or templates.asks_for_topology(role.template):
                     self.put_template(changed, role, templates.with_gate(role.template))
         changed = self.default_more(changed)
         metadata = changed["metadata"]
@@ -123,7 +124,7 @@ class TemplatedKind(ABC):
         judged = annotations.validate_pod_sets(
             [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, role.default_slice_size) for role in roles]
         )
-        return Rules((*judged.errors, *_rules_of_names(roles), *self.rules_of_kind(job)), judged.warnings)
+        return Rules((*judged.errors, *_rules_of_names(roles), *_rules_of_nodes(roles), *self.rules_of_kind(job)), judged.warnings)
 
     def validate_update(self, old: Json, new: Json) -> Rules:
         """All rules that a change can break."""
@@ -249,6 +250,14 @@ def _rules_of_names(roles: Sequence[Role]) -> Iterator[FieldError]:
         if first.setdefault(role.pod_set, role) is not role:
             accepted = f"each pod template has a name of its own; {first[role.pod_set].shown} has this one"
             yield FieldError(ErrorType.DUPLICATE, role.shown, role.pod_set, accepted)
+
+
+def _rules_of_nodes(roles: Sequence[Role]) -> Iterator[FieldError]:
+    """A pod that names its node passes by scheduler and placement alike."""
+    for role in roles:
+        node = (role.template.get("spec") or {}).get("nodeName")
+        if node:
+            yield FieldError(ErrorType.FORBIDDEN, f"{role.shown}.spec.nodeName", node, "topogate chooses the nodes of a queued job")
 
 
 def get(obj: Any, path: Path) -> Any:

@@ -11,7 +11,7 @@ from e2e.api import Api, ApiError, wait_for
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POLL_S = 0.2
-_COME_AGAIN = (404, 409)  # changed or gone since it was seen
+_COME_AGAIN = (404, 409, 422)  # changed or gone since it was seen, or nothing the API server takes: tried again and again
 
 
 class StandIn(ABC):

@@ -77,8 +77,7 @@ def test_defaulting_twice_is_defaulting_once_and_touches_only_what_it_must(job: 
     }
     assert once["spec"]["suspend"] is True
     assert once["metadata"].get("annotations", {}).get(TRACEPARENT_ANNOTATION) == trace
-    gated = GATE in once["spec"]["template"]["spec"].get("schedulingGates", [])
-    assert gated == (REQUIRED_TOPOLOGY in job["spec"]["template"]["metadata"]["annotations"])
+    assert GATE in once["spec"]["template"]["spec"]["schedulingGates"]
 
 
 @given(jobs(), st.booleans(), STRINGS)

@@ -47,8 +47,9 @@ def test_a_template_that_asks_for_topology_is_gated(asked: dict[str, Any]):
 
 
 @pytest.mark.parametrize("annotations", [{}, {"example.com/x": "y"}, {SLICE_SIZE: "2"}], ids=["none", "another", "a size alone"])
-def test_a_template_that_does_not_is_not_gated(annotations: dict[str, str]):
-    assert gates(Webhook().mutate(job(annotations=annotations))) == []
+def test_a_template_that_does_not_is_gated_too_so_that_nobody_unsuspends_it_past_its_queue(annotations: dict[str, str]):
+    assert gates(Webhook().mutate(job(annotations=annotations))) == [TOPOLOGY_GATE]
+    assert gates(Webhook().mutate(job(annotations=annotations, queue=None))) == []
 
 
 def test_gates_of_others_are_kept_and_ours_is_not_put_twice():

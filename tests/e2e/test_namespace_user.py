@@ -1,0 +1,310 @@
+"""What a user of a namespace (role `edit`) must not be able to do, each tried on the real API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from core.names import (
+    MANAGED_NAMESPACE_LABEL,
+    PODSET_LABEL,
+    QUEUE_NAME_LABEL,
+    TOPOLOGY_GATE,
+    WORKLOAD_ANNOTATION,
+)
+from e2e import manifests, truth
+from e2e.api import JSON_PATCH, Api, ApiError, wait_for
+from e2e.cluster import Cluster
+from e2e.standins.jobset import JobSetStandIn
+from e2e.topogate import Topogate
+from tests.reconciler.kinds.test_jobset import jobset, replicated
+from tests.reconciler.scenes import GPU, JOBS, WORKLOADS, Scene
+
+pytestmark = pytest.mark.cluster
+RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}"
+PODS = "/api/v1/namespaces/{}/pods"
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
+
+
+@pytest.fixture(scope="module")
+def topogate(cluster: Cluster) -> Iterator[Topogate]:
+    with Topogate(cluster, leader_election=False) as running, JobSetStandIn(cluster.api) as jobsets:
+        _await_policies(cluster.api)
+        yield running
+    jobsets.uninstall()
+
+
+def _await_policies(api: Api) -> None:
+    """The API server takes new policies up a moment after they are written."""
+    plain = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "labels": {PODSET_LABEL: "a"}}}
+    plain["spec"] = {"schedulingGates": [{"name": TOPOLOGY_GATE}], "containers": [{"name": "c", "image": "registry.example/c:1"}]}
+    path = PODS.format("default")
+    user = _user(api, "default")
+    api.create(path, plain)
+
+    def judged() -> bool:
+        try:
+            user.patch(f"{path}/probe", {"metadata": {"labels": {PODSET_LABEL: "b"}}})
+        except ApiError as error:
+            return "cannot be changed" in str(error)
+        api.patch(f"{path}/probe", {"metadata": {"labels": {PODSET_LABEL: "a"}}})
+        return False
+
+    wait_for("the policies to hold", judged)
+    api.delete(f"{path}/probe", grace_period_s=0)
+    user.close()
+
+
+@pytest.fixture
+def scene(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
+    """Quota for two pods of eight GPUs; the nodes have room for four."""
+    opened = Scene(cluster).open(quota=16)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def user(scene: Scene) -> Iterator[Api]:
+    """A service account with the role `edit`, and that of a JobSet user, in the scene's namespace."""
+    opened = _user(scene.api, scene.namespace)
+    yield opened
+    opened.close()
+
+
+def _user(api: Api, namespace: str) -> Api:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "user", "namespace": namespace}}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    if api.find(f"{path}/user") is None:
+        api.create(path, account)
+        rules = [{"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["*"]}]
+        api.create(f"{RBAC.format(namespace)}/roles", {"metadata": {"name": "jobset-user"}, "rules": rules})
+        for name, role in (("edit", {"kind": "ClusterRole", "name": "edit"}), ("jobset-user", {"kind": "Role", "name": "jobset-user"})):
+            subject = {"kind": "ServiceAccount", "name": "user", "namespace": namespace}
+            binding = {"metadata": {"name": name}, "subjects": [subject], "roleRef": {"apiGroup": "rbac.authorization.k8s.io", **role}}
+            api.create(f"{RBAC.format(namespace)}/rolebindings", binding)
+    token = api.create(f"{path}/user/token", {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
+    return api.for_token(str(token["status"]["token"]))
+
+
+def refused(status: int, told: str, act: Any) -> None:
+    with pytest.raises(ApiError) as error:
+        act()
+    assert error.value.status == status, error.value
+    assert told in str(error.value)
+
+
+# --- pods ---------------------------------------------------------------------------------------------------------
+
+
+def started_but_not_ungated(scene: Scene, topogate: Topogate, name: str) -> list[dict[str, Any]]:
+    """Gated pods of an admitted job, whose ungater is gone."""
+    topogate.kill_reconciler()
+    try:
+        topogate.start_reconciler()
+        scene.submit(name, pods=2, gpus=8, required=scene.rack)
+        wait_for("the job to be started", lambda: not scene.job(name)["spec"].get("suspend"))
+    finally:
+        topogate.kill_reconciler()
+    wait_for("its pods", lambda: len(scene.read().pods_of(name)) == 2)
+    return [pod for pod in scene.read().pods_of(name) if pod["spec"].get("schedulingGates")]
+
+
+def test_a_gate_cannot_be_taken_off(scene: Scene, user: Api, topogate: Topogate) -> None:
+    try:
+        for pod in started_but_not_ungated(scene, topogate, "train"):
+            path = f"{PODS.format(scene.namespace)}/{pod['metadata']['name']}"
+            refused(403, f"the scheduling gate {TOPOLOGY_GATE} is taken off by topogate", lambda path=path: user.patch(path, NO_GATES))
+            refused(
+                403,
+                "is taken off by topogate",
+                lambda path=path: user.patch(path, [{"op": "remove", "path": "/spec/schedulingGates/0"}], JSON_PATCH),
+            )
+            user.patch(path, {"metadata": {"labels": {"mine": "still"}}})
+    finally:
+        topogate.start_reconciler()
+    scene.until_bound("train", 2)
+
+
+NO_GATES = {"spec": {"schedulingGates": None}}
+
+
+def test_a_pod_cannot_be_given_to_another_workload(scene: Scene, user: Api) -> None:
+    scene.submit("train", pods=2, gpus=8, required=scene.rack)
+    pods = scene.until_bound("train", 2).pods_of("train")
+    path = f"{PODS.format(scene.namespace)}/{pods[0]['metadata']['name']}"
+    for metadata in (
+        {"annotations": {WORKLOAD_ANNOTATION: "another"}},
+        {"annotations": {WORKLOAD_ANNOTATION: None}},
+        {"labels": {PODSET_LABEL: "another"}},
+        {"labels": {PODSET_LABEL: None}},
+    ):
+        refused(403, "says whose pod this is", lambda metadata=metadata: user.patch(path, {"metadata": metadata}))
+
+
+def forged_pod(scene: Scene, victim: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    """A pod that says it is the victim's, and takes a whole node."""
+    own = {key: victim["metadata"][key] for key in ("annotations", "labels")}
+    container = {"name": "c", "image": "registry.example/c:1", "resources": {"limits": {GPU: "8"}}}
+    spec = {"nodeSelector": dict(scene.pool.labels), "containers": [container], "schedulingGates": [{"name": TOPOLOGY_GATE}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "forged", **own, **metadata}, "spec": spec}
+
+
+def test_a_forged_pod_of_anothers_job_is_refused_and_without_an_owner_stays_gated(scene: Scene, user: Api) -> None:
+    scene.submit("train", pods=2, gpus=8, required=scene.rack)
+    victim = scene.until_bound("train", 2).pods_of("train")[0]
+    path = PODS.format(scene.namespace)
+    owners = victim["metadata"]["ownerReferences"]
+    refused(403, "only the controller of Job may make", lambda: user.create(path, forged_pod(scene, victim, ownerReferences=owners)))
+    user.create(path, forged_pod(scene, victim, labels={PODSET_LABEL: "main"}))  # the Job's own labels would have it adopted
+    user.delete(f"{path}/{victim['metadata']['name']}", grace_period_s=0)
+    scene.eventually("the job to be whole again", _two_of_the_job)
+    forged = user.get(f"{path}/forged")
+    assert forged["spec"].get("schedulingGates")
+    assert not forged["spec"].get("nodeName")
+    user.delete(f"{path}/forged", grace_period_s=0)
+
+
+def _two_of_the_job(now: truth.Snapshot) -> bool:
+    pods = [pod for pod in now.pods_of("train") if pod["metadata"].get("ownerReferences")]
+    return len(pods) == 2 and all(pod["spec"].get("nodeName") for pod in pods)
+
+
+# --- jobs ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_unsuspended_by_hand_goes_past_no_quota_whatever_it_asks_for(scene: Scene, user: Api) -> None:
+    """Without a topology annotation, too: its pods are gated from the start."""
+    job = manifests.job("greedy", scene.namespace, pods=3, gpus=8)
+    user.create(JOBS.format(scene.namespace), job)
+    scene.until_waiting("greedy", "ExceedsMaxQuota")
+    path = f"{JOBS.format(scene.namespace)}/greedy"
+    user.patch(path, {"spec": {"suspend": False}})
+    wait_for("it to be suspended again", lambda: user.get(path)["spec"].get("suspend"))
+    pods = user.list(PODS.format(scene.namespace))
+    assert [pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName")] == []
+
+
+def test_a_gate_cannot_be_taken_off_the_template_to_get_past_the_queue(scene: Scene, user: Api) -> None:
+    user.create(JOBS.format(scene.namespace), manifests.job("greedy", scene.namespace, pods=3, gpus=8))
+    scene.until_waiting("greedy", "ExceedsMaxQuota")
+    path = f"{JOBS.format(scene.namespace)}/greedy"
+    ungated = {"spec": {"suspend": False, "template": {"spec": {"schedulingGates": None}}}}
+    told = f"the scheduling gate {TOPOLOGY_GATE} of a queued Job is taken off by topogate"
+    refused(403, told, lambda: user.patch(path, ungated))
+    refused(403, told, lambda: user.patch(path, {"spec": {"template": {"spec": {"schedulingGates": None}}}}))
+
+
+def test_a_jobset_cannot_be_unsuspended_by_hand(scene: Scene, user: Api) -> None:
+    path = JOBSETS.format(scene.namespace)
+    user.create(path, jobset(scene, "greedy", replicated("workers", 3, 2)))
+    scene.until_waiting("greedy", "ExceedsMaxQuota")
+    refused(403, "a queued JobSet is started by topogate", lambda: user.patch(f"{path}/greedy", {"spec": {"suspend": False}}))
+    user.delete(f"{path}/greedy")
+
+
+def test_a_job_cannot_claim_to_be_part_of_a_queued_one(scene: Scene, user: Api) -> None:
+    path = JOBSETS.format(scene.namespace)
+    owner = user.create(path, jobset(scene, "honest", replicated("workers", 1, 1)))
+    reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "honest", "uid": owner["metadata"]["uid"]}
+    job = manifests.job("greedy", scene.namespace, pods=3, gpus=8)
+    job["metadata"]["ownerReferences"] = [reference | {"controller": True}]
+    told = "only the controller of JobSet may make objects that a JobSet controls"
+    refused(403, told, lambda: user.create(JOBS.format(scene.namespace), job))
+    job["metadata"]["ownerReferences"] = []
+    user.create(JOBS.format(scene.namespace), job)
+    claim = {"metadata": {"ownerReferences": [reference | {"controller": True}]}}
+    refused(403, told, lambda: user.patch(f"{JOBS.format(scene.namespace)}/greedy", claim))
+    user.delete(f"{path}/honest")
+
+
+def test_a_running_job_keeps_its_queue_and_its_template(scene: Scene, user: Api) -> None:
+    scene.submit("train", pods=2, gpus=8, required=scene.rack)
+    scene.until_bound("train", 2)
+    path = f"{JOBS.format(scene.namespace)}/train"
+    refused(422, "a running job keeps its queue", lambda: user.patch(path, {"metadata": {"labels": {QUEUE_NAME_LABEL: "other"}}}))
+    refused(422, "a running job keeps its queue", lambda: user.patch(path, {"metadata": {"labels": {QUEUE_NAME_LABEL: None}}}))
+    refused(422, "spec.template", lambda: user.patch(path, {"spec": {"template": {"spec": {"priorityClassName": "system-node-critical"}}}}))
+
+
+def test_a_template_that_names_a_node_is_refused(scene: Scene, user: Api) -> None:
+    job = manifests.job("greedy", scene.namespace, pods=1, pod_spec={"nodeName": f"{scene.prefix}b1-r1-n1"})
+    refused(422, "spec.template.spec.nodeName", lambda: user.create(JOBS.format(scene.namespace), job))
+
+
+def test_forged_marks_of_a_start_give_nothing(scene: Scene, user: Api) -> None:
+    """A template that says it belongs to another's workload is that of the job's own once it starts."""
+    scene.submit("train", pods=1, gpus=8, required=scene.rack)
+    workload = scene.until_bound("train", 1).workload_of("train")
+    assert workload is not None
+    template = manifests.job("any", scene.namespace, pods=1, gpus=8, required=scene.rack)["spec"]["template"]
+    template["metadata"]["annotations"][WORKLOAD_ANNOTATION] = workload["metadata"]["name"]
+    template["metadata"]["labels"] = {PODSET_LABEL: "main"}
+    user.create(JOBS.format(scene.namespace), manifests.job("forger", scene.namespace, pods=1, gpus=8, spec={"template": template}))
+    now = scene.until_bound("forger", 1)
+    own = now.workload_of("forger")
+    assert own is not None
+    assert own["metadata"]["name"] != workload["metadata"]["name"]
+    assert truth.as_assigned(now, "forger") == []
+
+
+# --- requests and workloads -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("gpus", "reason"), [("9000000000000000000", "ExceedsMaxQuota"), ("92233720368547758070", "ExceedsMaxQuota")])
+def test_a_huge_request_waits_like_any_that_is_too_large(gpus: str, reason: str, scene: Scene, user: Api) -> None:
+    container = {"name": "c", "image": "registry.example/c:1", "resources": {"limits": {GPU: gpus}}}
+    job = manifests.job("huge", scene.namespace, pods=3, required=scene.rack, pod_spec={"containers": [container]})
+    user.create(JOBS.format(scene.namespace), job)
+    scene.until_waiting("huge", reason)
+    scene.submit("small", pods=1, gpus=8, required=scene.rack)
+    scene.until_bound("small", 1)
+
+
+def test_negative_requests_lend_no_quota(scene: Scene, user: Api) -> None:
+    """Refused by the API server in a Job; a custom resource may hold anything, but no Workload does."""
+    container = {"name": "c", "image": "registry.example/c:1", "resources": {"requests": {GPU: "-8"}, "limits": {GPU: "-8"}}}
+    job = manifests.job("negative", scene.namespace, pods=1, pod_spec={"containers": [container]})
+    refused(422, "must be greater than or equal to 0", lambda: user.create(JOBS.format(scene.namespace), job))
+    wrong = replicated("workers", 1, 1)
+    wrong["template"]["spec"]["template"]["spec"]["containers"] = [container]
+    path = JOBSETS.format(scene.namespace)
+    user.create(path, jobset(scene, "negative", wrong))
+    now = scene.eventually("it to be told", lambda now: any(e["reason"] == "WorkloadRefused" for e in now.events))
+    assert now.workload_of("negative") is None
+    user.delete(f"{path}/negative")
+
+
+def test_workloads_and_queues_are_not_a_users_to_write(scene: Scene, user: Api) -> None:
+    """The API server's own RBAC: the role `edit` has no rights on them."""
+    scene.submit("train", pods=2, gpus=8, required=scene.rack)
+    workload = scene.until_bound("train", 2).workload_of("train")
+    assert workload is not None
+    path = WORKLOADS.format(scene.namespace)
+    own = {"apiVersion": workload["apiVersion"], "kind": "Workload", "metadata": {"name": "mine"}, "spec": workload["spec"]}
+    refused(403, "cannot create resource", lambda: user.create(path, own))
+    name = workload["metadata"]["name"]
+    refused(403, "cannot patch resource", lambda: user.patch(f"{path}/{name}", {"spec": {"priority": 9}}))
+    refused(403, "cannot patch resource", lambda: user.patch(f"{path}/{name}/status", {"status": {"admission": None}}))
+    queues = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{scene.namespace}/localqueues"
+    refused(403, "cannot patch resource", lambda: user.patch(f"{queues}/main", {"spec": {"clusterQueue": "other"}}))
+
+
+def test_in_a_managed_namespace_no_job_leaves_its_queue(scene: Scene, user: Api) -> None:
+    scene.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": {MANAGED_NAMESPACE_LABEL: "true"}}})
+    user.create(JOBS.format(scene.namespace), manifests.job("greedy", scene.namespace, pods=3, gpus=8))
+    scene.until_waiting("greedy", "ExceedsMaxQuota")
+    path = f"{JOBS.format(scene.namespace)}/greedy"
+    leaving = {"metadata": {"labels": {QUEUE_NAME_LABEL: None}}}
+
+    def is_refused() -> bool:
+        """Once the API server has seen the namespace's label."""
+        try:
+            user.patch(path, leaving)
+        except ApiError as error:
+            return "this namespace is managed by topogate" in str(error)
+        scene.api.patch(path, {"metadata": {"labels": {QUEUE_NAME_LABEL: "main"}}})
+        return False
+
+    wait_for("it to be refused", is_refused)

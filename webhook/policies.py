@@ -1,0 +1,211 @@
+"""What the API server judges by itself, without asking us: ValidatingAdmissionPolicies about who may do what.
+
+A namespace user may write jobs and pods, but not what topogate alone decides: taking a gate off a pod, starting a queued
+job, saying of a pod whose it is. The API server's own authorizer tells users from controllers: who may write the status of
+Workloads is topogate (or an administrator), and who may write the status of a JobSet is the controller that
+makes Jobs for it. So no user names are configured, the policies hold while the webhook is down, and topogate's own
+writes cost no call.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core.jobs.contract import JobKind
+from core.jobs.kinds import KINDS
+from core.names import ADMISSION_GATE, GROUP, MANAGED_NAMESPACE_LABEL, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
+
+PREFIX = "topogate"
+_GATES = (TOPOLOGY_GATE, ADMISSION_GATE)
+_IS_TOPOGATE = (
+    f"authorizer.group('{GROUP}').resource('workloads').subresource('status').namespace(object.metadata.namespace).check('patch').allowed()"
+)
+_NOT_SYSTEM = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]}
+Rule = Mapping[str, Any]
+
+
+def policies(kinds: Sequence[JobKind] = KINDS) -> list[dict[str, Any]]:
+    """The policies, each followed by its binding."""
+    made = [_pods(), _owners(kinds), _queues(kinds)]
+    made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kind) for kind in kinds]
+    return [obj for policy in made for obj in (policy, _binding(policy))]
+
+
+def _pods() -> dict[str, Any]:
+    """Gates of pods, and what says whose pods they are."""
+    validations = [
+        {
+            "expression": f"!({_has_gate('oldObject', gate)}) || {_has_gate('object', gate)} || {_IS_TOPOGATE}",
+            "message": f"the scheduling gate {gate} is taken off by topogate once the pod has its place",
+            "reason": "Forbidden",
+        }
+        for gate in _GATES
+    ]
+    for part, name in (("annotations", WORKLOAD_ANNOTATION), ("labels", PODSET_LABEL)):
+        validations.append(
+            {
+                "expression": f"{_value('oldObject', part, name)} == {_value('object', part, name)} || {_IS_TOPOGATE}",
+                "message": f"{name} says whose pod this is and cannot be changed",
+                "reason": "Forbidden",
+            }
+        )
+    return _policy(
+        "pods",
+        [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["UPDATE"], "scope": "Namespaced"}],
+        validations,
+        [
+            {
+                "name": "is-gated-or-ours",
+                "expression": f"({' || '.join(_has_gate('oldObject', gate) for gate in _GATES)})"
+                f" || {_value('oldObject', 'annotations', WORKLOAD_ANNOTATION)} != ''"
+                f" || {_value('object', 'annotations', WORKLOAD_ANNOTATION)} != ''",
+            }
+        ],
+    )
+
+
+def _owners(kinds: Sequence[JobKind]) -> dict[str, Any]:
+    """What belongs to a queued object is not queued itself, so only that object's controller may say so."""
+    validations = []
+    for kind in kinds:
+        is_owner = f"o.kind == '{kind.kind}' && o.apiVersion.startsWith('{kind.group}/')"
+        allowed = (
+            f"authorizer.group('{kind.group}').resource('{kind.plural}').subresource('status')"
+            ".namespace(object.metadata.namespace).check('update').allowed()"
+        )
+        validations.append(
+            {
+                "expression": f"!variables.owners.exists(o, {is_owner}) || {allowed}",
+                "message": f"only the controller of {kind.kind} may make objects that a {kind.kind} controls",
+                "reason": "Forbidden",
+            }
+        )
+    owners = "has(object.metadata.ownerReferences) ? object.metadata.ownerReferences.filter(o, has(o.controller) && o.controller) : []"
+    before = "oldObject != null && has(oldObject.metadata.ownerReferences) ? oldObject.metadata.ownerReferences.map(o, o.uid) : []"
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE", "UPDATE"], "scope": "Namespaced"}
+    rules = [pods, *_rules_of(kinds, ["CREATE", "UPDATE"])]
+    policy = _policy("owners", rules, validations, [])
+    policy["spec"]["variables"] = [
+        {"name": "before", "expression": before},
+        {"name": "owners", "expression": f"({owners}).filter(o, !(o.uid in variables.before))"},
+    ]
+    return policy
+
+
+def _queues(kinds: Sequence[JobKind]) -> dict[str, Any]:
+    """In a managed namespace whatever can be queued is."""
+    policy = _policy(
+        "queues",
+        _rules_of(kinds, ["UPDATE"]),
+        [
+            {
+                "expression": f"{_value('object', 'labels', QUEUE_NAME_LABEL)} != '' || {_IS_TOPOGATE}",
+                "message": f"this namespace is managed by topogate: the label {QUEUE_NAME_LABEL} cannot be taken off",
+                "reason": "Forbidden",
+            }
+        ],
+        [{"name": "was-queued", "expression": f"{_value('oldObject', 'labels', QUEUE_NAME_LABEL)} != ''"}],
+    )
+    managed = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]}
+    policy["spec"]["matchConstraints"]["namespaceSelector"] = {"matchExpressions": [*_NOT_SYSTEM["matchExpressions"], managed]}
+    return policy
+
+
+def _gated(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
+    """The gate on the template of a queued job keeps its pods from running before it is admitted."""
+    way = ".".join(map(str, template))
+    old, new = (f"{obj}.{way}" for obj in ("oldObject", "object"))
+    return _policy(
+        f"gated-{kind.plural}",
+        _rules_of([kind], ["UPDATE"]),
+        [
+            {
+                "expression": f"{_has_gate(new, TOPOLOGY_GATE)} || {_IS_TOPOGATE}",
+                "message": f"the scheduling gate {TOPOLOGY_GATE} of a queued {kind.kind} is taken off by topogate",
+                "reason": "Forbidden",
+            }
+        ],
+        [
+            {"name": "is-queued", "expression": f"{_value('object', 'labels', QUEUE_NAME_LABEL)} != ''"},
+            {"name": "was-gated", "expression": _has_gate(old, TOPOLOGY_GATE)},
+        ],
+    )
+
+
+def _rules_of(kinds: Sequence[JobKind], operations: Sequence[str]) -> list[Rule]:
+    by_group: dict[str, list[JobKind]] = {}
+    for kind in kinds:
+        by_group.setdefault(kind.group, []).append(kind)
+    return [
+        {
+            "apiGroups": [group],
+            "apiVersions": sorted({kind.version for kind in members}),
+            "resources": sorted(kind.plural for kind in members),
+            "operations": list(operations),
+            "scope": "Namespaced",
+        }
+        for group, members in sorted(by_group.items())
+    ]
+
+
+def _unsuspending(kind: JobKind) -> dict[str, Any]:
+    """A queued object whose pods are not gated from the start must not be started by hand."""
+    *way, last = map(str, kind.suspend_path)
+    suspended = "oldObject" + "".join(f".{key}" for key in way)
+    here = "object" + "".join(f".{key}" for key in way)
+    message = (
+        f"a queued {kind.kind} is started by topogate once it is admitted; to queue a suspended one again, "
+        f"take the label {QUEUE_NAME_LABEL} off and put it on again"
+    )
+    return _policy(
+        f"unsuspend-{kind.plural}",
+        _rules_of([kind], ["UPDATE"]),
+        [{"expression": _IS_TOPOGATE, "message": message, "reason": "Forbidden"}],
+        [
+            {"name": "is-queued", "expression": f"{_value('object', 'labels', QUEUE_NAME_LABEL)} != ''"},
+            {"name": "was-suspended", "expression": f"{_has(suspended, last)} && {suspended}.{last}"},
+            {"name": "is-unsuspended", "expression": f"!({_has(here, last)} && {here}.{last})"},
+        ],
+    )
+
+
+def _has(way: str, last: str) -> str:
+    parts = way.split(".")
+    return " && ".join(f"has({'.'.join(parts[: i + 1])})" for i in range(1, len(parts))) + f" && has({way}.{last})"
+
+
+def _has_gate(obj: str, gate: str) -> str:
+    return f"(has({obj}.spec.schedulingGates) && {obj}.spec.schedulingGates.exists(g, g.name == '{gate}'))"
+
+
+def _value(obj: str, part: str, name: str) -> str:
+    """A label or an annotation, '' where it is not set."""
+    field = f"{obj}.metadata.{part}"
+    return f"(has({field}) && '{name}' in {field} ? {field}['{name}'] : '')"
+
+
+def _policy(
+    name: str, rules: Sequence[Rule], validations: Sequence[Mapping[str, str]], conditions: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"matchPolicy": "Equivalent", "namespaceSelector": _NOT_SYSTEM, "resourceRules": list(rules)},
+        "validations": list(validations),
+    }
+    if conditions:
+        spec["matchConditions"] = list(conditions)
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": f"{PREFIX}-{name}"},
+        "spec": spec,
+    }
+
+
+def _binding(policy: Mapping[str, Any]) -> dict[str, Any]:
+    name = policy["metadata"]["name"]
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
