@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from e2e.api import APPLY_PATCH, Api, wait_for
+from e2e.api import APPLY_PATCH, JSON_PATCH, Api, wait_for
 
 CRD_DIR = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "crds"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -19,10 +19,16 @@ def load_crds(folder: Path = CRD_DIR) -> list[dict[str, Any]]:
 
 
 def install_crds(api: Api, folder: Path = CRD_DIR) -> list[str]:
-    """Apply all CRDs of the folder and wait until each is established; their names. Repeating it changes nothing."""
+    """Apply all CRDs of the folder and wait until each is established; their names. Repeating it changes nothing.
+
+    No webhook has to run yet: as they are generated they name one that only v1beta1 needs. One that is registered stays.
+    """
     crds = load_crds(folder)
     for crd in crds:
         name = crd["metadata"]["name"]
+        registered = ((api.find(f"{CRDS}/{name}") or {}).get("spec") or {}).get("conversion") or {}
+        if (registered.get("webhook") or {}).get("clientConfig", {}).get("caBundle"):
+            crd["spec"]["conversion"] = registered
         api.patch(f"{CRDS}/{name}?fieldManager=e2e&force=true", crd, APPLY_PATCH)
     names = [crd["metadata"]["name"] for crd in crds]
     for name in names:
@@ -34,6 +40,16 @@ def install_crds(api: Api, folder: Path = CRD_DIR) -> list[str]:
         path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
         wait_for(f"{path} to be served", partial(api.find, path))
     return names
+
+
+def register_conversion(api: Api, conversion: dict[str, Any] | None, folder: Path = CRD_DIR) -> None:
+    """Have the API server ask this webhook about kinds that need one; with None the one that their CRDs were generated with."""
+    for crd in load_crds(folder):
+        spec = crd["spec"]
+        if spec["conversion"]["strategy"] == "Webhook":
+            # JSON Patch: where a webhook was said by its service and is now by its URL, nothing of the service may be left.
+            operation = {"op": "replace", "path": "/spec/conversion", "value": conversion or spec["conversion"]}
+            api.patch(f"{CRDS}/{crd['metadata']['name']}", [operation], JSON_PATCH)
 
 
 def _is_established(api: Api, name: str) -> bool:

@@ -17,10 +17,10 @@ from certs import pki
 from core.names import MANAGED_NAMESPACE_LABEL
 from e2e.api import APPLY_PATCH
 from e2e.cluster import Cluster
-from e2e.crds import install_crds
+from e2e.crds import install_crds, register_conversion
 from e2e.process import Guard, Process, StartFailed, find_free_ports
 from webhook.policies import policies
-from webhook.registration import MUTATING_NAME, VALIDATING_NAME, configurations
+from webhook.registration import MUTATING_NAME, VALIDATING_NAME, configurations, conversion
 
 SYSTEM_NAMESPACE = "topogate-system"
 ROOT = Path(__file__).parent.parent
@@ -51,7 +51,8 @@ class Topogate:
         self.webhook: Process | None = None
         self.reconciler: Process | None = None
 
-    def start(self) -> Topogate:
+    def start(self, *, converts_only: bool = False) -> Topogate:
+        """With `converts_only` there is the webhook alone, which converts objects and judges none."""
         install_crds(self.cluster.api)
         if self.cluster.api.find(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}") is None:
             self.cluster.create_namespace(SYSTEM_NAMESPACE)
@@ -60,8 +61,10 @@ class Topogate:
         try:
             self._issue_certificate()
             self.start_webhook()
-            self.register()
-            self.start_reconciler()
+            self.register_conversion()
+            if not converts_only:
+                self.register()
+                self.start_reconciler()
         except BaseException:
             self.stop()
             raise
@@ -70,6 +73,7 @@ class Topogate:
     def stop(self) -> None:
         """Ends both processes, which get time to end in good order, and takes the registration back: it holds for the whole cluster."""
         try:
+            register_conversion(self.cluster.api, None)
             for policy in reversed(policies()):
                 plural = _PLURALS.get(policy["kind"], policy["kind"].lower() + "s")
                 self.cluster.api.delete(f"{REGISTRATIONS}/{plural}/{policy['metadata']['name']}")
@@ -120,6 +124,11 @@ class Topogate:
             plural = _PLURALS.get(configuration["kind"], configuration["kind"].lower() + "s")
             path = f"{REGISTRATIONS}/{plural}/{configuration['metadata']['name']}?fieldManager=e2e&force=true"
             self.cluster.api.patch(path, configuration, APPLY_PATCH)
+
+    def register_conversion(self) -> None:
+        """Tells the API server to have objects converted by the webhook."""
+        bundle = base64.b64encode(self.ca_bundle).decode()
+        register_conversion(self.cluster.api, conversion(bundle, {"url": f"https://127.0.0.1:{self._port}"}))
 
     def kill_webhook(self) -> None:
         """SIGKILL, as a crash is."""

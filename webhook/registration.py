@@ -11,6 +11,7 @@ about again.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.api.conversion import CONVERT_PATH
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
 from core.jobs.objects import OBJECTS
@@ -117,6 +118,15 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
         _configuration("MutatingWebhookConfiguration", MUTATING_NAME, hooks["mutate"]),
         _configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, hooks["validate"]),
     ]
+
+
+def conversion(ca_bundle: str, client: Mapping[str, Any]) -> dict[str, Any]:
+    """`spec.conversion` of the CRDs whose versions we convert; `client` as above."""
+    if "url" in client:
+        where: dict[str, Any] = {"url": client["url"].rstrip("/") + CONVERT_PATH}
+    else:
+        where = {"service": {**client["service"], "path": CONVERT_PATH}}
+    return {"strategy": "Webhook", "webhook": {"clientConfig": {"caBundle": ca_bundle, **where}, "conversionReviewVersions": ["v1"]}}
 
 
 def _configuration(kind: str, name: str, hooks: list[dict[str, Any]]) -> dict[str, Any]:
