@@ -23,6 +23,7 @@ MANAGED_NAMESPACE_LABEL = "topogate.dev/managed"
 JOB_COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 JOBSET_JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
 REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"  # of the training and the MPI operator
+SPARK_ROLE_LABEL, SPARK_DRIVER = "spark-role", "driver"  # whose executors are owned by that pod
 RAY_REPLICA_INDEX_LABEL = "ray.io/worker-group-replica-index"
 RAY_HOST_INDEX_LABEL = "ray.io/replica-host-index"
 JOB_CONTROLLER_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid", "job-name")

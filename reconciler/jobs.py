@@ -10,6 +10,7 @@ should be. The steps, by what is observed:
     suspended               asks for something else  update it, or make a new one if it was admitted
     suspended               admitted                 start: templates made exact and unsuspended in one write
     suspended by the user   admitted                 evict: capacity goes back, the job stays stopped
+    running, pods older     admitted                 evict: they would wait for ever, and are made again
     running                 evicted or deactivated   stop; once no pod is left, restore templates, give back quota
 """
 
@@ -54,7 +55,7 @@ from core.state.facts import condition_is_true, controller_of, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
-from reconciler.observed import Observed, owner_name
+from reconciler.observed import Observed, is_unmarked, owner_name
 
 logger = logging.getLogger(__name__)
 REASON_SUSPENDED_BY_USER = f"{REASON_DEACTIVATED}DueToJobSuspended"
@@ -76,9 +77,16 @@ class Jobs:
             informer.add_handler(partial(self._on_job, key))
         observed.workloads.add_handler(self._on_workload)
         observed.related.on_change(self._on_related)
+        observed.pods.add_handler(self._on_pod)
 
     def _on_job(self, kind_key: str, change: Change) -> None:
         self._queue.add((kind_key, object_key(change.obj)), "job changed", INITIAL_PRIORITY if change.initial else 0)
+
+    def _on_pod(self, change: Change) -> None:
+        """Jobs of whose pods somebody must take care; others tell of their pods by their status."""
+        key = self._observed.job_of_pod(change.new) if change.new is not None and is_unmarked(change.new) else None
+        if key is not None:
+            self._queue.add(key, "pod without a workload")
 
     def _on_related(self, changed: Reference, namespace: str | None) -> None:
         for kind_key, kind in self._observed.kinds.items():
@@ -225,6 +233,10 @@ class Jobs:
         if admitted and active:
             if counts_differ(kind.pod_sets(job), workload):
                 return await self._evict(workload, "DeactivatedDueToJobChanged", "the job's pod counts have changed while it ran")
+            if self._observed.has_unmarked_pods(job["metadata"]["uid"]):
+                # Its controller made them of the templates as they were before the start, and will again once they are gone.
+                message = "pods were made of the job's templates before it was started; it starts again without them"
+                return await self._evict(workload, "DeactivatedDueToJobChanged", message)
             return Done()
         if admitted:
             return await self._evict(workload, REASON_DEACTIVATED, "The workload is deactivated")
@@ -242,6 +254,9 @@ class Jobs:
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if facts is None or facts.admission is None:
             return Done()
+        if self._observed.has_live_pods(job["metadata"]["uid"]):
+            # Made while somebody unsuspended it by hand: their gates would never be taken off.
+            return RequeueAfter(STOP_POLL_S)
         queue = workload["spec"].get("queueName") or ""
         attributes = {tracing.JOB_NAME: job["metadata"]["name"], tracing.WORKLOAD: workload["metadata"]["name"]}
         with tracing.step(tracing.START, workload, **attributes):
@@ -269,7 +284,7 @@ class Jobs:
 
     async def _after_stop(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """The job makes no more pods: give its own templates back, then quota and domains."""
-        if self._has_pods(kind, job, workload):
+        if self._has_pods(kind, job):
             return RequeueAfter(STOP_POLL_S)
         if kind.is_started(job):
             return await self._restore(kind, job, workload)
@@ -281,7 +296,7 @@ class Jobs:
         return await self._keep_in_step(kind, job, workload)
 
     async def _restore(self, kind: JobKind, job: Obj, workload: Obj | None) -> Result:
-        if self._has_pods(kind, job, workload):
+        if self._has_pods(kind, job):
             return RequeueAfter(STOP_POLL_S)
         reset = kind.status_reset(job)
         if reset is not None:
@@ -290,13 +305,9 @@ class Jobs:
         await self._writer.change_job(kind, job, kind.restore(job, originals))
         return Done()
 
-    def _has_pods(self, kind: JobKind, job: Obj, workload: Obj | None) -> bool:
-        """Whether a stopped job still has pods: by its own status, and by the pods seen that name its workload."""
-        if kind.active_pods(job):
-            return True
-        uid = job["metadata"]["uid"]
-        pods = self._observed.pods_of(object_key(workload)) if workload is not None else []
-        return any(pod.owner_uid == uid and not pod.terminal for pod in pods)
+    def _has_pods(self, kind: JobKind, job: Obj) -> bool:
+        """Whether a stopped job still has pods: by its own status, and by those that are seen."""
+        return kind.active_pods(job) > 0 or self._observed.has_live_pods(job["metadata"]["uid"])
 
     # --- keeping the workload in step -------------------------------------------------------------------
 
@@ -360,7 +371,7 @@ class Jobs:
                 await self._writer.change_job(kind, job, kind.suspend(job))
                 await self._event(kind, job, EVENT_STOPPED, "Workload is deleted")
                 return Done()
-            if self._has_pods(kind, job, workload):
+            if self._has_pods(kind, job):
                 return RequeueAfter(STOP_POLL_S)
             if kind.is_started(job):
                 return await self._restore(kind, job, workload)

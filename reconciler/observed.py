@@ -10,7 +10,7 @@ from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
 from core.jobs.pod_kinds import POD_SETS
 from core.jobs.pod_parents import StatefulSet
-from core.names import LWS_WORKER_INDEX_LABEL, WORKLOAD_ANNOTATION
+from core.names import LWS_WORKER_INDEX_LABEL, SPARK_DRIVER, SPARK_ROLE_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.plan.pod_units import ALONE, GROUP, owner_of_group, unit_of_pod, unit_of_workload
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -74,11 +74,15 @@ class Observed:
             kind.kind: informer(r.resource_of(kind), slim_stateful_set if isinstance(kind, StatefulSet) else without_managed_fields)
             for kind in POD_SETS
         }
+        for of_kind in self.jobs.values():
+            of_kind.store.add_index("uid", lambda job: [job["metadata"]["uid"]])
         for owning in (*self.jobs.values(), *self.parents.values()):
             owning.add_handler(self._observe_owner)
         self.pods.add_handler(self._observe_leader)
+        self.pods.add_handler(self._observe_driver)
         self.pods.store.add_index("workload", workloads_of_pod)
         self.pods.store.add_index("owner", _owner_uid)
+        self.pods.store.add_index("unmarked", lambda pod: _owner_uid(pod) if is_unmarked(pod) else [])
         self.pods.store.add_index("unit", _unit_of_pod)
         self.workloads.store.add_index("unit", _unit_of_workload)
         self.workloads.store.add_index("owner", _owner_uid)
@@ -121,6 +125,11 @@ class Observed:
     def _observe_leader(self, change: Change) -> None:
         """Workers of a LeaderWorkerSet belong to its leaders."""
         if (change.obj["metadata"].get("labels") or {}).get(LWS_WORKER_INDEX_LABEL) == "0":
+            self._observe_owner(change)
+
+    def _observe_driver(self, change: Change) -> None:
+        """Executors of a SparkApplication belong to its driver."""
+        if (change.obj["metadata"].get("labels") or {}).get(SPARK_ROLE_LABEL) == SPARK_DRIVER:
             self._observe_owner(change)
 
     def _observe_owner(self, change: Change) -> None:
@@ -186,6 +195,30 @@ class Observed:
     def pods_of(self, workload: str) -> list[PodFacts]:
         """Facts of the pods that name a workload, by key."""
         return [self.pod_facts[key] for pod in self.pods.store.by_index("workload", workload) if (key := object_key(pod)) in self.pod_facts]
+
+    def has_live_pods(self, uid: str) -> bool:
+        """Whether there are pods that are not over of a job, or of anything that is its."""
+        pods = (pod for owner in self.owners.descendants(uid) for pod in self.pods.store.by_index("owner", owner))
+        return any((facts := self.pod_facts.get(object_key(pod))) is not None and not facts.terminal for pod in pods)
+
+    def has_unmarked_pods(self, uid: str) -> bool:
+        """Whether pods of a job wait for a domain without naming the workload that has it, so that they would wait for ever."""
+        return any(self.pods.store.by_index("unmarked", owner) for owner in self.owners.descendants(uid))
+
+    def job_of_pod(self, pod: Obj) -> tuple[str, str] | None:
+        """Key of the kind and of the job that a pod belongs to, where that is known."""
+        owner = controller_of(pod)
+        if owner is None:
+            return None
+        root = self.owners.queued_root(owner["uid"])
+        jobs = ((key, job) for key, informer in self.jobs.items() for job in informer.store.by_index("uid", root))
+        return next(((key, object_key(job)) for key, job in jobs), None)
+
+
+def is_unmarked(pod: Obj) -> bool:
+    """Whether a pod has the topology gate, names no workload and is not being deleted."""
+    gated = any(gate.get("name") == TOPOLOGY_GATE for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
+    return gated and not pod["metadata"].get("deletionTimestamp") and not workloads_of_pod(pod)
 
 
 def workloads_of_pod(pod: Obj) -> list[str]:

@@ -46,12 +46,12 @@ def parts_added(base: Json, template: Json) -> dict[str, Any]:
     added: dict[str, Any] = {}
     before = parts_of(base)
     for name, value in parts_of(template).items():
-        own = before.get(name) or {}
         more: Any
         if isinstance(value, Mapping):
+            own = before.get(name) or {}
             more = {key: entry for key, entry in value.items() if own.get(key) != entry}
         else:
-            more = [entry for entry in value if entry not in own]
+            more = [entry for entry in value if entry not in (before.get(name) or [])]
         if more:
             added[name] = more
     return added

@@ -1,0 +1,97 @@
+"""Stand-ins for KubeRay (ray.io/v1): RayCluster, and RayJob and RayService, which make RayClusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from typing import Any
+
+from e2e.standins.base import StandIn
+from e2e.standins.pods import Obj, PodStandIn, Wanted
+
+JOBS = "/apis/batch/v1/namespaces/{}/jobs"
+
+
+class RayClusterStandIn(PodStandIn):
+    """Pods of several hosts a replica are indexed as KubeRay 1.5 does it."""
+
+    group, version, kind, plural = "ray.io", "v1", "RayCluster", "rayclusters"
+
+    def wanted(self, obj: Obj, pods: Mapping[str, Obj]) -> Iterable[Wanted]:
+        name = obj["metadata"]["name"]
+        labels = {"ray.io/cluster": name, "ray.io/is-ray-node": "yes"}
+        yield Wanted(f"{name}-head", obj["spec"]["headGroupSpec"]["template"], labels | {"ray.io/node-type": "head"})
+        for group in obj["spec"].get("workerGroupSpecs") or ():
+            hosts = group.get("numOfHosts", 1)
+            for replica in range(group.get("replicas", 1)):
+                for host in range(hosts):
+                    indexes = {"ray.io/worker-group-replica-index": str(replica)} | (
+                        {"ray.io/replica-host-index": str(host)} if hosts > 1 else {}
+                    )
+                    own = labels | {"ray.io/node-type": "worker", "ray.io/group": group["groupName"]} | indexes
+                    yield Wanted(f"{name}-{group['groupName']}-worker-{replica}-{host}", group["template"], own)
+
+    def status(self, obj: Obj, wanted: Iterable[Wanted], pods: Mapping[str, Obj]) -> Obj:
+        return {"state": "suspended" if self.is_suspended(obj) else "ready"}
+
+
+class RayJobStandIn(StandIn):
+    """One RayCluster, and a Job that submits to it in K8sJobMode; both are deleted when it is suspended."""
+
+    group, version, kind, plural = "ray.io", "v1", "RayJob", "rayjobs"
+
+    def reconcile(self, obj: Obj) -> None:
+        if obj["metadata"].get("deletionTimestamp"):
+            return
+        namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
+        made: list[tuple[str, dict[str, Any]]] = [
+            (f"{self.path}/namespaces/{namespace}/rayclusters", ray_cluster(self, obj, obj["spec"]["rayClusterSpec"])),
+        ]
+        if obj["spec"].get("submissionMode") == "K8sJobMode":
+            template = deepcopy(obj["spec"]["submitterPodTemplate"]) if obj["spec"].get("submitterPodTemplate") else None
+            if template is not None:
+                template["spec"].setdefault("restartPolicy", "Never")
+                metadata = {"name": name, "namespace": namespace, "ownerReferences": [self.owner_of(obj)]}
+                submitter = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+                made.append((JOBS.format(namespace), submitter))
+        suspended = bool(obj["spec"].get("suspend"))
+        for path, child in made:
+            there = self.api.find(f"{path}/{child['metadata']['name']}")
+            if suspended and there is not None:
+                self.api.request("DELETE", f"{path}/{child['metadata']['name']}?propagationPolicy=Background")
+            elif not suspended and there is None:
+                self.api.create(path, child)
+        self.set_status(obj, {"jobDeploymentStatus": "Suspended" if suspended else self._deployment_status(obj, namespace, name)})
+
+    def _deployment_status(self, obj: Obj, namespace: str, name: str) -> str:
+        submitter = self.api.find(f"{JOBS.format(namespace)}/{name}") or {}
+        conditions = (submitter.get("status") or {}).get("conditions") or ()
+        return "Complete" if any(c["type"] == "Complete" and c["status"] == "True" for c in conditions) else "Running"
+
+
+class RayServiceStandIn(StandIn):
+    """One RayCluster, which has the suspension in its own description."""
+
+    group, version, kind, plural = "ray.io", "v1", "RayService", "rayservices"
+
+    def reconcile(self, obj: Obj) -> None:
+        if obj["metadata"].get("deletionTimestamp"):
+            return
+        path = f"{self.path}/namespaces/{obj['metadata']['namespace']}/rayclusters"
+        child = ray_cluster(self, obj, obj["spec"]["rayClusterConfig"])
+        there = self.children(path, obj).get(child["metadata"]["name"])
+        if there is None:
+            self.api.create(path, child)
+        elif there["spec"] != child["spec"]:
+            self.api.replace(f"{path}/{child['metadata']['name']}", there | {"spec": child["spec"]})
+        self.set_status(obj, {"serviceStatus": "" if child["spec"].get("suspend") else "Running"})
+
+
+def ray_cluster(maker: StandIn, obj: Obj, spec: Mapping[str, Any]) -> Obj:
+    """The RayCluster of an object."""
+    metadata = {
+        "name": f"{obj['metadata']['name']}-cluster",
+        "namespace": obj["metadata"]["namespace"],
+        "ownerReferences": [maker.owner_of(obj)],
+    }
+    return {"apiVersion": f"{maker.group}/{maker.version}", "kind": "RayCluster", "metadata": metadata, "spec": deepcopy(dict(spec))}

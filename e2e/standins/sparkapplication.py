@@ -1,0 +1,47 @@
+"""A stand-in for the Spark operator (sparkoperator.k8s.io/v1beta2) and for the driver, which makes the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+
+from e2e.standins.pods import Obj, PodStandIn, Wanted
+
+
+class SparkApplicationStandIn(PodStandIn):
+    """The driver is the application's; executors are the driver's, as soon as it is on a node."""
+
+    group, version, kind, plural = "sparkoperator.k8s.io", "v1beta2", "SparkApplication", "sparkapplications"
+
+    def wanted(self, obj: Obj, pods: Mapping[str, Obj]) -> Iterable[Wanted]:
+        name = obj["metadata"]["name"]
+        yield Wanted(f"{name}-driver", _template(obj, "driver"), {"spark-role": "driver", "spark-app-name": name})
+        driver = pods.get(f"{name}-driver")
+        if driver is None or not driver["spec"].get("nodeName"):
+            return
+        metadata = driver["metadata"]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"], "controller": True}
+        for i in range(1, obj["spec"]["executor"].get("instances", 1) + 1):
+            labels = {"spark-role": "executor", "spark-exec-id": str(i), "spark-app-name": name}
+            yield Wanted(f"{name}-exec-{i}", _template(obj, "executor"), labels, owner=owner)
+
+    def status(self, obj: Obj, wanted: Iterable[Wanted], pods: Mapping[str, Obj]) -> Obj:
+        return {"applicationState": {"state": "SUSPENDED" if self.is_suspended(obj) else "RUNNING"}}
+
+
+def _template(obj: Obj, role: str) -> Obj:
+    """The pod template beside the fields, with the fields on it."""
+    pod = obj["spec"][role]
+    template: Obj = deepcopy(pod.get("template") or {})
+    metadata, spec = template.setdefault("metadata", {}), template.setdefault("spec", {})
+    for name in ("labels", "annotations"):
+        metadata[name] = {**(metadata.get(name) or {}), **(pod.get(name) or {})}
+    spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **(pod.get("nodeSelector") or {})}
+    spec["tolerations"] = [*(spec.get("tolerations") or ()), *(pod.get("tolerations") or ())]
+    requests = {"cpu": pod.get("coreRequest") or str(pod.get("cores", 1)), "memory": "1Gi"}
+    if pod.get("gpu"):
+        requests[pod["gpu"]["name"]] = str(pod["gpu"]["quantity"])
+    limits = {key: value for key, value in requests.items() if "/" in key}
+    resources = {"requests": requests} | ({"limits": limits} if limits else {})
+    spec["containers"] = [{"name": f"spark-kubernetes-{role}", "image": "registry.example/spark:1", "resources": resources}]
+    return template

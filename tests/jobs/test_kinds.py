@@ -1,0 +1,197 @@
+"""Every kind whose objects hold pod templates: a start and its undoing are each other's inverse, defaults are written once."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from core.jobs.contract import Defaults, PodSetStart, Referring
+from core.jobs.kinds import INTEGRATIONS, KINDS, UnusableIntegration, with_integrations
+from core.jobs.mpijob import MPIJob
+from core.jobs.shape import find_misshapen
+from core.jobs.sparkapplication import SparkApplication
+from core.jobs.templated import TemplatedKind
+from core.names import (
+    PODSET_GROUP_NAME,
+    PODSET_LABEL,
+    PREFERRED_TOPOLOGY,
+    QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY,
+    TOPOLOGY_GATE,
+    WORKLOAD_ANNOTATION,
+)
+from core.plan.merge import merge_patch
+from core.plan.workload import build_workload, pod_sets_differ
+from tests.jobs.test_job import merge, without_empty
+from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
+
+RACK = "cloud.provider.com/topology-rack"
+TOLERATION = {"key": "gpu", "operator": "Exists"}
+BY_NAME: dict[str, Any] = {kind.kind: kind for kind in KINDS}
+
+
+@pytest.fixture(params=SCENARIOS, ids=lambda scenario: scenario.kind)
+def scenario(request: pytest.FixtureRequest) -> Scenario:
+    found: Scenario = request.param
+    return found
+
+
+def kind_of(scenario: Scenario) -> TemplatedKind:
+    found: TemplatedKind = BY_NAME[scenario.kind]
+    return found
+
+
+def make(scenario: Scenario) -> dict[str, Any]:
+    """An object as its user wrote it, and what it refers to."""
+    name = "wrapper" if scenario.kind == "AppWrapper" else "j"
+    metadata = {"name": name, "namespace": "ns", "uid": "u", "labels": {QUEUE_NAME_LABEL: "lq"}}
+    job = {"apiVersion": scenario.group_version, "kind": scenario.kind, "metadata": metadata, "spec": scenario.spec(RACK)}
+    kind = kind_of(scenario)
+    return kind.expanded(job, runtime()) if isinstance(kind, Referring) else job
+
+
+def start_of(kind: TemplatedKind, job: dict[str, Any], *, gated: bool) -> list[PodSetStart]:
+    return [
+        PodSetStart(pod_set.name, gated, {"pool": "a"}, (TOLERATION,), {PODSET_LABEL: pod_set.name}, {WORKLOAD_ANNOTATION: "w"})
+        for pod_set in kind.pod_sets(job)
+    ]
+
+
+def test_it_has_the_pods_that_its_controller_will_make(scenario: Scenario):
+    kind, job = kind_of(scenario), make(scenario)
+    assert find_misshapen(kind.spec_shape, job) == ()
+    assert kind.validate_create(job).errors == ()
+    assert {pod_set.name: pod_set.count for pod_set in kind.pod_sets(job)} == scenario.pods
+    workload = build_workload(kind, job, priority=0, priority_class=None)
+    assert not pod_sets_differ(kind.pod_sets(job), workload)
+
+
+def test_defaulting_twice_is_defaulting_once(scenario: Scenario):
+    kind, job = kind_of(scenario), make(scenario)
+    before = deepcopy(job)
+    once = kind.default(job, Defaults())
+    assert job == before
+    assert kind.default(once, Defaults()) == once
+    assert kind.is_suspended(once)
+    assert kind.has_gate(once) == kind.gates_at_creation
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_restoring_undoes_a_start(scenario: Scenario, gated: bool):
+    kind = kind_of(scenario)
+    job = kind.default(make(scenario), Defaults())
+    workload = build_workload(kind, job, priority=0, priority_class=None)
+    running = kind.start(job, start_of(kind, job, gated=gated))
+    assert not kind.is_suspended(running)
+    assert kind.is_started(running)
+    assert kind.has_gate(running) == gated
+    for pod_set in kind.pod_sets(running):
+        metadata, spec = pod_set.template["metadata"], pod_set.template["spec"]
+        assert metadata["labels"][PODSET_LABEL] == pod_set.name
+        assert metadata["annotations"] | {WORKLOAD_ANNOTATION: "w"} == metadata["annotations"]
+        assert spec["nodeSelector"] == {"pool": "a"}
+        assert TOLERATION in spec["tolerations"]
+        assert ({"name": TOPOLOGY_GATE} in spec.get("schedulingGates", [])) == gated
+    stopped = kind.suspend(kind.restore(running, workload["spec"]["podSets"]))
+    assert not kind.is_started(stopped)
+    assert not pod_sets_differ(kind.pod_sets(stopped), workload)
+    if scenario.kind != "RayJob":  # whose submitter now has the template that KubeRay would have given it
+        assert without_empty(stopped) == without_empty(job)
+    assert merge(running, merge_patch(running, stopped)) == stopped
+
+
+def test_what_a_start_added_can_be_taken_away_without_a_workload(scenario: Scenario):
+    kind = kind_of(scenario)
+    job = kind.default(make(scenario), Defaults())
+    running = kind.start(job, start_of(kind, job, gated=True))
+    assert not kind.is_started(kind.restore(running, None))
+    assert not kind.has_gate(kind.ungate(running))
+
+
+def test_a_rule_that_a_template_breaks_is_told_by_the_path_users_find(scenario: Scenario):
+    kind, job = kind_of(scenario), make(scenario)
+
+    def contradicting(value: Any) -> Any:
+        if isinstance(value, list):
+            return [contradicting(entry) for entry in value]
+        if not isinstance(value, dict):
+            return value
+        made = {key: contradicting(entry) for key, entry in value.items()}
+        return made | ({PREFERRED_TOPOLOGY: RACK} if REQUIRED_TOPOLOGY in value else {})
+
+    fields = {error.field for error in kind.validate_create(contradicting(job)).errors}
+    assert scenario.broken in fields
+
+
+def test_a_template_may_not_change_while_its_job_runs(scenario: Scenario):
+    kind = kind_of(scenario)
+    job = kind.default(make(scenario), Defaults())
+    running = kind.start(job, start_of(kind, job, gated=True))
+    changed = kind.start(running, [PodSetStart(s.name, True, {"other": "b"}) for s in start_of(kind, job, gated=True)])
+    assert {error.type.value for error in kind.validate_update(running, changed).errors} == {"FieldValueForbidden"}
+    assert kind.validate_update(job, running).errors == ()
+    assert kind.validate_update(running, kind.suspend(running)).errors == ()
+
+
+# --- single kinds -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("launcher_is_worker", "group", "offset"), [(True, False, "1"), (True, True, None), (False, False, None)], ids=["alone", "group", "no"]
+)
+def test_workers_of_an_mpijob_begin_at_one_where_the_launcher_is_a_worker(launcher_is_worker: bool, group: bool, offset: str | None):
+    job = make(next(scenario for scenario in SCENARIOS if scenario.kind == "MPIJob"))
+    job["spec"]["runLauncherAsWorker"] = launcher_is_worker
+    for replica in job["spec"]["mpiReplicaSpecs"].values() if group else ():
+        replica["template"]["metadata"]["annotations"][PODSET_GROUP_NAME] = "g"
+    once = MPIJob().default(job, Defaults())
+    annotations = once["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
+    assert annotations.get("kueue.x-k8s.io/pod-index-offset") == offset
+    assert MPIJob().default(once, Defaults()) == once
+
+
+@pytest.mark.parametrize(
+    ("driver", "spec", "memory"),
+    [
+        ({"memory": "512m"}, {}, (512 + 384) << 20),
+        ({"memory": "10g"}, {}, (10 << 30) + (1 << 30)),
+        ({"memory": "10g"}, {"type": "Python"}, (10 << 30) + (4 << 30)),
+        ({"memory": "10g"}, {"memoryOverheadFactor": "0.5"}, (10 << 30) + (5 << 30)),
+        ({"memory": "1g", "memoryOverhead": "1g"}, {}, 2 << 30),
+        ({}, {}, (1024 + 384) << 20),
+    ],
+)
+def test_a_spark_pod_asks_for_what_spark_asks_for(driver: dict[str, Any], spec: dict[str, Any], memory: int):
+    job = {"metadata": {"name": "s"}, "spec": {"driver": {"coreRequest": "100m", **driver}, "executor": {}} | spec}
+    container = SparkApplication().pod_sets(job)[0].template["spec"]["containers"][0]
+    assert container["resources"]["requests"] == {"cpu": "100m", "memory": str(memory)}
+
+
+def test_more_pod_templates_than_a_workload_holds_are_refused():
+    kind, job = BY_NAME["JobSet"], make(SCENARIOS[0])
+    replicated = job["spec"]["replicatedJobs"][1]
+    job["spec"]["replicatedJobs"] = [{**replicated, "name": f"r{i}"} for i in range(19)]
+    assert [error.type.value for error in kind.validate_create(job).errors] == ["FieldValueTooMany"]
+    job["spec"]["replicatedJobs"] = [replicated, replicated]
+    assert [error.type.value for error in kind.validate_create(job).errors] == ["FieldValueDuplicate"]
+
+
+# --- kinds of other packages --------------------------------------------------------------------------------
+
+
+class Other(MPIJob):
+    kind, group = "OtherJob", "example.com"
+
+
+def test_kinds_of_other_packages_come_after_ours():
+    assert with_integrations([Other()])[:-1] == KINDS
+    assert with_integrations([]) == KINDS
+    assert INTEGRATIONS == "topogate.integrations"
+
+
+@pytest.mark.parametrize(("found", "says"), [(MPIJob(), "is described twice"), (object(), "it has no active_pods, ")])
+def test_what_is_no_kind_or_is_described_twice_is_refused(found: object, says: str):
+    with pytest.raises(UnusableIntegration, match=says):
+        with_integrations([found])

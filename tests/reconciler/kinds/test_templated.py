@@ -1,0 +1,200 @@
+"""Every kind whose objects hold pod templates on the real control plane, its controllers by stand-ins: from create to pods on
+nodes, suspended and resumed, deleted while its pods are gated, refused where it says what it must not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from core.names import HOSTNAME_LABEL, PODSET_LABEL, PREFERRED_TOPOLOGY, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY
+from e2e import manifests, truth
+from e2e.api import ApiError, wait_for
+from e2e.cluster import Cluster
+from e2e.standins.base import StandIn
+from e2e.topogate import Topogate
+from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
+from tests.reconciler.scenes import GPU, WORKLOADS, Scene
+
+pytestmark = pytest.mark.cluster
+BOUND_TIMEOUT_S = 60.0
+NAMES = [scenario.kind for scenario in SCENARIOS]
+
+
+class Stage:
+    """A namespace with room for several objects; stand-ins act while they are called in."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.standins: dict[type[StandIn], StandIn] = {}
+
+    def install(self) -> None:
+        for standin in dict.fromkeys(standin for scenario in SCENARIOS for standin in scenario.standins):
+            made = standin(self.scene.api)
+            made.install()
+            self.standins[standin] = made
+        self.scene.create(runtime())
+        # Spark's pods ask for memory, which the scene's queue has none of.
+        prefix = self.scene.prefix
+        queue = manifests.cluster_queue(f"{prefix}queue", {f"{prefix}flavor": {"cpu": 1000, GPU: 1000, "memory": "1000Gi"}})
+        self.scene.api.patch(f"{manifests.path(queue)}/{prefix}queue", {"spec": {"resourceGroups": queue["spec"]["resourceGroups"]}})
+
+    def uninstall(self) -> None:
+        for standin in self.standins.values():
+            standin.uninstall()
+
+    def acting(self, *scenarios: Scenario) -> ExitStack:
+        """Controllers of some kinds, while the stack is open."""
+        stack = ExitStack()
+        for standin in dict.fromkeys(standin for scenario in scenarios for standin in scenario.standins):
+            stack.enter_context(standin(self.scene.api))
+        return stack
+
+    # --- one object ---------------------------------------------------------------------------------------
+
+    def path(self, scenario: Scenario) -> str:
+        return f"/apis/{scenario.group_version}/namespaces/{self.scene.namespace}/{scenario.plural}"
+
+    def make(self, scenario: Scenario, name: str, *, level: str | None = None) -> dict[str, Any]:
+        return {
+            "apiVersion": scenario.group_version,
+            "kind": scenario.kind,
+            "metadata": {"name": name, "namespace": self.scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}},
+            "spec": scenario.spec(level or self.scene.rack),
+        }
+
+    def create(self, scenario: Scenario, name: str) -> dict[str, Any]:
+        return self.scene.api.create(self.path(scenario), self.make(scenario, name))
+
+    def suspend(self, scenario: Scenario, name: str, suspended: bool) -> None:
+        body: Any = suspended
+        for key in reversed(scenario.suspend_path):
+            body = {key: body}
+        self.scene.api.patch(f"{self.path(scenario)}/{name}", body)
+
+    def delete(self, scenario: Scenario, name: str) -> None:
+        self.scene.api.request("DELETE", f"{self.path(scenario)}/{name}?propagationPolicy=Background")
+
+    def until_gone(self, name: str) -> None:
+        def gone(now: truth.Snapshot) -> bool:
+            return now.workload_of(name) is None and not [p for p in now.pods if p["metadata"]["namespace"] == self.scene.namespace]
+
+        self.scene.eventually(f"{name} and all that is its to be gone", gone, BOUND_TIMEOUT_S)
+
+
+@pytest.fixture(scope="module")
+def stage(cluster: Cluster, topogate: Topogate) -> Iterator[Stage]:
+    """Two racks of eight nodes; the kinds are installed while topogate runs."""
+    made = Stage(Scene(cluster, racks=2, nodes=8).open())
+    made.install()
+    yield made
+    made.scene.close()
+    made.uninstall()
+
+
+@pytest.fixture(params=SCENARIOS, ids=NAMES)
+def scenario(request: pytest.FixtureRequest) -> Scenario:
+    found: Scenario = request.param
+    return found
+
+
+def at(obj: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    found: Any = obj
+    for key in path:
+        found = found[key]
+    return found
+
+
+def by_pod_set(now: truth.Snapshot, name: str) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for pod in now.pods_of(name):
+        found.setdefault(pod["metadata"]["labels"][PODSET_LABEL], []).append(pod)
+    return found
+
+
+def check_places(stage: Stage, scenario: Scenario, name: str, now: truth.Snapshot) -> None:
+    """Each pod set in one rack and where its assignment says; consecutive ranks share nodes."""
+    pods = by_pod_set(now, name)
+    assert {pod_set: len(found) for pod_set, found in pods.items()} == scenario.pods
+    for found in pods.values():
+        assert len({now.label_of(pod, stage.scene.rack) for pod in found}) == 1
+    assert truth.as_assigned(now, name) == []
+    assert truth.always(now) == []
+    for pod_set in scenario.ranked:
+        ranked = sorted(pods[pod_set], key=lambda pod: [int(pod["metadata"]["labels"][label]) for label in scenario.rank_labels])
+        hosts = [now.label_of(pod, HOSTNAME_LABEL) for pod in ranked]
+        assert hosts == sorted(hosts)
+        assert len(set(hosts)) == -(-len(hosts) // 2)
+    if scenario.ranked:
+        assert truth.is_true(now.workload_of(name), "topogate.dev/RankOrderKept")
+
+
+def test_from_create_to_bound_then_suspended_and_resumed(stage: Stage, scenario: Scenario) -> None:
+    name = "wrapper" if scenario.kind == "AppWrapper" else scenario.kind.lower()
+    created = stage.create(scenario, name)
+    assert at(created, scenario.suspend_path) is True
+    with stage.acting(scenario):
+        now = stage.scene.until_bound(name, scenario.total, BOUND_TIMEOUT_S)
+        check_places(stage, scenario, name, now)
+
+        stage.suspend(scenario, name, True)
+
+        def given_back(now: truth.Snapshot) -> bool:
+            return not now.pods_of(name) and truth.condition(now.workload_of(name), "QuotaReserved").get("status") == "False"
+
+        stage.scene.eventually(f"{name} to give everything back", given_back, BOUND_TIMEOUT_S)
+        templates = stage.scene.api.get(f"{stage.path(scenario)}/{name}")["spec"]
+        assert "kueue.x-k8s.io/workload" not in str(templates), "its own templates are given back"
+
+        stage.suspend(scenario, name, False)
+        now = stage.scene.until_bound(name, scenario.total, BOUND_TIMEOUT_S)
+        check_places(stage, scenario, name, now)
+        stage.delete(scenario, name)
+        stage.until_gone(name)
+
+
+def test_deleted_while_gated_everything_is_given_back(stage: Stage, topogate: Topogate) -> None:
+    """All kinds at once: their pods are made while nobody is there to take their gates off."""
+    scene = stage.scene
+    names = {scenario.kind: "wrapper" if scenario.kind == "AppWrapper" else scenario.kind.lower() for scenario in SCENARIOS}
+    some = [scenario for scenario in SCENARIOS if scenario.kind in ("JobSet", "MPIJob", "PyTorchJob", "RayCluster", "TrainJob")]
+    for scenario in some:
+        stage.create(scenario, names[scenario.kind])
+    for scenario in some:
+        path = f"{stage.path(scenario)}/{names[scenario.kind]}"
+        wait_for(f"{path} to be started", lambda: not at(scene.api.get(path), scenario.suspend_path))  # noqa: B023 - waited for at once
+    topogate.kill_reconciler()
+    with stage.acting(*some):
+        total = sum(scenario.total for scenario in some) - 1 * any(scenario.kind == "SparkApplication" for scenario in some)
+
+        def all_gated(now: truth.Snapshot) -> bool:
+            pods = [pod for pod in now.pods if pod["metadata"]["namespace"] == scene.namespace]
+            return len(pods) == total and all(truth.has_gate(pod) for pod in pods)
+
+        scene.eventually("all pods to be there, and gated", all_gated, BOUND_TIMEOUT_S)
+        for scenario in some:
+            stage.delete(scenario, names[scenario.kind])
+    topogate.start_reconciler()
+    for scenario in some:
+        stage.until_gone(names[scenario.kind])
+    assert scene.api.list(WORKLOADS.format(scene.namespace)) == []
+
+
+def test_an_object_that_breaks_a_rule_is_refused_with_the_field(stage: Stage, scenario: Scenario) -> None:
+    broken = _replaced(stage.make(scenario, "broken"), stage.scene.rack)
+    with pytest.raises(ApiError) as refused:
+        stage.scene.api.create(stage.path(scenario), broken)
+    assert refused.value.status in (400, 403, 422)
+    assert scenario.broken in str(refused.value)
+
+
+def _replaced(obj: Any, rack: str) -> Any:
+    """The object with two annotations that exclude each other wherever it has one of them."""
+    if isinstance(obj, list):
+        return [_replaced(entry, rack) for entry in obj]
+    if not isinstance(obj, dict):
+        return obj
+    made = {key: _replaced(value, rack) for key, value in obj.items()}
+    return made | ({PREFERRED_TOPOLOGY: rack} if REQUIRED_TOPOLOGY in obj else {})
