@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-from tests.mutation.__main__ import Reach, statement_at
+from tests.mutation.__main__ import Reach, statement_at, wanted
 from tests.mutation.mutants import Mutant, changed_line, find_mutants, mutate, sample
 
 SOURCE = '''
@@ -51,3 +54,15 @@ def test_the_fastest_test_that_reaches_a_line_comes_first_and_after_an_import_al
     assert reach.tests_for(Mutant("a.py", 2, (0, 1), "AddNot", 0), SOURCE) == ["fast", "slow", "slowest"]
     assert reach.tests_for(Mutant("a.py", 5, (0, 1), "AddNot", 0), SOURCE) == []
     assert reach.tests_for(Mutant("b.py", 5, (0, 1), "AddNot", 0), SOURCE) == []
+
+
+def test_what_survived_is_tried_again_where_it_stands_now(tmp_path: Path):
+    tried = list(sample({"a.py": SOURCE}, 1))
+    lines = [changed_line(mutant, SOURCE) for mutant in tried]
+    entries = [{"path": "a.py", "before": before, "after": after, "killed": i > 0} for i, (before, after) in enumerate(lines)]
+    earlier = tmp_path / "mutation.jsonl"
+    earlier.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    again = list(wanted({"a.py": SOURCE}, 1, earlier))
+    assert tried[0] in again
+    assert {changed_line(mutant, SOURCE) for mutant in again} == {lines[0]}
+    assert list(wanted({"a.py": SOURCE}, 1, None)) == tried

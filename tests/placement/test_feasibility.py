@@ -163,3 +163,27 @@ def test_taint_readiness_and_cordon_of_a_node_change_in_place():
         assert view.eligible(pods).tolist() == [True, False, True]
     view.observe_node(node, NodeState({}))
     assert view.eligible(pods).tolist() == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("value", "is_number"),
+    [
+        (f"{2**63 - 1}", True),
+        (f"{2**63}", False),
+        (f"{-(2**63)}", True),
+        (f"{-(2**63) - 1}", False),
+        ("+5", True),
+        ("1_0", False),
+        ("", False),
+    ],
+)
+def test_numbers_have_64_bits(value: str, is_number: bool):
+    def meets(operator: str, bound: str) -> bool:
+        term = {"matchExpressions": [{"key": "gen", "operator": operator, "values": [bound]}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+        return node_matches("n", {"gen": value}, {}, affinity)
+
+    assert (meets("Gt", "0") or meets("Lt", "0")) == is_number
+    if not is_number:
+        with pytest.raises(InvalidSelector, match="needs one integer"):
+            meets("Gt", value)

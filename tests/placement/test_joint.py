@@ -225,3 +225,25 @@ def test_looking_ahead_the_first_rack_that_holds_a_pod_set_is_taken():
         decision = place(view_of(THREE_LEVELS, racks(cpus)), wanted, MIXED)
         assert decision.looked_ahead
         assert [dict(placement.nodes) for placement in decision.placements] == [{f"b0-r{rack}-n0": 2}, {"b0-r0-n0": 1}]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "fits"),
+    [
+        ((3000, 3000), True),
+        ((3000, 2000), True),
+        ((2000, 2000), False),
+        ((4000, 1000), True),
+        ((3000, 1000), False),
+        ((4000,), False),
+        ((5000,), True),
+    ],
+)
+def test_workers_in_two_layers_of_slices_have_room_for_their_leader_beside_whole_ones_alone(cpus: tuple[int, ...], fits: bool):
+    """Four workers of a rack, two and two on a node, and a leader of the size of one."""
+    nodes = [replace(node, allocatable={"cpu": cpu, "pods": 9}) for node, cpu in zip(grid(1, 1, len(cpus)), cpus, strict=True)]
+    workers = request(4, Mode.REQUIRED, RACK, name="workers", slices=[(RACK, 4), (HOSTNAME_LABEL, 2)])
+    decision = place(view_of(THREE_LEVELS, nodes), of_group(workers, request(1, Mode.REQUIRED, RACK, name="leader")), MIXED)
+    assert (decision.refusal is None) == fits
+    if fits:
+        assert all(count % 2 == 0 for _, count in decision.placements[0].nodes)
