@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.replay.__main__ import main
 
 GENERATED = Path(__file__).parents[1] / "vectors" / "encoding" / "encoding.jsonl"
 PEER = Path(os.environ.get("TOPOGATE_PEER_VECTORS", Path(__file__).parents[3] / "shared" / "vectors" / "peer")) / "encoding.jsonl"
-INPUTS = {"decode": ["v1beta2"], "size": ["scheme", "nodes"]}
+INPUTS = {"decode": ["v1beta2"], "size": ["scheme", "nodes"], "convert": ["to", "input"], "convert_round_trip": ["input"]}
 
 
 def load(path: Path) -> list[dict[str, Any]]:
@@ -27,7 +28,7 @@ def kept(path: Path) -> list[dict[str, Any]]:
     return [case for case in load(path) if encoding.leave_out(case) is None]
 
 
-@pytest.mark.parametrize(("path", "count"), [(GENERATED, 88), (PEER, 85)], ids=["generated", "peer"])
+@pytest.mark.parametrize(("path", "count"), [(GENERATED, 88), (PEER, 89)], ids=["generated", "peer"])
 def test_every_case_passes_by_the_command(path: Path, count: int, capsys: pytest.CaptureFixture[str]):
     load(path)
     assert main(["encoding", str(path)]) == 0
@@ -43,18 +44,36 @@ def test_answers_need_the_input_only(path: Path):
             assert encoding.rule(blind) == encoding.rule(case), case["id"]
 
 
-def test_one_case_in_a_hundred_at_most_is_another_by_rule():
+def test_two_cases_in_a_hundred_at_most_are_others_by_rule():
     cases = kept(GENERATED) + kept(PEER)
-    assert sum(encoding.rule(case) is not None for case in cases) <= len(cases) // 100
+    assert sum(encoding.rule(case) is not None for case in cases) <= len(cases) * 2 // 100
 
 
-def test_only_inner_steps_conversion_and_helpers_are_left_out():
+def test_only_inner_steps_and_helpers_are_left_out():
     left_out = {case["kind"] for case in load(PEER) if encoding.leave_out(case)}
     assert left_out == {
-        *("prefix_keys", "domain_runs", "convert", "convert_round_trip"),
+        *("prefix_keys", "domain_runs"),
         *("has_node", "node_name_from_domain", "domain_belongs_to", "max_nodes"),
     }
     assert not any(map(encoding.leave_out, load(GENERATED)))
+
+
+@pytest.mark.parametrize("mistake", ["domain", "field", "lossy", "cut"])
+def test_a_wrong_conversion_is_found(mistake: str):
+    to = "v1beta2" if mistake == "cut" else "v1beta1"
+    case = max((case for case in kept(PEER) if case["kind"] == "convert" and case["to"] == to), key=lambda case: len(str(case["input"])))
+    got = copy.deepcopy(encoding.answer(case))
+    assert encoding.differences(case, got) == []
+    (given,) = got["output"]["status"]["admission"]["podSetAssignments"]
+    if mistake == "domain":
+        given["topologyAssignment"]["domains"].pop()
+    elif mistake == "field":
+        given["count"] = 3
+    elif mistake == "cut":
+        given["topologyAssignment"]["slices"][0]["podCounts"] = {"individual": [10, 21]}
+    else:
+        del got["output"]["metadata"]["annotations"]
+    assert encoding.differences(case, got) != []
 
 
 @pytest.mark.parametrize("mistake", ["longer", "order", "lost", "unreadable", "decoded"])
