@@ -25,6 +25,7 @@ _CLASSES = {WORKLOAD_PRIORITY: (GROUP, "WorkloadPriorityClass"), POD_PRIORITY: (
 # What v1beta1 once called MayStopSearch.
 _OLD_WORDS = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
 _STOP = "MayStopSearch"
+_MAX_QUOTE_CHARS = 256
 
 
 class Unconvertible(ValueError):
@@ -36,7 +37,8 @@ def convert(obj: Mapping[str, Any], version: str) -> Json:
     kind, given = obj.get("kind"), obj.get("apiVersion")
     functions = _KINDS.get(kind) if isinstance(kind, str) else None
     if functions is None or {given, version} - {API_VERSION, OLD_API_VERSION}:
-        raise Unconvertible(f"{kind} of {given} cannot be converted to {version}: {', '.join(_KINDS)} of {GROUP} can, v1beta1 and v1beta2")
+        asked = f"{_quote(kind)} of {_quote(given)} cannot be converted to {_quote(version)}"
+        raise Unconvertible(f"{asked}: {', '.join(_KINDS)} of {GROUP} can, between v1beta1 and v1beta2")
     converted = {**obj, "apiVersion": version}
     if given == version:
         return converted
@@ -49,8 +51,13 @@ def convert(obj: Mapping[str, Any], version: str) -> Json:
     except InvalidAssignment as error:
         metadata = obj.get("metadata")
         name = metadata.get("name", "") if isinstance(metadata, dict) else ""
-        raise Unconvertible(f"{kind} {name!r} cannot be converted to {version}: {error}") from None
+        raise Unconvertible(f"{kind} {_quote(name)!r} cannot be converted to {version}: {error}") from None
     return converted
+
+
+def _quote(given: Any) -> str:
+    text = str(given)
+    return text if len(text) <= _MAX_QUOTE_CHARS else text[: _MAX_QUOTE_CHARS - 1] + "…"
 
 
 # --- Workload ---------------------------------------------------------------------------------------------
