@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, cast
 
 from core.jobs.contract import PodSetStart, PodSetTemplate
-from core.jobs.pod import Pod, has_admission_gate, pod_set_of
+from core.jobs.pod import Pod, has_admission_gate, pod_topology_request
 from core.jobs.pod_kinds import POD_SETS
 from core.jobs.pod_parents import PodParent
 from core.model.resources import pod_requests
@@ -38,9 +38,10 @@ from core.names import (
     FINISHED,
     MAIN_POD_SET,
     MANAGED,
-    QUEUE_NAME_LABEL,
+    QUOTA_RESERVED,
     REASON_DEACTIVATED,
     REASON_FAILED,
+    REASON_MISCONFIGURED,
     REASON_OWNER_NOT_FOUND,
     REASON_SUCCEEDED,
 )
@@ -59,6 +60,7 @@ from core.plan.pod_units import (
     is_terminal,
     plan_start,
     plan_stop,
+    queue_to_follow,
     read_group,
     role_of_pod,
     still_running,
@@ -68,6 +70,7 @@ from core.plan.pod_units import (
     wanted_alone,
     wanted_of_group,
     wanted_of_parent,
+    with_requests,
 )
 from core.plan.workload import MissingFlavor, counts_differ, pod_sets_differ, start_infos
 from core.runtime.clock import Clock
@@ -257,14 +260,11 @@ class Pods:
             return None
         self._waiting_since.pop(str(unit), None)
         await self._delete_excess(unit, pods, sum(group.roles.values()))
-        pod_sets = [await self._role(unit, role, count, group.examples[role]) for role, count in group.roles.items()]
-        return wanted_of_group(unit, group, pod_sets, [pod for pod in pods if not is_going(pod)])
-
-    async def _role(self, unit: Unit, role: str, count: int, example: str) -> PodSetTemplate:
         try:
-            return pod_set_of(role, count, await self._writer.read_pod(unit.namespace, example))
+            examples = {role: await self._writer.read_pod(unit.namespace, name) for role, name in group.examples.items()}
         except NotFound as error:
-            raise Retryable(f"pod {example} of group {unit.name} is gone") from error
+            raise Retryable(f"a pod of group {unit.name} is gone") from error
+        return wanted_of_group(unit, group, [pod for pod in pods if not is_going(pod)], examples)
 
     async def _tell_missing(self, unit: Unit, source: Obj, missing: int) -> None:
         now = self._clock.monotonic()
@@ -317,6 +317,9 @@ class Pods:
             return RequeueAfter(STOP_POLL_S)
         if await self._steps.give_back(workload):
             return Done()
+        requests: Mapping[str, Obj | None] = {}
+        if unit.source == ALONE and has_admission_gate(source):
+            requests = {MAIN_POD_SET: pod_topology_request(source)}
         if unit.source == GROUP:
             group = read_group(unit, pods)
             if group.problem is not None:
@@ -326,14 +329,27 @@ class Pods:
             if not group.missing and group.roles != {p["name"]: p["count"] for p in workload["spec"]["podSets"]}:
                 await self._writer.delete_workload(workload)  # its pods are others by now
                 return Done()
-        queue = wanted.queue if wanted is not None else _queue_of(source)
+            requests = group.requests
+        return await self._keep_in_step(unit, source, workload, wanted, requests)
+
+    async def _keep_in_step(
+        self, unit: Unit, source: Obj, workload: Obj, wanted: Wanted | None, requests: Mapping[str, Obj | None]
+    ) -> Result:
+        queue = wanted.queue if wanted is not None else queue_to_follow(source)
         changes: dict[str, Any] = {}
         if queue and workload["spec"].get("queueName") != queue:
             changes["queueName"] = queue
+        pod_sets = with_requests(workload, requests)
         if wanted is not None and pod_sets_differ(wanted.pod_sets, workload):
-            changes["podSets"] = [pod_set.to_wire() for pod_set in wanted.pod_sets]
-        if changes:
-            await self._writer.patch_workload(workload, {"spec": changes})
+            pod_sets = [pod_set.to_wire() for pod_set in wanted.pod_sets]
+        if pod_sets is not None:
+            changes["podSets"] = pod_sets
+            if (find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_MISCONFIGURED:
+                changes["active"] = True  # what was wrong with it has been changed
+        if not changes:
+            return Done()
+        await self._writer.patch_workload(workload, {"spec": changes})
+        if pod_sets is not None:
             await self._tell(unit, source, EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted(changes))}")
         return Done()
 
@@ -443,10 +459,6 @@ class Pods:
 def _asked(obj: Obj) -> tuple[Any, ...]:
     metadata = obj["metadata"]
     return metadata["uid"], metadata.get("generation"), metadata.get("labels"), bool(metadata.get("deletionTimestamp"))
-
-
-def _queue_of(pod: Obj) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(QUEUE_NAME_LABEL, ""))
 
 
 def _class_of(pod_sets: tuple[PodSetTemplate, ...]) -> str | None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from core.jobs.pod import has_admission_gate
+from core.jobs.pod import has_admission_gate, role_hash
 from core.names import (
     COORDINATE_PREFIXES,
     MANAGED,
@@ -10,10 +10,13 @@ from core.names import (
     POD_GROUP_NAME,
     POD_GROUP_SERVING,
     POD_GROUP_TOTAL_COUNT,
+    PODSET_GROUP_NAME,
     QUEUE_NAME_LABEL,
     RETRIABLE_IN_GROUP,
     ROLE_HASH,
+    SLICE_SIZE,
     SUSPENDING_PARENT,
+    TOPOLOGY_ANNOTATIONS,
     TRACEPARENT_ANNOTATION,
     WORKLOAD_ANNOTATION,
 )
@@ -29,6 +32,7 @@ _OF_QUEUED_PODS = (
     ROLE_HASH,
     SUSPENDING_PARENT,
 )
+_OF_WAITING_PODS = (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME)  # what they ask for may change until they start
 
 
 def slim_pod(pod: Obj) -> Obj:
@@ -36,14 +40,17 @@ def slim_pod(pod: Obj) -> Obj:
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
     queued = (metadata.get("labels") or {}).get(MANAGED) == "true"
-    names = _ANNOTATIONS + (_OF_QUEUED_PODS if queued else ())
+    waits = has_admission_gate(pod)
+    names = _ANNOTATIONS + (_OF_QUEUED_PODS if queued else ()) + (_OF_WAITING_PODS if waits else ())
+    if queued and ROLE_HASH not in annotations:  # marked by another's webhook, or an older one
+        annotations = {**annotations, ROLE_HASH: role_hash(spec)}
     return {
         "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp")
         | (_pick(metadata, "finalizers") if queued else {})
         | {"ownerReferences": [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]}
         | {"annotations": {key: value for key, value in annotations.items() if key in names or key.startswith(COORDINATE_PREFIXES)}},
         "spec": _pick(spec, "nodeName", "schedulingGates", "nodeSelector", "overhead", "resources", "hostNetwork")
-        | (_pick(spec, "tolerations") if has_admission_gate(pod) else {})  # its flavor's are added when it starts
+        | (_pick(spec, "tolerations") if waits else {})  # its flavor's are added when it starts
         | _pick_anti_affinity(spec)
         | {
             part: [_pick(c, "resources", "restartPolicy") | _pick_host_ports(c, spec) for c in spec[part]]

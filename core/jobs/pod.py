@@ -110,9 +110,13 @@ class Pod:
 
 def pod_set_of(name: str, count: int, pod: Json) -> PodSetTemplate:
     """The pod set of pods that are all like one."""
+    return PodSetTemplate(name, count, pod_template(pod), pod_topology_request(pod))
+
+
+def pod_topology_request(pod: Json) -> dict[str, Any] | None:
+    """`topologyRequest` of the pod set that a pod is in."""
     notes = (pod.get("metadata") or {}).get("annotations") or {}
-    request = annotations.topology_request(notes, pod_index_label=POD_GROUP_INDEX_LABEL)
-    return PodSetTemplate(name, count, pod_template(pod), request)
+    return annotations.topology_request(notes, pod_index_label=POD_GROUP_INDEX_LABEL)
 
 
 def pod_template(pod: Json) -> dict[str, Any]:

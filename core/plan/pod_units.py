@@ -6,11 +6,11 @@ LeaderWorkerSet. Plain functions of JSON objects as they are observed, pods cut 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from core.jobs.contract import Finish, PodSetTemplate
-from core.jobs.pod import Pod, group_name, group_total, has_admission_gate
+from core.jobs.pod import Pod, group_name, group_total, has_admission_gate, pod_set_of, pod_topology_request
 from core.jobs.pod_parents import LeaderWorkerSet, PodParent, StatefulSet, lws_group
 from core.names import (
     API_VERSION,
@@ -87,6 +87,21 @@ def unit_of_workload(workload: Json) -> Unit | None:
     return Unit(parent.kind, namespace, owner["name"], int(index) if index.isascii() and index.isdigit() else None)
 
 
+def queue_to_follow(pod: Json) -> str:
+    """The queue that a workload of pods is in by its pods, if they may move it: what serves stays where it is."""
+    return "" if _note(pod, POD_GROUP_SERVING) == "true" else _queue(pod)
+
+
+def with_requests(workload: Json, requests: Mapping[str, Json | None]) -> list[Json] | None:
+    """Pod sets of a workload that ask for what their pods ask for by now, None where they do."""
+    changed = []
+    for pod_set in workload["spec"]["podSets"]:
+        request = requests.get(pod_set["name"], pod_set.get("topologyRequest"))
+        rest = {key: value for key, value in pod_set.items() if key != "topologyRequest"}
+        changed.append(rest | ({"topologyRequest": request} if request else {}))
+    return None if changed == workload["spec"]["podSets"] else changed
+
+
 def owner_of_group(unit: Unit) -> str:
     """Who owns the pods of a plain group, where pods and workload are matched by the uid of their owner."""
     return f"pod group {unit.namespace}/{unit.name}"
@@ -156,6 +171,7 @@ class Group:
     roles: Mapping[str, int]
     examples: Mapping[str, str]  # name of a pod per role
     queue: str = ""
+    requests: Mapping[str, Json | None] = field(default_factory=dict)  # topology request per role, of pods that wait
     problem: str | None = None
     missing: int = 0
 
@@ -174,20 +190,29 @@ def read_group(unit: Unit, pods: Sequence[Json]) -> Group:
     if not total:
         return Group({}, {}, problem=f"pods of group {unit.name} do not say how many they are")
     counted = counted[:total]
+    asking: dict[str, Json] = {}
+    for pod in counted:
+        first = asking.setdefault(role_of_pod(pod), pod) if has_admission_gate(pod) else pod
+        if pod_topology_request(first) != pod_topology_request(pod):
+            names = f"{first['metadata']['name']} and {pod['metadata']['name']}"
+            return Group({}, {}, problem=f"pods {names} of group {unit.name} are alike, but ask for different topologies")
+    requests = {role: pod_topology_request(pod) for role, pod in asking.items()}
     roles = Counter(role_of_pod(pod) for pod in counted)
     examples = {role_of_pod(pod): pod["metadata"]["name"] for pod in reversed(counted)}
     missing = total - len(counted)
     if missing and len(roles) == 1 and _note(counted[0], POD_GROUP_FAST_ADMISSION) == "true":
         roles, missing = Counter(dict.fromkeys(roles, total)), 0
-    return Group(dict(sorted(roles.items())), examples, _queue(counted[0]), missing=missing)
+    return Group(dict(sorted(roles.items())), examples, _queue(counted[0]), requests, missing=missing)
 
 
-def wanted_of_group(unit: Unit, group: Group, pod_sets: Sequence[PodSetTemplate], pods: Sequence[Json]) -> Wanted:
-    """The workload of a whole group, called as the group."""
-    first = min(pods, key=_seniority)["metadata"]
-    owners = tuple(_owner(Pod.version, Pod.kind, pod["metadata"], controller=False) for pod in sorted(pods, key=_seniority))
+def wanted_of_group(unit: Unit, group: Group, pods: Sequence[Json], examples: Mapping[str, Json]) -> Wanted:
+    """The workload of a whole group, called as the group. `examples` are one pod per role as the API server has it."""
+    senior = sorted(pods, key=_seniority)
+    owners = tuple(_owner(Pod.version, Pod.kind, pod["metadata"], controller=False) for pod in senior)
+    first = examples[role_of_pod(senior[0])]["metadata"]
+    pod_sets = tuple(pod_set_of(role, count, examples[role]) for role, count in group.roles.items())
     labels, notes = first.get("labels") or {}, first.get("annotations") or {}
-    return Wanted(unit.name, group.queue, tuple(pod_sets), owners, labels, notes, {IS_GROUP_WORKLOAD: "true"})
+    return Wanted(unit.name, group.queue, pod_sets, owners, labels, notes, {IS_GROUP_WORKLOAD: "true"})
 
 
 def build_workload_of_pods(wanted: Wanted, namespace: str, *, priority: int, priority_class: Json | None) -> dict[str, Any]:

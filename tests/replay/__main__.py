@@ -38,7 +38,7 @@ FAMILIES = {
     "encoding": Family(encoding.answer, encoding.differences, "", encoding.rule, encoding.leave_out),
     "placement": Family(placement.answer, placement.differences, "expect", placement.rule),
     "podsets": Family(podsets.answer, podsets.differences, "", podsets.rule, podsets.leave_out),
-    "validation": Family(validation.answer, validation.differences, "", validation.rule, validation.leave_out),
+    "validation": Family(validation.answer, validation.differences, "", validation.rule),
     "ungater": Family(ungater.answer, ungater.differences, "", ungater.rule),
 }
 

@@ -6,26 +6,19 @@ from typing import Any
 
 from core.jobs.contract import JobKind, Referring
 from core.jobs.kinds import KINDS
+from core.jobs.pod import Pod, group_name
+from core.jobs.pod_kinds import pod_kinds
+from core.jobs.pod_parents import PodParent
 from core.jobs.templated import TemplatedKind
 from core.names import QUEUE_NAME_LABEL
 from tests.replay.rules import Template
 
 # Frameworks that are called otherwise than their kind in lower case.
 _NAMES = {"batch/job": "Job"} | {f"kubeflow/{kind.lower()}": kind for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")}
-_BY_NAME = {kind.kind.lower(): kind for kind in KINDS}
-LATER = {
-    "pod": "pods and pod groups are made ready by another part of the work",
-    "leaderworkerset": "LeaderWorkerSet is made ready by another part of the work",
-    "statefulset": "StatefulSet is made ready by another part of the work",
-}
+_BY_NAME: dict[str, JobKind | Pod | PodParent] = {kind.kind.lower(): kind for kind in (*KINDS, *pod_kinds())}
 
 
-def leave_out(case: Mapping[str, Any]) -> str | None:
-    """Why a case of a framework is not replayed, if it is not."""
-    return LATER.get(case.get("framework") or "")
-
-
-def kind_of(case: Mapping[str, Any]) -> JobKind:
+def kind_of(case: Mapping[str, Any]) -> JobKind | Pod | PodParent:
     framework = case["framework"]
     return _BY_NAME[_NAMES.get(framework, framework).lower()]
 
@@ -46,6 +39,11 @@ def job_of(case: Mapping[str, Any], obj: Mapping[str, Any] | None = None) -> dic
 def templates_of(case: Mapping[str, Any]) -> list[Template]:
     """Pod templates of a case's object, as its kind reads them."""
     kind = kind_of(case)
+    if isinstance(kind, Pod):
+        pod = job_of(case)
+        return [Template(pod["metadata"].get("annotations") or {}, 1 if group_name(pod) is None else None)]
+    if isinstance(kind, PodParent):
+        return [Template(role.annotations, role.count) for role in kind.roles(job_of(case))]
     if not isinstance(kind, TemplatedKind):
         return []
     return [Template(role.annotations, role.count, role.default_slice_size) for role in kind.roles(job_of(case))]

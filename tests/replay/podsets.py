@@ -5,12 +5,14 @@ from typing import Any
 
 from core.jobs.annotations import topology_request
 from core.jobs.contract import Defaults
+from core.jobs.pod import Pod
+from core.jobs.pod_parents import PodParent
 from core.model.admission import Admission, PodSetAdmission
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.names import EVENT_CREATED_WORKLOAD, PODSET_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.plan.workload import MissingFlavor, build_workload, start_infos
 from core.state.facts import FlavorFacts
-from tests.replay import kinds
+from tests.replay import kinds, pods
 from tests.replay.rules import Case, Template, annotations_of, name_of, touching
 
 _RESULTS = {
@@ -24,7 +26,7 @@ _RESULTS = {
 
 def leave_out(case: Mapping[str, Any]) -> str | None:
     """Why a case is not replayed, if it is not."""
-    return kinds.leave_out(case)
+    return pods.leave_out(case)
 
 
 def answer(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,11 +37,17 @@ def answer(case: Mapping[str, Any]) -> dict[str, Any]:
         case "pod_sets":
             return {"pod_sets": _pod_sets(case)}
         case "defaulting":
-            return {"object_after": kinds.kind_of(case).default(case["object"], Defaults())}
+            return {"object_after": _defaulted(case)}
         case "reconcile":
-            return _reconciled(case)
+            return pods.reconciled(case) if case["framework"] in pods.FRAMEWORKS else _reconciled(case)
         case _:
             return _start_info(case)
+
+
+def _defaulted(case: Mapping[str, Any]) -> dict[str, Any]:
+    """In a namespace with a default queue where the kind is one of pods."""
+    kind = kinds.kind_of(case)
+    return kind.default(case["object"], Defaults("default" if isinstance(kind, PodParent) else None))
 
 
 def _request(case: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -57,7 +65,7 @@ def _pod_sets(case: Mapping[str, Any]) -> list[dict[str, Any]]:
         wire: dict[str, Any] = {"name": pod_set.name, "count": pod_set.count}
         if pod_set.topology_request:
             wire["topologyRequest"] = dict(pod_set.topology_request)
-        if pod_set.template.get("metadata"):
+        if pod_set.template.get("metadata") and case["framework"] != "pod":  # of a pod it is the pod's own
             wire["template_metadata"] = pod_set.template["metadata"]
         found.append(wire)
     return found
@@ -67,6 +75,7 @@ def _reconciled(case: Mapping[str, Any]) -> dict[str, Any]:
     """A job that has no workload yet, and what it refers to."""
     case = {**case, "object": case["objects"][0]}
     kind, job = kinds.kind_of(case), kinds.job_of(case)
+    assert not isinstance(kind, Pod | PodParent)
     job["metadata"].setdefault("uid", "")
     built = build_workload(kind, job, priority=0, priority_class=None)
     metadata = {key: built["metadata"][key] for key in ("labels", "name", "namespace")}
@@ -111,6 +120,10 @@ def differences(case: Mapping[str, Any], got: Mapping[str, Any]) -> list[str]:
         got, case = _without_requests(got), _without_requests(case)
     if case["kind"] == "pod_sets" and any(rule.counts for rule in rules):
         got, case = _without(got, "count", "minCount"), _without(case, "count", "minCount")
+    if case["kind"] == "reconcile" and case["framework"] in pods.FRAMEWORKS:
+        if pods.rule(case):
+            return []
+        case = {**case, **pods.expected(case)}
     names = _RESULTS[case["kind"]]
     return [f"{name}: {got[name]}, not {case.get(name)}" for name in names if (got[name] or None) != (case.get(name) or None)]
 
@@ -139,4 +152,6 @@ def _facts(case: Mapping[str, Any]) -> Case:
 
 def rule(case: Mapping[str, Any]) -> str | None:
     """The deliberate differences that a case is touched by."""
+    if found := pods.rule(case):
+        return found
     return name_of([rule for rule in touching(_facts(case)) if rule.requests or rule.counts])

@@ -68,7 +68,9 @@ def _any(touches: Callable[[Template], bool]) -> Callable[[Case], bool]:
 
 
 def _divides_unevenly(template: Template) -> bool:
-    request = topology_request(template.annotations, default_slice_size=template.default_slice_size) or {}
+    """Whatever else is wrong with the level of its slices."""
+    named = {SLICE_REQUIRED_TOPOLOGY: "level"} if SLICE_REQUIRED_TOPOLOGY in template.annotations else {}
+    request = topology_request({**template.annotations, **named}, default_slice_size=template.default_slice_size) or {}
     layers = request.get("podsetSliceRequiredTopologyConstraints") or [{"size": request.get("podSetSliceSize") or 0}]
     size, count = layers[0]["size"], template.count
     return count is not None and size > 0 and count % size != 0

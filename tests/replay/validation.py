@@ -18,11 +18,6 @@ UNKNOWN_LEVEL = "h: a level that the topology lacks is a placement refused by na
 _ALONE = ("annotations", "slice_size_upper_bound")
 
 
-def leave_out(case: Mapping[str, Any]) -> str | None:
-    """Why a case is not replayed, if it is not."""
-    return kinds.leave_out(case)
-
-
 def answer(case: Mapping[str, Any]) -> dict[str, Any]:
     """`{admitted, errors}`, with what an admitted one asks for; `{no_fit_reason, attempts}` for a search of flavors."""
     if case["kind"] == "flavor_match":
