@@ -106,9 +106,9 @@ class Reviews:
             before, after = (_metadata_map(obj, "labels").get(QUEUE_NAME_LABEL) for obj in (old, job))
             if before is None and after is None:
                 return allowed(request)
-            own = validate_own(*(_metadata_map(obj, "annotations") for obj in (job, old))) if after is not None else ()
+            own = validate_own(*(_metadata_map(obj, "annotations") for obj in (job, old))) if after is not None else Rules()
             if before == after and _same_spec(old, job) and not isinstance(kind, Pod):
-                return _judge(request, Rules(own))
+                return _judge(request, own)
             misshapen = find_misshapen(kind.spec_shape, job)
             if misshapen:
                 return _judge(request, Rules(misshapen))
@@ -166,8 +166,8 @@ def _same_spec(old: Json | None, new: Json) -> bool:
     return old is not None and old.get("spec") == new.get("spec")
 
 
-def _with(errors: Sequence[FieldError], rules: Rules) -> Rules:
-    return Rules((*errors, *rules.errors), rules.warnings)
+def _with(own: Rules, rules: Rules) -> Rules:
+    return Rules((*own.errors, *rules.errors), tuple(dict.fromkeys((*own.warnings, *rules.warnings))))
 
 
 def _judge(request: AdmissionRequest, rules: Rules) -> dict[str, Any]:

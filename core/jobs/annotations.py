@@ -24,6 +24,8 @@ from core.names import (
     SLICE_REQUIRED_TOPOLOGY,
     SLICE_SIZE,
     UNCONSTRAINED_TOPOLOGY,
+    WORKLOAD_PREFERRED_TOPOLOGY,
+    WORKLOAD_REQUIRED_TOPOLOGY,
 )
 
 _OURS = "kueue.x-k8s.io/podset-"
@@ -36,6 +38,8 @@ _KNOWN = (
     SLICE_CONSTRAINTS,
     PODSET_GROUP_NAME,
 )
+_OWN = "metadata.annotations"  # of the job itself
+_DRAFTS = {"kueue.x-k8s.io/require-topology": REQUIRED_TOPOLOGY, "kueue.x-k8s.io/prefer-topology": PREFERRED_TOPOLOGY}
 MAX_LAYERS = 3
 MAX_LEVEL_NAME = 63  # PodSetTopologyRequest; a Topology's own label may be longer
 _MAX_INT32 = 2**31 - 1
@@ -103,13 +107,31 @@ def topology_request(
     return request or None
 
 
-def validate_own(annotations: Mapping[str, Any], before: Mapping[str, Any]) -> tuple[FieldError, ...]:
+def validate_own(annotations: Mapping[str, Any], before: Mapping[str, Any]) -> Rules:
     """Mistakes in the annotations of a job itself, of any kind, as far as they are new."""
-    profile = annotations.get(PLACEMENT_PROFILE)
-    if profile is None or profile in PLACEMENT_PROFILES or profile == before.get(PLACEMENT_PROFILE):
-        return ()
-    accepted = f"{' or '.join(PLACEMENT_PROFILES)} is expected"
-    return (FieldError(ErrorType.NOT_SUPPORTED, f"metadata.annotations[{PLACEMENT_PROFILE}]", profile, accepted),)
+    new = {name: value for name, value in annotations.items() if before.get(name) != value}
+    errors = list(_validate_tie(annotations, new))
+    profile = new.get(PLACEMENT_PROFILE)
+    if profile is not None and profile not in PLACEMENT_PROFILES:
+        accepted = f"{' or '.join(PLACEMENT_PROFILES)} is expected"
+        errors.append(FieldError(ErrorType.NOT_SUPPORTED, f"{_OWN}[{PLACEMENT_PROFILE}]", profile, accepted))
+    return Rules(tuple(errors), tuple(_warn_of_drafts(_OWN, new)))
+
+
+def _validate_tie(annotations: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[FieldError]:
+    """A level for all pod sets together; whether it is at or above theirs, only the topology tells."""
+    ties = [name for name in (WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY) if name in annotations]
+    if len(ties) > 1 and any(name in new for name in ties):
+        yield FieldError(ErrorType.INVALID, _OWN, ", ".join(ties), "these annotations exclude each other; keep one of them")
+    for name in ties:
+        if name in new and not (isinstance(new[name], str) and is_label_name(new[name])):
+            yield FieldError(ErrorType.INVALID, f"{_OWN}[{name}]", new[name], _LABEL_NAME)
+
+
+def _warn_of_drafts(path: str, annotations: Mapping[str, Any]) -> Iterator[str]:
+    for name, today in _DRAFTS.items():
+        if name in annotations:
+            yield f"{path}[{name}]: this name is of a draft and does nothing; on the pod template {today} is meant"
 
 
 def validate_pod_sets(pod_sets: Sequence[PodSetAnnotations]) -> Rules:
@@ -243,6 +265,7 @@ def _warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
             missing = f"neither {REQUIRED_TOPOLOGY} nor {PREFERRED_TOPOLOGY}"
             yield f"{pod_set.path}: {missing} is set here; these pods are placed as unconstrained"
     for pod_set in pod_sets:
+        yield from _warn_of_drafts(pod_set.path, pod_set.annotations)
         if PLACEMENT_PROFILE in pod_set.annotations:
             yield f"{pod_set.path}[{PLACEMENT_PROFILE}]: this annotation does nothing here; set it on the job itself"
         for name in sorted(pod_set.annotations):

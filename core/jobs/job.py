@@ -1,10 +1,10 @@
 """batch/v1 Job."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from core.jobs.contract import Finish, Json
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, Fields
-from core.jobs.templated import Role, TemplatedKind, integer
+from core.jobs.templated import Path, Role, TemplatedKind, integer
 from core.names import JOB_COMPLETION_INDEX_LABEL, MAIN_POD_SET
 
 
@@ -12,7 +12,7 @@ class Job(TemplatedKind):
     """One pod set, `main`; ranks are completion indexes."""
 
     kind, group, version, plural = "Job", "batch", "v1", "jobs"
-    always_gated = ("spec", "template")
+    always_gated: ClassVar[Path | None] = ("spec", "template")
     spec_shape = Fields({"parallelism": INTEGER, "completions": INTEGER, "suspend": BOOLEAN, "template": POD_TEMPLATE}, ("template",))
 
     def roles(self, job: Json) -> list[Role]:

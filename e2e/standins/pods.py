@@ -67,7 +67,7 @@ _UID = "e2e.topogate.dev/made-for"
 
 
 def _belongs(pod: Mapping[str, Any], obj: Mapping[str, Any]) -> bool:
-    return (pod["metadata"].get("labels") or {}).get(_UID) == obj["metadata"]["uid"]
+    return bool((pod["metadata"].get("labels") or {}).get(_UID) == obj["metadata"]["uid"])
 
 
 def phase_of(pods: Iterable[Mapping[str, Any]]) -> str:

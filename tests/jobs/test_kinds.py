@@ -6,6 +6,8 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from core.jobs.contract import Defaults, PodSetStart, Referring
 from core.jobs.kinds import INTEGRATIONS, KINDS, UnusableIntegration, with_integrations
@@ -26,6 +28,9 @@ from core.plan.merge import merge_patch
 from core.plan.workload import build_workload, pod_sets_differ
 from tests.jobs.test_job import merge, without_empty
 from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
+from tests.webhook.asking import Webhook
+from tests.webhook.test_misshapen import JSON, places, replaced
+from webhook.registration import hook_path
 
 RACK = "cloud.provider.com/topology-rack"
 TOLERATION = {"key": "gpu", "operator": "Exists"}
@@ -133,6 +138,19 @@ def test_a_template_may_not_change_while_its_job_runs(scenario: Scenario):
     assert {error.type.value for error in kind.validate_update(running, changed).errors} == {"FieldValueForbidden"}
     assert kind.validate_update(job, running).errors == ()
     assert kind.validate_update(running, kind.suspend(running)).errors == ()
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_random_json_in_place_of_any_part_is_answered(scenario: Scenario, data: st.DataObject):
+    """Custom resources reach a mutating webhook before their schema was judged."""
+    kind, broken = kind_of(scenario), make(scenario)
+    for _ in range(data.draw(st.integers(1, 2))):
+        path = data.draw(st.sampled_from([path for path in places(broken) if path and path[0] in ("metadata", "spec", "status")]))
+        broken = replaced(broken, path, data.draw(JSON))
+    for action in ("mutate", "validate"):
+        answer = Webhook().ask(hook_path(action, kind.group, kind.version, kind.kind), broken)
+        assert answer["allowed"] in (True, False)
 
 
 # --- single kinds -------------------------------------------------------------------------------------------
