@@ -37,6 +37,7 @@ class Paper:
         self._informers: dict[str, Informer] = {
             "Pod": self.observed.pods,
             "Workload": self.observed.workloads,
+            "ResourceFlavor": self.observed.flavors,
             **self.observed.parents,
         }
 
@@ -51,6 +52,8 @@ class Paper:
         }
         stored = {**obj, "metadata": metadata}
         kind = str(obj["kind"])
+        if kind == "ResourceFlavor":
+            del metadata["namespace"]
         self._whole[kind, _key(stored)] = stored
         if kind in self._informers:
             self._informers[kind]._fold(Applied(stored))
@@ -73,7 +76,7 @@ class Paper:
                 found |= self.pods._units_of(parent, obj)
         return sorted((unit for unit in found if unit is not None), key=str)
 
-    def run(self, rounds: int = 3) -> None:
+    def run(self, rounds: int = 8) -> None:
         """Every unit reconciled, again and again."""
 
         async def reconcile() -> None:
@@ -81,7 +84,11 @@ class Paper:
                 for unit in self.units():
                     await self.pods._reconcile(Item(unit, frozenset(), 0.0))
 
-        asyncio.run(reconcile())
+        loop = asyncio.new_event_loop()  # beside the one that pytest keeps for asynchronous tests
+        try:
+            loop.run_until_complete(reconcile())
+        finally:
+            loop.close()
 
     # --- the writer ---------------------------------------------------------------------------------------
 
@@ -152,4 +159,4 @@ class Paper:
 
 
 def _key(obj: Mapping[str, Any]) -> str:
-    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+    return f"{obj['metadata'].get('namespace')}/{obj['metadata']['name']}"

@@ -1,0 +1,156 @@
+"""Pods that are queued themselves, and the kinds that hand their queue on to them: defaults and rules."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from core.jobs.contract import Defaults, Rules
+from core.jobs.pod import Pod, role_hash
+from core.jobs.pod_kinds import pod_kinds
+from core.names import (
+    ADMISSION_GATE,
+    MANAGED,
+    POD_GROUP_NAME,
+    POD_GROUP_TOTAL_COUNT,
+    QUEUE_NAME_LABEL,
+    ROLE_HASH,
+    SUSPENDING_PARENT,
+    TOPOLOGY_GATE,
+)
+
+Json = dict[str, Any]
+KINDS = {kind.kind: kind for kind in pod_kinds()}
+POD = next(kind for kind in pod_kinds() if isinstance(kind, Pod))
+
+
+def pod(labels: Json | None = None, notes: Json | None = None, owner: tuple[str, str] | None = None, **spec: Any) -> Json:
+    owners = [{"apiVersion": owner[1], "kind": owner[0], "name": "x", "uid": "u", "controller": True}] if owner else []
+    metadata = {"name": "p", "namespace": "ns", "labels": labels or {}, "annotations": notes or {}, "ownerReferences": owners}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c"}], **spec}}
+
+
+QUEUED = {QUEUE_NAME_LABEL: "main"}
+
+
+def gates(obj: Json) -> list[str]:
+    return [gate["name"] for gate in obj["spec"].get("schedulingGates") or ()]
+
+
+def fields(rules: Rules) -> list[str]:
+    return [error.field for error in rules.errors]
+
+
+def test_a_queued_pod_is_gated_twice_and_marked_and_that_again_changes_nothing():
+    once = POD.default(pod(QUEUED, schedulingGates=[{"name": "own"}]), Defaults())
+    assert gates(once) == ["own", ADMISSION_GATE, TOPOLOGY_GATE]
+    assert once["metadata"]["labels"][MANAGED] == "true"
+    assert once["metadata"]["finalizers"] == [MANAGED]
+    assert POD.default(once, Defaults()) == once
+
+
+@pytest.mark.parametrize(
+    "owner", [("Job", "batch/v1"), ("JobSet", "jobset.x-k8s.io/v1alpha2"), ("DaemonSet", "apps/v1"), ("RayCluster", "ray.io/v1")]
+)
+def test_pods_of_what_is_queued_itself_and_of_daemon_sets_are_left_alone(owner: tuple[str, str]):
+    for labels in ({}, QUEUED):
+        theirs = pod(labels, owner=owner)
+        assert POD.default(theirs, Defaults("default")) == theirs
+        assert POD.validate_create(pod(labels, {POD_GROUP_TOTAL_COUNT: "x"}, owner=owner)) == Rules()
+
+
+def test_in_a_managed_namespace_only_pods_of_nobody_get_the_default_queue():
+    assert POD.default(pod(), Defaults("default"))["metadata"]["labels"][QUEUE_NAME_LABEL] == "default"
+    owned = pod(owner=("ReplicaSet", "apps/v1"))
+    assert POD.default(owned, Defaults("default")) == owned
+    static = pod(notes={"kubernetes.io/config.mirror": "x"})
+    assert POD.default(static, Defaults("default")) == static
+
+
+def test_a_pod_cannot_choose_its_role():
+    assert POD.default(pod(QUEUED, {ROLE_HASH: "a-small-one"}), Defaults())["metadata"]["annotations"][ROLE_HASH] == role_hash(
+        pod()["spec"]
+    )
+
+
+def test_roles_are_what_pods_ask_for():
+    def asking(cpu: str, **spec: Any) -> str:
+        return role_hash({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}], **spec})
+
+    assert asking("1") == "dc85db45", "the peer's name for it"
+    assert len({asking("1"), asking("2"), asking("1", nodeSelector={"a": "b"}), asking("1", tolerations=[{"operator": "Exists"}])}) == 4
+
+
+@pytest.mark.parametrize("total", ["0", "-1", "two", "", "100001", "1e3", "٣"])
+def test_a_total_that_is_no_number_of_pods_is_refused(total: str):
+    assert fields(POD.validate_create(pod({**QUEUED, POD_GROUP_NAME: "g"}, {POD_GROUP_TOTAL_COUNT: total}))) == [
+        f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
+    ]
+
+
+def test_group_and_total_stand_together():
+    assert fields(POD.validate_create(pod({**QUEUED, POD_GROUP_NAME: "g"}))) == [f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"]
+    assert fields(POD.validate_create(pod(QUEUED, {POD_GROUP_TOTAL_COUNT: "1"}))) == [f"metadata.labels[{POD_GROUP_NAME}]"]
+    assert fields(POD.validate_create(pod({**QUEUED, POD_GROUP_NAME: "Not_A_Name"}, {POD_GROUP_TOTAL_COUNT: "1"}))) == [
+        f"metadata.labels[{POD_GROUP_NAME}]"
+    ]
+
+
+def test_what_was_settled_at_creation_stays():
+    queued = POD.default(pod({**QUEUED, POD_GROUP_NAME: "g"}, {POD_GROUP_TOTAL_COUNT: "2"}), Defaults())
+
+    def changed(part: str, name: str, value: str | None, gated: bool = True) -> list[str]:
+        old, new = deepcopy(queued), deepcopy(queued)
+        for obj in (old, new):
+            if not gated:
+                obj["spec"]["schedulingGates"] = []
+        new["metadata"][part].pop(name, None)
+        if value is not None:
+            new["metadata"][part][name] = value
+        return fields(POD.validate_update(old, new))
+
+    assert changed("labels", QUEUE_NAME_LABEL, "other") == []
+    assert changed("labels", QUEUE_NAME_LABEL, "other", gated=False) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
+    assert changed("labels", QUEUE_NAME_LABEL, None) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
+    assert changed("labels", POD_GROUP_NAME, "h") == [f"metadata.labels[{POD_GROUP_NAME}]"]
+    assert changed("labels", MANAGED, None) == [f"metadata.labels[{MANAGED}]"]
+    for name in (POD_GROUP_TOTAL_COUNT, ROLE_HASH, SUSPENDING_PARENT):
+        assert changed("annotations", name, "7") == [f"metadata.annotations[{name}]"]
+    assert changed("labels", "app", "x") == []
+
+
+def test_a_pod_is_not_queued_later():
+    for name in (QUEUE_NAME_LABEL, MANAGED, POD_GROUP_NAME):
+        assert fields(POD.validate_update(pod(), pod({name: "true"}))) == [f"metadata.labels[{name}]"]
+
+
+# --- parents ------------------------------------------------------------------------------------------
+
+
+def parent(kind: str, labels: Json | None = None, **spec: Any) -> Json:
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}]}}
+    return {"kind": kind, "metadata": {"name": "x", "labels": QUEUED | (labels or {})}, "spec": {"template": template, **spec}}
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "Deployment"])
+def test_queue_and_priority_are_handed_on_and_that_again_changes_nothing(kind: str):
+    once = KINDS[kind].default(parent(kind, {"kueue.x-k8s.io/priority-class": "high"}), Defaults())
+    metadata = once["spec"]["template"]["metadata"]
+    assert metadata["labels"] == {"app": "x", QUEUE_NAME_LABEL: "main", "kueue.x-k8s.io/priority-class": "high"}
+    assert metadata["annotations"][SUSPENDING_PARENT] == kind.lower()
+    assert KINDS[kind].default(once, Defaults()) == once
+
+
+def test_without_a_queue_nothing_is_handed_on():
+    unqueued = parent("Deployment")
+    unqueued["metadata"]["labels"] = {}
+    assert KINDS["Deployment"].default(unqueued, Defaults()) == unqueued
+
+
+def test_a_parent_with_pods_keeps_its_queue():
+    old, new = parent("StatefulSet"), parent("StatefulSet", {QUEUE_NAME_LABEL: "other"})
+    kind = KINDS["StatefulSet"]
+    assert kind.validate_update(old, new) == Rules()
+    assert fields(kind.validate_update({**old, "status": {"replicas": 1}}, new)) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]

@@ -1,0 +1,269 @@
+"""The reconciler of pods on paper: what starts, what never does, and what is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.jobs.contract import Defaults
+from core.jobs.pod_kinds import pod_kinds
+from core.names import ADMISSION_GATE, MANAGED, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY
+from tests.reconciler.paper import Paper
+
+KINDS = {kind.kind: kind for kind in pod_kinds()}
+Json = dict[str, Any]
+
+
+def pod(name: str, *, group: str | None = "g", total: int = 2, cpu: str = "1", notes: Json | None = None, **metadata: Any) -> Json:
+    labels = {QUEUE_NAME_LABEL: "main"} | ({POD_GROUP_NAME: group} if group else {})
+    annotations = ({POD_GROUP_TOTAL_COUNT: str(total)} if group else {}) | (notes or {})
+    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
+    written = {"kind": "Pod", "metadata": {"name": name, "labels": labels, "annotations": annotations, **metadata}, "spec": spec}
+    return KINDS["Pod"].default(written, Defaults())
+
+
+def admit(paper: Paper, name: str) -> None:
+    """As the scheduler would, in a flavor without a topology."""
+    workload = paper.get("Workload", name)
+    paper.put({"kind": "ResourceFlavor", "metadata": {"name": "f"}, "spec": {}})
+    given = [
+        {"name": p["name"], "count": p["count"], "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": str(p["count"])}}
+        for p in workload["spec"]["podSets"]
+    ]
+    conditions = [{"type": kind, "status": "True", "reason": kind, "message": ""} for kind in ("QuotaReserved", "Admitted")]
+    paper.put({**workload, "status": {"admission": {"clusterQueue": "q", "podSetAssignments": given}, "conditions": conditions}})
+
+
+def started(paper: Paper) -> set[str]:
+    return {
+        p["metadata"]["name"] for p in paper.all("Pod") if ADMISSION_GATE not in [g["name"] for g in p["spec"].get("schedulingGates") or ()]
+    }
+
+
+def names(paper: Paper) -> set[str]:
+    return {p["metadata"]["name"] for p in paper.all("Pod") if not p["metadata"].get("deletionTimestamp")}
+
+
+def end(paper: Paper, name: str, phase: str) -> None:
+    paper.put({**paper.get("Pod", name), "status": {"phase": phase}})
+
+
+@pytest.fixture
+def paper() -> Paper:
+    return Paper()
+
+
+@pytest.fixture
+def admitted(paper: Paper) -> Paper:
+    """A group of two, running."""
+    for name in ("a", "b"):
+        paper.put(pod(name))
+    paper.run()
+    admit(paper, "g")
+    paper.run()
+    assert started(paper) == {"a", "b"}
+    return paper
+
+
+def test_nothing_is_queued_before_all_are_there_and_after_a_while_it_is_told(paper: Paper):
+    paper.put(pod("a", total=3))
+    paper.run()
+    assert paper.all("Workload") == []
+    assert paper.messages == []
+    paper.clock.time += 11
+    paper.run(1)
+    assert paper.messages == ["group g waits for 2 more pods; it is queued when all are there"]
+
+
+def test_a_group_waits_behind_its_gates_until_it_is_admitted(paper: Paper):
+    paper.put(pod("a"))
+    paper.put(pod("b"))
+    paper.run()
+    assert [w["metadata"]["name"] for w in paper.all("Workload")] == ["g"]
+    assert started(paper) == set()
+    assert [owner["name"] for owner in paper.get("Workload", "g")["metadata"]["ownerReferences"]] == ["a", "b"]
+
+
+def test_a_start_without_a_topology_takes_both_gates_off(admitted: Paper):
+    assert admitted.get("Pod", "a")["spec"]["schedulingGates"] == []
+    assert admitted.get("Pod", "a")["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == "g"
+
+
+@pytest.mark.parametrize("many", [1, 5])
+def test_pods_beyond_the_total_are_deleted_and_never_start(admitted: Paper, many: int):
+    for i in range(many):
+        admitted.put(pod(f"more-{i}"))
+    admitted.run()
+    assert names(admitted) == {"a", "b"}
+    assert {reason for key, reason, _ in admitted.events if key.startswith("ns/more")} == {"ExcessPodDeleted"}
+
+
+def test_a_pod_with_another_total_does_not_change_what_was_admitted(admitted: Paper):
+    admitted.put(pod("liar", total=100))
+    admitted.run()
+    assert started(admitted) == {"a", "b"}
+    assert admitted.get("Workload", "g")["spec"]["podSets"][0]["count"] == 2
+
+
+def test_a_pod_of_another_role_does_not_start_in_a_place_of_an_admitted_one(admitted: Paper):
+    end(admitted, "a", "Failed")
+    admitted.put(pod("huge", cpu="64"))
+    admitted.run()
+    assert started(admitted) == {"a", "b"}
+    assert any("was admitted without pods like huge" in message for message in admitted.messages)
+
+
+def test_a_pod_that_asks_for_more_than_its_role_does_not_start(admitted: Paper):
+    """Marked by hand, past our webhook: the hash of a small one on a large one."""
+    end(admitted, "a", "Failed")
+    forged, honest = pod("forged", cpu="64"), pod("any")
+    forged["metadata"]["annotations"] = honest["metadata"]["annotations"]
+    admitted.put(forged)
+    admitted.run()
+    assert "forged" not in started(admitted)
+    assert any("pod asks for more" in message for message in admitted.messages)
+
+
+def test_a_pod_whose_gate_somebody_took_off_is_deleted_before_it_is_admitted(paper: Paper):
+    paper.put(pod("a"))
+    thief = pod("b")
+    thief["spec"]["schedulingGates"] = []
+    paper.put(thief)
+    paper.run()
+    assert names(paper) == {"a"}
+
+
+def test_a_failed_pod_is_replaced_and_one_that_succeeded_is_not(admitted: Paper):
+    end(admitted, "a", "Failed")
+    end(admitted, "b", "Succeeded")
+    admitted.put(pod("c"))
+    admitted.put(pod("d"))
+    admitted.run()
+    assert started(admitted) == {"a", "b", "c"}
+    assert "d" not in names(admitted)
+
+
+def test_a_group_ends_when_all_have_succeeded_and_its_finalizers_go(admitted: Paper):
+    for name in ("a", "b"):
+        end(admitted, name, "Succeeded")
+    admitted.run()
+    (finished,) = [c for c in admitted.get("Workload", "g")["status"]["conditions"] if c["type"] == "Finished"]
+    assert (finished["reason"], finished["message"]) == ("Succeeded", "Pods succeeded: 2/2")
+    assert not any(MANAGED in p["metadata"]["finalizers"] for p in admitted.all("Pod"))
+
+
+def test_a_group_that_may_not_be_retried_ends_with_its_last_pod(paper: Paper):
+    for name in ("a", "b"):
+        paper.put(pod(name, notes={"kueue.x-k8s.io/retriable-in-group": "false"}))
+    paper.run()
+    admit(paper, "g")
+    paper.run()
+    end(paper, "a", "Failed")
+    paper.run()
+    assert not [c for c in paper.get("Workload", "g")["status"]["conditions"] if c["type"] == "Finished"]
+    end(paper, "b", "Succeeded")
+    paper.run()
+    (finished,) = [c for c in paper.get("Workload", "g")["status"]["conditions"] if c["type"] == "Finished"]
+    assert finished["reason"] == "Failed"
+
+
+def test_deactivated_its_pods_go_then_its_quota(admitted: Paper):
+    workload = admitted.get("Workload", "g")
+    admitted.put({**workload, "spec": {**workload["spec"], "active": False}})
+    admitted.run()
+    assert admitted.all("Pod") == []
+    assert admitted.all("Workload") == [] or "admission" not in admitted.get("Workload", "g")["status"]
+
+
+def test_a_workload_that_is_deleted_takes_its_pods_along(admitted: Paper):
+    workload = admitted.get("Workload", "g")
+    admitted.put({**workload, "metadata": {**workload["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    admitted.run()
+    assert admitted.all("Pod") == []
+    assert admitted.all("Workload") == []
+
+
+def test_what_a_gated_pod_asks_for_may_change(paper: Paper):
+    paper.put(pod("alone", group=None, notes={REQUIRED_TOPOLOGY: "nowhere"}))
+    paper.run()
+    (workload,) = paper.all("Workload")
+    assert workload["spec"]["podSets"][0]["topologyRequest"]["required"] == "nowhere"
+    asked = paper.get("Pod", "alone")
+    notes = {**asked["metadata"]["annotations"], REQUIRED_TOPOLOGY: "rack"}
+    paper.put({**asked, "metadata": {**asked["metadata"], "annotations": notes}})
+    paper.run()
+    (workload,) = paper.all("Workload")
+    assert workload["spec"]["podSets"][0]["topologyRequest"]["required"] == "rack"
+
+
+def test_pods_that_are_alike_must_ask_for_the_same(paper: Paper):
+    paper.put(pod("a", notes={REQUIRED_TOPOLOGY: "rack"}))
+    paper.put(pod("b", notes={REQUIRED_TOPOLOGY: "block"}))
+    paper.run()
+    assert paper.all("Workload") == []
+    assert paper.messages[0] == "pods a and b of group g are alike, but ask for different topologies"
+
+
+def stateful_set(replicas: int, **metadata: Any) -> Json:
+    template = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    own = {"name": "db", "namespace": "ns", "uid": "uid-db", "labels": {QUEUE_NAME_LABEL: "main"}, **metadata}
+    return KINDS["StatefulSet"].default(
+        {"kind": "StatefulSet", "metadata": own, "spec": {"replicas": replicas, "template": template}}, Defaults()
+    )
+
+
+def pod_of(owner: Json, name: str) -> Json:
+    template = owner["spec"]["template"]
+    controller = {"apiVersion": "apps/v1", "kind": owner["kind"], "name": "db", "uid": "uid-db", "controller": True}
+    metadata = {**template["metadata"], "name": name, "ownerReferences": [controller]}
+    return KINDS["Pod"].default({"kind": "Pod", "metadata": metadata, "spec": template["spec"]}, Defaults())
+
+
+def test_pods_of_a_stateful_set_start_as_they_come_and_no_more_than_admitted(paper: Paper):
+    owner = paper.put(stateful_set(2))
+    paper.run()
+    (workload,) = paper.all("Workload")
+    admit(paper, workload["metadata"]["name"])
+    for i in range(3):
+        paper.put(pod_of(owner, f"db-{i}"))
+        paper.run()
+    assert started(paper) == {"db-0", "db-1"}
+    assert names(paper) == {"db-0", "db-1", "db-2"}, "who makes them would only make them again"
+
+
+def test_a_scaled_stateful_set_is_stopped_and_asks_anew(paper: Paper):
+    owner = paper.put(stateful_set(1))
+    paper.run()
+    admit(paper, paper.all("Workload")[0]["metadata"]["name"])
+    paper.put(pod_of(owner, "db-0"))
+    paper.run()
+    paper.put(stateful_set(3, generation=2))
+    paper.run()
+    (workload,) = paper.all("Workload")
+    assert workload["spec"]["podSets"][0]["count"] == 3
+    assert "admission" not in workload["status"]
+    assert paper.all("Pod") == []
+
+
+def test_a_stateful_set_that_is_gone_leaves_no_finalizer(paper: Paper):
+    owner = paper.put(stateful_set(1))
+    paper.put(pod_of(owner, "db-0"))
+    paper.run()
+    paper.drop("StatefulSet", "db")
+    paper.run()
+    (workload,) = paper.all("Workload")
+    assert [c["reason"] for c in workload["status"]["conditions"]] == ["OwnerNotFound"]
+    assert workload["metadata"]["finalizers"] == [], "the garbage collector may take it"
+    assert [p["metadata"]["finalizers"] for p in paper.all("Pod")] == [[]]
+
+
+def test_a_pod_of_a_leader_worker_set_that_has_no_place_yet_only_loses_its_finalizer(paper: Paper):
+    parent = {"kueue.x-k8s.io/pod-suspending-parent": "leaderworkerset.x-k8s.io/leaderworkerset"}
+    paper.put(pod("early", group=None, notes=parent))
+    paper.run()
+    assert paper.all("Workload") == []
+    early = paper.get("Pod", "early")
+    paper.put({**early, "metadata": {**early["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    paper.run()
+    assert paper.all("Pod") == []
