@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check coverage mutation bench cluster cluster-stop fmt generate lock
+.PHONY: help demo test check coverage mutation bench bench-webhook bench-ungate cluster cluster-stop fmt generate lock
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,12 @@ mutation: $(STAMP) ## half an hour of mutants of the engine, and which of them n
 
 bench: $(STAMP) ## benchmarks: ratios and counts
 	@$(BIN)/python -m tests.bench
+
+bench-webhook: $(STAMP) ## reviews a second, by kind and size and through the API server
+	@$(BIN)/python -m tests.bench.webhook
+
+bench-ungate: $(STAMP) ## 10,000 pods of one job ungated on the real API server (5 min)
+	@$(BIN)/python -m tests.bench.ungate
 
 cluster: $(STAMP) ## leave a control plane with kwok nodes running, to try kubectl by hand
 	@$(BIN)/python -m e2e.cluster

@@ -112,6 +112,10 @@ class Topogate:
         (self._dir / "tls.crt").write_bytes(serving.certificate)
         (self._dir / "tls.key").write_bytes(serving.key)
 
+    @property
+    def webhook_url(self) -> str:
+        return f"https://127.0.0.1:{self._port}"
+
     def start_webhook(self) -> None:
         files = ["--cert-file", str(self._dir / "tls.crt"), "--key-file", str(self._dir / "tls.key")]
         self.webhook = self._spawn("webhook", ["--host", "127.0.0.1", "--port", str(self._port), *files])

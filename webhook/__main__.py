@@ -16,7 +16,7 @@ from core.runtime.clock import SystemClock
 from core.runtime.errors import KubeError, NotFound
 from core.runtime.resource import Obj, Resource
 from core.runtime.tasks import eternal, run_until_stopped
-from webhook.lookup import LookupFailed
+from webhook.lookup import LookupFailed, at_home
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
 from webhook.settings import Settings, parse
@@ -25,6 +25,7 @@ from webhook.tls import ServingCertificate, UnusableCertificate
 logger = logging.getLogger(__name__)
 LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
 LOOKUP_TIMEOUT_S = 2.0
+SWITCH_INTERVAL_S = 0.0005  # a large review is judged on a thread; others must not wait for it at each of their steps
 GRACE_S = 10.0
 DRAIN_S = 5.0  # in-flight reviews get this long
 
@@ -54,7 +55,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
             except (KubeError, TimeoutError) as error:
                 raise LookupFailed(str(error) or f"no answer in {LOOKUP_TIMEOUT_S:g} s") from error
 
-        server = AdmissionServer(Reviews(has_default_queue, kinds, find))
+        server = AdmissionServer(Reviews(at_home(has_default_queue), kinds, at_home(find)))
         runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=DRAIN_S, handle_signals=False)
         await runner.setup()
 
@@ -77,6 +78,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
 
 def main() -> int:
     settings = parse()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     logs.configure(settings.log_level)
     traces = telemetry.setup("topogate-webhook", endpoint=settings.otlp_endpoint)
     try:

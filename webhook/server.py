@@ -18,8 +18,9 @@ from webhook import conversion
 from webhook.review import Reviews
 
 logger = logging.getLogger(__name__)
-# Above this, parsing would keep other reviews waiting; it goes to a thread.
+# Above this, parsing and judging would keep other reviews waiting; they go to a thread.
 LARGE_BODY_BYTES = 256 * 1024
+LARGE_AT_ONCE = 2
 # Converting is more work than parsing, and a small body may hold a large assignment.
 LARGE_CONVERSION_BYTES = 16 * 1024
 
@@ -30,6 +31,7 @@ class AdmissionServer:
     def __init__(self, reviews: Reviews) -> None:
         self._reviews = reviews
         self.ready = False
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self.app = web.Application(client_max_size=MAX_REVIEW_BYTES)
         for path in reviews.handlers:
             self.app.router.add_post(path, self._review)
@@ -53,10 +55,10 @@ class AdmissionServer:
         except MalformedReview as error:
             return _refuse(400, str(error))
         try:
-            answer = await self._reviews.answer(http.path, request)
+            answer = await self._answer(http.path, request, len(body))
         except Exception:
             return _fail(http.path, request.uid)
-        return web.Response(body=_dump(answer), content_type="application/json")
+        return web.Response(body=answer, content_type="application/json")
 
     async def _convert(self, http: web.Request) -> web.Response:
         try:
@@ -70,6 +72,13 @@ class AdmissionServer:
         except Exception:
             return _fail(http.path)
         return web.Response(body=answer, content_type="application/json")
+
+    async def _answer(self, path: str, request: AdmissionRequest, size: int) -> bytes:
+        """A large review is judged on a thread, on a loop of its own, so that it keeps no others waiting."""
+        if size < LARGE_BODY_BYTES:
+            return _dump(await self._reviews.answer(path, request))
+        async with self._large:
+            return await asyncio.to_thread(lambda: _dump(asyncio.run(self._reviews.answer(path, request))))
 
     @staticmethod
     async def _parse(body: bytes) -> AdmissionRequest:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import logging
 from io import BytesIO
@@ -15,6 +17,9 @@ from core.jobs.objects import OBJECTS
 from core.jobs.pod_kinds import pod_kinds
 from e2e import manifests
 from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, body, review, serving
+from webhook.lookup import at_home
+from webhook.review import Reviews
+from webhook.server import LARGE_BODY_BYTES
 
 JOB = manifests.job("train", "team-a", pods=4, required="rack")
 
@@ -69,6 +74,22 @@ async def test_a_body_below_the_limit_is_answered(size: int):
     assert answer["response"]["uid"] == "4f0c"
     assert answer["response"]["patchType"] == "JSONPatch"
     assert len(json.dumps(answer)) < 2000, "the patch says what changes, not the object again"
+
+
+async def test_a_large_job_without_a_queue_is_judged_on_a_loop_of_its_own_and_looks_up_on_ours():
+    home = asyncio.get_running_loop()
+    loops: list[bool] = []
+
+    async def has_default_queue(namespace: str) -> bool:
+        loops.append(asyncio.get_running_loop() is home)
+        return True
+
+    large = {**JOB, "metadata": {"name": "train", "namespace": "team-a", "annotations": {"filler": "x" * LARGE_BODY_BYTES}}}
+    async with serving(Reviews(at_home(has_default_queue))) as (client, _):
+        reply = await client.post(MUTATE_JOB, data=BytesIO(body(large)))
+        answer = await reply.json()
+    assert loops == [True]
+    assert b"queue-name" in base64.b64decode(answer["response"]["patch"])
 
 
 async def test_a_bug_of_ours_is_answered_with_500_and_an_id_that_the_log_has(caplog: pytest.LogCaptureFixture):
