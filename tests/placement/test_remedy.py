@@ -16,7 +16,7 @@ from core.placement.change import Change
 from core.placement.engine import place
 from core.placement.explain import MAX_MESSAGE, Explanation, Refusal, refusal_sentence
 from core.placement.profile import ALWAYS_BEST_FIT, MIXED
-from tests.builders import RACK, THREE_LEVELS, Node, grid, request
+from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, request
 from tests.strategies import TAINTS, TOLERATIONS, Cluster, clusters, requests
 
 SEED = 5
@@ -180,13 +180,9 @@ def test_a_thousand_refusals():
 
 def test_of_nodes_that_would_do_the_one_with_the_least_to_free_is_named():
     """Two nodes of the second rack hold no pod; three CPUs of the one are in use, and one of the other. No other rack could."""
-    small, first, second = (
-        replace(node, allocatable={"cpu": cpu, "pods": 9}) for node, cpu in zip(grid(1, 3, 1), (1000, 4000, 4000), strict=True)
-    )
     nodes = [
-        small,
-        replace(first, name="a", labels=second.labels | {HOSTNAME_LABEL: "a"}),
-        replace(second, name="b", labels=second.labels | {HOSTNAME_LABEL: "b"}),
+        Node(name, {BLOCK: "b", RACK: rack, HOSTNAME_LABEL: name}, {"cpu": cpu, "pods": 9})
+        for name, rack, cpu in (("small", "r0", 1000), ("a", "r1", 4000), ("b", "r1", 4000))
     ]
     for much, little in (("a", "b"), ("b", "a")):
         cluster = Cluster(THREE_LEVELS, tuple(nodes), ((much, {"cpu": 3000}, 1), (little, {"cpu": 1000}, 1)))
