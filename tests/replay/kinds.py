@@ -5,17 +5,19 @@ from copy import deepcopy
 from typing import Any
 
 from core.jobs.contract import JobKind, Referring
-from core.jobs.kinds import KINDS
+from core.jobs.kinds import INTEGRATIONS, with_integrations
 from core.jobs.pod import Pod, group_name
 from core.jobs.pod_kinds import pod_kinds
 from core.jobs.pod_parents import PodParent
 from core.jobs.templated import TemplatedKind
 from core.names import QUEUE_NAME_LABEL
+from core.runtime.plugins import load
 from tests.replay.rules import Template
 
 # Frameworks that are called otherwise than their kind in lower case.
 _NAMES = {"batch/job": "Job"} | {f"kubeflow/{kind.lower()}": kind for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")}
-_BY_NAME: dict[str, JobKind | Pod | PodParent] = {kind.kind.lower(): kind for kind in (*KINDS, *pod_kinds())}
+_KINDS = with_integrations(load(INTEGRATIONS))
+_BY_NAME: dict[str, JobKind | Pod | PodParent] = {kind.kind.lower(): kind for kind in (*_KINDS, *pod_kinds(_KINDS))}
 
 
 def kind_of(case: Mapping[str, Any]) -> JobKind | Pod | PodParent:
