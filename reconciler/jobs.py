@@ -30,7 +30,6 @@ from core.names import (
     EVENT_WORKLOAD_REFUSED,
     EVICTED,
     FINISHED,
-    PRIORITY_CLASS_LABEL,
     QUEUE_NAME_LABEL,
     QUOTA_RESERVED,
     REASON_DEACTIVATED,
@@ -38,16 +37,15 @@ from core.names import (
     REASON_MISCONFIGURED,
     REASON_OWNER_NOT_FOUND,
     REASON_SUCCEEDED,
-    RESOURCE_IN_USE_FINALIZER,
 )
-from core.plan.admission import evicted_status, released_status, waiting_status
-from core.plan.conditions import Condition, set_conditions
+from core.plan.admission import waiting_status
+from core.plan.conditions import Condition
 from core.plan.pod_units import unit_of_workload
 from core.plan.workload import MissingFlavor, build_workload, counts_differ, pod_sets_differ, start_infos, workload_name
 from core.runtime.client import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller, Done, RequeueAfter, Result, Retryable, Terminal
-from core.runtime.errors import AlreadyExists, Invalid, KubeError, NotFound
+from core.runtime.errors import AlreadyExists, Invalid, KubeError
 from core.runtime.expectations import Expectations
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item, WorkQueue
@@ -56,6 +54,7 @@ from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.observed import Observed, is_unmarked, owner_name
+from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
 REASON_SUSPENDED_BY_USER = f"{REASON_DEACTIVATED}DueToJobSuspended"
@@ -70,6 +69,7 @@ class Jobs:
         self._observed = observed
         self._writer = writer
         self._clock = clock
+        self._steps = WorkloadSteps(observed, writer)
         self._created = Expectations()  # workloads made and not seen yet
         self._queue = WorkQueue(clock, max_delay_s=MAX_RETRY_S)
         self.controller = Controller("jobs", self._reconcile, self._queue, workers=8, clock=clock)
@@ -116,7 +116,7 @@ class Jobs:
         if kind is None:
             workload = self._observed.workloads.store.get(key)
             if workload is not None and workload["metadata"].get("deletionTimestamp"):
-                await self._drop_finalizer(workload)
+                await self._steps.drop_finalizer(workload)
             return Done()
         job = self._observed.jobs[kind_key].store.get(key)
         await self._release_strays(kind, key, job)
@@ -162,8 +162,8 @@ class Jobs:
                 continue
             if not workload["metadata"].get("deletionTimestamp") and not condition_is_true(workload, FINISHED):
                 finished = Condition(FINISHED, True, REASON_OWNER_NOT_FOUND, f"{kind.kind} {key} does not exist any more")
-                workload = await self._apply_finished(workload, finished)
-            await self._drop_finalizer(workload)
+                workload = await self._steps.finish(workload, finished)
+            await self._steps.drop_finalizer(workload)
 
     def _find_workload(self, kind: JobKind, job: Obj) -> Obj | None:
         owned = self._observed.workloads.store.by_index("owner", job["metadata"]["uid"])
@@ -198,21 +198,8 @@ class Jobs:
         return Done()
 
     def _priority(self, kind: JobKind, job: Obj) -> tuple[int, dict[str, str] | None]:
-        """Of the workload's own class, then of the pods' class, then the cluster's default."""
-        name = (job["metadata"].get("labels") or {}).get(PRIORITY_CLASS_LABEL)
-        if name:
-            found = self._observed.workload_priority_classes.store.get(name)
-            if found is None:
-                raise Retryable(f'WorkloadPriorityClass "{name}" does not exist')
-            reference = {"group": r.WORKLOAD_PRIORITY_CLASSES.group, "kind": "WorkloadPriorityClass", "name": name}
-            return int(found.get("value") or 0), reference
-        classes = self._observed.priority_classes.store
-        name = kind.priority_class(job)
-        found = classes.get(name) if name else next((c for c in classes.list() if c.get("globalDefault")), None)
-        if found is None:
-            return 0, None
-        reference = {"group": r.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": found["metadata"]["name"]}
-        return int(found.get("value") or 0), reference
+        labels: dict[str, str] = job["metadata"].get("labels") or {}
+        return self._steps.priority(labels, lambda: kind.priority_class(job))
 
     async def _with_workload(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         admitted = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
@@ -276,10 +263,7 @@ class Jobs:
         return await self._evict(workload, REASON_SUSPENDED_BY_USER, message, fresh=True)
 
     async def _evict(self, workload: Obj, reason: str, message: str, *, fresh: bool = False) -> Result:
-        status = evicted_status(workload, reason, message, self._writer.now())
-        await self._writer.apply_admission(workload, status, strict=not fresh)
-        logger.info("workload evicted", extra={"workload": object_key(workload), "reason": reason})
-        await self._writer.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", message)
+        await self._steps.evict(workload, reason, message, fresh=fresh)
         return Done()
 
     async def _after_stop(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
@@ -288,10 +272,7 @@ class Jobs:
             return RequeueAfter(STOP_POLL_S)
         if kind.is_started(job):
             return await self._restore(kind, job, workload)
-        if condition_is_true(workload, QUOTA_RESERVED):
-            before = find_condition(workload, EVICTED) or {}
-            status = released_status(workload, before.get("message") or "The workload was stopped", self._writer.now())
-            await self._writer.apply_admission(workload, status, strict=True)
+        if await self._steps.give_back(workload):
             return Done()
         return await self._keep_in_step(kind, job, workload)
 
@@ -352,17 +333,12 @@ class Jobs:
             return Done()
         if not condition_is_true(workload, FINISHED):
             reason = REASON_SUCCEEDED if finish.succeeded else REASON_FAILED
-            workload = await self._apply_finished(workload, Condition(FINISHED, True, reason, finish.message))
+            workload = await self._steps.finish(workload, Condition(FINISHED, True, reason, finish.message))
             name = object_key(workload)
             logger.info("workload finished", extra={"workload": name, "reason": reason})
             await self._event(kind, job, EVENT_FINISHED_WORKLOAD, f"Workload '{name}' is declared finished")
-        await self._drop_finalizer(workload)
+        await self._steps.drop_finalizer(workload)
         return Done()
-
-    async def _apply_finished(self, workload: Obj, condition: Condition) -> Obj:
-        generation = int(workload["metadata"].get("generation") or 0)
-        wire = set_conditions([], [condition], now=self._writer.now(), generation=generation)[0]
-        return await self._writer.apply_workload_condition(workload, wire)
 
     async def _let_go(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """The workload was deleted: its job is stopped first, then it may go."""
@@ -377,18 +353,9 @@ class Jobs:
                 return await self._restore(kind, job, workload)
             if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}) and kind.has_gate(job):
                 await self._writer.change_job(kind, job, kind.ungate(job))  # nobody would take it off its pods
-        await self._drop_finalizer(workload)
+        await self._steps.drop_finalizer(workload)
         await self._event(kind, job, EVENT_DELETED_WORKLOAD, f"Deleted Workload: {object_key(workload)}")
         return Done()
-
-    async def _drop_finalizer(self, workload: Obj) -> None:
-        finalizers = workload["metadata"].get("finalizers") or []
-        if RESOURCE_IN_USE_FINALIZER in finalizers:
-            kept = [finalizer for finalizer in finalizers if finalizer != RESOURCE_IN_USE_FINALIZER]
-            try:
-                await self._writer.set_finalizers(r.WORKLOADS, workload, kept)
-            except NotFound:
-                return
 
     async def _event(self, kind: JobKind, job: Obj, reason: str, message: str) -> None:
         await self._writer.event(r.resource_of(kind), job, reason, message)

@@ -221,7 +221,7 @@ class Pods:
         now = self._clock.monotonic()
         if not self._created.satisfied(unit, now):
             return RequeueAfter(max(STOP_POLL_S, self._created.retry_in(unit, now) or 0.0))
-        priority, priority_class = self._steps.priority(dict(wanted.labels), lambda: _class_of(wanted.pod_sets))
+        priority, priority_class = self._steps.priority(wanted.labels, lambda: _class_of(wanted.pod_sets))
         workload = build_workload_of_pods(wanted, unit.namespace, priority=priority, priority_class=priority_class)
         attributes: dict[str, Any] = {tracing.JOB_NAME: unit.name, tracing.WORKLOAD: wanted.name}
         with tracing.step(tracing.CREATE, source, **attributes):

@@ -1,7 +1,7 @@
 """Steps in the life of a Workload that are the same whatever it stands for."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from core.names import EVICTED, PRIORITY_CLASS_LABEL, QUOTA_RESERVED, RESOURCE_IN_USE_FINALIZER
 from core.plan.admission import evicted_status, released_status
@@ -25,7 +25,7 @@ class WorkloadSteps:
         self._observed = observed
         self._writer = writer
 
-    def priority(self, labels: dict[str, str], class_of_pods: Callable[[], str | None]) -> tuple[int, dict[str, str] | None]:
+    def priority(self, labels: Mapping[str, str], class_of_pods: Callable[[], str | None]) -> tuple[int, dict[str, str] | None]:
         """Of the workload's own class, then of the pods' class, then the cluster's default."""
         name = labels.get(PRIORITY_CLASS_LABEL)
         if name:
