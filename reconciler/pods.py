@@ -53,6 +53,7 @@ from core.plan.pod_units import (
     UNKNOWN,
     Unit,
     Wanted,
+    asks_otherwise,
     build_workload_of_pods,
     excess_of_group,
     finish_of,
@@ -72,7 +73,7 @@ from core.plan.pod_units import (
     wanted_of_parent,
     with_requests,
 )
-from core.plan.workload import MissingFlavor, counts_differ, pod_sets_differ, start_infos
+from core.plan.workload import MissingFlavor, pod_sets_differ, start_infos
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller, Done, RequeueAfter, Result, Retryable
 from core.runtime.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
@@ -230,7 +231,12 @@ class Pods:
                 await self._writer.create_workload(workload)
             except AlreadyExists:
                 self._created.forget(unit)
-                return RequeueAfter(STOP_POLL_S)
+                other = self._observed.workloads.store.get(f"{unit.namespace}/{wanted.name}")
+                if other is None or unit_of_workload(other) == unit:
+                    return RequeueAfter(STOP_POLL_S)  # of one of this name that is still going away
+                message = f"the name of group {unit.name} is that of the Workload of another; choose another name"
+                await self._tell(unit, source, EVENT_WORKLOAD_REFUSED, message, warning=True)
+                return RequeueAfter(MAX_RETRY_S)
             except KubeError as error:
                 self._created.forget(unit)
                 if isinstance(error, Invalid):
@@ -303,8 +309,9 @@ class Pods:
         if not active:
             await self._steps.evict(workload, REASON_DEACTIVATED, "The workload is deactivated")
             return Done()
-        if wanted is not None and counts_differ(wanted.pod_sets, workload):
-            await self._steps.evict(workload, "DeactivatedDueToJobChanged", f"{unit} was scaled while it ran")
+        if wanted is not None and asks_otherwise(wanted, workload):
+            message = f"{unit} was changed while it ran: the number of its pods, or what they ask for"
+            await self._steps.evict(workload, "DeactivatedDueToJobChanged", message)
             return Done()
         return await self._start(unit, source, workload, pods, counts)
 

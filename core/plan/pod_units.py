@@ -12,6 +12,7 @@ from typing import Any
 from core.jobs.contract import Finish, PodSetTemplate
 from core.jobs.pod import Pod, group_name, group_total, has_admission_gate, pod_set_of, pod_topology_request
 from core.jobs.pod_parents import LeaderWorkerSet, PodParent, StatefulSet, lws_group
+from core.model.resources import pod_requests
 from core.names import (
     API_VERSION,
     COMPONENT_WORKLOAD_INDEX,
@@ -24,13 +25,16 @@ from core.names import (
     MAX_EXEC_TIME_LABEL,
     POD_GROUP_FAST_ADMISSION,
     POD_GROUP_SERVING,
+    PODSET_GROUP_NAME,
     PRIORITY_CLASS_LABEL,
     PROVISIONING_ANNOTATIONS,
     QUEUE_NAME_LABEL,
     RESOURCE_IN_USE_FINALIZER,
     RETRIABLE_IN_GROUP,
     ROLE_HASH,
+    SLICE_SIZE,
     SUSPENDING_PARENT,
+    TOPOLOGY_ANNOTATIONS,
 )
 from core.plan.workload import KEPT_ANNOTATIONS, hashed_name
 from core.state.facts import controller_of
@@ -140,7 +144,7 @@ def wanted_of_parent(parent: PodParent, obj: Json, unit: Unit) -> Wanted | None:
         hashed_name(parent.kind, parent.group, called, metadata.get("uid", "")),
         labels[QUEUE_NAME_LABEL],
         tuple(parent.pod_sets(obj)),
-        (_owner(f"{parent.group}/{parent.version}", parent.kind, metadata, controller=True),),
+        (_controlled_by(f"{parent.group}/{parent.version}", parent.kind, metadata),),
         labels,
         metadata.get("annotations") or {},
         marks | ({} if unit.index is None else {COMPONENT_WORKLOAD_INDEX: str(unit.index)}),
@@ -156,7 +160,7 @@ def wanted_alone(pod: Json, whole: Pod) -> Wanted:
         hashed_name(Pod.kind, Pod.group, metadata["name"], metadata.get("uid", "")),
         labels[QUEUE_NAME_LABEL],
         tuple(whole.pod_sets(pod)),
-        (_owner(Pod.version, Pod.kind, metadata, controller=True),),
+        (_controlled_by(Pod.version, Pod.kind, metadata),),
         labels,
         metadata.get("annotations") or {},
         {},
@@ -193,7 +197,7 @@ def read_group(unit: Unit, pods: Sequence[Json]) -> Group:
     asking: dict[str, Json] = {}
     for pod in counted:
         first = asking.setdefault(role_of_pod(pod), pod) if has_admission_gate(pod) else pod
-        if pod_topology_request(first) != pod_topology_request(pod):
+        if first is not pod and _topology_asked(first) != _topology_asked(pod):
             names = f"{first['metadata']['name']} and {pod['metadata']['name']}"
             return Group({}, {}, problem=f"pods {names} of group {unit.name} are alike, but ask for different topologies")
     requests = {role: pod_topology_request(pod) for role, pod in asking.items()}
@@ -206,13 +210,15 @@ def read_group(unit: Unit, pods: Sequence[Json]) -> Group:
 
 
 def wanted_of_group(unit: Unit, group: Group, pods: Sequence[Json], examples: Mapping[str, Json]) -> Wanted:
-    """The workload of a whole group, called as the group. `examples` are one pod per role as the API server has it."""
-    senior = sorted(pods, key=_seniority)
-    owners = tuple(_owner(Pod.version, Pod.kind, pod["metadata"], controller=False) for pod in senior)
-    first = examples[role_of_pod(senior[0])]["metadata"]
+    """The workload of a whole group, called as the group. `examples` are one pod per role as the API server has it.
+
+    No pod owns it: the garbage collector would take it from a running group once all of its first pods have been
+    replaced, and a large group would be too long a list. It goes with the last pod.
+    """
+    first = examples[role_of_pod(min(pods, key=_seniority))]["metadata"]
     pod_sets = tuple(pod_set_of(role, count, examples[role]) for role, count in group.roles.items())
     labels, notes = first.get("labels") or {}, first.get("annotations") or {}
-    return Wanted(unit.name, group.queue, pod_sets, owners, labels, notes, {IS_GROUP_WORKLOAD: "true"})
+    return Wanted(unit.name, group.queue, pod_sets, (), labels, notes, {IS_GROUP_WORKLOAD: "true"})
 
 
 def build_workload_of_pods(wanted: Wanted, namespace: str, *, priority: int, priority_class: Json | None) -> dict[str, Any]:
@@ -247,9 +253,19 @@ def build_workload_of_pods(wanted: Wanted, namespace: str, *, priority: int, pri
     }
 
 
-def _owner(api_version: str, kind: str, metadata: Json, *, controller: bool) -> dict[str, Any]:
+def asks_otherwise(wanted: Wanted, workload: Json) -> bool:
+    """Whether a parent's pods by now are others in number, requests or place than those of its workload. What does not
+    matter for where they run, an image for one, may change under way."""
+
+    def essence(pod_set: Json) -> tuple[Any, ...]:
+        return pod_set["name"], pod_set["count"], pod_requests(pod_set["template"].get("spec") or {}), pod_set.get("topologyRequest")
+
+    return [essence(pod_set.to_wire()) for pod_set in wanted.pod_sets] != [essence(pod_set) for pod_set in workload["spec"]["podSets"]]
+
+
+def _controlled_by(api_version: str, kind: str, metadata: Json) -> dict[str, Any]:
     reference = {"apiVersion": api_version, "kind": kind, "name": metadata["name"], "uid": metadata.get("uid", "")}
-    return reference | ({"controller": True, "blockOwnerDeletion": True} if controller else {})
+    return reference | {"controller": True, "blockOwnerDeletion": True}
 
 
 # --- its pods ---------------------------------------------------------------------------------------
@@ -370,6 +386,11 @@ def _seniority(pod: Json) -> tuple[bool, bool, str, str]:
     """Pods that have started before those that wait, then the oldest first."""
     metadata = pod["metadata"]
     return has_admission_gate(pod), is_going(pod), metadata.get("creationTimestamp") or "", metadata["name"]
+
+
+def _topology_asked(pod: Json) -> list[Any]:
+    notes = pod["metadata"].get("annotations") or {}
+    return [notes.get(name) for name in (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME)]
 
 
 def _queue(pod: Json) -> str:

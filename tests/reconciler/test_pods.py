@@ -82,7 +82,7 @@ def test_a_group_waits_behind_its_gates_until_it_is_admitted(paper: Paper):
     paper.run()
     assert [w["metadata"]["name"] for w in paper.all("Workload")] == ["g"]
     assert started(paper) == set()
-    assert [owner["name"] for owner in paper.get("Workload", "g")["metadata"]["ownerReferences"]] == ["a", "b"]
+    assert paper.get("Workload", "g")["metadata"]["ownerReferences"] == [], "it outlives its first pods"
 
 
 def test_a_start_without_a_topology_takes_both_gates_off(admitted: Paper):
@@ -244,6 +244,34 @@ def test_a_scaled_stateful_set_is_stopped_and_asks_anew(paper: Paper):
     assert workload["spec"]["podSets"][0]["count"] == 3
     assert "admission" not in workload["status"]
     assert paper.all("Pod") == []
+
+
+def test_another_image_rolls_out_under_way_and_more_of_anything_is_admitted_anew(paper: Paper):
+    owner = paper.put(stateful_set(1))
+    paper.run()
+    admit(paper, paper.all("Workload")[0]["metadata"]["name"])
+    paper.put(pod_of(owner, "db-0"))
+    paper.run()
+    changed = stateful_set(1, generation=2)
+    changed["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
+    paper.put(changed)
+    paper.run()
+    assert started(paper) == {"db-0"}
+    changed["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+    paper.put({**changed, "metadata": {**changed["metadata"], "generation": 3}})
+    paper.run()
+    assert paper.all("Pod") == []
+    assert "admission" not in paper.all("Workload")[0]["status"]
+
+
+def test_a_group_is_not_called_as_the_workload_of_another(paper: Paper):
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+    paper.put({"kind": "Workload", "metadata": {"name": "g", "ownerReferences": [owner]}, "spec": {"podSets": []}})
+    paper.put(pod("a"))
+    paper.put(pod("b"))
+    paper.run()
+    assert started(paper) == set()
+    assert "the name of group g is that of the Workload of another; choose another name" in paper.messages
 
 
 def test_a_stateful_set_that_is_gone_leaves_no_finalizer(paper: Paper):
