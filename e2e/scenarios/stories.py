@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, PODSET_LABEL
+from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, PODSET_LABEL, RANK_ANNOTATION
 from e2e import manifests, truth
 from e2e.nodes import NodePool, node_objects
 
@@ -20,6 +20,8 @@ BLOCK, RACK, HOST = f"{CLOUD}/topology-block", f"{CLOUD}/topology-rack", f"{CLOU
 LAYERS = (f"{CLOUD}/datacenter", f"{CLOUD}/aizone", f"{CLOUD}/block", f"{CLOUD}/rack", HOSTNAME_LABEL)
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+GROUP_INDEX, WORKER_INDEX = "leaderworkerset.sigs.k8s.io/group-index", "leaderworkerset.sigs.k8s.io/worker-index"
+MPI_ROLE, MPI_INDEX = "training.kubeflow.org/job-role", "training.kubeflow.org/replica-index"
 
 Pod = dict[str, Any]
 Check = Callable[["Placed"], list[str]]
@@ -65,7 +67,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Story:
-    """A file, its topology's levels, how many pods it makes, what must hold, and the stand-in that its kind needs."""
+    """A file, its topology's levels, how many pods it makes, what must hold, and whose stand-in makes them, if not Kubernetes."""
 
     file: str
     levels: Sequence[str]
@@ -140,6 +142,34 @@ def _story_5(placed: Placed) -> list[str]:
     return _jobs_on_hosts(placed) + placed.one(BLOCK, workers, "all workers")
 
 
+def _story_6(placed: Placed) -> list[str]:
+    groups = placed.by(GROUP_INDEX)
+    return _slices(placed, groups, HOST) + ([] if len(groups) == 2 else [f"there are groups {sorted(groups)}"])
+
+
+def _story_7(placed: Placed) -> list[str]:
+    workers = placed.by(MPI_ROLE)["worker",]
+    return placed.one(RACK, workers) + placed.in_order(MPI_INDEX, HOSTNAME_LABEL, workers) + _ranked(workers, MPI_INDEX)
+
+
+def _story_8(placed: Placed) -> list[str]:
+    problems = []
+    for (group,), pods in placed.by(GROUP_INDEX).items():
+        workers = [pod for pod in pods if pod["metadata"]["labels"][WORKER_INDEX] != "0"]
+        problems += placed.one(RACK, workers, f"workers of group {group}")
+        problems += placed.in_order(WORKER_INDEX, HOSTNAME_LABEL, workers) + _ranked(workers, WORKER_INDEX)
+    return problems
+
+
+def _ranked(pods: Iterable[Pod], label: str) -> list[str]:
+    """Each was placed by its index."""
+    return [
+        f"pod {pod['metadata']['name']} of index {index} has rank {rank}"
+        for pod in pods
+        if (rank := pod["metadata"]["annotations"].get(RANK_ANNOTATION)) != (index := pod["metadata"]["labels"][label])
+    ]
+
+
 def _story_9(placed: Placed) -> list[str]:
     center, zone, block, rack, _ = LAYERS
     return [*placed.one(center), *placed.multiples(zone, 64), *placed.multiples(block, 32), *placed.multiples(rack, 16)]
@@ -154,5 +184,8 @@ STORIES = (
     Story("story-3-workers-in-a-rack-all-in-a-block.yaml", _BLOCKS, 17, _story_3, "JobSet"),
     Story("story-4-consecutive-ranks-together.yaml", _BLOCKS, 24, _story_4),
     Story("story-5-jobs-in-a-block-each-on-one-host.yaml", _HOSTS, 9, _story_5, "JobSet"),
+    Story("story-6-leader-with-its-workers.yaml", _HOSTS, 6, _story_6, "LeaderWorkerSet"),
+    Story("story-7-launcher-as-worker.yaml", _BLOCKS, 3, _story_7, "MPIJob"),
+    Story("story-8-workers-in-the-order-of-their-indexes.yaml", _BLOCKS, 6, _story_8, "LeaderWorkerSet"),
     Story("story-9-layers-of-slices.yaml", LAYERS, 128, _story_9),
 )

@@ -14,10 +14,12 @@ from e2e.cluster import Cluster
 from e2e.scenarios import stories
 from e2e.scenarios.stories import HERE, NAMESPACE, STORIES, Placed, Story
 from e2e.standins.jobset import JobSetStandIn
+from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
+from e2e.standins.mpijob import MPIJobStandIn
 from e2e.topogate import Topogate
 
 pytestmark = pytest.mark.cluster
-STAND_INS = (JobSetStandIn,)
+STAND_INS = (JobSetStandIn, LeaderWorkerSetStandIn, MPIJobStandIn)
 OBJECTS = "/apis/kueue.x-k8s.io/v1beta2"
 
 
