@@ -59,6 +59,7 @@ from core.plan.pod_units import (
     finish_of,
     is_going,
     is_terminal,
+    matters,
     plan_start,
     plan_stop,
     queue_to_follow,
@@ -118,6 +119,8 @@ class Pods:
             parent.add_handler(partial(self._on_parent, kind))
 
     def _on_pod(self, change: Change) -> None:
+        if change.old is not None and change.new is not None and matters(change.old) == matters(change.new):
+            return
         units = {unit for obj in (change.old, change.new) if obj is not None and (unit := unit_of_pod(obj)) is not None}
         for unit in units:
             if change.new is None or not has_admission_gate(change.new):

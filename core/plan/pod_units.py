@@ -298,6 +298,21 @@ def role_of_pod(pod: Json) -> str:
     return _note(pod, ROLE_HASH) or MAIN_POD_SET
 
 
+def matters(pod: Json) -> tuple[Any, ...]:
+    """What of a pod can change what is to be done with its unit; where it runs, or whether it is ready, does not."""
+    metadata = pod["metadata"]
+    notes = metadata.get("annotations") or {}
+    return (
+        has_admission_gate(pod),
+        is_terminal(pod),
+        is_going(pod),
+        metadata.get("finalizers"),
+        _queue(pod),
+        unit_of_pod(pod),
+        {name: value for name, value in notes.items() if name not in KEPT_ANNOTATIONS} if has_admission_gate(pod) else None,
+    )
+
+
 def plan_start(counts: Mapping[str, int], pods: Sequence[tuple[Json, str]], *, deletes_excess: bool) -> PodPlan:
     """Which pods of an admitted unit start: no more of a pod set than were admitted, whatever else is there.
 
@@ -316,13 +331,14 @@ def plan_start(counts: Mapping[str, int], pods: Sequence[tuple[Json, str]], *, d
             problems.append(f"the workload was admitted without pods like {names} (role {role})")
             delete += [(pod, "it is no part of what was admitted") for pod in members if _runs(pod)]
             continue
-        running = [pod for pod in sorted(members, key=_seniority) if _runs(pod)]
         done = sum(1 for pod in members if (pod.get("status") or {}).get("phase") == "Succeeded") if deletes_excess else 0
         room = max(0, counts[role] - done)
-        staying = [pod for pod in running if not is_going(pod)]
-        delete += [(pod, f"more than the {counts[role]} pods that were admitted run") for pod in staying[room:]]
-        waiting = [pod for pod in sorted(members, key=_seniority) if _waits(pod)]
-        free = max(0, room - len(staying[:room]))
+        staying = [pod for pod in members if _runs(pod) and not is_going(pod)]
+        if len(staying) > room:
+            over = sorted(staying, key=_seniority)[room:]
+            delete += [(pod, f"more than the {counts[role]} pods that were admitted run") for pod in over]
+        waiting = sorted((pod for pod in members if _waits(pod)), key=_seniority)
+        free = max(0, room - len(staying))
         start += [(pod, role) for pod in waiting[:free]]
         if deletes_excess:
             excess += waiting[free:]
