@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from core.names import API_VERSION, FIELDS_OF_V1BETA1, FIELDS_OF_V1BETA2, OLD_API_VERSION
 
 Json = dict[str, Any]
+Strategy = st.SearchStrategy[Any]
 NAMES = ("main", "leader", "workers")
 LEVELS = ("cloud/block", "cloud/rack", "kubernetes.io/hostname")
 CLASSES = (("kueue.x-k8s.io", "WorkloadPriorityClass"), ("scheduling.k8s.io", "PriorityClass"))
@@ -24,7 +25,7 @@ json_values = st.recursive(
     max_leaves=12,
 )
 texts = st.text("ab-", min_size=0, max_size=4)
-annotations = st.dictionaries(st.sampled_from(["a", "topogate.dev/traceparent"]), texts, min_size=1, max_size=2)
+some_annotations: Strategy = st.dictionaries(st.sampled_from(["a", "topogate.dev/traceparent"]), texts, min_size=1, max_size=2)
 
 
 @st.composite
@@ -71,7 +72,7 @@ def domains(draw: st.DrawFn) -> Json:
     return {"levels": levels, "domains": draw(st.lists(st.fixed_dictionaries({"values": values, "count": st.integers(1, 3)}), max_size=6))}
 
 
-def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
+def some(**fields: Strategy) -> st.SearchStrategy[Json]:
     """Any of the fields, in any combination."""
     return st.fixed_dictionaries({}, optional=fields)
 
@@ -111,7 +112,7 @@ def cluster_queues(draw: st.DrawFn, *, new: bool) -> Json:
     borrow, preempt = words + ([] if new else ["Borrow"]), words + ([] if new else ["Preempt"])
     fungibility = some(whenCanBorrow=st.sampled_from(borrow), whenCanPreempt=st.sampled_from(preempt))
     checks = st.lists(st.sampled_from("abc"), unique=True, max_size=3)
-    rules = st.fixed_dictionaries({"name": st.sampled_from("abc")}, optional={"onFlavors": st.lists(st.just("f"), max_size=1)})
+    rules: Strategy = st.fixed_dictionaries({"name": st.sampled_from("abc")}, optional={"onFlavors": st.lists(st.just("f"), max_size=1)})
     strategy = st.lists(rules, min_size=1, max_size=2, unique_by=lambda one: one["name"]).map(lambda found: {"admissionChecks": found})
     spec = draw(some(**{"cohortName" if new else "cohort": texts}, flavorFungibility=fungibility, stopPolicy=st.just("Hold")))
     which = draw(st.sampled_from(["strategy", "neither"] + ([] if new else ["list"])))
@@ -132,9 +133,13 @@ def cohorts(*, new: bool) -> st.SearchStrategy[Json]:
     return named("Cohort", new, spec=some(parentName=st.just("p")), status=some(fairSharing=st.just({"weightedShare": 3})))
 
 
-def named(kind: str, new: bool, **parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
-    metadata = st.fixed_dictionaries({"name": st.just("x")}, optional={"annotations": annotations})
-    fixed = {"apiVersion": st.just(API_VERSION if new else OLD_API_VERSION), "kind": st.just(kind), "metadata": metadata}
+def named(kind: str, new: bool, **parts: Strategy) -> st.SearchStrategy[Json]:
+    metadata: Strategy = st.fixed_dictionaries({"name": st.just("x")}, optional={"annotations": some_annotations})
+    fixed: dict[str, Strategy] = {
+        "apiVersion": st.just(API_VERSION if new else OLD_API_VERSION),
+        "kind": st.just(kind),
+        "metadata": metadata,
+    }
     return st.fixed_dictionaries(fixed, optional=parts)
 
 

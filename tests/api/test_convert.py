@@ -191,7 +191,11 @@ WIRE = {
         {"domainCount": 1, "valuesPerLevel": [{"universal": "b2"}, {"individual": {"roots": ["r3"]}}], "podCounts": {"individual": [1]}},
     ],
 }
-DOMAINS = [{"values": ["b1", "r1"], "count": 2}, {"values": ["b1", "r2"], "count": 2}, {"values": ["b2", "r3"], "count": 1}]
+DOMAINS: list[dict[str, Any]] = [
+    {"values": ["b1", "r1"], "count": 2},
+    {"values": ["b1", "r2"], "count": 2},
+    {"values": ["b2", "r3"], "count": 1},
+]
 
 
 def test_an_assignment_is_shown_as_domains_and_its_own_cut_is_kept():
@@ -209,7 +213,7 @@ def test_what_our_own_encoder_wrote_needs_no_note():
 
 def test_changed_domains_win_over_the_cut_that_does_not_fit_them():
     shown = convert(assigned(API_VERSION, WIRE), OLD_API_VERSION)
-    changed = [*DOMAINS[:2], {"values": ["b2", "r4"], "count": 3}, {"values": ["b3", "r5"], "count": 1}]
+    changed: list[dict[str, Any]] = [*DOMAINS[:2], {"values": ["b2", "r4"], "count": 3}, {"values": ["b3", "r5"], "count": 1}]
     assignment_of(shown)["domains"] = changed
     stored = convert(shown, API_VERSION)
     assert assignment_of(stored) == encode(decode(assignment_of(stored)))

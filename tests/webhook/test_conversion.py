@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from core.api.admission import MalformedReview
 from core.api.conversion import CONVERT_PATH, MAX_CONVERSION_BYTES, parse_conversion
-from core.api.schema import CONVERTED
+from core.api.convert import CONVERTED
 from core.names import API_VERSION, OLD_API_VERSION
 from tests.api.converting import json_values
 from tests.webhook.asking import MUTATE_JOB, Webhook, body, serving
