@@ -38,7 +38,7 @@ check: $(STAMP) ## lint, types, the dependency law, drift of generated files
 	@$(BIN)/python -m core.api.schema --check
 
 coverage: $(STAMP) ## how many branches of the engine the fast tests take; fails under 95 %
-	@CI=1 $(BIN)/coverage run -m pytest -q -m "not cluster" $(ENGINE_TESTS)
+	@CI=1 $(BIN)/coverage run -m pytest -q --timeout=600 -m "not cluster" $(ENGINE_TESTS)
 	@$(BIN)/coverage report
 	@$(BIN)/coverage json --quiet -o - | $(BIN)/python -c 'import json, sys; \
 	  totals = json.load(sys.stdin)["totals"]; taken, all = totals["covered_branches"], totals["num_branches"]; \

@@ -74,6 +74,7 @@ def run_pytest(tree: Path, arguments: Sequence[str], environment: dict[str, str]
     command = [*_COVERAGE, "run"] if measured else [sys.executable]
     command += ["-m", "pytest", "-p", "tests.mutation.plugin"]
     command += ["-p", "no:cacheprovider", "-q", "-x", "--durations=0", "-m", "not cluster", *arguments]
+    command += ["--timeout=600"] if measured else []  # being measured takes its time
     return subprocess.run(
         command, cwd=tree, env=os.environ | environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
