@@ -64,18 +64,18 @@ def _pods() -> dict[str, Any]:
 
 
 def _owners(kinds: Sequence[JobKind]) -> dict[str, Any]:
-    """What belongs to a queued object is not queued itself, so only that object's controller may say so."""
+    """What belongs to a queued object, or to a DaemonSet, is not queued itself, so only that object's controller may say so."""
     validations = []
-    for kind in kinds:
-        is_owner = f"o.kind == '{kind.kind}' && o.apiVersion.startsWith('{kind.group}/')"
+    for kind, group, plural in (*((kind.kind, kind.group, kind.plural) for kind in kinds), ("DaemonSet", "apps", "daemonsets")):
+        is_owner = f"o.kind == '{kind}' && o.apiVersion.startsWith('{group}/')"
         allowed = (
-            f"authorizer.group('{kind.group}').resource('{kind.plural}').subresource('status')"
+            f"authorizer.group('{group}').resource('{plural}').subresource('status')"
             ".namespace(object.metadata.namespace).check('update').allowed()"
         )
         validations.append(
             {
                 "expression": f"!variables.owners.exists(o, {is_owner}) || {allowed}",
-                "message": f"only the controller of {kind.kind} may make objects that a {kind.kind} controls",
+                "message": f"only the controller of {kind} may make objects that a {kind} controls",
                 "reason": "Forbidden",
             }
         )

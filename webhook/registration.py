@@ -32,10 +32,6 @@ _MANAGED = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]
 
 
 # Pods change all the time; only what makes one queued is judged again.
-_WITHOUT_CONTROLLER = {
-    "name": "is-of-nobody",
-    "expression": "!has(object.metadata.ownerReferences) || object.metadata.ownerReferences.all(o, !has(o.controller) || !o.controller)",
-}
 _IS_SETTLED_ANEW = {
     "name": "is-new-or-marked-otherwise",
     "expression": "request.operation == 'CREATE' || "
@@ -106,8 +102,8 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
                 },
             ]
             if isinstance(kind, Pod):
-                for hook, condition in zip(pair, (_not_of(kind), _WITHOUT_CONTROLLER), strict=True):
-                    hook["matchConditions"] = [*hook.get("matchConditions", ()), condition]
+                for hook in pair:
+                    hook["matchConditions"] = [*hook.get("matchConditions", ()), _not_of(kind)]
                     if action == "validate":
                         hook["matchConditions"].append(_IS_SETTLED_ANEW)
             hooks[action] += pair

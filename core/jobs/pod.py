@@ -52,15 +52,12 @@ class Pod:
         self.left_alone = frozenset({(kind.kind, kind.group) for kind in kinds} | {_DAEMON_SET})
 
     def is_left_alone(self, pod: Json) -> bool:
-        """Whether a pod belongs to what is queued itself, or to its node. One that something else made is queued if it says so."""
+        """Whether a pod belongs to what is queued itself, or to its node."""
         metadata = pod.get("metadata") or {}
-        owner = _controller(metadata)
         if _STATIC_POD in (metadata.get("annotations") or {}):
             return True
-        if owner is None:
-            return False
-        queued = QUEUE_NAME_LABEL in (metadata.get("labels") or {})
-        return not queued or (owner.get("kind"), (owner.get("apiVersion") or "").rpartition("/")[0]) in self.left_alone
+        owner = _controller(metadata)
+        return owner is not None and (owner.get("kind"), (owner.get("apiVersion") or "").rpartition("/")[0]) in self.left_alone
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
         """A queued pod is marked, gated, and its role in its group named after its shape, whatever its author says."""

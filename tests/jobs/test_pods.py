@@ -61,10 +61,9 @@ def test_pods_of_what_is_queued_itself_and_of_daemon_sets_are_left_alone(owner: 
         assert POD.validate_create(pod(labels, {POD_GROUP_TOTAL_COUNT: "x"}, owner=owner)) == Rules()
 
 
-def test_in_a_managed_namespace_only_pods_of_nobody_get_the_default_queue():
-    assert POD.default(pod(), Defaults("default"))["metadata"]["labels"][QUEUE_NAME_LABEL] == "default"
-    owned = pod(owner=("ReplicaSet", "apps/v1"))
-    assert POD.default(owned, Defaults("default")) == owned
+def test_in_a_managed_namespace_pods_of_nobody_and_of_what_we_do_not_know_get_the_default_queue():
+    for owner in (None, ("ReplicaSet", "apps/v1"), ("Anything", "example.com/v1")):
+        assert POD.default(pod(owner=owner), Defaults("default"))["metadata"]["labels"][QUEUE_NAME_LABEL] == "default"
     static = pod(notes={"kubernetes.io/config.mirror": "x"})
     assert POD.default(static, Defaults("default")) == static
 

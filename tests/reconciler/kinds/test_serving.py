@@ -10,6 +10,7 @@ import pytest
 from core.names import STATEFULSET_INDEX_LABEL
 from e2e import manifests, truth
 from e2e.api import ApiError
+from e2e.topogate import managed
 from tests.reconciler.kinds.pods import bound, domains, hosts_by, live, of_set, remove, set_active, template, waiting, workloads
 from tests.reconciler.scenes import Scene
 
@@ -116,3 +117,21 @@ def test_what_belongs_to_nobody_is_left_alone(scene: Scene) -> None:
     scene.until_bound("job", 2)
     now = scene.eventually("the free one to be bound", lambda now: bound(live(now, scene, app="free"), 1))
     assert len(workloads(now, scene)) == 1, "the job's"
+
+
+def test_in_a_managed_namespace_all_pods_are_queued_but_those_of_daemon_sets_and_jobs(scene: Scene) -> None:
+    scene.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": managed()}})
+    scene.create(manifests.local_queue("default", scene.namespace, f"{scene.prefix}queue"))
+    on_nodes = of_set("DaemonSet", scene, "agent", 0, template(0))
+    del on_nodes["spec"]["replicas"]
+    on_nodes["spec"]["template"]["spec"]["nodeSelector"] = scene.pool.labels
+    for obj in (on_nodes, of_set("Deployment", scene, "api", 1, template(1)), of_set("ReplicaSet", scene, "bare", 1, template(1))):
+        obj["metadata"]["labels"] = {}
+        scene.create(obj)
+    scene.submit("job", pods=2, queue=None)
+    scene.until_bound("job", 2)
+    now = scene.eventually("the others to be bound", lambda now: bound(live(now, scene), 4 + 1 + 1 + 2), 60)
+    assert len(workloads(now, scene)) == 3, "the job's, and those of two pods"
+    assert all("kueue.x-k8s.io/queue-name" not in pod["metadata"]["labels"] for pod in live(now, scene, app="agent"))
+    remove(scene, on_nodes)
+    scene.eventually("the daemons to be gone", lambda now: not live(now, scene, app="agent"))
