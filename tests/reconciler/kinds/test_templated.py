@@ -14,7 +14,7 @@ from e2e import manifests, truth
 from e2e.api import ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.standins.base import StandIn
-from e2e.topogate import Topogate
+from e2e.topogate import Topogate, managed
 from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
 from tests.reconciler.scenes import GPU, WORKLOADS, Scene
 
@@ -162,6 +162,29 @@ def test_from_create_to_bound_then_suspended_and_resumed(stage: Stage, scenario:
         check_places(stage, scenario, name, now)
         stage.delete(scenario, name)
         stage.until_gone(name)
+
+
+@pytest.mark.parametrize("kind", ["JobSet", "RayJob", "TrainJob"])
+def test_what_a_queued_objects_controller_makes_is_not_queued_in_a_managed_namespace(stage: Stage, kind: str) -> None:
+    """There whatever has no queue gets the default one, and is suspended; RayClusters of RayJobs and Jobs of JobSets must not be."""
+    scene = stage.scene
+    scenario = next(each for each in SCENARIOS if each.kind == kind)
+    namespace = f"/api/v1/namespaces/{scene.namespace}"
+    scene.create(manifests.local_queue("default", scene.namespace, f"{scene.prefix}queue"))
+    scene.api.patch(namespace, {"metadata": {"labels": managed()}})
+    try:
+        made = stage.make(scenario, "managed")
+        del made["metadata"]["labels"]
+        created = scene.api.create(stage.path(scenario), made)
+        assert created["metadata"]["labels"] == {QUEUE_NAME_LABEL: "default"}
+        with stage.acting(scenario):
+            now = scene.until_bound("managed", scenario.total, BOUND_TIMEOUT_S)
+            assert len(now.workloads) == 1
+            stage.delete(scenario, "managed")
+            stage.until_gone("managed")
+    finally:
+        scene.api.patch(namespace, {"metadata": {"labels": dict.fromkeys(managed())}})
+        scene.api.delete(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{scene.namespace}/localqueues/default")
 
 
 @pytest.mark.parametrize("some", [SCENARIOS[:5], SCENARIOS[5:9], SCENARIOS[9:]], ids=lambda some: "-".join(each.kind for each in some))
