@@ -48,7 +48,7 @@ class PodStandIn(StandIn):
         for each in wanted:
             if not suspended and each.name not in mine:
                 pod = self.pod(obj, each.name, each.template, each.labels)
-                pod["metadata"]["labels"][_UID] = obj["metadata"]["uid"]
+                pod["metadata"]["labels"][MADE_FOR] = obj["metadata"]["uid"]
                 pod["metadata"]["ownerReferences"] = [dict(each.owner or self.owner_of(obj))]
                 mine[each.name] = self.api.create(path, pod)
         for name in [name for name in mine if suspended]:
@@ -63,11 +63,11 @@ class PodStandIn(StandIn):
         return bool(found)
 
 
-_UID = "e2e.topogate.dev/made-for"
+MADE_FOR = "e2e.topogate.dev/made-for"
 
 
 def _belongs(pod: Mapping[str, Any], obj: Mapping[str, Any]) -> bool:
-    return bool((pod["metadata"].get("labels") or {}).get(_UID) == obj["metadata"]["uid"])
+    return bool((pod["metadata"].get("labels") or {}).get(MADE_FOR) == obj["metadata"]["uid"])
 
 
 def phase_of(pods: Iterable[Mapping[str, Any]]) -> str:

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from core.names import HOSTNAME_LABEL, PODSET_LABEL, PREFERRED_TOPOLOGY, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY
+from core.names import HOSTNAME_LABEL, PODSET_LABEL, PREFERRED_TOPOLOGY, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, TOPOLOGY_GATE
 from e2e import manifests, truth
 from e2e.api import ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.standins.base import StandIn
+from e2e.standins.pods import MADE_FOR
+from e2e.standins.training import PyTorchJobStandIn
 from e2e.topogate import Topogate, managed
-from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
+from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, runtime, template
 from tests.reconciler.scenes import GPU, WORKLOADS, Scene
 
 pytestmark = pytest.mark.cluster
@@ -168,7 +170,7 @@ def test_from_create_to_bound_then_suspended_and_resumed(stage: Stage, scenario:
 def test_what_a_queued_objects_controller_makes_is_not_queued_in_a_managed_namespace(stage: Stage, kind: str) -> None:
     """There whatever has no queue gets the default one, and is suspended; RayClusters of RayJobs and Jobs of JobSets must not be."""
     scene = stage.scene
-    scenario = next(each for each in SCENARIOS if each.kind == kind)
+    scenario = by_kind(kind)
     namespace = f"/api/v1/namespaces/{scene.namespace}"
     scene.create(manifests.local_queue("default", scene.namespace, f"{scene.prefix}queue"))
     scene.api.patch(namespace, {"metadata": {"labels": managed()}})
@@ -185,6 +187,45 @@ def test_what_a_queued_objects_controller_makes_is_not_queued_in_a_managed_names
     finally:
         scene.api.patch(namespace, {"metadata": {"labels": dict.fromkeys(managed())}})
         scene.api.delete(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{scene.namespace}/localqueues/default")
+
+
+def by_kind(kind: str) -> Scenario:
+    return next(each for each in SCENARIOS if each.kind == kind)
+
+
+def test_a_job_waits_for_what_it_refers_to_and_says_so(stage: Stage) -> None:
+    scene, scenario = stage.scene, by_kind("TrainJob")
+    path = f"/apis/{scenario.group_version}/clustertrainingruntimes/{RUNTIME}"
+    described = scene.api.get(path)
+    scene.api.delete(path)
+    stage.create(scenario, "early")
+
+    def told(now: truth.Snapshot) -> bool:
+        return any(f"ClusterTrainingRuntime {RUNTIME} does not exist" in event["message"] for event in now.events)
+
+    scene.eventually("its user to be told", told)
+    scene.create({key: described[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": RUNTIME}})
+    with stage.acting(scenario):
+        scene.until_bound("early", scenario.total, BOUND_TIMEOUT_S)
+        stage.delete(scenario, "early")
+        stage.until_gone("early")
+
+
+def test_a_job_whose_pods_were_made_before_it_was_started_is_started_again_without_them(stage: Stage) -> None:
+    """As a controller does that has not yet seen that the job was suspended again: such pods would be gated for ever."""
+    scene, scenario = stage.scene, by_kind("PyTorchJob")
+    created = stage.create(scenario, "early")
+    with stage.acting(scenario):
+        scene.until_bound("early", scenario.total, BOUND_TIMEOUT_S)
+        made = stage.standins[PyTorchJobStandIn].pod(created, "early-stray", template(scene.rack), {MADE_FOR: created["metadata"]["uid"]})
+        made["spec"]["schedulingGates"] = [{"name": TOPOLOGY_GATE}]
+        path = f"/api/v1/namespaces/{scene.namespace}/pods"
+        scene.api.create(path, made)
+        wait_for("the stray to be gone", lambda: scene.api.find(f"{path}/early-stray") is None, BOUND_TIMEOUT_S)
+        now = scene.until_bound("early", scenario.total, BOUND_TIMEOUT_S)
+        check_places(stage, scenario, "early", now)
+        stage.delete(scenario, "early")
+        stage.until_gone("early")
 
 
 @pytest.mark.parametrize("some", [SCENARIOS[:5], SCENARIOS[5:9], SCENARIOS[9:]], ids=lambda some: "-".join(each.kind for each in some))
