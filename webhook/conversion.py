@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from core.api.conversion import ConversionRequest, converted, failed
-from core.api.convert import Unconvertible, convert
+from core.api.convert import CONVERTED, Unconvertible, convert
 from core.runtime.telemetry import tracer
 from webhook.review import TRACER
 
@@ -17,12 +16,12 @@ CONVERSION = "conversion.review"
 
 def answer(request: ConversionRequest) -> dict[str, Any]:
     """The review's answer, in a span. It waits for nothing, so that it can be called on any thread."""
-    kinds = Counter(str(obj.get("kind")) for obj in request.objects)
+    kinds = {kind if (kind := obj.get("kind")) in CONVERTED else "another" for obj in request.objects}
     attributes: dict[str, Any] = {
         "topogate.conversion.uid": request.uid,
         "topogate.conversion.desired": request.desired_api_version,
         "topogate.conversion.objects": len(request.objects),
-        "topogate.conversion.kinds": sorted(kinds),
+        "topogate.conversion.kinds": ", ".join(sorted(kinds)),
     }
     with tracer(TRACER).start_as_current_span(CONVERSION, kind=SpanKind.SERVER, attributes=attributes) as span:
         try:
