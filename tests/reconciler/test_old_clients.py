@@ -6,10 +6,12 @@ import copy
 import json
 from typing import Any
 
-from core.names import FIELDS_OF_V1BETA2, HOSTNAME_LABEL, RANK_ORDER_KEPT, SLICE_CONSTRAINTS
+import pytest
+
+from core.names import FIELDS_OF_V1BETA2, HOSTNAME_LABEL, OLD_API_VERSION, RANK_ORDER_KEPT, SLICE_CONSTRAINTS
 from e2e import truth
-from e2e.api import APPLY_PATCH, wait_for
-from tests.reconciler.scenes import WORKLOADS, Scene
+from e2e.api import APPLY_PATCH, ApiError, wait_for
+from tests.reconciler.scenes import GPU, WORKLOADS, Scene
 
 CHANGING = ("resourceVersion", "managedFields", "labels")
 
@@ -98,3 +100,33 @@ def test_an_old_client_deactivates_and_activates_a_workload(scene: Scene) -> Non
     scene.api.patch(old, {"spec": {"active": True}})
     now = scene.until_bound("train", 8, timeout_s=60)
     assert truth.slices_whole(now, "train", scene.rack, 4) == []
+
+
+def test_what_is_written_as_v1beta1_is_judged_and_used_as_v1beta2(scene: Scene) -> None:
+    name = f"{scene.prefix}old"
+    flavor: dict[str, Any] = {
+        "name": f"{scene.prefix}flavor",
+        "resources": [{"name": "cpu", "nominalQuota": -1}, {"name": GPU, "nominalQuota": 16}],
+    }
+    spec = {
+        "cohort": name,
+        "namespaceSelector": {},
+        "flavorFungibility": {"whenCanBorrow": "Borrow"},
+        "resourceGroups": [{"coveredResources": ["cpu", GPU], "flavors": [flavor]}],
+    }
+    queue = {"apiVersion": OLD_API_VERSION, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
+    with pytest.raises(ApiError) as refused:
+        scene.create(queue)
+    assert [cause["field"] for cause in refused.value.causes] == ["spec.resourceGroups[0].flavors[0].resources[0].nominalQuota[cpu]"]
+    flavor["resources"][0]["nominalQuota"] = 100
+    scene.create(queue)
+    local = {"name": "old", "namespace": scene.namespace}
+    scene.create({"apiVersion": OLD_API_VERSION, "kind": "LocalQueue", "metadata": local, "spec": {"clusterQueue": name}})
+    scene.submit("train", pods=2, gpus=8, queue="old", required=scene.rack)
+    now = scene.until_bound("train", 2)
+    assert truth.together(now, "train", scene.rack) == []
+    path = f"/apis/{OLD_API_VERSION}/clusterqueues/{name}"
+    wait_for("the queue to say so", lambda: scene.api.get(path).get("status", {}).get("admittedWorkloads") == 1)
+    assert scene.api.get(path)["spec"]["flavorFungibility"]["whenCanBorrow"] == "Borrow"
+    scene.clear()
+    scene.api.delete(path)
