@@ -8,6 +8,7 @@ from typing import Any
 from core.jobs.contract import JobKind, PodSetStart
 from core.names import (
     ADMISSION_GATE,
+    MANAGED,
     MANAGER_ADMISSION,
     MANAGER_JOB_CONTROLLER,
     MANAGER_WORKLOAD_CONTROLLER,
@@ -125,6 +126,14 @@ class Writer:
     async def read_pod(self, namespace: str, name: str) -> Obj:
         """A pod as the API server has it: what is kept of pods is not enough to make a template of."""
         return await self._client.get(r.PODS, name, namespace)
+
+    async def release_pod(self, pod: Obj) -> Obj:
+        """Takes our finalizer off the very pod that was seen, whatever else has changed since."""
+        metadata = pod["metadata"]
+        body = {"metadata": {"uid": metadata["uid"], "$deleteFromPrimitiveList/finalizers": [MANAGED]}}
+        return await self._client.patch(
+            r.PODS, metadata["name"], metadata["namespace"], body, kind=PatchKind.STRATEGIC, field_manager=FIELD_MANAGER
+        )
 
     async def remove_pod(self, pod: Obj) -> None:
         """Deletes the very pod that was seen."""

@@ -37,7 +37,6 @@ from core.names import (
     EVICTED,
     FINISHED,
     MAIN_POD_SET,
-    MANAGED,
     QUOTA_RESERVED,
     REASON_DEACTIVATED,
     REASON_FAILED,
@@ -454,9 +453,9 @@ class Pods:
     async def _drop_finalizer(self, pod: Obj) -> KubeError | None:
         try:
             async with self._writes:
-                await self._writer.set_finalizers(r.PODS, pod, [name for name in pod["metadata"]["finalizers"] if name != MANAGED])
+                await self._writer.release_pod(pod)
         except (NotFound, Conflict):
-            return None  # gone, or changed: its event is on the way
+            return None  # gone, or another of its name: its event is on the way
         except KubeError as error:
             return error
         return None

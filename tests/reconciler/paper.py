@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, cast
 
+from core.names import MANAGED
 from core.plan.pod_units import Unit, unit_of_pod, unit_of_workload
 from core.runtime.client import Client
 from core.runtime.errors import AlreadyExists, NotFound
@@ -130,6 +131,10 @@ class Paper:
             "annotations": {**(whole["metadata"].get("annotations") or {}), **start.annotations},
         }
         return self.put({**whole, "metadata": metadata, "spec": {**whole["spec"], "schedulingGates": left}})
+
+    async def release_pod(self, pod: Obj) -> Obj:
+        finalizers = self._whole["Pod", _key(pod)]["metadata"].get("finalizers") or []
+        return await self.set_finalizers(self.observed.pods.resource, pod, [name for name in finalizers if name != MANAGED])
 
     async def remove_pod(self, pod: Obj) -> None:
         self._delete("Pod", pod)

@@ -51,8 +51,11 @@ def test_a_deactivated_stateful_set_waits_gated_until_it_is_activated(scene: Sce
     now = scene.eventually("all to be bound", lambda now: bound(live(now, scene), 2), 60)
     name = workloads(now, scene)[0]
     set_active(scene, name, False)
-    now = scene.eventually("its first pod to come back, gated", lambda now: waiting(live(now, scene), 1), 60)
-    assert truth.condition(now.workload_of("web"), "QuotaReserved")["status"] == "False"
+
+    def is_released(now: truth.Snapshot) -> bool:
+        return truth.condition(now.workload_of("web"), "QuotaReserved").get("status") == "False"
+
+    scene.eventually("its first pod to come back, gated", lambda now: waiting(live(now, scene), 1) and is_released(now), 60)
     set_active(scene, name, True)
     scene.eventually("all to be bound again", lambda now: bound(live(now, scene), 2), 60)
 
