@@ -174,7 +174,7 @@ class Pods:
             return await self._without_source(unit, workload, pods)
         if workload is not None and finished:
             await self._steps.drop_finalizer(workload)
-            return Done()
+            return await self._after_the_end(unit, workload, pods)
         if workload is None:
             return await self._without_workload(unit, source, pods)
         return await self._with_workload(unit, source, workload, pods)
@@ -206,6 +206,17 @@ class Pods:
             await self._delete(unit, plan_stop(pods, "Workload is deleted").delete)
             return RequeueAfter(STOP_POLL_S)
         await self._steps.drop_finalizer(workload)
+        return Done()
+
+    async def _after_the_end(self, unit: Unit, workload: Obj, pods: list[Obj]) -> Result:
+        """A group that is over may be made anew under its name once its ended pods are gone."""
+        late = [pod for pod in pods if has_admission_gate(pod) and not is_going(pod)]
+        if unit.source == GROUP and late:
+            if len(late) == len(pods):
+                await self._writer.delete_workload(workload)
+            else:
+                message = f"group {unit.name} has finished; delete its pods to use its name again"
+                await self._tell(unit, late[0], EVENT_WORKLOAD_REFUSED, message, warning=True)
         return Done()
 
     async def _without_source(self, unit: Unit, workload: Obj | None, pods: list[Obj]) -> Result:

@@ -153,6 +153,23 @@ def test_a_group_ends_when_all_have_succeeded_and_its_finalizers_go(admitted: Pa
     assert not any(MANAGED in p["metadata"]["finalizers"] for p in admitted.all("Pod"))
 
 
+def test_the_name_of_a_group_that_is_over_is_free_when_its_pods_are_gone(admitted: Paper):
+    for name in ("a", "b"):
+        end(admitted, name, "Succeeded")
+    admitted.run()
+    admitted.put(pod("c"))
+    admitted.put(pod("d"))
+    admitted.run()
+    assert "group g has finished; delete its pods to use its name again" in admitted.messages
+    for name in ("a", "b"):
+        admitted.drop("Pod", name)
+    admitted.run()
+    assert "status" not in admitted.get("Workload", "g"), "another one"
+    admit(admitted, "g")
+    admitted.run()
+    assert started(admitted) == {"c", "d"}
+
+
 def test_a_group_that_may_not_be_retried_ends_with_its_last_pod(paper: Paper):
     for name in ("a", "b"):
         paper.put(pod(name, notes={"kueue.x-k8s.io/retriable-in-group": "false"}))
