@@ -23,11 +23,13 @@ from core.names import (
     POD_GROUP_INDEX_LABEL_NAME,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
+    PODSET_LABEL,
     QUEUE_NAME_LABEL,
     ROLE_HASH,
     SUSPENDING_PARENT,
     TOPOLOGY_GATE,
     TRACEPARENT_ANNOTATION,
+    WORKLOAD_ANNOTATION,
 )
 
 MAX_GROUP_PODS = 100_000  # no more could be assigned
@@ -70,7 +72,10 @@ class Pod:
             if not defaults.default_queue:
                 return changed
             labels = {**labels, QUEUE_NAME_LABEL: defaults.default_queue}
-        notes = {**(metadata.get("annotations") or {}), ROLE_HASH: role_hash(changed.get("spec") or {})}
+        # What only a start says of a pod, nobody else may.
+        labels = {key: value for key, value in labels.items() if key != PODSET_LABEL}
+        notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != WORKLOAD_ANNOTATION}
+        notes[ROLE_HASH] = role_hash(changed.get("spec") or {})
         index_label = notes.get(POD_GROUP_INDEX_LABEL_NAME)
         if index_label in labels:
             labels = {**labels, POD_GROUP_INDEX_LABEL: labels[index_label]}

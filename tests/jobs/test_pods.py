@@ -15,10 +15,12 @@ from core.names import (
     MANAGED,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
+    PODSET_LABEL,
     QUEUE_NAME_LABEL,
     ROLE_HASH,
     SUSPENDING_PARENT,
     TOPOLOGY_GATE,
+    WORKLOAD_ANNOTATION,
 )
 
 Json = dict[str, Any]
@@ -72,6 +74,12 @@ def test_a_pod_cannot_choose_its_role():
     assert POD.default(pod(QUEUED, {ROLE_HASH: "a-small-one"}), Defaults())["metadata"]["annotations"][ROLE_HASH] == role_hash(
         pod()["spec"]
     )
+
+
+def test_a_pod_cannot_say_that_it_has_been_started():
+    marked = POD.default(pod({**QUEUED, PODSET_LABEL: "main"}, {WORKLOAD_ANNOTATION: "other"}), Defaults())
+    assert PODSET_LABEL not in marked["metadata"]["labels"]
+    assert WORKLOAD_ANNOTATION not in marked["metadata"]["annotations"]
 
 
 def test_roles_are_what_pods_ask_for():

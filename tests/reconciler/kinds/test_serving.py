@@ -66,14 +66,13 @@ def test_a_stateful_set_is_admitted_anew_with_as_many_pods_as_it_is_scaled_to(sc
     scene.create(obj)
     scene.eventually("two to be bound", lambda now: bound(live(now, scene), 2), 60)
 
-    def of_count(count: int, now: truth.Snapshot) -> bool:
-        return bound(live(now, scene), count)
+    def is_placed(count: int, now: truth.Snapshot) -> bool:
+        counts = [w["spec"]["podSets"][0]["count"] for w in now.workloads]
+        return counts == [count] and bound(live(now, scene), count) and truth.as_assigned(now, "grow") == []
 
     for replicas in (4, 1):
         scale(scene, obj, replicas)
-        now = scene.eventually(f"{replicas} to be bound", partial(of_count, replicas), 60)
-        assert [w["spec"]["podSets"][0]["count"] for w in now.workloads] == [replicas]
-        assert truth.as_assigned(now, "grow") == []
+        scene.eventually(f"{replicas} to be admitted and bound", partial(is_placed, replicas), 60)
 
 
 def test_a_stateful_set_deleted_while_it_is_gated_leaves_nothing(scene: Scene) -> None:
