@@ -16,7 +16,7 @@ Level-triggered, a unit at a time (`core.plan.pod_units`): each run looks at pod
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -167,7 +167,10 @@ class Pods:
         workload = await self._release_strays(unit, source)
         leaves = workload is not None and workload["metadata"].get("deletionTimestamp")
         finished = workload is not None and condition_is_true(workload, FINISHED)
-        await self._release(unit, to_release(pods, finished=finished, remembers=unit.source == GROUP and not leaves))
+        if source is None:
+            self._waiting_since.pop(str(unit), None)
+        lives = workload is not None and not leaves and not all(is_going(pod) for pod in pods)
+        await self._release(unit, to_release(pods, finished=finished, remembers=unit.source == GROUP and lives))
         if workload is not None and leaves:
             return await self._let_go(unit, workload, pods)
         if source is None:
@@ -203,7 +206,7 @@ class Pods:
     async def _let_go(self, unit: Unit, workload: Obj, pods: list[Obj]) -> Result:
         """The workload was deleted: its pods first, then it may go."""
         if not condition_is_true(workload, FINISHED) and still_running(pods):
-            await self._delete(unit, plan_stop(pods, "Workload is deleted").delete)
+            await self._delete(plan_stop(pods, "Workload is deleted"))
             return RequeueAfter(STOP_POLL_S)
         await self._steps.drop_finalizer(workload)
         return Done()
@@ -228,7 +231,7 @@ class Pods:
     # --- the workload ---------------------------------------------------------------------------------
 
     async def _without_workload(self, unit: Unit, source: Obj, pods: list[Obj]) -> Result:
-        await self._delete(unit, plan_stop(pods, "Not admitted, but past its admission gate").delete)
+        await self._delete(plan_stop(pods, "Not admitted, but past its admission gate"))
         wanted = await self._wanted(unit, source, pods)
         if wanted is None or (unit.source == ALONE and (is_terminal(source) or is_going(source))):
             return self._look_again(unit)
@@ -278,7 +281,7 @@ class Pods:
             await self._tell_missing(unit, source, group.missing)
             return None
         self._waiting_since.pop(str(unit), None)
-        await self._delete_excess(unit, pods, sum(group.roles.values()))
+        await self._delete_excess(unit, excess_of_group(pods, sum(group.roles.values())))
         try:
             examples = {role: await self._writer.read_pod(unit.namespace, name) for role, name in group.examples.items()}
         except NotFound as error:
@@ -333,7 +336,7 @@ class Pods:
         if running:
             evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
             reason = (evicted or {}).get("message") or "Not admitted, but past its admission gate"
-            await self._delete(unit, plan_stop(pods, reason).delete)
+            await self._delete(plan_stop(pods, reason))
             return RequeueAfter(STOP_POLL_S)
         if await self._steps.give_back(workload):
             return Done()
@@ -345,7 +348,7 @@ class Pods:
             if group.problem is not None:
                 await self._tell(unit, source, EVENT_WORKLOAD_REFUSED, group.problem, warning=True)
                 return Done()
-            await self._delete_excess(unit, pods, sum(int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]))
+            await self._delete_excess(unit, excess_of_group(pods, sum(int(pod_set["count"]) for pod_set in workload["spec"]["podSets"])))
             if not group.missing and group.roles != {p["name"]: p["count"] for p in workload["spec"]["podSets"]}:
                 await self._writer.delete_workload(workload)  # its pods are others by now
                 return Done()
@@ -382,9 +385,8 @@ class Pods:
         plan = plan_start(counts, [(pod, self._role_of(unit, source, pod)) for pod in pods], deletes_excess=unit.source == GROUP)
         for problem in plan.problems:
             await self._tell(unit, source, EVENT_WORKLOAD_REFUSED, problem, warning=True)
-        await self._delete(unit, plan.delete)
-        for pod in plan.excess:
-            await self._remove_excess(unit, pod)
+        await self._delete(plan.delete)
+        await self._delete_excess(unit, plan.excess)
         admitted = {pod_set.name: pod_set.requests for pod_set in facts.pod_sets}
         start = []
         for pod, role in plan.start:
@@ -427,10 +429,12 @@ class Pods:
             return error
         return None
 
-    async def _delete(self, unit: Unit, pods: tuple[tuple[Obj, str], ...]) -> None:
-        for pod, reason in pods:
-            await self._writer.event(r.PODS, pod, EVENT_STOPPED, reason)
+    async def _delete(self, pods: Sequence[tuple[Obj, str]], event: str = EVENT_STOPPED) -> None:
+        """Deletes them all, then tells of each why."""
         results = await asyncio.gather(*(self._remove(pod) for pod, _ in pods))
+        for (pod, reason), error in zip(pods, results, strict=True):
+            if error is None:
+                await self._writer.event(r.PODS, pod, event, reason)
         failed = [error for error in results if error is not None]
         if failed:
             raise failed[0]
@@ -445,15 +449,9 @@ class Pods:
             return error
         return None
 
-    async def _delete_excess(self, unit: Unit, pods: list[Obj], total: int) -> None:
-        for pod in excess_of_group(pods, total):
-            await self._remove_excess(unit, pod)
-
-    async def _remove_excess(self, unit: Unit, pod: Obj) -> None:
-        await self._writer.event(r.PODS, pod, EVENT_EXCESS_POD_DELETED, f"Group {unit.name} has all of its pods without this one")
-        error = await self._remove(pod)
-        if error is not None:
-            raise error
+    async def _delete_excess(self, unit: Unit, pods: Sequence[Obj]) -> None:
+        message = f"Group {unit.name} has all of its pods without this one"
+        await self._delete([(pod, message) for pod in pods], EVENT_EXCESS_POD_DELETED)
 
     async def _release(self, unit: Unit, pods: tuple[Obj, ...]) -> None:
         results = await asyncio.gather(*(self._drop_finalizer(pod) for pod in pods))

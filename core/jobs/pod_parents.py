@@ -28,6 +28,8 @@ from core.names import (
     SUSPENDING_PARENT,
 )
 
+MAX_WORKLOADS = 10_000  # of one parent; each costs a look whenever the parent changes
+
 
 class PodParent(ABC):
     """One kind. `name_on_pods` is what its pods name as their parent; `is_serving`: its pods are a group that never ends."""
@@ -72,10 +74,19 @@ class PodParent(ABC):
         return changed
 
     def validate_create(self, job: Json) -> Rules:
-        """What the templates ask for."""
+        """What the templates ask for, and of how many workloads."""
+        judged = self._judge_templates(job)
+        return Rules((*self._judge_number(job), *judged.errors), judged.warnings)
+
+    def _judge_templates(self, job: Json) -> Rules:
         return annotations.validate_pod_sets(
             [annotations.PodSetAnnotations(f"{role.shown}.metadata.annotations", role.template, role.count) for role in self.roles(job)]
         )
+
+    def _judge_number(self, job: Json) -> Iterator[FieldError]:
+        replicas = _replicas(job)
+        if self.several and replicas > MAX_WORKLOADS:
+            yield FieldError(ErrorType.INVALID, "spec.replicas", replicas, f"at most {MAX_WORKLOADS} are expected, each is a Workload")
 
     def validate_update(self, old: Json, new: Json) -> Rules:
         """What it has pods for stays in its queue; what its templates ask for is judged when that changes."""
@@ -87,7 +98,9 @@ class PodParent(ABC):
         if before is not None and after is not None:
             errors += self.rules_of_change(old, new)
         asked = [[(role.pod_set, role.count, role.annotations) for role in self.roles(obj)] for obj in (old, new)]
-        judged = self.validate_create(new) if after is not None and (asked[0] != asked[1] or before is None) else Rules()
+        judged = self._judge_templates(new) if after is not None and (asked[0] != asked[1] or before is None) else Rules()
+        if after is not None and (before is None or _replicas(old) != _replicas(new)):
+            errors += self._judge_number(new)
         return Rules((*errors, *judged.errors), judged.warnings)
 
     def pod_sets(self, job: Json) -> list[PodSetTemplate]:
@@ -127,7 +140,7 @@ class StatefulSet(PodParent):
             put(job, path, {**(get(job, path) or {}), POD_INDEX_OFFSET: str(start)})
 
     def workloads(self, job: Json) -> int:
-        return 1 if integer((job.get("spec") or {}).get("replicas"), 1) > 0 else 0
+        return 1 if _replicas(job) > 0 else 0
 
 
 class Deployment(PodParent):
@@ -188,12 +201,17 @@ class LeaderWorkerSet(PodParent):
             yield FieldError(ErrorType.INVALID, "spec.leaderWorkerTemplate.size", sizes[1], accepted)
 
     def workloads(self, job: Json) -> int:
-        return integer((job.get("spec") or {}).get("replicas"), 1)
+        """What was written past the webhook has no more of them."""
+        return min(_replicas(job), MAX_WORKLOADS)
 
     def role_of(self, job: Json, pod: Json) -> str:
         if len(self.roles(job)) == 1:
             return MAIN_POD_SET
         return self.LEADER if (pod["metadata"].get("labels") or {}).get(LWS_WORKER_INDEX_LABEL) == "0" else self.WORKER
+
+
+def _replicas(job: Json) -> int:
+    return integer((job.get("spec") or {}).get("replicas"), 1)
 
 
 def lws_group(pod: Json) -> tuple[str, int] | None:

@@ -273,13 +273,12 @@ def _controlled_by(api_version: str, kind: str, metadata: Json) -> dict[str, Any
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """What is to be done with the pods of a unit now: those to start with their pod sets, those to delete and why,
-    those whose finalizer has done its work; `problems` say why others stay behind."""
+    """What is to be done with the pods of an admitted unit now: those to start with their pod sets, those to delete and
+    why, those that are too many; `problems` say why others stay behind."""
 
     start: tuple[tuple[Json, str], ...] = ()
     delete: tuple[tuple[Json, str], ...] = ()
     excess: tuple[Json, ...] = ()
-    release: tuple[Json, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -316,7 +315,8 @@ def matters(pod: Json) -> tuple[Any, ...]:
 def plan_start(counts: Mapping[str, int], pods: Sequence[tuple[Json, str]], *, deletes_excess: bool) -> PodPlan:
     """Which pods of an admitted unit start: no more of a pod set than were admitted, whatever else is there.
 
-    `pods` come with their pod sets. Ended pods of a plain group that succeeded keep their place, others free it.
+    `pods` come with their pod sets. Ended pods of a plain group that succeeded keep their place, others free it. One that
+    is being deleted has its place until it is gone: who replaces it waits, and is not too many.
     """
     start: list[tuple[Json, str]] = []
     delete: list[tuple[Json, str]] = []
@@ -329,20 +329,20 @@ def plan_start(counts: Mapping[str, int], pods: Sequence[tuple[Json, str]], *, d
         if role not in counts:
             names = ", ".join(pod["metadata"]["name"] for pod in members[:3])
             problems.append(f"the workload was admitted without pods like {names} (role {role})")
-            delete += [(pod, "it is no part of what was admitted") for pod in members if _runs(pod)]
+            delete += [(pod, "it is no part of what was admitted") for pod in members if _stays(pod)]
             continue
         done = sum(1 for pod in members if (pod.get("status") or {}).get("phase") == "Succeeded") if deletes_excess else 0
         room = max(0, counts[role] - done)
-        staying = [pod for pod in members if _runs(pod) and not is_going(pod)]
+        staying = [pod for pod in members if _stays(pod)]
         if len(staying) > room:
             over = sorted(staying, key=_seniority)[room:]
             delete += [(pod, f"more than the {counts[role]} pods that were admitted run") for pod in over]
         waiting = sorted((pod for pod in members if _waits(pod)), key=_seniority)
-        free = max(0, room - len(staying))
+        free = max(0, room - len(still_running(members)))
         start += [(pod, role) for pod in waiting[:free]]
         if deletes_excess:
-            excess += waiting[free:]
-    return PodPlan(tuple(start), tuple(delete), tuple(excess), problems=tuple(problems))
+            excess += waiting[max(0, room - len(staying)) :]
+    return PodPlan(tuple(start), tuple(delete), tuple(excess), tuple(problems))
 
 
 def excess_of_group(pods: Sequence[Json], total: int) -> list[Json]:
@@ -351,9 +351,9 @@ def excess_of_group(pods: Sequence[Json], total: int) -> list[Json]:
     return [pod for pod in counted[total:] if _waits(pod)]
 
 
-def plan_stop(pods: Sequence[Json], reason: str) -> PodPlan:
+def plan_stop(pods: Sequence[Json], reason: str) -> tuple[tuple[Json, str], ...]:
     """Pods of a unit that may not run: those that have passed the admission gate are deleted."""
-    return PodPlan(delete=tuple((pod, reason) for pod in pods if _runs(pod) and not is_going(pod)))
+    return tuple((pod, reason) for pod in pods if _stays(pod))
 
 
 def still_running(pods: Sequence[Json]) -> list[Json]:
@@ -392,6 +392,10 @@ def finish_of(unit: Unit, counts: Mapping[str, int], pods: Sequence[Json]) -> Fi
 
 def _runs(pod: Json) -> bool:
     return not has_admission_gate(pod) and not is_terminal(pod)
+
+
+def _stays(pod: Json) -> bool:
+    return _runs(pod) and not is_going(pod)
 
 
 def _waits(pod: Json) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from core.jobs.contract import Defaults, Rules
 from core.jobs.pod import Pod, role_hash
-from core.jobs.pod_kinds import pod_kinds
+from core.jobs.pod_kinds import POD_SETS, pod_kinds
 from core.names import (
     ADMISSION_GATE,
     MANAGED,
@@ -161,3 +161,26 @@ def test_a_parent_with_pods_keeps_its_queue():
     kind = KINDS["StatefulSet"]
     assert kind.validate_update(old, new) == Rules()
     assert fields(kind.validate_update({**old, "status": {"replicas": 1}}, new)) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
+
+
+def test_a_leader_worker_set_of_too_many_workloads_is_refused_and_costs_no_more_than_the_most():
+    kind = next(kind for kind in POD_SETS if kind.kind == "LeaderWorkerSet")
+
+    def of(replicas: int, **labels: str) -> Json:
+        template = {"size": 2, "workerTemplate": {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}}
+        spec = {"replicas": replicas, "leaderWorkerTemplate": template}
+        return {"kind": "LeaderWorkerSet", "metadata": {"name": "x", "labels": QUEUED | labels}, "spec": spec}
+
+    most, beyond = of(10_000), of(2_000_000_000)
+    assert fields(kind.validate_create(most)) == []
+    assert fields(kind.validate_create(beyond)) == ["spec.replicas"]
+    assert fields(kind.validate_update(most, beyond)) == ["spec.replicas"]
+    unqueued = {**beyond, "metadata": {"name": "x", "labels": {}}}
+    assert fields(kind.validate_update(unqueued, beyond)) == ["spec.replicas"]
+    assert fields(kind.validate_update(beyond, of(2_000_000_000, app="x"))) == [], "what is there may be changed in other ways"
+    assert fields(kind.validate_update(beyond, most)) == []
+    assert kind.workloads(beyond) == 10_000
+
+
+def test_a_stateful_set_is_one_workload_however_large():
+    assert fields(KINDS["StatefulSet"].validate_create(parent("StatefulSet", replicas=20_000))) == []

@@ -64,6 +64,9 @@ class Paper:
         stored = self._whole.pop((kind, f"ns/{name}"))
         self._informers[kind]._fold(Deleted(stored))
 
+    def delete(self, kind: str, name: str) -> None:
+        self._delete(kind, self.get(kind, name))
+
     def get(self, kind: str, name: str, namespace: str = "ns") -> Obj:
         return self._whole[kind, f"{namespace}/{name}"]
 
@@ -77,12 +80,12 @@ class Paper:
                 found |= self.pods._units_of(parent, obj)
         return sorted((unit for unit in found if unit is not None), key=str)
 
-    def run(self, rounds: int = 8) -> None:
-        """Every unit reconciled, again and again."""
+    def run(self, rounds: int = 8, gone: Unit | None = None) -> None:
+        """Every unit reconciled, again and again, and one of which nothing is left."""
 
         async def reconcile() -> None:
             for _ in range(rounds):
-                for unit in self.units():
+                for unit in [*self.units(), *([gone] if gone is not None else [])]:
                     await self.pods._reconcile(Item(unit, frozenset(), 0.0))
 
         loop = asyncio.new_event_loop()  # beside the one that pytest keeps for asynchronous tests

@@ -9,6 +9,7 @@ import pytest
 from core.jobs.contract import Defaults
 from core.jobs.pod_kinds import pod_kinds
 from core.names import ADMISSION_GATE, MANAGED, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY
+from core.plan.pod_units import unit_of_pod
 from tests.reconciler.paper import Paper
 
 KINDS = {kind.kind: kind for kind in pod_kinds()}
@@ -230,6 +231,74 @@ def stateful_set(replicas: int, **metadata: Any) -> Json:
     )
 
 
+def going(paper: Paper, name: str) -> None:
+    """Being deleted; its containers take their time to end, which a finalizer stands for."""
+    asked = paper.get("Pod", name)
+    metadata = {**asked["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [*asked["metadata"]["finalizers"], "slow"]}
+    paper.put({**asked, "metadata": metadata})
+
+
+def test_a_replacement_of_a_running_pod_starts_when_that_is_gone(admitted: Paper):
+    going(admitted, "a")
+    admitted.put(pod("c"))
+    admitted.run()
+    assert started(admitted) == {"a", "b"}, "a still runs"
+    assert names(admitted) == {"b", "c"}, "c is no excess, it waits"
+    admitted.drop("Pod", "a")
+    admitted.run()
+    assert started(admitted) == {"b", "c"}
+
+
+def test_a_pod_that_is_no_part_of_what_was_admitted_is_deleted_once(admitted: Paper):
+    thief = pod("thief", cpu="64")
+    thief["spec"]["schedulingGates"] = []
+    admitted.put(thief)
+    going(admitted, "thief")
+    admitted.run()
+    assert not [reason for key, reason, _ in admitted.events if key == "ns/thief" and reason == "Stopped"]
+
+
+def test_a_pod_that_succeeded_is_remembered_while_its_group_lives_and_goes_with_it(admitted: Paper):
+    end(admitted, "a", "Succeeded")
+    admitted.delete("Pod", "a")
+    admitted.run()
+    assert [p["metadata"]["name"] for p in admitted.all("Pod")] == ["a", "b"], "it counts"
+    admitted.delete("Pod", "b")
+    admitted.run()
+    assert admitted.all("Pod") == []
+    assert admitted.all("Workload") == []
+
+
+def test_a_pod_that_succeeded_goes_where_nothing_was_queued(paper: Paper):
+    paper.put(pod("a"))
+    paper.put(pod("other", total=3))
+    end(paper, "a", "Succeeded")
+    paper.delete("Pod", "a")
+    paper.run()
+    assert [p["metadata"]["name"] for p in paper.all("Pod")] == ["other"]
+
+
+@pytest.mark.parametrize("excess", [False, True])
+def test_pods_are_deleted_before_anyone_is_told(admitted: Paper, monkeypatch: pytest.MonkeyPatch, excess: bool):
+    seen: list[tuple[str, int]] = []
+    tell = admitted.event
+
+    async def event(resource: Any, obj: Json, reason: str, message: str, *, warning: bool = False) -> None:
+        seen.append((reason, len(names(admitted))))
+        await tell(resource, obj, reason, message, warning=warning)
+
+    monkeypatch.setattr(admitted, "event", event)
+    if excess:
+        for i in range(3):
+            admitted.put(pod(f"more-{i}"))
+    else:
+        workload = admitted.get("Workload", "g")
+        admitted.put({**workload, "spec": {**workload["spec"], "active": False}})
+    admitted.run()
+    reason, left = ("ExcessPodDeleted", 2) if excess else ("Stopped", 0)
+    assert {count for told, count in seen if told == reason} == {left}
+
+
 def pod_of(owner: Json, name: str) -> Json:
     template = owner["spec"]["template"]
     controller = {"apiVersion": "apps/v1", "kind": owner["kind"], "name": "db", "uid": "uid-db", "controller": True}
@@ -312,3 +381,19 @@ def test_a_pod_of_a_leader_worker_set_that_has_no_place_yet_only_loses_its_final
     paper.put({**early, "metadata": {**early["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
     paper.run()
     assert paper.all("Pod") == []
+
+
+def test_a_leader_worker_set_written_past_the_webhook_is_no_more_units_than_the_most(paper: Paper):
+    paper.put({"kind": "LeaderWorkerSet", "metadata": {"name": "lws"}, "spec": {"replicas": 200_000}})
+    (parent,) = (parent for parent in paper.pods._parents.values() if parent.several)
+    assert len(paper.pods._units_of(parent, paper.get("LeaderWorkerSet", "lws"))) == 10_000
+
+
+def test_a_group_that_went_away_before_it_was_whole_is_not_remembered(paper: Paper):
+    paper.put(pod("a"))
+    paper.run()
+    assert paper.pods._waiting_since
+    gone = unit_of_pod(paper.get("Pod", "a"))
+    paper.drop("Pod", "a")
+    paper.run(1, gone)
+    assert not paper.pods._waiting_since
