@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from certs import pki
+from core.jobs.kinds import KINDS
 from core.names import MANAGED_NAMESPACE_LABEL
 from e2e.api import APPLY_PATCH
 from e2e.cluster import Cluster
@@ -74,7 +75,7 @@ class Topogate:
         """Ends both processes, which get time to end in good order, and takes the registration back: it holds for the whole cluster."""
         try:
             register_conversion(self.cluster.api, None)
-            for policy in reversed(policies()):
+            for policy in reversed(policies(KINDS)):
                 plural = _PLURALS.get(policy["kind"], policy["kind"].lower() + "s")
                 self.cluster.api.delete(f"{REGISTRATIONS}/{plural}/{policy['metadata']['name']}")
             for plural, name in REGISTERED:
@@ -124,7 +125,7 @@ class Topogate:
     def register(self) -> None:
         """Tells the API server to ask the webhook."""
         bundle = base64.b64encode(self.ca_bundle).decode()
-        for configuration in [*configurations(bundle, {"url": f"https://127.0.0.1:{self._port}"}), *policies()]:
+        for configuration in [*configurations(bundle, {"url": f"https://127.0.0.1:{self._port}"}), *policies(KINDS)]:
             plural = _PLURALS.get(configuration["kind"], configuration["kind"].lower() + "s")
             path = f"{REGISTRATIONS}/{plural}/{configuration['metadata']['name']}?fieldManager=e2e&force=true"
             self.cluster.api.patch(path, configuration, APPLY_PATCH)

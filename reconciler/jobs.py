@@ -143,8 +143,8 @@ class Jobs:
             return await self._finish(kind, job, workload)
         if job["metadata"].get("deletionTimestamp"):
             return Done()
-        if missing is not None:
-            raise Retryable(missing)
+        if missing is not None and (workload is None or kind.is_suspended(job) or _may_run(workload)):
+            raise Retryable(missing)  # what may not run any more can be stopped whatever its templates are
         if workload is None:
             return await self._without_workload(kind, job)
         if condition_is_true(workload, FINISHED):
@@ -359,6 +359,11 @@ class Jobs:
 
     async def _event(self, kind: JobKind, job: Obj, reason: str, message: str) -> None:
         await self._writer.event(r.resource_of(kind), job, reason, message)
+
+
+def _may_run(workload: Obj) -> bool:
+    admitted = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
+    return admitted and workload["spec"].get("active", True) is not False
 
 
 def _evicted_for(workload: Obj, reason: str) -> bool:

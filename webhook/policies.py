@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import JobKind
-from core.jobs.kinds import KINDS
+from core.jobs.pod_kinds import pod_kinds
+from core.jobs.pod_parents import PodParent
 from core.names import ADMISSION_GATE, GROUP, MANAGED_NAMESPACE_LABEL, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 
 PREFIX = "topogate"
@@ -23,9 +24,9 @@ _NOT_SYSTEM = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "oper
 Rule = Mapping[str, Any]
 
 
-def policies(kinds: Sequence[JobKind] = KINDS) -> list[dict[str, Any]]:
-    """The policies, each followed by its binding."""
-    made = [_pods(), _owners(kinds), _queues(kinds)]
+def policies(kinds: Sequence[JobKind]) -> list[dict[str, Any]]:
+    """The policies about all kinds, those of other packages included, each followed by its binding."""
+    made = [_pods(), _owners(kinds), _parts(kinds), _queues(kinds)]
     made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kind) for kind in kinds]
     return [obj for policy in made for obj in (policy, _binding(policy))]
 
@@ -63,31 +64,66 @@ def _pods() -> dict[str, Any]:
     )
 
 
-def _owners(kinds: Sequence[JobKind]) -> dict[str, Any]:
-    """What belongs to a queued object, or to a DaemonSet, is not queued itself, so only that object's controller may say so."""
+def _controllers(kinds: Sequence[JobKind]) -> list[tuple[str, str, str]]:
+    """Kind, group and plural of whatever makes objects that are not queued themselves."""
+    known = [(kind.kind, kind.group, kind.plural) for kind in kinds]
+    known += [(kind.kind, kind.group, kind.plural) for kind in _parents(kinds)]
+    return [*known, ("DaemonSet", "apps", "daemonsets"), ("ReplicaSet", "apps", "replicasets")]
+
+
+def _parents(kinds: Sequence[JobKind]) -> list[PodParent]:
+    return [kind for kind in pod_kinds(kinds) if isinstance(kind, PodParent)]
+
+
+def _by_their_controller(kinds: Sequence[JobKind], message: str) -> list[dict[str, str]]:
+    """Who writes is the controller of each of `variables.owners`: it may write the status of objects of that kind."""
     validations = []
-    for kind, group, plural in (*((kind.kind, kind.group, kind.plural) for kind in kinds), ("DaemonSet", "apps", "daemonsets")):
+    for kind, group, plural in _controllers(kinds):
         is_owner = f"o.kind == '{kind}' && o.apiVersion.startsWith('{group}/')"
         allowed = (
             f"authorizer.group('{group}').resource('{plural}').subresource('status')"
             ".namespace(object.metadata.namespace).check('update').allowed()"
         )
-        validations.append(
-            {
-                "expression": f"!variables.owners.exists(o, {is_owner}) || {allowed}",
-                "message": f"only the controller of {kind} may make objects that a {kind} controls",
-                "reason": "Forbidden",
-            }
-        )
-    owners = "has(object.metadata.ownerReferences) ? object.metadata.ownerReferences.filter(o, has(o.controller) && o.controller) : []"
-    before = "oldObject != null && has(oldObject.metadata.ownerReferences) ? oldObject.metadata.ownerReferences.map(o, o.uid) : []"
+        expression = f"!variables.owners.exists(o, {is_owner}) || {allowed}"
+        validations.append({"expression": expression, "message": message.format(kind=kind), "reason": "Forbidden"})
+    return validations
+
+
+def _controlling(obj: str) -> str:
+    """The owner references of an object that say who controls it."""
+    owners = f"{obj}.metadata.ownerReferences"
+    return f"({obj} != null && has({owners}) ? {owners}.filter(o, has(o.controller) && o.controller) : [])"
+
+
+def _owners(kinds: Sequence[JobKind]) -> dict[str, Any]:
+    """What belongs to a queued object, or to a DaemonSet, is not queued itself, so only that object's controller may say so."""
     pods = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE", "UPDATE"], "scope": "Namespaced"}
-    rules = [pods, *_rules_of(kinds, ["CREATE", "UPDATE"])]
-    policy = _policy("owners", rules, validations, [])
+    validations = _by_their_controller(kinds, "only the controller of {kind} may make objects that a {kind} controls")
+    policy = _policy("owners", [pods, *_rules_of((*kinds, *_parents(kinds)), ["CREATE", "UPDATE"])], validations, [])
+    identity = "o.kind + ' ' + o.apiVersion + ' ' + o.uid"
     policy["spec"]["variables"] = [
-        {"name": "before", "expression": before},
-        {"name": "owners", "expression": f"({owners}).filter(o, !(o.uid in variables.before))"},
+        {"name": "before", "expression": f"{_controlling('oldObject')}.map(o, {identity})"},
+        {"name": "owners", "expression": f"{_controlling('object')}.filter(o, !(({identity}) in variables.before))"},
     ]
+    return policy
+
+
+def _parts(kinds: Sequence[JobKind]) -> dict[str, Any]:
+    """A Job that another object's controller made and that runs by that object's admission is changed by that controller alone."""
+    jobs = [kind for kind in kinds if kind.always_gated]
+    policy = _policy(
+        "parts",
+        _rules_of(jobs, ["UPDATE"]),
+        _by_their_controller(kinds, "this object was admitted as a part of a {kind}: only the controller of {kind} may change its spec"),
+        [
+            {"name": "is-changed", "expression": "object.spec != oldObject.spec"},
+            {
+                "name": "runs-by-an-admission",
+                "expression": f"{_value('oldObject.spec.template', 'annotations', WORKLOAD_ANNOTATION)} != ''",
+            },
+        ],
+    )
+    policy["spec"]["variables"] = [{"name": "owners", "expression": _controlling("oldObject")}]
     return policy
 
 
@@ -131,8 +167,8 @@ def _gated(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
     )
 
 
-def _rules_of(kinds: Sequence[JobKind], operations: Sequence[str]) -> list[Rule]:
-    by_group: dict[str, list[JobKind]] = {}
+def _rules_of(kinds: Sequence[JobKind | PodParent], operations: Sequence[str]) -> list[Rule]:
+    by_group: dict[str, list[JobKind | PodParent]] = {}
     for kind in kinds:
         by_group.setdefault(kind.group, []).append(kind)
     return [

@@ -15,6 +15,7 @@ from core.jobs.kinds import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
 from core.jobs.pod import Pod
 from core.jobs.pod_kinds import Reviewed, pod_kinds
+from core.jobs.pod_parents import PodParent
 from core.jobs.shape import find_misshapen, spec_shape_of
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
@@ -40,6 +41,8 @@ class Reviews:
         self._beginnings: set[str] = set()
         reviewed: tuple[Reviewed, ...] = (*kinds, *pod_kinds(kinds))
         self._lookup = Lookup(reviewed, find)
+        # Of a job only what makes jobs can be the controller: pods of all others are queued by themselves.
+        self._lookup_of_jobs = Lookup(kinds, find)
         for kind in reviewed:
             mutate = hook_path("mutate", kind.group, kind.version, kind.kind)
             self._beginnings.add(mutate)
@@ -82,7 +85,8 @@ class Reviews:
                 return allowed(request)
             queue, what = None, "the owner of the object"
             try:
-                if not isinstance(kind, Pod) and await self._lookup.is_part_of_queued(job, request.namespace):
+                lookup = self._lookup if isinstance(kind, PodParent) else self._lookup_of_jobs
+                if not isinstance(kind, Pod) and await lookup.is_part_of_queued(job, request.namespace):
                     return allowed(request)
                 if QUEUE_NAME_LABEL not in _metadata_map(job, "labels"):
                     if request.operation != "CREATE":

@@ -219,6 +219,39 @@ def test_a_job_cannot_claim_to_be_part_of_a_queued_one(scene: Scene, user: Api) 
     user.delete(f"{path}/honest")
 
 
+def test_a_job_cannot_become_part_of_a_queued_one_in_two_steps(scene: Scene, user: Api) -> None:
+    path = JOBSETS.format(scene.namespace)
+    owner = user.create(path, jobset(scene, "honest", replicated("workers", 1, 1)))
+    reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "honest", "uid": owner["metadata"]["uid"]}
+    job = manifests.job("greedy", scene.namespace, pods=3, gpus=8)
+    job["metadata"]["ownerReferences"] = [reference]
+    user.create(JOBS.format(scene.namespace), job)
+    claim = {"metadata": {"ownerReferences": [reference | {"controller": True}]}}
+    told = "only the controller of JobSet may make objects that a JobSet controls"
+    refused(403, told, lambda: user.patch(f"{JOBS.format(scene.namespace)}/greedy", claim))
+    user.delete(f"{path}/honest")
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural"), [("Deployment", "deployments"), ("StatefulSet", "statefulsets"), ("ReplicaSet", "replicasets")]
+)
+def test_a_job_cannot_claim_to_be_part_of_what_makes_pods(kind: str, plural: str, scene: Scene, user: Api) -> None:
+    job = manifests.job("greedy", scene.namespace, pods=3, gpus=8)
+    reference = {"apiVersion": "apps/v1", "kind": kind, "name": "any", "uid": "11111111-2222-3333-4444-555555555555", "controller": True}
+    job["metadata"]["ownerReferences"] = [reference]
+    refused(403, f"only the controller of {kind} may make", lambda: user.create(JOBS.format(scene.namespace), job))
+
+
+def test_a_part_of_an_admitted_object_is_changed_by_its_controller_alone(scene: Scene, user: Api) -> None:
+    path = JOBSETS.format(scene.namespace)
+    user.create(path, jobset(scene, "honest", replicated("workers", 1, 1)))
+    scene.until_bound("honest", 1)
+    part = f"{JOBS.format(scene.namespace)}/honest-workers-0"
+    refused(403, "this object was admitted as a part of a JobSet", lambda: user.patch(part, {"spec": {"parallelism": 2}}))
+    user.patch(part, {"metadata": {"labels": {"mine": "still"}}})
+    user.delete(f"{path}/honest")
+
+
 def test_a_running_job_keeps_its_queue_and_its_template(scene: Scene, user: Api) -> None:
     scene.submit("train", pods=2, gpus=8, required=scene.rack)
     scene.until_bound("train", 2)
