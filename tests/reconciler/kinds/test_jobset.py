@@ -72,5 +72,5 @@ def test_each_job_of_a_jobset_is_in_one_rack_in_the_order_of_its_ranks(scene: Sc
     )
     hosts = [host for *_, host in by_rank]
     assert hosts == sorted(hosts), "consecutive ranks share nodes"
-    assert truth.is_true(now.workload_of("train"), "topogate.dev/RankOrderKept")
+    scene.eventually("the condition on ranks", lambda now: truth.is_true(now.workload_of("train"), "topogate.dev/RankOrderKept"))
     scene.api.delete(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{scene.namespace}/jobsets/train")

@@ -72,7 +72,7 @@ def test_workers_with_a_leader_of_another_template_count_from_one(scene: Scene) 
     assert len(domains(now, workers, scene.rack)) == 1
     hosts = hosts_by(LWS_WORKER_INDEX_LABEL, now, workers)
     assert hosts == sorted(hosts)
-    assert truth.is_true(now.workloads[0], "topogate.dev/RankOrderKept")
+    scene.eventually("the condition on ranks", lambda now: truth.is_true(now.workloads[0], "topogate.dev/RankOrderKept"))
 
 
 def test_groups_come_and_go_as_it_is_scaled_and_the_others_stay(scene: Scene) -> None:
