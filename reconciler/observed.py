@@ -89,7 +89,7 @@ class Observed:
         self.workloads.store.add_index("owner name", _owner_name)
         self.pod_facts: dict[str, PodFacts] = {}
         self.owners = Owners()
-        self.on_owner: list[Callable[[str], None]] = []  # told of workloads whose pods turned out to be theirs, or not
+        self.on_owner: list[Callable[[Obj], None]] = []  # told of pods that turned out to be another's than was known
 
         state = self.state
         self._fold(self.namespaces, lambda obj: dict(obj["metadata"].get("labels") or {}), state.observe_namespace)
@@ -147,9 +147,8 @@ class Observed:
             direct_facts = replace(facts, owner_uid=direct)
             if facts.owner_uid != self._owner_of(key, direct_facts):
                 self._observe_pod(key, direct_facts)
-                for workload in workloads_of_pod(pod):
-                    for tell in self.on_owner:
-                        tell(workload)
+                for tell in self.on_owner:
+                    tell(pod)
 
     @staticmethod
     def _fold(informer: Informer, read: Callable[[Any], Facts], observe: Callable[[str, Facts | None], None]) -> None:

@@ -114,6 +114,7 @@ class Pods:
         self.controller = Controller("pods", self._reconcile, self._queue, workers=8, clock=clock)
         observed.pods.add_handler(self._on_pod)
         observed.workloads.add_handler(self._on_workload)
+        observed.on_owner.append(self._on_owner)
         for kind, parent in observed.parents.items():
             parent.add_handler(partial(self._on_parent, kind))
 
@@ -125,6 +126,11 @@ class Pods:
             if change.new is None or not has_admission_gate(change.new):
                 self._written.observe(unit, change.obj["metadata"]["uid"])
             self._queue.add_after(unit, BATCH_S, "pod changed")
+
+    def _on_owner(self, pod: Obj) -> None:
+        unit = unit_of_pod(pod)
+        if unit is not None and unit.source in PARENTS:
+            self._queue.add_after(unit, BATCH_S, "its pods are known")
 
     def _on_workload(self, change: Change) -> None:
         unit = unit_of_workload(change.obj)
@@ -175,6 +181,8 @@ class Pods:
             return await self._let_go(unit, workload, pods)
         if source is None:
             return await self._without_source(unit, workload, pods)
+        if unit.source in PARENTS:
+            pods = [pod for pod in pods if not has_admission_gate(pod) or self._is_of(source, pod)]
         if workload is not None and finished:
             await self._steps.drop_finalizer(workload)
             return await self._after_the_end(unit, workload, pods)
@@ -188,6 +196,11 @@ class Pods:
             obj = self._observed.parents[unit.source].store.get(f"{unit.namespace}/{unit.name}")
             return obj if obj is not None and "spec" in obj else None
         return pods[0] if pods else None
+
+    def _is_of(self, source: Obj, pod: Obj) -> bool:
+        """Whether a pod that waits was made for its parent, not by hand with its labels. What runs holds a place anyway."""
+        facts = self._observed.pod_facts.get(object_key(pod))
+        return source["metadata"]["uid"] in ((controller_of(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None)
 
     async def _release_strays(self, unit: Unit, source: Obj | None) -> Obj | None:
         """The unit's workload; those of what was called so before hold nothing any more."""

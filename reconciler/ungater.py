@@ -58,7 +58,11 @@ class Ungater:
         self.controller = Controller("ungater", self._reconcile, self._queue, workers=4, clock=clock)
         observed.pods.add_handler(self._on_pod)
         observed.workloads.add_handler(self._on_workload)
-        observed.on_owner.append(lambda workload: self._queue.add_after(workload, BATCH_S, "its pods are known"))
+        observed.on_owner.append(self._on_owner)
+
+    def _on_owner(self, pod: Obj) -> None:
+        for workload in workloads_of_pod(pod):
+            self._queue.add_after(workload, BATCH_S, "its pods are known")
 
     def _on_pod(self, change: Change) -> None:
         pod = change.obj

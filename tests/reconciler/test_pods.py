@@ -383,6 +383,67 @@ def test_a_pod_of_a_leader_worker_set_that_has_no_place_yet_only_loses_its_final
     assert paper.all("Pod") == []
 
 
+NAME, GROUP_INDEX, WORKER_INDEX = (f"leaderworkerset.sigs.k8s.io/{part}" for part in ("name", "group-index", "worker-index"))
+
+
+def leader_worker_set(size: int) -> Json:
+    template = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    spec = {"replicas": 1, "leaderWorkerTemplate": {"size": size, "workerTemplate": template}}
+    metadata = {"name": "lws", "uid": "uid-LeaderWorkerSet-lws", "labels": {QUEUE_NAME_LABEL: "main"}}
+    return KINDS["LeaderWorkerSet"].default({"kind": "LeaderWorkerSet", "metadata": metadata, "spec": spec}, Defaults())
+
+
+def owned(owner: tuple[str, str] | None) -> Json:
+    if owner is None:
+        return {}
+    kind, name = owner
+    return {"ownerReferences": [{"apiVersion": "x", "kind": kind, "name": name, "uid": f"uid-{kind}-{name}", "controller": True}]}
+
+
+def of_leader_worker_set(paper: Paper, name: str, worker: int, owner: tuple[str, str] | None) -> None:
+    template = paper.get("LeaderWorkerSet", "lws")["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    labels = {**template["metadata"]["labels"], NAME: "lws", GROUP_INDEX: "0", WORKER_INDEX: str(worker)}
+    metadata = {**template["metadata"], "name": name, "uid": f"uid-Pod-{name}", "labels": labels, **owned(owner)}
+    paper.put(KINDS["Pod"].default({"kind": "Pod", "metadata": metadata, "spec": template["spec"]}, Defaults()))
+
+
+def test_a_pod_made_by_hand_is_no_member_of_a_leader_worker_set(paper: Paper):
+    paper.put(leader_worker_set(2))
+    paper.run()
+    (workload,) = paper.all("Workload")
+    admit(paper, workload["metadata"]["name"])
+    of_leader_worker_set(paper, "a-stranger", 0, None)
+    of_leader_worker_set(paper, "lws-0", 0, ("StatefulSet", "lws"))
+    of_leader_worker_set(paper, "lws-0-1", 1, ("StatefulSet", "lws-0"))
+    paper.run()
+    assert started(paper) == set(), "nobody knows yet whose they are"
+    told = []
+    paper.observed.on_owner.append(lambda pod: told.append(pod["metadata"]["name"]))
+    for name, owner in (("lws-0", ("Pod", "lws-0")), ("lws", ("LeaderWorkerSet", "lws"))):
+        paper.put(
+            {"kind": "StatefulSet", "metadata": {"name": name, "uid": f"uid-StatefulSet-{name}", **owned(owner)}, "spec": {"replicas": 1}}
+        )
+    assert set(told) == {"lws-0", "lws-0-1"}
+    paper.run()
+    assert started(paper) == {"lws-0", "lws-0-1"}
+    paper.put({**paper.get("LeaderWorkerSet", "lws"), "spec": {**paper.get("LeaderWorkerSet", "lws")["spec"], "replicas": 0}})
+    for name in ("lws-0", "lws-0-1"):
+        paper.drop("Pod", name)
+    paper.run()
+    assert paper.all("Workload") == [], "scaled away, whoever stays"
+
+
+def test_a_pod_of_an_earlier_stateful_set_of_that_name_does_not_start(paper: Paper):
+    owner = paper.put(stateful_set(1))
+    paper.run()
+    admit(paper, paper.all("Workload")[0]["metadata"]["name"])
+    early = pod_of(owner, "db-0")
+    early["metadata"]["ownerReferences"][0]["uid"] = "uid-of-earlier"
+    paper.put(early)
+    paper.run()
+    assert started(paper) == set()
+
+
 def test_a_leader_worker_set_written_past_the_webhook_is_no_more_units_than_the_most(paper: Paper):
     paper.put({"kind": "LeaderWorkerSet", "metadata": {"name": "lws"}, "spec": {"replicas": 200_000}})
     (parent,) = (parent for parent in paper.pods._parents.values() if parent.several)
