@@ -17,7 +17,7 @@ The search counts its steps and stops at `STEP_LIMIT`. Costs inside racks are th
 which keeps the counts exact but not what is left over, and if that is too much, too, the answer of the `kep` profile
 stands. It competes in any case, so that no answer is ever less compact than that of `kep`. What is proven is told in
 `Search`: no answer's measure is below its bound. Of equal answers `kep`'s is taken, then
-BestFit's within the best home, then the first by level values.
+one in the tightest home, BestFit's before others, then the first by level values.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ from core.placement.candidates import Chosen
 from core.placement.capacity import Fits
 from core.placement.cover import NEVER, Offer, OutOfSteps, Steps, cover, cover_with_fewest, fewest, read_offer, trace
 from core.placement.levels import descend
-from core.placement.measure import Measure, Search, fragment_order, measure
+from core.placement.measure import Measure, Search, measure
 from core.placement.profile import BEST_FIT
 from core.placement.slices import Shape
 from core.placement.tree import Indices, TopologyTree
@@ -69,8 +69,7 @@ def _judge(problem: "_Problem", level: int, home: int, least: Measure, steps: St
             continue
         if exact and choice.weighs_all:
             return answer, None
-        counts = problem.tree.lowest + 1
-        return answer, (*measure(problem.tree, problem.fits, answer[0], problem.count)[:counts], *least[counts:])
+        return answer, (*measure(problem.tree, problem.fits, answer[0], problem.count)[:-1], least[-1])
     return None, least
 
 
@@ -113,29 +112,34 @@ class _Problem:
             needed = _fewest_each(self.caps[level + 1][children], sizes, self.wanted[level + 1])
             homes = homes[needed == needed.min()]
         columns = self._least(level, homes)
+        keys = [*columns, *self._room_around(level, homes)]
         if level == self.tree.lowest:  # nothing below is open, so the first of the least is the answer
             order = np.arange(len(homes))
-            for column in columns:
-                order = order[column[order] == column[order].min()]
+            for key in keys:
+                order = order[key[order] == key[order].min()]
             order = order[:1]
         else:
-            order = np.lexsort(columns[::-1])
+            order = np.lexsort(keys[::-1])
         return level, homes[order], list(zip(*(column[order].tolist() for column in columns), strict=True))
 
     def _least(self, level: int, homes: Indices) -> list[Indices]:
         """What the answers within each home come to at best: one column per entry of the measure."""
         lowest, nothing = self.tree.lowest, np.zeros(len(homes), dtype=np.int64)
-        used, left = [nothing + 1] * (lowest + 1), [nothing] * (lowest + 1)
-        at = homes
-        for here in range(level, -1, -1):
-            left[here] = self.fits.pods[here][at] - self.count
-            at = self.tree.levels[here].parents[at]
+        used = [nothing + 1] * (lowest + 1)
         below, sizes = homes, nothing + 1
         for here in range(level + 1, lowest + 1):
             below, counts = self.children(here - 1, below)
             sizes = np.add.reduceat(counts, sizes.cumsum() - sizes)
             used[here] = _fewest_each(self.caps[here][below], sizes, self.wanted[here])
-        return [*used, *(left[here] for here in fragment_order(lowest + 1))]
+        return [*used, self.fits.pods[lowest][homes] - self.count if level == lowest else nothing]
+
+    def _room_around(self, level: int, homes: Indices) -> list[Indices]:
+        """Pods that each home and the domains it lies in hold, from the home up: of equal homes the tightest is tried first."""
+        rooms = []
+        for here in range(level, -1, -1):
+            rooms.append(self.fits.pods[here][homes])
+            homes = self.tree.levels[here].parents[homes]
+        return rooms
 
 
 class _Choice:
@@ -149,25 +153,21 @@ class _Choice:
         self._used, self._left, self.weighs_all = self._weigh()
         self._leaf_tables: dict[tuple[int, bytes], Indices] = {}
 
-    def _weigh(self) -> tuple[list[int], list[int], bool]:
-        """What a domain used and a pod left over cost, per level."""
+    def _weigh(self) -> tuple[list[int], int, bool]:
+        """What a domain used costs, per level, and a pod left over."""
         problem, lowest = self._problem, self._problem.tree.lowest
-        used, left, weight, fits_all = [0] * (lowest + 1), [0] * (lowest + 1), 1, True
         below, most = np.array([self._home]), {}
         for level in range(self._level + 1, lowest + 1):
             below, _ = problem.children(level - 1, below)
-            most[level] = (min(len(below), problem.count), int(problem.fits.pods[level][below].sum()))
-        for level in reversed([level for level in fragment_order(lowest + 1) if level in most]):
-            left[level], weight = weight, weight * (most[level][1] + 1)
-        for level in range(lowest, self._level, -1):
-            used[level], weight = weight, weight * (most[level][0] + 1)
-        if weight > _MOST_COST:
-            left, weight, fits_all = [0] * (lowest + 1), 1, False
+            most[level] = min(len(below), problem.count)
+        room = int(problem.fits.pods[lowest][below].sum())
+        for left, weight in ((1, room + 1), (0, 1)):
+            used = [0] * (lowest + 1)
             for level in range(lowest, self._level, -1):
-                used[level], weight = weight, weight * (most[level][0] + 1)
-            if weight > _MOST_COST:
-                raise OutOfSteps
-        return used, left, fits_all
+                used[level], weight = weight, weight * (most[level] + 1)
+            if weight <= _MOST_COST:
+                return used, left, left > 0
+        raise OutOfSteps
 
     def choose(self) -> Chosen:
         """Domains of the lowest level, ascending, and pods on each."""
@@ -225,8 +225,7 @@ class _Choice:
             children = children[problem.caps[below][children] > 0]
             costs = cover([self._offer(below, child, most * ratio) for child in children.tolist()], most * ratio, self._steps)[-1]
         sizes, costs = read_offer(costs[::ratio], most)
-        own = self._used[level] + self._left[level] * int(problem.fits.pods[level][domain])
-        return Offer(sizes[sizes >= least], costs[sizes >= least] + own)
+        return Offer(sizes[sizes >= least], costs[sizes >= least] + self._used[level])
 
     def _leaf_costs(self, leaves: Indices, most: int) -> Indices:
         """The least cost of holding 0, 1, 2, ... `most` units in domains of the lowest level."""
@@ -237,7 +236,7 @@ class _Choice:
             self._steps.spend(len(leaves), 8)
             caps = pods // problem.units[lowest]
             pods, caps = pods[caps > 0], caps[caps > 0]
-            own = self._used[lowest] + self._left[lowest] * pods
+            own = self._used[lowest] + self._left * pods
             if self._exact and len(pods) and pods[0] != pods[-1]:
                 self._leaf_tables[key] = self._cover_leaves(caps, own, most)
             else:

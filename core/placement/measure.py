@@ -3,8 +3,11 @@
 The measure of a pod set's assignment is a tuple, compared from its first entry on:
 
 1. per declared level, from the top, how many domains it uses;
-2. per declared level, in the order of `fragment_order`, how many more pods of its kind the domains it uses would
-   hold beside it. A domain that stays whole adds nothing, and one that is filled up adds nothing.
+2. how many more pods of its kind the lowest of these domains would hold beside it. A domain that stays whole adds
+   nothing, and one that is filled up adds nothing.
+
+What is left over further up is no part of it: on streams of jobs that come and go no such entry that was tried kept more
+racks whole, and most made large jobs wait longer (docs/compact.md).
 """
 
 from dataclasses import dataclass
@@ -37,16 +40,10 @@ class Search:
         return next((found - least for found, least in zip(self.measure, self.bound, strict=True) if found != least), 0)
 
 
-def fragment_order(levels: int) -> tuple[int, ...]:
-    """In which order what is left over counts: in the lowest domains first."""
-    return tuple(range(levels - 1, -1, -1))
-
-
 def measure(tree: TopologyTree, fits: Fits, domains: Indices, count: int) -> Measure:
     """The measure of `count` pods on domains of the lowest level (ascending)."""
-    used, left, here = [0] * (tree.lowest + 1), [0] * (tree.lowest + 1), domains
-    for level in range(tree.lowest, -1, -1):
-        if level < tree.lowest:
-            here = tree.parents_of(level + 1, here)
-        used[level], left[level] = len(here), int(fits.pods[level][here].sum()) - count
-    return (*used, *(left[level] for level in fragment_order(len(used))))
+    used, here = [len(domains)], domains
+    for level in range(tree.lowest, 0, -1):
+        here = tree.parents_of(level, here)
+        used.append(len(here))
+    return (*reversed(used), int(fits.pods[tree.lowest][domains].sum()) - count)

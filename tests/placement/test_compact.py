@@ -18,7 +18,7 @@ from core.placement import compact
 from core.placement.cover import Offer, OutOfSteps, Steps, cover, cover_with_fewest, trace
 from core.placement.decision import Placement
 from core.placement.engine import place
-from core.placement.measure import Measure, Search, fragment_order
+from core.placement.measure import Measure, Search
 from core.placement.profile import COMPACT, MIXED
 from tests.bench.shapes import build_view, per_gpu
 from tests.builders import BLOCK, RACK, request
@@ -62,8 +62,7 @@ def room_by_level(cluster: Cluster, asked: PodSetRequest) -> list[Counter[tuple[
 def measure_of(cluster: Cluster, asked: PodSetRequest, spread: Sequence[int]) -> Measure:
     """The measure by its definition, node by node."""
     used, rooms = domains_by_level(cluster, spread), room_by_level(cluster, asked)
-    left = [sum(rooms[level][key] for key in here) - asked.count for level, here in enumerate(used)]
-    return (*map(len, used), *(left[level] for level in fragment_order(len(used))))
+    return (*map(len, used), sum(rooms[-1][key] for key in used[-1]) - asked.count)
 
 
 def spread_of(cluster: Cluster, placement: Placement) -> list[int]:
