@@ -3,7 +3,7 @@ nodes, suspended and resumed, deleted while its pods are gated, refused where it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -50,15 +50,9 @@ class Stage:
     def acting(self, *scenarios: Scenario) -> ExitStack:
         """Controllers of some kinds, while the stack is open."""
         stack = ExitStack()
-        stack.callback(self._clear, scenarios)
         for standin in dict.fromkeys(standin for scenario in scenarios for standin in scenario.standins):
             stack.enter_context(standin(self.scene.api))
         return stack
-
-    def _clear(self, scenarios: Sequence[Scenario]) -> None:
-        """What a scenario that failed has left would fail the next ones, too."""
-        for scenario in scenarios:
-            self.scene.api.request("DELETE", f"{self.path(scenario)}?propagationPolicy=Background")
 
     # --- one object ---------------------------------------------------------------------------------------
 
@@ -184,6 +178,8 @@ def test_what_a_queued_objects_controller_makes_is_not_queued_in_a_managed_names
     try:
         made = stage.make(scenario, "managed")
         del made["metadata"]["labels"]
+        dry = f"{stage.path(scenario)}?dryRun=All"
+        wait_for("the API server to see that the namespace is managed", lambda: scene.api.create(dry, made)["metadata"].get("labels"))
         created = scene.api.create(stage.path(scenario), made)
         assert created["metadata"]["labels"] == {QUEUE_NAME_LABEL: "default"}
         with stage.acting(scenario):
