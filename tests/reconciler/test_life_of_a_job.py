@@ -74,7 +74,7 @@ def test_suspending_a_running_job_by_hand_gives_its_place_back_and_unsuspending_
     scene.until_bound("next", 4)
     scene.patch_job("held", {"spec": {"suspend": False}})
     assert "allow to fit any" in scene.until_waiting("held", "TopologyPlacementFailed")
-    assert scene.job("held")["spec"]["suspend"] is True
+    scene.eventually("it to be suspended again", lambda now: scene.job("held")["spec"]["suspend"] is True)
     scene.delete_job("next")
     scene.until_bound("held", 4)
 

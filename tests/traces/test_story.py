@@ -121,8 +121,9 @@ def test_every_span_says_whom_it_is_about(told: Told):
 
 
 def test_the_placement_is_an_event_of_the_solve(told: Told):
-    ((name, attributes),) = told.steps("fits")["placement.solve"].events
-    assert name == "pod_set.placed"
+    (name, attributes), (chosen, why) = told.steps("fits")["placement.solve"].events
+    assert (name, chosen) == ("pod_set.placed", "domain.chosen")
+    assert "pod set main: " in why["topogate.message"]
     (pod_node,) = {pod["spec"]["nodeName"] for pod in told.now.pods_of("fits")}
     assert attributes == {
         "topogate.flavor.name": "story",
