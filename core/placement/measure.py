@@ -6,8 +6,8 @@ The measure of a pod set's assignment is a tuple, compared from its first entry 
 2. how many more pods of its kind the lowest of these domains would hold beside it. A domain that stays whole adds
    nothing, and one that is filled up adds nothing.
 
-What is left over further up is no part of it: on streams of jobs that come and go no such entry that was tried kept more
-racks whole, and most made large jobs wait longer (docs/compact.md).
+What is left over further up is no part of it: counted after the nodes', it made large jobs wait longer on streams of jobs
+that come and go (docs/compact.md).
 """
 
 from dataclasses import dataclass
