@@ -87,8 +87,7 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
         reviewed: tuple[Reviewed, ...] = (*kinds, *pod_kinds(kinds))
         for kind in reviewed:
             name = f"{letter}{kind.kind.lower()}"
-            updates = getattr(kind, "defaults_updates", False)
-            job = (action, kind.group, kind.version, kind.kind, kind.plural, "Namespaced", updates)
+            job = (action, kind.group, kind.version, kind.kind, kind.plural, "Namespaced", kind.defaults_updates)
             pair = [
                 entry(f"{name}.kb.io", *job)
                 | {

@@ -8,7 +8,8 @@ from typing import Any
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from core.api.admission import MAX_QUOTE_CHARS, UNAVAILABLE, AdmissionRequest, Cause, allowed, denied, patched
+from core.api.admission import UNAVAILABLE, AdmissionRequest, Cause, allowed, denied, patched
+from core.api.body import MAX_QUOTE_CHARS
 from core.jobs.annotations import validate_own
 from core.jobs.contract import Defaults, FieldError, JobKind, Json, Rules
 from core.jobs.kinds import KINDS

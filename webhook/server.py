@@ -12,7 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
-from core.api.admission import MAX_REVIEW_BYTES, AdmissionRequest, MalformedReview, parse_review
+from core.api.admission import MAX_REVIEW_BYTES, AdmissionRequest, parse_review
+from core.api.body import MalformedReview
 from core.api.conversion import CONVERT_PATH, MAX_CONVERSION_BYTES, parse_conversion
 from webhook import conversion
 from webhook.review import Reviews

@@ -1,8 +1,7 @@
 """AdmissionReview v1: what the API server asks a webhook, and how it is answered.
 
-Two channels of error are kept apart. A request that is no review at all is the caller's fault: `parse_review` raises
-`MalformedReview`, which the server answers with 400. An object that breaks a rule is a good review with the answer
-no: `denied`, with every field error at once.
+Two channels of error are kept apart. A request that is no review at all is refused as such (`core.api.body`). An object that
+breaks a rule is a good review with the answer no: `denied`, with every field error at once.
 """
 
 from __future__ import annotations
@@ -13,26 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from core.api.body import MAX_MESSAGE_CHARS, MalformedReview, parse_body, shorten
 from core.api.meta import Wire
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 # A review may hold object and old object of up to 3 MiB each, and comes with a megabyte of the rest at most.
 MAX_REVIEW_BYTES = 8 * 1024 * 1024
-# What a message quotes of a caller's input, and how much of all messages an answer carries: logs and clients show both.
-MAX_QUOTE_CHARS = 256
-MAX_MESSAGE_CHARS = 4096
 MAX_WARNING_CHARS = 256
 MAX_CAUSES = 64
 UNPROCESSABLE = 422
 UNAVAILABLE = 503
 _REASONS = {UNPROCESSABLE: "Invalid", UNAVAILABLE: "ServiceUnavailable"}
-
-
-class MalformedReview(ValueError):
-    """The body is no AdmissionReview v1; the message says why and quotes at most a little of it."""
 
 
 class GroupVersionKind(Wire):
@@ -87,17 +80,7 @@ def parse_review(body: bytes) -> AdmissionRequest:
     """The request in the body; raises `MalformedReview` with a short message whatever the body is."""
     if len(body) > MAX_REVIEW_BYTES:
         raise MalformedReview(f"the body has {len(body)} bytes, more than the {MAX_REVIEW_BYTES} that a review may have")
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise MalformedReview(f"the body is not JSON: {_shorten(str(error), MAX_QUOTE_CHARS)}") from None
-    try:
-        return AdmissionReview.model_validate(value).request
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the body"
-        problem = _shorten(f"{where}: {first['msg']}", MAX_QUOTE_CHARS)
-        raise MalformedReview(f"the body is not an {KIND} of {API_VERSION}: {problem}") from None
+    return parse_body(body, AdmissionReview, f"an {KIND} of {API_VERSION}").request
 
 
 def allowed(request: AdmissionRequest, warnings: Sequence[str] = ()) -> dict[str, Any]:
@@ -131,7 +114,7 @@ def denied(
         "status": "Failure",
         "reason": _REASONS.get(code, "Forbidden"),
         "code": code,
-        "message": _shorten("\n".join(line for line in lines if line), MAX_MESSAGE_CHARS),
+        "message": shorten("\n".join(line for line in lines if line), MAX_MESSAGE_CHARS),
     }
     if listed:
         status["details"] = {
@@ -139,7 +122,7 @@ def denied(
             "group": request.kind.group,
             "kind": request.kind.kind,
             "causes": [
-                {"reason": cause.reason, "field": cause.field, "message": _shorten(cause.message, MAX_MESSAGE_CHARS)} for cause in listed
+                {"reason": cause.reason, "field": cause.field, "message": shorten(cause.message, MAX_MESSAGE_CHARS)} for cause in listed
             ],
         }
     if retry_after_s is not None:
@@ -152,9 +135,5 @@ def _review(request: AdmissionRequest, response: dict[str, Any], warnings: Seque
     answer = {"uid": request.uid, **response}
     if warnings:
         # Longer ones the API server may drop without a word.
-        answer["warnings"] = [_shorten(warning, MAX_WARNING_CHARS) for warning in warnings]
+        answer["warnings"] = [shorten(warning, MAX_WARNING_CHARS) for warning in warnings]
     return {"apiVersion": API_VERSION, "kind": KIND, "response": answer}
-
-
-def _shorten(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"

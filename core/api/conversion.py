@@ -1,18 +1,17 @@
 """ConversionReview v1: what the API server asks about objects that it has in one version and needs in another.
 
-As with admission, a body that is no review is the caller's fault (`MalformedReview`, answered with 400); objects that cannot be converted
-are a good review with the answer that they cannot. One answer is for all objects of a review: the API server takes all or none.
+As with admission, a body that is no review is refused as such (`core.api.body`); objects that cannot be converted are a good review with
+the answer that they cannot. One answer is for all objects of a review: the API server takes all or none.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from core.api.admission import MAX_MESSAGE_CHARS, MAX_QUOTE_CHARS, MalformedReview
+from core.api.body import MAX_MESSAGE_CHARS, parse_body, shorten
 from core.api.meta import Wire
 
 API_VERSION = "apiextensions.k8s.io/v1"
@@ -39,17 +38,7 @@ class ConversionReview(Wire):
 
 def parse_conversion(body: bytes) -> ConversionRequest:
     """The request in the body; raises `MalformedReview` with a short message whatever the body is."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise MalformedReview(f"the body is not JSON: {_shorten(str(error), MAX_QUOTE_CHARS)}") from None
-    try:
-        return ConversionReview.model_validate(value).request
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the body"
-        problem = _shorten(f"{where}: {first['msg']}", MAX_QUOTE_CHARS)
-        raise MalformedReview(f"the body is not a {KIND} of {API_VERSION}: {problem}") from None
+    return parse_body(body, ConversionReview, f"a {KIND} of {API_VERSION}").request
 
 
 def converted(request: ConversionRequest, objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -59,12 +48,8 @@ def converted(request: ConversionRequest, objects: Sequence[dict[str, Any]]) -> 
 
 def failed(request: ConversionRequest, message: str) -> dict[str, Any]:
     """None of the objects, and why: the API server shows the message to whoever asked it for them."""
-    return _review({"uid": request.uid, "result": {"status": "Failure", "message": _shorten(message, MAX_MESSAGE_CHARS)}})
+    return _review({"uid": request.uid, "result": {"status": "Failure", "message": shorten(message, MAX_MESSAGE_CHARS)}})
 
 
 def _review(response: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "response": response}
-
-
-def _shorten(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -141,7 +141,8 @@ class Referring(Protocol):
 
 
 class JobKind(Protocol):
-    """One kind of job. `plural`, `group` and `version` make its API path; `spec_shape` is what of its spec is read.
+    """One kind of job. `plural`, `group` and `version` make its API path; `spec_shape` is what of its spec is read;
+    `defaults_updates`: its defaults are renewed with every change.
 
     What changes a job returns it changed; who writes it makes a patch of the difference.
     """
@@ -153,6 +154,7 @@ class JobKind(Protocol):
     spec_shape: ClassVar["Fields"]
     suspend_path: ClassVar[tuple[str | int, ...]]
     always_gated: ClassVar[tuple[str | int, ...] | None]
+    defaults_updates: ClassVar[bool]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
         """The object as it should be stored; idempotent, touches only what it must."""

@@ -49,6 +49,7 @@ class Pod:
     version: ClassVar[str] = "v1"
     plural: ClassVar[str] = "pods"
     spec_shape: ClassVar[Fields] = POD_SPEC
+    defaults_updates: ClassVar[bool] = False  # gates cannot be added later
 
     def __init__(self, kinds: Sequence[JobKind] = ()) -> None:
         self.left_alone = frozenset({(kind.kind, kind.group) for kind in kinds} | {_DAEMON_SET})

@@ -18,6 +18,7 @@ class Reviewed(Protocol):
     version: ClassVar[str]
     plural: ClassVar[str]
     spec_shape: ClassVar[Fields]
+    defaults_updates: ClassVar[bool]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]: ...
     def validate_create(self, job: Json) -> Rules: ...

@@ -60,6 +60,7 @@ class TemplatedKind(ABC):
     suspend_path: ClassVar[Path] = ("spec", "suspend")
     gates_at_creation: ClassVar[bool] = True
     always_gated: ClassVar[Path | None] = None
+    defaults_updates: ClassVar[bool] = False  # its templates change by topogate's own writes, which defaults would undo
 
     # --- what a kind says of itself -------------------------------------------------------------------
 

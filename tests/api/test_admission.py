@@ -12,18 +12,16 @@ from hypothesis import strategies as st
 
 from core.api.admission import (
     MAX_CAUSES,
-    MAX_MESSAGE_CHARS,
-    MAX_QUOTE_CHARS,
     MAX_REVIEW_BYTES,
     MAX_WARNING_CHARS,
     AdmissionRequest,
     Cause,
-    MalformedReview,
     allowed,
     denied,
     parse_review,
     patched,
 )
+from core.api.body import MAX_MESSAGE_CHARS, MAX_QUOTE_CHARS, MalformedReview
 
 REQUEST: dict[str, Any] = {
     "uid": "u-1",
@@ -69,6 +67,9 @@ MALFORMED = {
     "unknown operation": body_of({**REQUEST, "operation": "PATCH"}),
     "object of text": body_of({**REQUEST, "object": "x" * 10_000}),
     "deeply nested": b"[" * 200_000,
+    "a number that is none": body_of({**REQUEST, "object": {"spec": float("nan")}}),
+    "a number without end": body_of({**REQUEST, "object": {"spec": "@"}}).replace(b'"@"', b"1e400"),
+    "a number of too many digits": body_of({**REQUEST, "object": {"spec": "@"}}).replace(b'"@"', b"1" * 5000),
 }
 
 

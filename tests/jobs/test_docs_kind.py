@@ -45,3 +45,8 @@ def test_files_that_it_names_are_there():
         assert (ROOT / name).is_file(), name
     for name in re.findall(r"`(\w+\.py)`", TEXT):
         assert (ROOT / "core" / "jobs" / name).is_file(), name
+
+
+def test_all_that_the_api_server_must_be_told_of_a_kind_is_named():
+    for name in ("webhook.registration.configurations(..., kinds)", "webhook.policies.policies(kinds)"):
+        assert f"`{name}`" in TEXT

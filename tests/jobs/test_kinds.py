@@ -209,7 +209,23 @@ def test_kinds_of_other_packages_come_after_ours():
     assert INTEGRATIONS == "topogate.integrations"
 
 
-@pytest.mark.parametrize(("found", "says"), [(MPIJob(), "is described twice"), (object(), "it has no active_pods, ")])
+class Undecided:
+    """All that a kind has but whether its defaults are renewed."""
+
+    def __getattr__(self, name: str) -> object:
+        if name == "defaults_updates":
+            raise AttributeError(name)
+        return getattr(Other(), name)
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (MPIJob(), "is described twice"),
+        (object(), "it has no active_pods, always_gated, default, defaults_updates, "),
+        (Undecided(), "it has no defaults_updates$"),
+    ],
+)
 def test_what_is_no_kind_or_is_described_twice_is_refused(found: object, says: str):
     with pytest.raises(UnusableIntegration, match=says):
         with_integrations([found])

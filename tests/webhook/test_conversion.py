@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.api.admission import MalformedReview
+from core.api.body import MalformedReview
 from core.api.conversion import CONVERT_PATH, MAX_CONVERSION_BYTES, parse_conversion
 from core.api.convert import CONVERTED
 from core.names import API_VERSION, OLD_API_VERSION
@@ -92,6 +92,9 @@ MALFORMED = {
     "no uid": review([], request={"desiredAPIVersion": API_VERSION, "objects": []}),
     "objects that are none": review([3]),
     "admission": body(JOB),
+    "a number that is none": review([{"spec": float("nan")}]),
+    "a number without end": review([{"spec": "@"}]).replace(b'"@"', b"-1e400"),
+    "a number of too many digits": review([{"spec": "@"}]).replace(b'"@"', b"1" * 5000),
 }
 
 

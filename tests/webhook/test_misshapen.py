@@ -40,7 +40,7 @@ JSON = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-10_000, 10_000)
-    | st.floats()
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=20)
     | st.sampled_from(["name", "spec", RACK, "", "1e99", "-0", "\ud800", 2**70, -(2**70)]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.sampled_from(["name", "spec"]), inner, max_size=3),
