@@ -84,6 +84,9 @@ class Reviews:
                 return allowed(request)  # what is wrong with it, the validating review says
             if isinstance(kind, Pod) and kind.is_left_alone(job):
                 return allowed(request)
+            given, old = job, request.old_object
+            if isinstance(kind, PodParent) and old is not None and not find_misshapen(kind.spec_shape, old):
+                job = kind.taken_back(job, old)
             queue, what = None, "the owner of the object"
             try:
                 lookup = self._lookup if isinstance(kind, PodParent) else self._lookup_of_jobs
@@ -91,7 +94,7 @@ class Reviews:
                     return allowed(request)
                 if QUEUE_NAME_LABEL not in _metadata_map(job, "labels"):
                     if request.operation != "CREATE":
-                        return allowed(request)  # what nobody queued when it was made stays so
+                        return patched(request, list(diff(given, job)))  # what nobody queued when it was made stays so
                     what = f"the LocalQueue {DEFAULT_LOCAL_QUEUE!r} of the namespace"
                     queue = DEFAULT_LOCAL_QUEUE if await self._has_default_queue(request.namespace) else None
             except LookupFailed as error:
@@ -99,7 +102,7 @@ class Reviews:
                 message = f"{what} could not be looked up ({error}); try again"
                 return denied(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
             changed = kind.default(job, Defaults(queue, current_traceparent()))
-            return patched(request, list(diff(job, changed)), _unqueued(request, changed))
+            return patched(request, list(diff(given, changed)), _unqueued(request, changed))
 
         return handle
 

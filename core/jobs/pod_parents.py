@@ -48,9 +48,9 @@ class PodParent(ABC):
     def roles(self, job: Json) -> list[Role]:
         """The pod templates of one workload, in order; of an object that nobody has judged yet, too."""
 
-    def default_more(self, job: dict[str, Any]) -> None:
-        """Defaults of this kind alone, written into a queued object."""
-        return
+    def index_offset(self, job: Json, role: Role) -> int:
+        """Where the indexes of a template's pods begin."""
+        return 0
 
     def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
         """Rules of this kind alone for a change."""
@@ -64,14 +64,35 @@ class PodParent(ABC):
         if QUEUE_NAME_LABEL not in labels:
             if not defaults.default_queue:
                 return changed
-            labels = metadata["labels"] = {**labels, QUEUE_NAME_LABEL: defaults.default_queue}
-        self.default_more(changed)
-        handed = {name: labels[name] for name in (QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL) if name in labels}
-        notes = {SUSPENDING_PARENT: self.name_on_pods} | ({POD_GROUP_SERVING: "true"} if self.is_serving else {})
+            metadata["labels"] = {**labels, QUEUE_NAME_LABEL: defaults.default_queue}
         for role in self.roles(changed):
-            for part, added in (("labels", handed), ("annotations", notes)):
+            for part, added in self._handed_on(changed, role).items():
                 put(changed, (*role.path, "metadata", part), {**(get(changed, (*role.path, "metadata", part)) or {}), **added})
         return changed
+
+    def taken_back(self, job: Json, before: Json) -> dict[str, Any]:
+        """The object less what its templates have of `default` as it was before. Pods that still name a queue which their
+        parent has left would be gated, and nobody would start them."""
+        changed = deepcopy(dict(job))
+        if QUEUE_NAME_LABEL not in ((before.get("metadata") or {}).get("labels") or {}):
+            return changed
+        handed = {role.path: self._handed_on(before, role) for role in self.roles(before)}
+        for role in self.roles(job):
+            for part, marks in handed.get(role.path, {}).items():
+                own = get(changed, (*role.path, "metadata", part)) or {}
+                if any(own.get(name) == value for name, value in marks.items()):
+                    put(changed, (*role.path, "metadata", part), {name: own[name] for name in own if own[name] != marks.get(name)})
+        return changed
+
+    def _handed_on(self, job: Json, role: Role) -> dict[str, dict[str, str]]:
+        """Labels and annotations that a queued object gives one of its templates."""
+        labels = job["metadata"]["labels"]
+        notes = {SUSPENDING_PARENT: self.name_on_pods} | ({POD_GROUP_SERVING: "true"} if self.is_serving else {})
+        offset = self.index_offset(job, role)
+        return {
+            "labels": {name: labels[name] for name in (QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL) if name in labels},
+            "annotations": notes | ({POD_INDEX_OFFSET: str(offset)} if offset else {}),
+        }
 
     def validate_create(self, job: Json) -> Rules:
         """What the templates ask for, and of how many workloads."""
@@ -133,11 +154,9 @@ class StatefulSet(PodParent):
         count = integer(spec.get("replicas"), 1)
         return [Role(MAIN_POD_SET, count, ("spec", "template"), "spec.template", template, pod_index_label=STATEFULSET_INDEX_LABEL)]
 
-    def default_more(self, job: dict[str, Any]) -> None:
-        start = integer((job["spec"].get("ordinals") or {}).get("start"), 0)
-        if start:  # ranks count from its first ordinal
-            path = ("spec", "template", "metadata", "annotations")
-            put(job, path, {**(get(job, path) or {}), POD_INDEX_OFFSET: str(start)})
+    def index_offset(self, job: Json, role: Role) -> int:
+        """Ranks count from its first ordinal."""
+        return integer(get(job, ("spec", "ordinals", "start")), 0)
 
     def workloads(self, job: Json) -> int:
         return 1 if _replicas(job) > 0 else 0
@@ -188,11 +207,10 @@ class LeaderWorkerSet(PodParent):
         shown = "spec.leaderWorkerTemplate.leaderTemplate"
         return [Role(self.LEADER, 1, (*self._ROOT, "leaderTemplate"), shown, leader), workers]
 
-    def default_more(self, job: dict[str, Any]) -> None:
+    def index_offset(self, job: Json, role: Role) -> int:
         """Workers count from 1 where the leader has a template of its own; in a group the leader is rank 0."""
-        roles = self.roles(job)
-        if len(roles) == 2 and PODSET_GROUP_NAME not in roles[1].annotations:
-            put(job, (*roles[1].path, "metadata", "annotations"), {**roles[1].annotations, POD_INDEX_OFFSET: "1"})
+        leads = get(job, (*self._ROOT, "leaderTemplate")) is not None
+        return 1 if leads and role.pod_set == self.WORKER and PODSET_GROUP_NAME not in role.annotations else 0
 
     def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
         sizes = [integer(get(obj, (*self._ROOT, "size")), 1) for obj in (old, new)]

@@ -15,6 +15,7 @@ from core.names import (
     MANAGED,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
+    POD_INDEX_OFFSET,
     PODSET_LABEL,
     QUEUE_NAME_LABEL,
     ROLE_HASH,
@@ -161,6 +162,51 @@ def test_a_parent_with_pods_keeps_its_queue():
     kind = KINDS["StatefulSet"]
     assert kind.validate_update(old, new) == Rules()
     assert fields(kind.validate_update({**old, "status": {"replicas": 1}}, new)) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
+
+
+def lws(leader: bool, **labels: str) -> Json:
+    template = {"metadata": {"annotations": {"own": "x"}}, "spec": {"containers": [{"name": "c"}]}}
+    spec = {
+        "replicas": 0,
+        "leaderWorkerTemplate": {"size": 2, "workerTemplate": template} | ({"leaderTemplate": template} if leader else {}),
+    }
+    return {"kind": "LeaderWorkerSet", "metadata": {"name": "x", "labels": labels}, "spec": spec}
+
+
+UNQUEUED = {
+    "a set": ("StatefulSet", parent("StatefulSet")),
+    "one that counts from 3": ("StatefulSet", parent("StatefulSet", ordinals={"start": 3})),
+    "pods one by one": ("Deployment", parent("Deployment")),
+    "workers": ("LeaderWorkerSet", lws(False)),
+    "a leader and workers": ("LeaderWorkerSet", lws(True)),
+}
+
+
+@pytest.mark.parametrize(("kind", "plain"), UNQUEUED.values(), ids=UNQUEUED)
+def test_what_was_handed_on_is_taken_back_and_nothing_else(kind: str, plain: Json):
+    """Pods that would still name the queue that their parent has left would stay gated for ever."""
+    mine = "kueue.x-k8s.io/priority-class"
+    queued = KINDS[kind].default({**plain, "metadata": {"name": "x", "labels": QUEUED | {mine: "high"}}}, Defaults())
+    left = {**queued, "metadata": {"name": "x", "labels": {}}}
+    parent_of = KINDS[kind]
+    assert not isinstance(parent_of, Pod)
+    back = parent_of.taken_back(left, queued)
+    for role, before in zip(parent_of.roles(back), parent_of.roles(plain), strict=True):
+        metadata = role.template["metadata"]
+        kept = {part: metadata[part] for part in ("labels", "annotations") if metadata.get(part)}
+        assert kept == before.template["metadata"]
+    # Who keeps its queue keeps its marks, and what another wrote stays.
+    assert parent_of.default(parent_of.taken_back(queued, queued), Defaults()) == queued
+    assert parent_of.taken_back(queued, left) == queued
+
+
+def test_a_first_ordinal_that_is_taken_away_is_no_offset_any_more():
+    kind = KINDS["StatefulSet"]
+    assert not isinstance(kind, Pod)
+    before = kind.default(parent("StatefulSet", ordinals={"start": 3}), Defaults())
+    assert before["spec"]["template"]["metadata"]["annotations"][POD_INDEX_OFFSET] == "3"
+    after = {**before, "spec": {"template": before["spec"]["template"]}}
+    assert POD_INDEX_OFFSET not in kind.default(kind.taken_back(after, before), Defaults())["spec"]["template"]["metadata"]["annotations"]
 
 
 def test_a_leader_worker_set_of_too_many_workloads_is_refused_and_costs_no_more_than_the_most():

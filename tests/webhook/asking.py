@@ -12,7 +12,11 @@ from typing import Any
 from aiohttp.test_utils import TestClient, TestServer
 
 from core.api.admission import AdmissionRequest, parse_review
+from core.jobs.kinds import KINDS
+from core.jobs.pod_kinds import pod_kinds
+from core.names import GROUP, VERSION
 from webhook.lookup import LookupFailed
+from webhook.registration import hook_path
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
 
@@ -21,18 +25,28 @@ MUTATE_JOB, VALIDATE_JOB = "/mutate-batch-v1-job", "/validate-batch-v1-job"
 NAMESPACE = "team-a"
 
 
+# Of kinds that are queued; all others are our own.
+_API = {kind.kind: (kind.group, kind.version, kind.plural) for kind in (*KINDS, *pod_kinds())}
+
+
+def api_of(kind: str) -> tuple[str, str, str]:
+    """Group, version and plural."""
+    return _API.get(kind, (GROUP, VERSION, f"{kind.lower()}s"))
+
+
 def hook(action: str, kind: str) -> str:
-    return MUTATE_JOB.replace("mutate", action) if kind == "Job" else f"/{action}-kueue-x-k8s-io-v1beta2-{kind.lower()}"
+    group, version, _ = api_of(kind)
+    return hook_path(action, group, version, kind)
 
 
 def review(obj: Any, old: Any = None, **changes: Any) -> Json:
     """An AdmissionReview of creating `obj`, or of changing `old` to it; `changes` replace fields of the request."""
     kind = str(obj.get("kind", "Job")) if isinstance(obj, dict) else "Job"
-    group, version = ("batch", "v1") if kind == "Job" else ("kueue.x-k8s.io", "v1beta2")
+    group, version, plural = api_of(kind)
     request = {
         "uid": "4f0c",
         "kind": {"group": group, "version": version, "kind": kind},
-        "resource": {"group": group, "version": version, "resource": f"{kind.lower()}s"},
+        "resource": {"group": group, "version": version, "resource": plural},
         "name": "",
         "namespace": NAMESPACE,
         "operation": "CREATE" if old is None else "UPDATE",

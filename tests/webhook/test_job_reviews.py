@@ -18,7 +18,7 @@ from core.names import (
     UNCONSTRAINED_TOPOLOGY,
 )
 from e2e import manifests
-from tests.webhook.asking import MUTATE_JOB, NAMESPACE, Webhook, causes, patch_of
+from tests.webhook.asking import MUTATE_JOB, NAMESPACE, Webhook, apply, causes, hook, patch_of
 
 RACK = "cloud.provider.com/topology-rack"
 
@@ -118,6 +118,19 @@ def test_the_patch_names_only_what_changes():
 
 def test_without_traces_no_traceparent_is_written():
     assert TRACEPARENT_ANNOTATION not in (Webhook().mutate(job())["metadata"].get("annotations") or {})
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "Deployment"])
+def test_what_leaves_its_queue_leaves_no_marks_on_its_template(kind: str):
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}]}}
+    metadata = {"name": "x", "namespace": NAMESPACE, "labels": {QUEUE_NAME_LABEL: "main"}}
+    queued = Webhook().mutate({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {"replicas": 0, "template": template}})
+    assert queued["spec"]["template"]["metadata"]["labels"][QUEUE_NAME_LABEL] == "main"
+    left = {**queued, "metadata": {**metadata, "labels": {}}}
+    stored = apply(left, patch_of(Webhook().ask(hook("mutate", kind), left, queued)))
+    assert stored["spec"]["template"]["metadata"]["labels"] == {"app": "x"}
+    assert not stored["spec"]["template"]["metadata"]["annotations"]
+    assert Webhook().ask(hook("mutate", kind), left, left) == {"uid": "4f0c", "allowed": True}, "who was not queued is not touched"
 
 
 # --- validation -----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.names import STATEFULSET_INDEX_LABEL
+from core.names import QUEUE_NAME_LABEL, STATEFULSET_INDEX_LABEL
 from e2e import manifests, truth
 from e2e.api import ApiError
 from e2e.topogate import managed
@@ -73,6 +73,20 @@ def test_a_stateful_set_is_admitted_anew_with_as_many_pods_as_it_is_scaled_to(sc
     for replicas in (4, 1):
         scale(scene, obj, replicas)
         scene.eventually(f"{replicas} to be admitted and bound", partial(is_placed, replicas), 60)
+
+
+def test_a_stateful_set_that_leaves_its_queue_at_no_replicas_runs_without_topogate(scene: Scene) -> None:
+    obj = of_set("StatefulSet", scene, "leaving", 1, template(8, required=scene.rack))
+    scene.create(obj)
+    scene.eventually("it to be bound", lambda now: bound(live(now, scene), 1), 60)
+    scale(scene, obj, 0)
+    scene.eventually("all to be gone", lambda now: not live(now, scene) and not workloads(now, scene), 60)
+    path = f"{manifests.path(obj)}/leaving"
+    scene.eventually("its status to say so", lambda _: not scene.api.get(path)["status"].get("replicas"))
+    scene.api.patch(path, {"metadata": {"labels": {QUEUE_NAME_LABEL: None}}})
+    scale(scene, obj, 1)
+    scene.eventually("it to be bound", lambda now: bound(live(now, scene), 1), 60)
+    assert not workloads(scene.read(), scene)
 
 
 def test_a_stateful_set_deleted_while_it_is_gated_leaves_nothing(scene: Scene) -> None:
