@@ -1,14 +1,16 @@
 """workload.codeflare.dev/v1beta2 AppWrapper."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from core.jobs.contract import Finish, Json
+from core.jobs.contract import ErrorType, FieldError, Finish, Json
 from core.jobs.parts import PARTS, parts_added, with_parts
+from core.jobs.pod_parents import LeaderWorkerSet
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf, find_misshapen, fits
 from core.jobs.templated import Path, Role, TemplatedKind, get, integer
+from core.names import LWS_GROUP_INDEX_LABEL
 
 _COMPONENT = Fields(
     {
@@ -22,12 +24,15 @@ _MAX_NAME = 55  # leaves room for a number in the name of a pod set
 _LONE: dict[tuple[str, str], Path] = {  # kinds that hold one template, and where
     ("", "Pod"): (),
     ("apps", "Deployment"): ("spec", "template"),
+    ("apps", "ReplicaSet"): ("spec", "template"),
     ("apps", "StatefulSet"): ("spec", "template"),
 }
+_GROUPS = LeaderWorkerSet()
 
 
 class AppWrapper(TemplatedKind):
-    """Pod sets of its components, numbered through: those that a component declares, else those of the kind it is of.
+    """Pod sets of its components, numbered through: those that a component declares, else those of the kind it is of. Where
+    both are known they must agree; a component of another kind is believed.
 
     What a start adds stands beside the component, in `podSetInfos`; the AppWrapper controller puts it on when it makes it.
     """
@@ -37,7 +42,8 @@ class AppWrapper(TemplatedKind):
     gates_at_creation = False
 
     def __init__(self, kinds: Sequence[TemplatedKind]) -> None:
-        self._kinds = {(kind.group, kind.kind): kind for kind in kinds}
+        known: tuple[TemplatedKind | LeaderWorkerSet, ...] = (*kinds, _GROUPS)
+        self._kinds = {(kind.group, kind.kind): kind for kind in known}
 
     def roles(self, job: Json) -> list[Role]:
         name = ((job.get("metadata") or {}).get("name") or "")[:_MAX_NAME]
@@ -53,17 +59,77 @@ class AppWrapper(TemplatedKind):
 
     def _roles_of(self, component: Json) -> list[Role]:
         """Of one component, by its own paths."""
-        wrapped = component.get("template") or {}
-        group = (wrapped.get("apiVersion") or "").rpartition("/")[0]
-        kind = self._kinds.get((group, wrapped.get("kind") or ""))
-        known = kind.roles(wrapped) if kind is not None and not find_misshapen(kind.spec_shape, wrapped) else []
+        known = self._counted(component) or []
         if component.get("podSets"):
-            return [_declared(wrapped, declared, known) for declared in component["podSets"]]
-        lone = _LONE.get((group, wrapped.get("kind") or ""))
-        if lone is not None:
-            replicas = get(wrapped, ("spec", "replicas")) if lone else 1
-            return [_role(wrapped, lone, replicas if isinstance(replicas, int) else 1)]
+            return [_declared(component.get("template") or {}, declared, known) for declared in component["podSets"]]
         return known
+
+    def _counted(self, component: Json) -> list[Role] | None:
+        """What a component makes by the kind that it is of; None of an unknown one."""
+        wrapped = component.get("template") or {}
+        key = (wrapped.get("apiVersion") or "").rpartition("/")[0], wrapped.get("kind") or ""
+        if key in _LONE:
+            replicas = get(wrapped, ("spec", "replicas")) if _LONE[key] else 1
+            return [_role(wrapped, _LONE[key], replicas if isinstance(replicas, int) else 1)]
+        kind = self._kind_of(component)
+        if kind is None or find_misshapen(kind.spec_shape, wrapped):
+            return None
+        if not isinstance(kind, LeaderWorkerSet):
+            return kind.roles(wrapped)
+        groups = integer(get(wrapped, ("spec", "replicas")), 1)
+        return [
+            replace(role, count=groups * role.count, sub_group_index_label=LWS_GROUP_INDEX_LABEL, sub_group_count=groups)
+            for role in kind.roles(wrapped)
+        ]
+
+    def _kind_of(self, component: Json) -> TemplatedKind | LeaderWorkerSet | None:
+        wrapped = component.get("template") or {}
+        return self._kinds.get(((wrapped.get("apiVersion") or "").rpartition("/")[0], wrapped.get("kind") or ""))
+
+    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
+        """What a component declares of its pods is believed only where nobody else can count them."""
+        for i, component in enumerate((job.get("spec") or {}).get("components") or ()):
+            yield from self._rules_of_component(f"spec.components[{i}]", component)
+
+    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        """A running one may not come to make other pods than it declares either."""
+        if self.is_suspended(new) and not self.is_started(new):
+            return  # judged as a new one is
+        before = (old.get("spec") or {}).get("components") or ()
+        for i, component in enumerate((new.get("spec") or {}).get("components") or ()):
+            if i >= len(before) or self._numbers(component) != self._numbers(before[i]):
+                yield from self._rules_of_component(f"spec.components[{i}]", component)
+
+    def _asked(self, job: Json) -> list[Any]:
+        """Whatever of the pods that components make or declare has changed is judged anew."""
+        return [super()._asked(job), [self._numbers(component) for component in (job.get("spec") or {}).get("components") or ()]]
+
+    def _numbers(self, component: Json) -> list[list[tuple[Path, int]]]:
+        counted = self._counted(component) or ()
+        return [[(role.path, role.count) for role in roles] for roles in (counted, self._roles_of(component))]
+
+    def _rules_of_component(self, shown: str, component: Json) -> Iterator[FieldError]:
+        kind = self._kind_of(component)
+        if kind is not None:
+            for error in find_misshapen(kind.spec_shape, component.get("template") or {}):
+                yield replace(error, field=f"{shown}.template.{error.field}")
+        counted, declared = self._counted(component), component.get("podSets")
+        if counted is None or not declared:
+            return
+        of_kind = {role.path: role.count for role in counted}
+        elsewhere, name = 0, (component.get("template") or {}).get("kind")
+        for j, pod_set in enumerate(declared):
+            replicas, made = integer(pod_set.get("replicas"), 1), of_kind.pop(_parse(pod_set.get("path") or ""), None)
+            if made is None:
+                elsewhere += replicas
+            elif replicas != made:
+                accepted = f"{made} is expected: so many pods this {name} makes of that template"
+                yield FieldError(ErrorType.INVALID, f"{shown}.podSets[{j}].replicas", replicas, accepted)
+        # What is declared of templates that the kind has elsewhere, or what is not declared at all.
+        if elsewhere != sum(of_kind.values()):
+            total = sum(integer(pod_set.get("replicas"), 1) for pod_set in declared)
+            accepted = f"{sum(role.count for role in counted)} pods in all are expected: so many this {name} makes"
+            yield FieldError(ErrorType.INVALID, f"{shown}.podSets", total, accepted)
 
     def put_template(self, job: dict[str, Any], role: Role, template: Json) -> None:
         _, _, i, _, j = role.path

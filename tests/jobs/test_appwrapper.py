@@ -1,0 +1,139 @@
+"""What an AppWrapper declares of its components' pods: believed only of kinds that nobody else can count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.jobs.appwrapper import AppWrapper
+from core.jobs.kinds import KINDS
+from core.names import QUEUE_NAME_LABEL
+from tests.reconciler.kinds.scenarios import SCENARIOS
+from tests.webhook.asking import Webhook, causes
+
+Json = dict[str, Any]
+KIND = next(kind for kind in KINDS if isinstance(kind, AppWrapper))
+TEMPLATE = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
+
+
+def component(kind: str, api: str, spec: Json, *declared: tuple[str, int | None]) -> Json:
+    template = {"apiVersion": api, "kind": kind, "metadata": {"name": "inner"}, "spec": spec}
+    pod_sets = [{"path": path} | ({} if replicas is None else {"replicas": replicas}) for path, replicas in declared]
+    return {"template": template} | ({"podSets": pod_sets} if declared else {})
+
+
+def wrapper(*components: Json, **spec: Any) -> Json:
+    metadata = {"name": "w", "namespace": "team-a", "labels": {QUEUE_NAME_LABEL: "main"}}
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "metadata": metadata,
+        "spec": {"suspend": True, "components": list(components), **spec},
+    }
+
+
+JOB = {"parallelism": 8, "template": TEMPLATE}
+TORCH = {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": TEMPLATE}, "Worker": {"replicas": 3, "template": TEMPLATE}}}
+GROUPS = {"replicas": 4, "leaderWorkerTemplate": {"size": 3, "leaderTemplate": TEMPLATE, "workerTemplate": TEMPLATE}}
+JOBS = {"replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 4, "completions": 4, "template": TEMPLATE}}}]}
+RAY = {
+    "headGroupSpec": {"template": TEMPLATE},
+    "workerGroupSpecs": [{"groupName": "w", "replicas": 2, "numOfHosts": 2, "template": TEMPLATE}],
+}
+LEADER, WORKERS = (f"template.spec.leaderWorkerTemplate.{role}Template" for role in ("leader", "worker"))
+HONEST = {
+    "Job": component("Job", "batch/v1", JOB, ("template.spec.template", 8)),
+    "PyTorchJob": component(
+        "PyTorchJob",
+        "kubeflow.org/v1",
+        TORCH,
+        ("template.spec.pytorchReplicaSpecs.Worker.template", 3),
+        ("template.spec.pytorchReplicaSpecs.Master.template", None),
+    ),
+    "JobSet": component("JobSet", "jobset.x-k8s.io/v1alpha2", JOBS, ("template.spec.replicatedJobs[0].template.spec.template", 8)),
+    "RayCluster": component(
+        "RayCluster",
+        "ray.io/v1",
+        RAY,
+        ("template.spec.headGroupSpec.template", 1),
+        ("template.spec.workerGroupSpecs[0].template", 4),
+    ),
+    "LeaderWorkerSet": component("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", GROUPS, (LEADER, 4), (WORKERS, 8)),
+    "Deployment": component("Deployment", "apps/v1", {"replicas": 5, "template": TEMPLATE}, ("template.spec.template", 5)),
+    "StatefulSet": component("StatefulSet", "apps/v1", {"template": TEMPLATE}, ("template.spec.template", 1)),
+    "Pod": component("Pod", "v1", TEMPLATE["spec"], ("template", 1)),
+}
+
+
+def refused(job: Json) -> dict[str, str]:
+    return {error.field: f"{error.value}: {error.accepted}" for error in KIND.validate_create(job).errors}
+
+
+@pytest.mark.parametrize("kind", HONEST)
+def test_what_agrees_with_the_kind_is_accepted_and_counted_the_same_undeclared(kind: str):
+    declared = HONEST[kind]
+    assert refused(wrapper(declared)) == {}
+    bare = {"template": declared["template"]}
+    assert sum(p.count for p in KIND.pod_sets(wrapper(declared))) == sum(p.count for p in KIND.pod_sets(wrapper(bare)))
+
+
+@pytest.mark.parametrize("kind", HONEST)
+def test_fewer_or_more_than_the_kind_makes_are_refused_with_the_field_and_both_counts(kind: str):
+    honest = HONEST[kind]
+    for difference in (-1, 1, -1000):
+        lying = {**honest, "podSets": [dict(pod_set) for pod_set in honest["podSets"]]}
+        counted = lying["podSets"][0]["replicas"]
+        lying["podSets"][0]["replicas"] = counted + difference
+        assert refused(wrapper(honest, lying)) == {
+            "spec.components[1].podSets[0].replicas": f"{counted + difference}: {counted} is expected: so many pods this {kind} makes"
+            " of that template"
+        }
+
+
+def test_a_template_that_is_not_declared_or_declared_twice_or_elsewhere_is_counted_in_all():
+    torch = HONEST["PyTorchJob"]
+    worker = torch["podSets"][0]
+    for pod_sets, declared in (
+        ([worker], 3),
+        ([worker, torch["podSets"][1], worker], 7),
+        ([{"path": "template.spec.elsewhere", "replicas": 5}], 5),
+    ):
+        assert refused(wrapper({**torch, "podSets": pod_sets})) == {
+            "spec.components[0].podSets": f"{declared}: 4 pods in all are expected: so many this PyTorchJob makes"
+        }
+
+
+def test_another_kind_is_believed():
+    unknown = component("Anything", "example.com/v1", {"a": TEMPLATE}, ("template.spec.a", 7))
+    assert refused(wrapper(unknown)) == {}
+    assert [pod_set.count for pod_set in KIND.pod_sets(wrapper(unknown))] == [7]
+
+
+def test_a_component_that_cannot_be_counted_though_its_kind_is_known_is_refused_with_the_place():
+    broken = component("Job", "batch/v1", {**JOB, "parallelism": "8"}, ("template.spec.template", 1))
+    assert refused(wrapper(broken)) == {"spec.components[0].template.spec.parallelism": "8: a whole number is expected"}
+
+
+def test_a_spark_application_has_its_templates_elsewhere_and_is_counted_in_all():
+    spec = next(scenario for scenario in SCENARIOS if scenario.kind == "SparkApplication").spec("rack")
+    path = "template.spec.{}.template"
+    spark = component("SparkApplication", "sparkoperator.k8s.io/v1beta2", spec, (path.format("driver"), 1), (path.format("executor"), 3))
+    assert refused(wrapper(spark)) == {}
+    spark["podSets"][1]["replicas"] = 1
+    assert list(refused(wrapper(spark))) == ["spec.components[0].podSets"]
+
+
+@pytest.mark.parametrize("suspended", [True, False])
+def test_a_component_cannot_grow_later_either(suspended: bool):
+    old = wrapper(HONEST["Job"], suspend=suspended)
+    grown = {**HONEST["Job"], "template": {**HONEST["Job"]["template"], "spec": {**JOB, "parallelism": 80}}}
+    response = Webhook().validate(wrapper(grown, suspend=suspended), old)
+    assert causes(response) == {"spec.components[0].podSets[0].replicas": "8: 80 is expected: so many pods this Job makes of that template"}
+    assert Webhook().validate(wrapper(HONEST["Job"], suspend=not suspended), old)["allowed"]
+
+
+def test_who_differed_before_it_was_judged_can_still_be_changed_in_other_ways():
+    lying = {**HONEST["Job"], "podSets": [{"path": "template.spec.template", "replicas": 1}]}
+    for suspended in (True, False):
+        assert Webhook().validate(wrapper(lying, suspend=False), wrapper(lying, suspend=suspended))["allowed"]
