@@ -21,21 +21,26 @@ _IS_TOPOGATE = (
     f"authorizer.group('{GROUP}').resource('workloads').subresource('status').namespace(object.metadata.namespace).check('patch').allowed()"
 )
 _NOT_SYSTEM = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]}
+_MADE_BY = "only the controller of {kind} may make objects that a {kind} controls"
 Rule = Mapping[str, Any]
 
 
 def policies(kinds: Sequence[JobKind]) -> list[dict[str, Any]]:
     """The policies about all kinds, those of other packages included, each followed by its binding."""
-    made = [_pods(), _owners(kinds), _parts(kinds), _queues(kinds)]
+    made = [_pods(kinds), _owners(kinds), _parts(kinds), _queues(kinds)]
     made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kind) for kind in kinds]
     return [obj for policy in made for obj in (policy, _binding(policy))]
 
 
-def _pods() -> dict[str, Any]:
-    """Gates of pods, and what says whose pods they are."""
+def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
+    """Gates of pods, and what says whose pods they are.
+
+    One policy with one question before it: the API server makes a copy of both objects for each policy's questions, again for its
+    rules and twice for its messages, and of the pods of large jobs each is written once at least, by us.
+    """
     validations = [
         {
-            "expression": f"!({_has_gate('oldObject', gate)}) || {_has_gate('object', gate)} || {_IS_TOPOGATE}",
+            "expression": f"!{_has_gate('oldObject', gate)} || {_has_gate('object', gate)}",
             "message": f"the scheduling gate {gate} is taken off by topogate once the pod has its place",
             "reason": "Forbidden",
         }
@@ -44,24 +49,33 @@ def _pods() -> dict[str, Any]:
     for part, name in (("annotations", WORKLOAD_ANNOTATION), ("labels", PODSET_LABEL)):
         validations.append(
             {
-                "expression": f"{_value('oldObject', part, name)} == {_value('object', part, name)} || {_IS_TOPOGATE}",
+                "expression": f"{_value('oldObject', part, name)} == {_value('object', part, name)}",
                 "message": f"{name} says whose pod this is and cannot be changed",
                 "reason": "Forbidden",
             }
         )
-    return _policy(
+    old, new = (f"(has({obj}.metadata.ownerReferences) ? {obj}.metadata.ownerReferences : [])" for obj in ("oldObject", "object"))
+    policy = _policy(
         "pods",
-        [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["UPDATE"], "scope": "Namespaced"}],
-        validations,
+        [_rule_of_pods("UPDATE")],
+        [*validations, *_by_their_controller(kinds, _MADE_BY)],
         [
+            {"name": "written-by-another", "expression": f"!{_IS_TOPOGATE}"},
             {
-                "name": "is-gated-or-ours",
+                "name": "is-gated-or-ours-or-given-away",
                 "expression": f"({' || '.join(_has_gate('oldObject', gate) for gate in _GATES)})"
                 f" || {_value('oldObject', 'annotations', WORKLOAD_ANNOTATION)} != ''"
-                f" || {_value('object', 'annotations', WORKLOAD_ANNOTATION)} != ''",
-            }
+                f" || {_value('object', 'annotations', WORKLOAD_ANNOTATION)} != ''"
+                f" || {old} != {new}",
+            },
         ],
     )
+    policy["spec"]["variables"] = _new_owners()
+    return policy
+
+
+def _rule_of_pods(operation: str) -> Rule:
+    return {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": [operation], "scope": "Namespaced"}
 
 
 def _controllers(kinds: Sequence[JobKind]) -> list[tuple[str, str, str]]:
@@ -97,15 +111,19 @@ def _controlling(obj: str) -> str:
 
 def _owners(kinds: Sequence[JobKind]) -> dict[str, Any]:
     """What belongs to a queued object, or to a DaemonSet, is not queued itself, so only that object's controller may say so."""
-    pods = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE", "UPDATE"], "scope": "Namespaced"}
-    validations = _by_their_controller(kinds, "only the controller of {kind} may make objects that a {kind} controls")
-    policy = _policy("owners", [pods, *_rules_of((*kinds, *_parents(kinds)), ["CREATE", "UPDATE"])], validations, [])
+    rules = [_rule_of_pods("CREATE"), *_rules_of((*kinds, *_parents(kinds)), ["CREATE", "UPDATE"])]
+    policy = _policy("owners", rules, _by_their_controller(kinds, _MADE_BY), [])
+    policy["spec"]["variables"] = _new_owners()
+    return policy
+
+
+def _new_owners() -> list[dict[str, str]]:
+    """Who controls the object now and did not before."""
     identity = "o.kind + ' ' + o.apiVersion + ' ' + o.uid"
-    policy["spec"]["variables"] = [
+    return [
         {"name": "before", "expression": f"{_controlling('oldObject')}.map(o, {identity})"},
         {"name": "owners", "expression": f"{_controlling('object')}.filter(o, !(({identity}) in variables.before))"},
     ]
-    return policy
 
 
 def _parts(kinds: Sequence[JobKind]) -> dict[str, Any]:
