@@ -93,13 +93,16 @@ class Ungater:
         pods = [pod for pod in self._observed.pods_of(key) if pod.owner_uid == facts.owner_uid]
         plan = plan_ungating(facts, facts.admission, pods, self._observed.state.level_values)
         await self._deal_with_strays(workload, plan.strays)
-        if plan.actions:
-            await self._ungate(key, workload, facts.admission, plan.actions)
+        failed = await self._ungate(key, workload, facts.admission, plan.actions) if plan.actions else []
+        # Told even if one pod can never be ungated: the others run, and their users look for the order of their ranks.
         await self._tell_rank_order(workload, plan.broken, any(action.by_rank for action in plan.actions))
+        if failed:
+            raise failed[0]
         self._watch_binding(key, workload, sum(given.count for given in facts.admission.pod_sets if given.assignment is not None), pods)
         return Done()
 
-    async def _ungate(self, key: str, workload: Obj, admission: Admission, actions: tuple[Ungate, ...]) -> None:
+    async def _ungate(self, key: str, workload: Obj, admission: Admission, actions: tuple[Ungate, ...]) -> list[KubeError]:
+        """Ungates them all; returns the errors worth another attempt."""
         # Raised before the first write: the event may overtake the answer.
         self._expectations.expect(key, [action.pod.uid for action in actions], self._clock.monotonic())
         self._progress.setdefault(key, _Progress(self._clock.now(), len(actions)))
@@ -110,8 +113,7 @@ class Ungater:
             results = await asyncio.gather(*patches)
             failed = [error for error in results if error is not None]
             logger.info("pods ungated", extra={"workload": key, "count": len(actions) - len(failed), "failed": len(failed)})
-            if failed:
-                raise failed[0]
+        return failed
 
     async def _patch(self, key: str, action: Ungate, node: str | None) -> KubeError | None:
         """Patches one pod; returns the error worth another attempt. No event will come of a write that failed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, cast
 
 from core.names import MANAGED
@@ -88,9 +88,14 @@ class Paper:
                 for unit in [*self.units(), *([gone] if gone is not None else [])]:
                     await self.pods._reconcile(Item(unit, frozenset(), 0.0))
 
+        self.wait_for(reconcile())
+
+    @staticmethod
+    def wait_for(work: Coroutine[Any, Any, Any]) -> None:
+        """What a controller does, done to its end."""
         loop = asyncio.new_event_loop()  # beside the one that pytest keeps for asynchronous tests
         try:
-            loop.run_until_complete(reconcile())
+            loop.run_until_complete(work)
         finally:
             loop.close()
 

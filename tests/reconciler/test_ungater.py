@@ -1,0 +1,75 @@
+"""The ungater on paper: what is told although a pod cannot be ungated, and which pods it passes over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.encoding import encode
+from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, PODSET_LABEL, RANK_ORDER_KEPT, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
+from core.plan.ungate import Ungate
+from core.runtime.errors import Invalid
+from core.runtime.resource import Obj
+from core.runtime.workqueue import Item
+from reconciler.apply import Writer
+from reconciler.ungater import Ungater
+from tests.reconciler.paper import Paper
+
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-job", "controller": True}
+
+
+class Ungated(Paper):
+    """A paper on which pods are ungated, but those that are `contradictory`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ungater = Ungater(self.observed, cast("Writer", self), self.clock)
+        self.contradictory: set[str] = set()
+        self.ungated: list[str] = []
+
+    async def ungate(self, namespace: str, name: str, action: Ungate) -> Obj:
+        if name in self.contradictory:
+            raise Invalid(422, "Invalid", "its own selector contradicts the domain")
+        self.ungated.append(name)
+        return self.get("Pod", name, namespace)
+
+    def reconcile(self) -> None:
+        self.wait_for(self.ungater._reconcile(Item("ns/w", frozenset(), 0.0)))
+
+
+def pod(index: int, owner: Mapping[str, Any] | None = OWNER) -> Obj:
+    metadata = {
+        "name": f"p{index}",
+        "labels": {PODSET_LABEL: "main", JOB_COMPLETION_INDEX_LABEL: str(index)},
+        "annotations": {WORKLOAD_ANNOTATION: "w"},
+        "ownerReferences": [owner] if owner is not None else [],
+    }
+    return {"kind": "Pod", "metadata": metadata, "spec": {"schedulingGates": [{"name": TOPOLOGY_GATE}]}}
+
+
+def workload(owner: Mapping[str, Any] | None = OWNER) -> Obj:
+    pod_set = {"name": "main", "count": 2, "template": {}, "topologyRequest": {"podIndexLabel": JOB_COMPLETION_INDEX_LABEL}}
+    assignment = encode(TopologyAssignment((HOSTNAME_LABEL,), (DomainCount(("n0",), 1), DomainCount(("n1",), 1))))
+    given = {"name": "main", "count": 2, "flavors": {}, "topologyAssignment": assignment}
+    conditions = [{"type": kind, "status": "True", "reason": kind, "message": ""} for kind in ("QuotaReserved", "Admitted")]
+    return {
+        "kind": "Workload",
+        "metadata": {"name": "w", "ownerReferences": [owner] if owner is not None else []},
+        "spec": {"podSets": [pod_set]},
+        "status": {"admission": {"clusterQueue": "q", "podSetAssignments": [given]}, "conditions": conditions},
+    }
+
+
+def test_the_order_of_ranks_is_told_although_one_pod_cannot_be_ungated():
+    paper = Ungated()
+    paper.put(workload())
+    for i in range(2):
+        paper.put(pod(i))
+    paper.contradictory = {"p1"}
+    with pytest.raises(Invalid):
+        paper.reconcile()
+    assert paper.ungated == ["p0"]
+    assert [c["status"] for c in paper.get("Workload", "w")["status"]["conditions"] if c["type"] == RANK_ORDER_KEPT] == ["True"]
