@@ -138,7 +138,7 @@ def _says_version(binary: Path, question: tuple[str, ...], version: str) -> bool
 def _build(module: Module, cache: Path) -> None:
     """Build into a scratch folder and rename: a build that was cut off leaves nothing that looks finished."""
     cache.mkdir(parents=True, exist_ok=True)
-    with _build_lock(cache / ".build.lock"):
+    with build_lock(cache / ".build.lock"):
         home = cache / module.key
         if home.exists():  # another process built it while this one waited
             return
@@ -166,7 +166,7 @@ def _build(module: Module, cache: Path) -> None:
 
 
 @contextlib.contextmanager
-def _build_lock(path: Path) -> Iterator[None]:
+def build_lock(path: Path) -> Iterator[None]:
     """One build at a time on this machine: two would take twice the memory and end no sooner."""
     with path.open("w") as handle:
         progress = Progress("waiting for another process that is building")

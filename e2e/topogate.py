@@ -38,10 +38,20 @@ class Topogate:
     """Webhook and reconciler on one cluster. Each can be killed and started again on its own.
 
     `leader_election` off lets a killed reconciler be followed at once by another, without waiting for its lease to run out.
+    `address` is one of this machine's that the API server reaches: another than loopback where it runs in a container.
     """
 
-    def __init__(self, cluster: Cluster, *, otlp_endpoint: str | None = None, leader_election: bool = True, guarded: bool = True) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        otlp_endpoint: str | None = None,
+        leader_election: bool = True,
+        guarded: bool = True,
+        address: str = "127.0.0.1",
+    ) -> None:
         self.cluster = cluster
+        self._address = address
         self._stack = contextlib.ExitStack()
         self._port, *_ = find_free_ports(1)
         self._dir = cluster.log_dir.parent / "topogate"
@@ -108,24 +118,24 @@ class Topogate:
     def _issue_certificate(self) -> None:
         now = datetime.now(UTC)
         ca = pki.issue_ca("topogate e2e", now)
-        serving = pki.issue_serving(ca, ["127.0.0.1", "localhost"], now)
+        serving = pki.issue_serving(ca, [*dict.fromkeys([self._address, "127.0.0.1"]), "localhost"], now)
         self.ca_bundle = ca.certificate
         (self._dir / "tls.crt").write_bytes(serving.certificate)
         (self._dir / "tls.key").write_bytes(serving.key)
 
     @property
     def webhook_url(self) -> str:
-        return f"https://127.0.0.1:{self._port}"
+        return f"https://{self._address}:{self._port}"
 
     def start_webhook(self) -> None:
         files = ["--cert-file", str(self._dir / "tls.crt"), "--key-file", str(self._dir / "tls.key")]
-        self.webhook = self._spawn("webhook", ["--host", "127.0.0.1", "--port", str(self._port), *files])
-        self.webhook.wait_healthy(f"https://127.0.0.1:{self._port}/readyz")
+        self.webhook = self._spawn("webhook", ["--host", self._address, "--port", str(self._port), *files])
+        self.webhook.wait_healthy(f"{self.webhook_url}/readyz")
 
     def register(self) -> None:
         """Tells the API server to ask the webhook."""
         bundle = base64.b64encode(self.ca_bundle).decode()
-        for configuration in [*configurations(bundle, {"url": f"https://127.0.0.1:{self._port}"}), *policies(KINDS)]:
+        for configuration in [*configurations(bundle, {"url": self.webhook_url}), *policies(KINDS)]:
             plural = _PLURALS.get(configuration["kind"], configuration["kind"].lower() + "s")
             path = f"{REGISTRATIONS}/{plural}/{configuration['metadata']['name']}?fieldManager=e2e&force=true"
             self.cluster.api.patch(path, configuration, APPLY_PATCH)
@@ -133,7 +143,7 @@ class Topogate:
     def register_conversion(self) -> None:
         """Tells the API server to have objects converted by the webhook."""
         bundle = base64.b64encode(self.ca_bundle).decode()
-        register_conversion(self.cluster.api, conversion(bundle, {"url": f"https://127.0.0.1:{self._port}"}))
+        register_conversion(self.cluster.api, conversion(bundle, {"url": self.webhook_url}))
 
     def kill_webhook(self) -> None:
         """SIGKILL, as a crash is."""

@@ -1,0 +1,114 @@
+"""What a real operator wants of an object that its stand-in does not look at: images that run, names of containers, fields
+that its own rules require. Nothing here may concern topogate: labels, annotations and sizes stay as the scene has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any
+
+from e2e.kind.operators import RAY, RAY_IMAGE, SPARK, SPARK_IMAGE
+from e2e.scenarios.stories import Story
+
+Obj = dict[str, Any]
+EXAMPLES = "registry.example/"
+PAUSE = "registry.k8s.io/pause:3.10"
+SPARK_ACCOUNT = "spark"
+_IMAGES = {"worker": PAUSE, "agnhost": "registry.k8s.io/e2e-test-images/agnhost"}
+# Each finds its own container by its name, and refuses a template without it.
+_CONTAINERS = {
+    "PyTorchJob": "pytorch",
+    "TFJob": "tensorflow",
+    "XGBoostJob": "xgboost",
+    "PaddleJob": "paddle",
+    "JAXJob": "jax",
+    "ClusterTrainingRuntime": "node",
+}
+
+
+def real(obj: Mapping[str, Any]) -> Obj:
+    """The object as its operator takes it."""
+    made: Obj = deepcopy(dict(obj))
+    _walk(made, str(made.get("kind") or ""))
+    more = _MORE.get(str(made.get("kind")))
+    if more is not None:
+        more(made["spec"])
+    return made
+
+
+def _walk(value: Any, kind: str) -> None:
+    if isinstance(value, list):
+        for entry in value:
+            _walk(entry, kind)
+    elif isinstance(value, dict):
+        if isinstance(value.get("kind"), str) and "spec" in value:
+            kind = value["kind"]  # what an AppWrapper wraps
+        for container in value["containers"] if isinstance(value.get("containers"), list) else ():
+            _make_real(container, kind)
+        for entry in value.values():
+            _walk(entry, kind)
+
+
+def _make_real(container: Obj, kind: str) -> None:
+    image = str(container.get("image") or "")
+    if image.startswith(EXAMPLES):
+        name, _, tag = image.removeprefix(EXAMPLES).partition(":")
+        known = _IMAGES[name]
+        container["image"] = RAY_IMAGE if kind.startswith("Ray") else known if ":" in known else f"{known}:{tag}"
+    container["name"] = _CONTAINERS.get(kind, container.get("name"))
+
+
+def _ray_cluster(spec: Obj) -> None:
+    spec.setdefault("rayVersion", RAY)
+    spec["headGroupSpec"].setdefault("rayStartParams", {})
+    for group in spec.get("workerGroupSpecs") or ():
+        group.setdefault("rayStartParams", {})
+        group.setdefault("minReplicas", group["replicas"])
+        group.setdefault("maxReplicas", group["replicas"])
+
+
+def _ray_job(spec: Obj) -> None:
+    _ray_cluster(spec["rayClusterSpec"])
+    spec["entrypoint"] = "sleep 86400"
+
+
+def _spark(spec: Obj) -> None:
+    spec |= {
+        "image": SPARK_IMAGE,
+        "sparkVersion": SPARK,
+        "mainClass": "org.apache.spark.examples.SparkPi",
+        "mainApplicationFile": "local:///opt/spark/examples/jars/spark-examples.jar",
+        "arguments": ["5000"],  # minutes of work
+        "restartPolicy": {"type": "Never"},
+    }
+    spec["driver"]["serviceAccount"] = SPARK_ACCOUNT
+
+
+_MORE: dict[str, Callable[[Obj], None]] = {
+    "RayCluster": _ray_cluster,
+    "RayJob": _ray_job,
+    "RayService": lambda spec: _ray_cluster(spec["rayClusterConfig"]),
+    "SparkApplication": _spark,
+}
+
+
+def account_objects(namespace: str) -> list[Obj]:
+    """Whom a Spark driver makes its executors as."""
+    metadata = {"name": SPARK_ACCOUNT, "namespace": namespace}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"kind": "ServiceAccount", **metadata}],
+        },
+    ]
+
+
+class RealStory(Story):
+    """A story whose images run."""
+
+    def load(self) -> Obj:
+        return real(super().load())

@@ -1,0 +1,194 @@
+"""What is played: for each kind the very functions that tests play with its stand-in, and the stories that need it.
+
+A scene that fails here and passes there tells of a stand-in that lies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from e2e import truth
+from e2e.api import ApiError, wait_for
+from e2e.cluster import Cluster
+from e2e.kind.nodes import POOL_LABEL, SHAPE
+from e2e.kind.objects import RealStory, account_objects, real
+from e2e.manifests import cluster_queue, path
+from e2e.nodes import NodePool
+from e2e.scenarios.stories import HOST, NAMESPACE, STORIES, Story
+from e2e.topogate import Topogate
+from e2e.writes_proxy import Cut, WritesProxy
+from tests.e2e.test_stories import test_a_story_comes_true as a_story_comes_true
+from tests.reconciler.kinds import test_leaderworkerset as leaderworkersets
+from tests.reconciler.kinds import test_templated as templated
+from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, runtime
+from tests.reconciler.scenes import GPU, Scene
+
+# Containers end in their own time, not at once as simulated ones, and ten nodes share the cores of one machine.
+PATIENCE = 5
+# Pods that are made only when others run, and so never while all are gated: executors by the driver, and what submits to a
+# Ray cluster that is ready.
+LATE = {"SparkApplication": 3, "RayJob": 1}
+
+
+@dataclass(frozen=True)
+class Act:
+    """One scene of one kind."""
+
+    kind: str
+    what: str
+    play: Callable[[Cluster, Topogate], None]
+
+
+class KindScene(Scene):
+    """Objects are made such as real operators take them, and have more time."""
+
+    def create(self, obj: Mapping[str, Any]) -> dict[str, Any]:
+        return super().create(real(obj))
+
+    def eventually(self, what: str, probe: Callable[[truth.Snapshot], object], timeout_s: float = 30.0) -> truth.Snapshot:
+        return super().eventually(what, probe, timeout_s * PATIENCE)
+
+    def abandon(self) -> None:
+        """Leaves as little as it can to the next scene, after one that failed."""
+        with contextlib.suppress(ApiError, TimeoutError):
+            self.clear()
+            self.cluster.delete_namespace(self.namespace)
+            gone = f"/api/v1/namespaces/{self.namespace}"
+            wait_for(f"{gone} to be gone", lambda: self.api.find(gone) is None, 30.0 * PATIENCE)
+
+
+class KindStage(templated.Stage):
+    """The operators are there, and act all the time."""
+
+    def install(self) -> None:
+        queue = f"{self.scene.prefix}queue"
+        made = cluster_queue(queue, {f"{self.scene.prefix}flavor": {"cpu": 1000, GPU: 1000, "memory": "1000Gi"}})
+        self.scene.api.patch(f"{path(made)}/{queue}", {"spec": {"resourceGroups": made["spec"]["resourceGroups"]}})
+        for obj in account_objects(self.scene.namespace):
+            self.scene.api.create(path(obj), obj)
+
+    def uninstall(self) -> None:
+        """The operators stay."""
+
+    def acting(self, *scenarios: Scenario) -> ExitStack:
+        return ExitStack()
+
+    def make(self, scenario: Scenario, name: str, *, level: str | None = None) -> dict[str, Any]:
+        return real(super().make(scenario, name, level=level))
+
+    def have_runtime(self) -> None:
+        """What TrainJobs refer to."""
+        made = runtime()
+        if self.scene.api.find(f"{path(made)}/{RUNTIME}") is None:
+            self.scene.create(made)
+
+
+@contextlib.contextmanager
+def opened(cluster: Cluster, blocks: int) -> Iterator[KindScene]:
+    """A scene over so many blocks of the shape, left tidy."""
+    scene = KindScene(cluster, blocks=blocks, racks=SHAPE.racks, nodes=SHAPE.nodes)
+    try:
+        scene.open()
+        yield scene
+        scene.close()
+    except BaseException:
+        scene.abandon()
+        raise
+
+
+@contextlib.contextmanager
+def staged(cluster: Cluster, scenario: Scenario) -> Iterator[KindStage]:
+    with opened(cluster, SHAPE.blocks) as scene:
+        stage = KindStage(scene)
+        stage.install()
+        if scenario.kind == "TrainJob":
+            stage.have_runtime()
+        yield stage
+
+
+# --- the scenes -----------------------------------------------------------------------------------------
+
+
+def live_through(scenario: Scenario, cluster: Cluster, topogate: Topogate) -> None:
+    with staged(cluster, scenario) as stage:
+        templated.test_from_create_to_bound_then_suspended_and_resumed(stage, scenario)
+
+
+def delete_while_gated(scenario: Scenario, cluster: Cluster, topogate: Topogate) -> None:
+    """The reconciler is killed at the write that would take the first gate off: operators cannot be told to wait for that."""
+    name = templated.name_of(scenario)
+    with staged(cluster, scenario) as stage, WritesProxy(cluster.server, cluster.ca_file, cluster.token) as proxy:
+        scene = stage.scene
+        topogate.kill_reconciler()
+        proxy.cut(Cut(1, after=False, act=topogate.kill_reconciler, only=rf"^PATCH /api/v1/namespaces/{scene.namespace}/pods/"))
+        try:
+            topogate.start_reconciler(kubeconfig=proxy.write_kubeconfig(cluster.log_dir.parent / "proxy.kubeconfig"))
+            stage.create(scenario, name)
+            wait_for(f"{name} to be about to be ungated", proxy.has_cut.is_set, templated.BOUND_TIMEOUT_S * PATIENCE)
+
+            def all_gated(now: truth.Snapshot) -> bool:
+                pods = [pod for pod in now.pods if pod["metadata"]["namespace"] == scene.namespace]
+                return len(pods) >= scenario.total - LATE.get(scenario.kind, 0) and all(truth.has_gate(pod) for pod in pods)
+
+            scene.eventually("all pods to be there, and gated", all_gated, templated.BOUND_TIMEOUT_S)
+            stage.delete(scenario, name)
+        finally:
+            if topogate.reconciler is not None:
+                topogate.kill_reconciler()
+            topogate.start_reconciler()
+        stage.until_gone(name)
+
+
+def play_scene(play: Callable[[Scene], None], cluster: Cluster, topogate: Topogate) -> None:
+    """In one block: what waits for want of room must have none elsewhere."""
+    with opened(cluster, 1) as scene:
+        play(scene)
+
+
+def tell_story(story: Story, cluster: Cluster, topogate: Topogate) -> None:
+    """These nodes have room for more pods than those that it was written for, so that fewer of its pods have to spread."""
+    pool = NodePool(SHAPE.blocks, SHAPE.racks, SHAPE.nodes, prefix="told-", labels={POOL_LABEL: "stories"})
+    names = cluster.add_nodes(pool)
+    for name in names:
+        cluster.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {HOST: name}}})
+    cluster.create_namespace(NAMESPACE)
+    try:
+        a_story_comes_true(RealStory(story.file, story.levels, story.pods, story.check, story.stand_in), cluster)
+    finally:
+        cluster.delete_namespace(NAMESPACE, wait=True)
+        cluster.delete_nodes(names)
+
+
+def _of_pods(kind: str, *plays: Callable[[Scene], None]) -> list[Act]:
+    return [Act(kind, play.__name__.removeprefix("test_").replace("_", " "), partial(play_scene, play)) for play in plays]
+
+
+ACTS: tuple[Act, ...] = (
+    *(
+        act
+        for scenario in SCENARIOS
+        for act in (
+            Act(scenario.kind, "from create to bound in the order of ranks, suspended and resumed", partial(live_through, scenario)),
+            Act(scenario.kind, "deleted while it is gated", partial(delete_while_gated, scenario)),
+        )
+    ),
+    *_of_pods(
+        "LeaderWorkerSet",
+        leaderworkersets.test_leader_and_workers_of_each_group_share_a_rack_in_the_order_of_their_indexes,
+        leaderworkersets.test_workers_with_a_leader_of_another_template_count_from_one,
+        leaderworkersets.test_groups_come_and_go_as_it_is_scaled_and_the_others_stay,
+        leaderworkersets.test_a_deactivated_group_comes_back_gated_and_the_other_runs_on,
+        leaderworkersets.test_deleted_while_it_is_gated_it_leaves_nothing,
+    ),
+    *(Act(story.stand_in, story.name, partial(tell_story, story)) for story in STORIES if story.stand_in is not None),
+)
+
+
+def acts_of(kinds: Iterable[str]) -> list[Act]:
+    """In the order of the kinds."""
+    return [act for kind in kinds for act in ACTS if act.kind == kind]
