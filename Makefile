@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check coverage mutation bench bench-webhook bench-ungate cluster cluster-stop fmt generate lock
+.PHONY: help demo test check coverage mutation bench bench-webhook bench-ungate cluster cluster-stop kind fmt generate lock
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ cluster: $(STAMP) ## leave a control plane with kwok nodes running, to try kubec
 
 cluster-stop: $(STAMP)
 	@$(BIN)/python -m e2e.cluster stop
+
+kind: $(STAMP) ## play the scenes with the real operators in a kind cluster, where Docker answers; KINDS=jobset,lws for some
+	@$(BIN)/python -m e2e.kind --kinds "$(KINDS)"
 
 fmt: $(STAMP) ## format the code
 	@$(BIN)/ruff check --fix --quiet . || true

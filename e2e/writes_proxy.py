@@ -28,13 +28,15 @@ _HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "host", "content
 class Cut:
     """At write number `at` (from 1), before it is sent on or after it was done, call `act`; that write is never answered.
 
-    Of the writes whose method and path match `only` (a regular expression), if it is given.
+    Of the writes whose method and path match `only` (a regular expression), if it is given. With `lasting` none of those that
+    come after it is done either: what was sent with it may still be on its way when the client is gone.
     """
 
     at: int
     after: bool
     act: Callable[[], None]
     only: str = ""
+    lasting: bool = False
 
 
 class WritesProxy:
@@ -142,11 +144,12 @@ class WritesProxy:
         if self._cut is None or not re.search(self._cut.only, write):
             return None
         matching = sum(bool(re.search(self._cut.only, written)) for written in self.writes)
-        return self._cut if matching == self._cut.at else None
+        return self._cut if matching == self._cut.at or (self._cut.lasting and matching > self._cut.at) else None
 
     def _end(self, cut: Cut, request: web.Request) -> web.StreamResponse:
-        cut.act()
-        self.has_cut.set()
+        if not self.has_cut.is_set():
+            cut.act()
+            self.has_cut.set()
         if request.transport is not None:
             request.transport.close()
         return web.Response(status=503)

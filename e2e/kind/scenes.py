@@ -125,7 +125,8 @@ def delete_while_gated(scenario: Scenario, cluster: Cluster, topogate: Topogate)
     with staged(cluster, scenario) as stage, WritesProxy(cluster.server, cluster.ca_file, cluster.token) as proxy:
         scene = stage.scene
         topogate.kill_reconciler()
-        proxy.cut(Cut(1, after=False, act=topogate.kill_reconciler, only=rf"^PATCH /api/v1/namespaces/{scene.namespace}/pods/"))
+        ungatings = rf"^PATCH /api/v1/namespaces/{scene.namespace}/pods/"
+        proxy.cut(Cut(1, after=False, act=topogate.kill_reconciler, only=ungatings, lasting=True))
         try:
             topogate.start_reconciler(kubeconfig=proxy.write_kubeconfig(cluster.log_dir.parent / "proxy.kubeconfig"))
             stage.create(scenario, name)
