@@ -129,6 +129,7 @@ EVENT_STOPPED = "Stopped"
 EVENT_EXCESS_POD_DELETED = "ExcessPodDeleted"
 EVENT_WORKLOAD_REFUSED = "WorkloadRefused"
 EVENT_POD_OUTSIDE_ASSIGNMENT = "PodOutsideAssignment"
+EVENT_STAYS_GATED = "PodStaysGated"
 EVENT_FINISHED_WORKLOAD = "FinishedWorkload"
 EVENT_UNKNOWN_PROFILE = "UnknownPlacementProfile"
 

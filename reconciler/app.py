@@ -13,9 +13,11 @@ from core.runtime.tasks import eternal
 from reconciler.apply import Writer
 from reconciler.jobs import Jobs
 from reconciler.observed import Observed
+from reconciler.orphans import Orphans
 from reconciler.pods import Pods
 from reconciler.queues import Queues
 from reconciler.scheduler import Scheduler
+from reconciler.strangers import Strangers
 from reconciler.ungater import Ungater
 
 logger = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ class Reconciler:
         self.scheduler = Scheduler(self.observed, writer, clock, profiles)
         self.jobs = Jobs(self.observed, writer, clock)
         self.pods = Pods(self.observed, writer, clock)
+        self.orphans = Orphans(self.observed, writer, clock)
+        self.strangers = Strangers(self.observed, writer, clock)
         self.ungater = Ungater(self.observed, writer, clock, nominates=nominates_nodes)
         self.queues = Queues(self.observed, writer, clock)
 
@@ -54,7 +58,7 @@ class Reconciler:
             )
             eternal(group, "scheduler", self.scheduler.run())
             eternal(group, "ledger audit", self._audit())
-            for part in (self.jobs, self.pods, self.ungater, self.queues):
+            for part in (self.jobs, self.pods, self.orphans, self.strangers, self.ungater, self.queues):
                 eternal(group, part.controller.name, part.controller.run())
 
     async def _audit(self) -> None:

@@ -35,12 +35,10 @@ from core.names import (
     REASON_DEACTIVATED,
     REASON_FAILED,
     REASON_MISCONFIGURED,
-    REASON_OWNER_NOT_FOUND,
     REASON_SUCCEEDED,
 )
 from core.plan.admission import waiting_status
 from core.plan.conditions import Condition
-from core.plan.pod_units import unit_of_workload
 from core.plan.workload import MissingFlavor, build_workload, counts_differ, pod_sets_differ, start_infos, workload_name
 from core.runtime.client import Obj
 from core.runtime.clock import Clock
@@ -53,7 +51,7 @@ from core.state.facts import condition_is_true, controller_of, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
-from reconciler.observed import Observed, is_unmarked, owner_name
+from reconciler.observed import Observed, is_unmarked
 from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
@@ -98,12 +96,9 @@ class Jobs:
 
     def _on_workload(self, change: Change) -> None:
         self._created.forget(object_key(change.obj))
-        if unit_of_workload(change.obj) is not None:
-            return  # of pods, which are looked after elsewhere
         owner = controller_of(change.obj)
         if owner is None or r.key_of_owner(owner) not in self._observed.kinds:
-            self._queue.add(("", object_key(change.obj)), "workload changed")
-            return
+            return  # of pods, or of nobody
         namespace = change.obj["metadata"]["namespace"]
         key = r.key_of_owner(owner), f"{namespace}/{owner['name']}"
         self._queue.add(key, "workload changed", INITIAL_PRIORITY if change.initial else 0)
@@ -112,14 +107,8 @@ class Jobs:
 
     async def _reconcile(self, item: Item) -> Result:
         kind_key, key = cast("tuple[str, str]", item.key)
-        kind = self._observed.kinds.get(kind_key)
-        if kind is None:
-            workload = self._observed.workloads.store.get(key)
-            if workload is not None and workload["metadata"].get("deletionTimestamp"):
-                await self._steps.drop_finalizer(workload)
-            return Done()
+        kind = self._observed.kinds[kind_key]
         job = self._observed.jobs[kind_key].store.get(key)
-        await self._release_strays(kind, key, job)
         if job is None:
             return Done()
         try:
@@ -152,18 +141,6 @@ class Jobs:
             await self._writer.delete_workload(workload)
             return Done()
         return await self._with_workload(kind, job, workload)
-
-    async def _release_strays(self, kind: JobKind, key: str, job: Obj | None) -> None:
-        """Workloads of a job that is gone, or of one of the same name before it, hold nothing any more."""
-        namespace, _, name = key.partition("/")
-        uid = job["metadata"]["uid"] if job is not None else None
-        for workload in self._observed.workloads.store.by_index("owner name", owner_name(namespace, r.key_of(kind), name)):
-            if (controller_of(workload) or {}).get("uid") == uid:
-                continue
-            if not workload["metadata"].get("deletionTimestamp") and not condition_is_true(workload, FINISHED):
-                finished = Condition(FINISHED, True, REASON_OWNER_NOT_FOUND, f"{kind.kind} {key} does not exist any more")
-                workload = await self._steps.finish(workload, finished)
-            await self._steps.drop_finalizer(workload)
 
     def _find_workload(self, kind: JobKind, job: Obj) -> Obj | None:
         owned = self._observed.workloads.store.by_index("owner", job["metadata"]["uid"])
@@ -342,6 +319,8 @@ class Jobs:
 
     async def _let_go(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """The workload was deleted: its job is stopped first, then it may go."""
+        if kind.finished(job) is None and job["metadata"].get("deletionTimestamp") and self._observed.live_pods(object_key(workload)):
+            return RequeueAfter(STOP_POLL_S)
         if kind.finished(job) is None and not job["metadata"].get("deletionTimestamp"):
             if not kind.is_suspended(job):
                 await self._writer.change_job(kind, job, kind.suspend(job))

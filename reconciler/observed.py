@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
+from core.jobs.pod import Pod
 from core.jobs.pod_kinds import POD_SETS
 from core.jobs.pod_parents import StatefulSet
 from core.names import LWS_WORKER_INDEX_LABEL, SPARK_DRIVER, SPARK_ROLE_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
-from core.plan.pod_units import ALONE, GROUP, owner_of_group, unit_of_pod, unit_of_workload
+from core.plan.pod_units import ALONE, GROUP, PARENTS, owner_of_group, unit_of_pod, unit_of_workload
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.informer import Informer
@@ -30,7 +31,7 @@ from core.state.facts import (
     WorkloadFacts,
     controller_of,
 )
-from core.state.owners import Owners
+from core.state.owners import Owners, is_orphaned
 from reconciler import resources as r
 from reconciler.installed import Installed
 from reconciler.related import Related
@@ -76,8 +77,9 @@ class Observed:
         }
         for of_kind in self.jobs.values():
             of_kind.store.add_index("uid", lambda job: [job["metadata"]["uid"]])
-        for owning in (*self.jobs.values(), *self.parents.values()):
-            owning.add_handler(self._observe_owner)
+        self.owning = (*self.jobs.values(), *self.parents.values(), self.pods)  # what workloads are made for
+        for informer_of_owners in (*self.jobs.values(), *self.parents.values()):
+            informer_of_owners.add_handler(self._observe_owner)
         self.pods.add_handler(self._observe_leader)
         self.pods.add_handler(self._observe_driver)
         self.pods.store.add_index("workload", workloads_of_pod)
@@ -86,9 +88,9 @@ class Observed:
         self.pods.store.add_index("unit", _unit_of_pod)
         self.workloads.store.add_index("unit", _unit_of_workload)
         self.workloads.store.add_index("owner", _owner_uid)
-        self.workloads.store.add_index("owner name", _owner_name)
         self.pod_facts: dict[str, PodFacts] = {}
         self.owners = Owners()
+        self._orphaned: set[str] = set()  # keys of workloads
         self.on_owner: list[Callable[[Obj], None]] = []  # told of pods that turned out to be another's than was known
 
         state = self.state
@@ -101,6 +103,7 @@ class Observed:
         self._fold(self.daemon_sets, DaemonSetFacts.read, state.observe_daemon_set)
         self._fold(self.pods, PodFacts.read, self._observe_pod)
         self._fold(self.workloads, _read_workload, state.observe_workload)
+        self.workloads.add_handler(self._observe_orphan)
 
     def _observe_pod(self, key: str, pod: PodFacts | None) -> None:
         if pod is None:
@@ -114,6 +117,8 @@ class Observed:
 
     def _owner_of(self, key: str, pod: PodFacts) -> str | None:
         """Who a pod's workload belongs to: the pod itself, its group, or the highest above it that is queued."""
+        if pod.workload in self._orphaned:
+            return None  # as its workload: what runs on holds the place it was given, not another beside it
         obj = self.pods.store.get(key)
         unit = unit_of_pod(obj) if obj is not None else None
         if unit is not None and unit.source == ALONE:
@@ -139,16 +144,29 @@ class Observed:
         if not self.owners.observe(uid, change.new):
             return
         for pod in [pod for owner in below for pod in self.pods.store.by_index("owner", owner)]:
-            key = object_key(pod)
-            facts = self.pod_facts.get(key)
-            direct = (controller_of(pod) or {}).get("uid")
-            if facts is None or direct is None:
-                continue
-            direct_facts = replace(facts, owner_uid=direct)
-            if facts.owner_uid != self._owner_of(key, direct_facts):
-                self._observe_pod(key, direct_facts)
-                for tell in self.on_owner:
-                    tell(pod)
+            self._observe_owner_of(pod)
+
+    def _observe_orphan(self, change: Change) -> None:
+        """Pods of a workload that has lost its owner are nobody's any more, either."""
+        key = object_key(change.obj)
+        orphaned = change.new is not None and is_orphaned(change.new)
+        if orphaned == (key in self._orphaned):
+            return
+        (self._orphaned.add if orphaned else self._orphaned.discard)(key)
+        for pod in self.pods.store.by_index("workload", key):
+            self._observe_owner_of(pod)
+
+    def _observe_owner_of(self, pod: Obj) -> None:
+        """Folds a pod again if it turns out to be another's than was known."""
+        key = object_key(pod)
+        facts = self.pod_facts.get(key)
+        if facts is None:
+            return
+        direct = replace(facts, owner_uid=(controller_of(pod) or {}).get("uid"))
+        if facts.owner_uid != self._owner_of(key, direct):
+            self._observe_pod(key, direct)
+            for tell in self.on_owner:
+                tell(pod)
 
     @staticmethod
     def _fold(informer: Informer, read: Callable[[Any], Facts], observe: Callable[[str, Facts | None], None]) -> None:
@@ -195,6 +213,34 @@ class Observed:
         """Facts of the pods that name a workload, by key."""
         return [self.pod_facts[key] for pod in self.pods.store.by_index("workload", workload) if (key := object_key(pod)) in self.pod_facts]
 
+    def live_pods(self, workload: str) -> list[PodFacts]:
+        """Those of them that are not over: pods that are being deleted use what they were given until they are gone."""
+        return [pod for pod in self.pods_of(workload) if not pod.terminal]
+
+    def owner_exists(self, workload: Obj) -> bool | None:
+        """Whether there is still what a workload was made for; None where that cannot be known. A plain pod group needs no owner."""
+        owner = controller_of(workload)
+        if owner is None:
+            return False if is_orphaned(workload) else True if unit_of_workload(workload) is not None else None
+        informer = self._find_owning(owner)
+        if informer is None:
+            return None
+        found = informer.store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
+        return found is not None and found["metadata"]["uid"] == owner["uid"]
+
+    def _find_owning(self, owner: Mapping[str, Any]) -> Informer | None:
+        if (owner["apiVersion"], owner["kind"]) == (Pod.version, Pod.kind):
+            return self.pods
+        parent = PARENTS.get(owner["kind"])
+        if parent is not None and owner["apiVersion"] == f"{parent.group}/{parent.version}":
+            return self.parents[parent.kind]
+        return self.jobs.get(r.key_of_owner(owner))
+
+    def is_of(self, source: Obj, pod: Obj) -> bool:
+        """Whether a pod was made for an object, not by hand with its labels."""
+        facts = self.pod_facts.get(object_key(pod))
+        return source["metadata"]["uid"] in ((controller_of(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None)
+
     def has_live_pods(self, uid: str) -> bool:
         """Whether there are pods that are not over of a job, or of anything that is its."""
         pods = (pod for owner in self.owners.descendants(uid) for pod in self.pods.store.by_index("owner", owner))
@@ -214,26 +260,20 @@ class Observed:
         return next(((key, object_key(job)) for key, job in jobs), None)
 
 
+def is_gated(pod: Obj) -> bool:
+    """Whether a pod waits for its domain."""
+    return any(gate.get("name") == TOPOLOGY_GATE for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
+
+
 def is_unmarked(pod: Obj) -> bool:
     """Whether a pod has the topology gate, names no workload and is not being deleted."""
-    gated = any(gate.get("name") == TOPOLOGY_GATE for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
-    return gated and not pod["metadata"].get("deletionTimestamp") and not workloads_of_pod(pod)
+    return is_gated(pod) and not pod["metadata"].get("deletionTimestamp") and not workloads_of_pod(pod)
 
 
 def workloads_of_pod(pod: Obj) -> list[str]:
     """Key of the workload that a pod names, if any."""
     name = (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION)
     return [f"{pod['metadata']['namespace']}/{name}"] if name else []
-
-
-def owner_name(namespace: str, kind_key: str, name: str) -> str:
-    """What workloads are found by when their owner is gone and its uid forgotten."""
-    return f"{namespace}/{kind_key}/{name}"
-
-
-def _owner_name(obj: Obj) -> list[str]:
-    owner = controller_of(obj)
-    return [owner_name(obj["metadata"]["namespace"], r.key_of_owner(owner), owner["name"])] if owner is not None else []
 
 
 def _unit_of_pod(pod: Obj) -> list[str]:

@@ -41,7 +41,6 @@ from core.names import (
     REASON_DEACTIVATED,
     REASON_FAILED,
     REASON_MISCONFIGURED,
-    REASON_OWNER_NOT_FOUND,
     REASON_SUCCEEDED,
 )
 from core.plan.conditions import Condition
@@ -170,7 +169,7 @@ class Pods:
             await self._release(unit, to_release(pods, finished=False, remembers=False))
             return Done()
         source = self._source(unit, pods)
-        workload = await self._release_strays(unit, source)
+        workload = self._find_workload(unit, source)
         leaves = workload is not None and workload["metadata"].get("deletionTimestamp")
         finished = workload is not None and condition_is_true(workload, FINISHED)
         if source is None:
@@ -182,7 +181,8 @@ class Pods:
         if source is None:
             return await self._without_source(unit, workload, pods)
         if unit.source in PARENTS:
-            pods = [pod for pod in pods if not has_admission_gate(pod) or self._is_of(source, pod)]
+            # What runs holds a place, whoever made it.
+            pods = [pod for pod in pods if not has_admission_gate(pod) or self._observed.is_of(source, pod)]
         if workload is not None and finished:
             await self._steps.drop_finalizer(workload)
             return await self._after_the_end(unit, workload, pods)
@@ -197,24 +197,14 @@ class Pods:
             return obj if obj is not None and "spec" in obj else None
         return pods[0] if pods else None
 
-    def _is_of(self, source: Obj, pod: Obj) -> bool:
-        """Whether a pod that waits was made for its parent, not by hand with its labels. What runs holds a place anyway."""
-        facts = self._observed.pod_facts.get(object_key(pod))
-        return source["metadata"]["uid"] in ((controller_of(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None)
-
-    async def _release_strays(self, unit: Unit, source: Obj | None) -> Obj | None:
-        """The unit's workload; those of what was called so before hold nothing any more."""
-        mine: Obj | None = None
+    def _find_workload(self, unit: Unit, source: Obj | None) -> Obj | None:
+        """The unit's workload, none of what was called so before."""
+        uid = source["metadata"]["uid"] if source is not None else None
         for workload in self._observed.workloads.store.by_index("unit", str(unit)):
             owner = controller_of(workload)
-            if owner is None or (source is not None and owner["uid"] == source["metadata"]["uid"]):
-                mine = workload
-                continue
-            if not workload["metadata"].get("deletionTimestamp") and not condition_is_true(workload, FINISHED):
-                gone = Condition(FINISHED, True, REASON_OWNER_NOT_FOUND, f"{unit} does not exist any more")
-                workload = await self._steps.finish(workload, gone)
-            await self._steps.drop_finalizer(workload)
-        return mine
+            if owner is None or owner["uid"] == uid:
+                return workload
+        return None
 
     async def _let_go(self, unit: Unit, workload: Obj, pods: list[Obj]) -> Result:
         """The workload was deleted: its pods first, then it may go."""
@@ -244,6 +234,8 @@ class Pods:
     # --- the workload ---------------------------------------------------------------------------------
 
     async def _without_workload(self, unit: Unit, source: Obj, pods: list[Obj]) -> Result:
+        if unit.source in PARENTS and is_going(source):
+            return Done()  # the garbage collector takes its pods, or has been told to leave them alone
         await self._delete(plan_stop(pods, "Not admitted, but past its admission gate"))
         wanted = await self._wanted(unit, source, pods)
         if wanted is None or (unit.source == ALONE and (is_terminal(source) or is_going(source))):

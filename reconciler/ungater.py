@@ -90,7 +90,8 @@ class Ungater:
         now = self._clock.monotonic()
         if not self._expectations.satisfied(key, now):
             return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
-        pods = [pod for pod in self._observed.pods_of(key) if pod.owner_uid == facts.owner_uid]
+        # Where the workload has no owner (any more), who names it may be anybody.
+        pods = [pod for pod in self._observed.pods_of(key) if pod.owner_uid == facts.owner_uid is not None]
         plan = plan_ungating(facts, facts.admission, pods, self._observed.state.level_values)
         await self._deal_with_strays(workload, plan.strays)
         failed = await self._ungate(key, workload, facts.admission, plan.actions) if plan.actions else []

@@ -37,11 +37,12 @@ from core.names import (
     TOPOLOGY_ANNOTATIONS,
 )
 from core.plan.workload import KEPT_ANNOTATIONS, hashed_name
-from core.state.facts import controller_of
+from core.state.facts import controller_of, read_index
+from core.state.owners import is_orphaned
 
 Json = dict[str, Any]
 ALONE, GROUP = "Pod", "PodGroup"
-UNKNOWN = "Unassigned"  # a pod whose parent has not told yet which of its pods it is
+UNKNOWN = "Unassigned"  # a pod whose parent has not told yet which of its pods it is, or has let go of it
 _BY_PARENT: Mapping[str, type[PodParent]] = {StatefulSet.name_on_pods: StatefulSet, LeaderWorkerSet.name_on_pods: LeaderWorkerSet}
 PARENTS: Mapping[str, type[PodParent]] = {parent.kind: parent for parent in _BY_PARENT.values()}
 
@@ -70,6 +71,8 @@ def unit_of_pod(pod: Json) -> Unit | None:
         found = lws_group(pod)
         return Unit(parent.kind, namespace, *found) if found is not None else Unit(UNKNOWN, namespace, metadata["name"])
     owner = controller_of(pod)
+    if parent is StatefulSet and owner is None:
+        return Unit(UNKNOWN, namespace, metadata["name"])  # orphaned, or made by hand: it stays as it is
     if parent is StatefulSet and owner is not None and owner["kind"] == parent.kind:
         return Unit(parent.kind, namespace, owner["name"])
     group = group_name(pod)
@@ -81,14 +84,14 @@ def unit_of_workload(workload: Json) -> Unit | None:
     metadata, owner = workload["metadata"], controller_of(workload)
     notes, namespace = metadata.get("annotations") or {}, metadata["namespace"]
     if owner is None:
-        return Unit(GROUP, namespace, metadata["name"]) if IS_GROUP_WORKLOAD in notes else None
+        # That of an orphaned parent still says that its pods are a group, but there is none of its name.
+        return Unit(GROUP, namespace, metadata["name"]) if IS_GROUP_WORKLOAD in notes and not is_orphaned(workload) else None
     if (owner["apiVersion"], owner["kind"]) == (Pod.version, Pod.kind):
         return Unit(ALONE, namespace, owner["name"])
     parent = PARENTS.get(owner["kind"])
     if parent is None or owner["apiVersion"] != f"{parent.group}/{parent.version}":
         return None
-    index = notes.get(COMPONENT_WORKLOAD_INDEX, "")
-    return Unit(parent.kind, namespace, owner["name"], int(index) if index.isascii() and index.isdigit() else None)
+    return Unit(parent.kind, namespace, owner["name"], read_index(notes.get(COMPONENT_WORKLOAD_INDEX, "")))
 
 
 def queue_to_follow(pod: Json) -> str:

@@ -3,6 +3,7 @@
 Two objects with equal facts are the same to topogate, which is how heartbeats change nothing.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,11 @@ def object_key(obj: Json) -> str:
 def controller_of(obj: Json) -> Json | None:
     """The owner reference that controls an object."""
     return next((owner for owner in obj["metadata"].get("ownerReferences") or () if owner.get("controller")), None)
+
+
+def read_index(text: str) -> int | None:
+    """An index as users write it, None of what is none: Python refuses to read digits by the thousand, and no index has them."""
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
 def find_condition(obj: Json, kind: str) -> Json | None:
@@ -269,7 +275,7 @@ class PodSetFacts:
             dict(spec.get("nodeSelector") or {}),
             spec.get("affinity"),
             tuple(spec.get("tolerations") or ()),
-            int(offset) if offset.isascii() and offset.isdigit() else 0,
+            read_index(offset) or 0,
             (pod_set.get("topologyRequest") or {}).get("podSetGroupName"),
             traits_of_template(template, namespace, {**(labels or {}), PODSET_LABEL: name}),
         )

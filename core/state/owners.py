@@ -3,10 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from core.names import QUEUE_NAME_LABEL
+from core.names import JOB_UID_LABEL, QUEUE_NAME_LABEL
 from core.state.facts import controller_of
 
 _MOST_STEPS = 16  # owner references that run in a circle end here
+
+
+def is_orphaned(workload: Mapping[str, Any]) -> bool:
+    """Whether a workload was made for an object that was deleted without it (`kubectl delete --cascade=orphan`): nobody
+    owns it any more. One that was made by hand never had an owner, and one of a plain pod group needs none."""
+    return controller_of(workload) is None and JOB_UID_LABEL in (workload["metadata"].get("labels") or {})
 
 
 class Owners:

@@ -17,6 +17,7 @@ from core.runtime.watch_step import Applied, Deleted
 from core.runtime.workqueue import Item
 from reconciler.apply import Writer
 from reconciler.observed import Observed
+from reconciler.orphans import Orphans
 from reconciler.pods import Pods
 from tests.runtime.fakes import ManualClock
 
@@ -31,6 +32,7 @@ class Paper:
         nothing = cast("Client", None)  # no informer runs
         self.observed = Observed(nothing, self.clock)
         self.pods = Pods(self.observed, cast("Writer", self), self.clock)
+        self.orphans = Orphans(self.observed, cast("Writer", self), self.clock)
         self.events: list[tuple[str, str, str]] = []  # object, reason, type
         self.messages: list[str] = []
         self._versions = itertools.count(1)
@@ -87,6 +89,8 @@ class Paper:
             for _ in range(rounds):
                 for unit in [*self.units(), *([gone] if gone is not None else [])]:
                     await self.pods._reconcile(Item(unit, frozenset(), 0.0))
+                for workload in self.all("Workload"):
+                    await self.orphans._reconcile(Item(_key(workload), frozenset(), 0.0))
 
         self.wait_for(reconcile())
 

@@ -9,7 +9,15 @@ import pytest
 
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.encoding import encode
-from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, PODSET_LABEL, RANK_ORDER_KEPT, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
+from core.names import (
+    HOSTNAME_LABEL,
+    JOB_COMPLETION_INDEX_LABEL,
+    JOB_UID_LABEL,
+    PODSET_LABEL,
+    RANK_ORDER_KEPT,
+    TOPOLOGY_GATE,
+    WORKLOAD_ANNOTATION,
+)
 from core.plan.ungate import Ungate
 from core.runtime.errors import Invalid
 from core.runtime.resource import Obj
@@ -73,3 +81,31 @@ def test_the_order_of_ranks_is_told_although_one_pod_cannot_be_ungated():
         paper.reconcile()
     assert paper.ungated == ["p0"]
     assert [c["status"] for c in paper.get("Workload", "w")["status"]["conditions"] if c["type"] == RANK_ORDER_KEPT] == ["True"]
+
+
+def test_pods_without_an_owner_are_not_ungated_for_a_workload_that_lost_its_own():
+    """Who orphans a job could make pods of any size that name its workload."""
+    paper = Ungated()
+    orphan = workload(None)
+    orphan["metadata"]["labels"] = {JOB_UID_LABEL: "uid-job"}
+    paper.put(orphan)
+    for i in range(2):
+        paper.put(pod(i, None))
+    paper.reconcile()
+    assert paper.ungated == []
+
+
+def test_what_orphaned_pods_of_a_part_use_is_counted_once():
+    """Pods of a JobSet's Job: the JobSet is gone, the Job that made them is not."""
+    paper = Ungated()
+    job_set = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "uid-set", "controller": True}
+    running = pod(0)
+    running["spec"] = {"nodeName": "n0", "nodeSelector": {HOSTNAME_LABEL: "n0"}}
+    paper.put(running)
+    paper.put(workload(job_set))
+    orphan = workload(None)
+    orphan["metadata"]["labels"] = {JOB_UID_LABEL: "uid-set"}
+    paper.put(orphan)
+    assert paper.observed.pod_facts["ns/p0"].owner_uid == paper.observed.state.workloads.facts["ns/w"].owner_uid
+    paper.put({**pod(1), "spec": {"nodeName": "n1"}})
+    assert paper.observed.pod_facts["ns/p1"].owner_uid is None, "also those that are seen later"

@@ -1,0 +1,110 @@
+"""Workloads whose job is gone: they hold quota and nodes as long as a pod that names them lives, and no longer.
+
+A job that is deleted leaves its pods behind until they have ended; one deleted with `--cascade=orphan` for as long as they
+run, and its workload with nobody who owns it. Level-triggered, whatever kind the job was of:
+
+    workload                         pods that name it   step
+    any                              some live           wait: what they use is not free
+    orphaned, and may not run        some run            delete them; those that wait behind their gates never start
+    admitted, or waiting             none                finished; quota and domains are given back
+    deleted                          none                let it go
+    orphaned, finished               any                 delete it: no garbage collector takes it
+"""
+
+import logging
+
+from core.names import ADMITTED, EVENT_STOPPED, EVICTED, FINISHED, REASON_OWNER_NOT_FOUND
+from core.plan.conditions import Condition
+from core.runtime.clock import Clock
+from core.runtime.controller import Controller, Done, RequeueAfter, Result
+from core.runtime.errors import Conflict, NotFound
+from core.runtime.resource import Obj
+from core.runtime.store import Change, object_key
+from core.runtime.workqueue import INITIAL_PRIORITY, Item, WorkQueue
+from core.state.facts import PodFacts, condition_is_true, find_condition
+from core.state.owners import is_orphaned
+from reconciler import resources as r
+from reconciler.apply import Writer
+from reconciler.observed import Observed, workloads_of_pod
+from reconciler.steps import WorkloadSteps
+
+logger = logging.getLogger(__name__)
+STOP_POLL_S = 1.0
+MAX_RETRY_S = 30.0
+
+
+class Orphans:
+    """Reconciles one workload at a time by namespace/name."""
+
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+        self._observed = observed
+        self._writer = writer
+        self._steps = WorkloadSteps(observed, writer)
+        self._queue = WorkQueue(clock, max_delay_s=MAX_RETRY_S)
+        self.controller = Controller("orphans", self._reconcile, self._queue, workers=2, clock=clock)
+        observed.workloads.add_handler(self._on_workload)
+        observed.pods.add_handler(self._on_pod)
+        for informer in observed.owning:
+            informer.add_handler(self._on_owner)
+
+    def _on_workload(self, change: Change) -> None:
+        if change.new is not None:
+            self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+
+    def _on_pod(self, change: Change) -> None:
+        if change.new is not None and (change.new.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+            return
+        for workload in workloads_of_pod(change.obj):
+            self._queue.add(workload, "pod is over")
+
+    def _on_owner(self, change: Change) -> None:
+        if change.new is None:
+            for workload in self._observed.workloads.store.by_index("owner", change.obj["metadata"]["uid"]):
+                self._queue.add(object_key(workload), "job is gone")
+
+    async def _reconcile(self, item: Item) -> Result:
+        key = str(item.key)
+        workload = self._observed.workloads.store.get(key)
+        if workload is None:
+            return Done()
+        there, leaves = self._observed.owner_exists(workload), bool(workload["metadata"].get("deletionTimestamp"))
+        if there or (there is None and not leaves):
+            return Done()
+        finished, orphaned = condition_is_true(workload, FINISHED), is_orphaned(workload)
+        pods = [] if finished else self._observed.live_pods(key)
+        if orphaned and not _may_run(workload):
+            # The garbage collector leaves them alone. What is made anew is gated, and holds nothing that is given back.
+            pods = [pod for pod in pods if not pod.gated]
+            await self._stop(workload, pods)
+        if pods:
+            return RequeueAfter(STOP_POLL_S) if orphaned and not _may_run(workload) else Done()
+        if not finished and not leaves:
+            gone = Condition(FINISHED, True, REASON_OWNER_NOT_FOUND, "what it was made for does not exist any more, nor does a pod of it")
+            workload = await self._steps.finish(workload, gone)
+            logger.info("workload of what is gone is finished", extra={"workload": key})
+        await self._steps.drop_finalizer(workload)
+        if orphaned and not leaves:
+            try:
+                await self._writer.delete_workload(workload)
+            except (NotFound, Conflict):
+                return Done()  # gone, or another one of its name
+        return Done()
+
+    async def _stop(self, workload: Obj, pods: list[PodFacts]) -> None:
+        evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
+        reason = (evicted or {}).get("message") or "Workload is deleted or deactivated, and its job is gone"
+        for pod in pods:
+            if pod.terminating:
+                continue
+            try:
+                await self._writer.delete_pod(pod)
+            except (NotFound, Conflict):
+                continue
+            observed = self._observed.pods.store.get(pod.key)
+            if observed is not None:
+                await self._writer.event(r.PODS, observed, EVENT_STOPPED, reason)
+
+
+def _may_run(workload: Obj) -> bool:
+    admitted = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
+    return admitted and workload["spec"].get("active", True) is not False and not workload["metadata"].get("deletionTimestamp")

@@ -1,0 +1,100 @@
+"""Pods that wait behind a gate of topogate's that nobody will take off: their users are told why, and what would help.
+
+Nothing is done to them. What makes pods and what they belong to is seen a moment after the pods, so they are given time
+before anything is said; what belongs to a job or unit that is known is told by those who look after it.
+"""
+
+from core.jobs.pod import has_admission_gate
+from core.names import ADMISSION_GATE, EVENT_STAYS_GATED, QUEUE_NAME_LABEL, TOPOLOGY_GATE
+from core.plan.pod_units import PARENTS, UNKNOWN, is_going, is_terminal, unit_of_pod
+from core.runtime.clock import Clock
+from core.runtime.controller import Controller, Done, Result
+from core.runtime.resource import Obj
+from core.runtime.store import Change, object_key
+from core.runtime.workqueue import INITIAL_PRIORITY, Item, WorkQueue
+from core.state.owners import is_orphaned
+from reconciler import resources as r
+from reconciler.apply import Writer
+from reconciler.observed import Observed, is_gated, workloads_of_pod
+
+PATIENCE_S = 10.0
+MAX_RETRY_S = 30.0
+
+
+class Strangers:
+    """Looks at one pod at a time by namespace/name."""
+
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+        self._observed = observed
+        self._writer = writer
+        self._told: dict[str, tuple[str, str]] = {}  # by key: uid and message, each told once
+        self._queue = WorkQueue(clock, max_delay_s=MAX_RETRY_S)
+        self.controller = Controller("strangers", self._reconcile, self._queue, clock=clock)
+        observed.pods.add_handler(self._on_pod)
+        observed.workloads.add_handler(self._on_workload)
+
+    def _on_pod(self, change: Change) -> None:
+        if change.new is None:
+            self._told.pop(object_key(change.obj), None)
+        elif self._why(change.new) is not None:
+            self._queue.add_after(object_key(change.new), PATIENCE_S, "pod waits", INITIAL_PRIORITY if change.initial else 0)
+
+    def _on_workload(self, change: Change) -> None:
+        if change.new is None or is_orphaned(change.new):
+            for pod in self._observed.pods.store.by_index("workload", object_key(change.obj)):
+                self._queue.add_after(object_key(pod), PATIENCE_S, "its workload is gone")
+
+    async def _reconcile(self, item: Item) -> Result:
+        pod = self._observed.pods.store.get(str(item.key))
+        why = self._why(pod) if pod is not None else None
+        if pod is None or why is None:
+            return Done()
+        telling = pod["metadata"]["uid"], why
+        if self._told.get(str(item.key)) != telling:
+            self._told[str(item.key)] = telling
+            await self._writer.event(r.PODS, pod, EVENT_STAYS_GATED, why, warning=True)
+        return Done()
+
+    def _why(self, pod: Obj) -> str | None:
+        """Why nobody will take a pod's gate off and what would help, None where somebody will or it has none."""
+        if is_going(pod) or is_terminal(pod):
+            return None
+        if has_admission_gate(pod):
+            return self._why_not_admitted(pod)
+        return self._why_without_domain(pod) if is_gated(pod) else None
+
+    def _why_not_admitted(self, pod: Obj) -> str | None:
+        unit = unit_of_pod(pod)
+        if unit is None:
+            return f"the gate {ADMISSION_GATE} is taken off queued pods only; create the pod anew with the label {QUEUE_NAME_LABEL}"
+        if unit.source == UNKNOWN:
+            return "the StatefulSet or LeaderWorkerSet that the pod says it is of has not made it, or has let go of it; delete the pod"
+        if unit.source not in PARENTS:
+            return None
+        parent = self._observed.parents[unit.source].store.get(f"{unit.namespace}/{unit.name}")
+        if parent is None:
+            return f"its {unit.source} {unit.name} does not exist; delete the pod"
+        if "spec" in parent and not self._observed.is_of(parent, pod):
+            return f"{unit.source} {unit.name}, of which it says it is, has not made it; delete the pod"
+        return None
+
+    def _why_without_domain(self, pod: Obj) -> str | None:
+        gate = f"the gate {TOPOLOGY_GATE}"
+        for key in workloads_of_pod(pod):
+            name = key.partition("/")[2]
+            workload = self._observed.workloads.store.get(key)
+            if workload is None:
+                return f"{gate} is taken off by Workload {name}, which does not exist; delete the pod, what is queued makes it anew"
+            if is_orphaned(workload):
+                return f"{gate} stays on: the job of Workload {name} is gone; delete the pod, until then {name} holds its quota"
+            facts = self._observed.state.workloads.facts.get(key)
+            of_pod = self._observed.pod_facts.get(object_key(pod))
+            if facts is not None and of_pod is not None and (facts.owner_uid is None or facts.owner_uid != of_pod.owner_uid):
+                return f"{gate} stays on: the pod was not made by the job of Workload {name}, which it names; delete the pod"
+            return None
+        if unit_of_pod(pod) is not None or self._observed.job_of_pod(pod) is not None:
+            return None
+        return (
+            f"{gate} is taken off pods of queued jobs only, and the pod is of none; delete it, and queue what makes it"
+            f" (label {QUEUE_NAME_LABEL}) or take the gate off its template"
+        )

@@ -1,0 +1,118 @@
+"""Pods that nobody will ungate, on paper: each is told once why it waits and what would help, the others nothing."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from core.jobs.contract import Defaults
+from core.jobs.pod_kinds import pod_kinds
+from core.jobs.pod_parents import LeaderWorkerSet, StatefulSet
+from core.names import (
+    ADMISSION_GATE,
+    JOB_UID_LABEL,
+    PODSET_LABEL,
+    QUEUE_NAME_LABEL,
+    SUSPENDING_PARENT,
+    TOPOLOGY_GATE,
+    WORKLOAD_ANNOTATION,
+)
+from core.runtime.workqueue import Item
+from reconciler.apply import Writer
+from reconciler.strangers import Strangers
+from tests.reconciler.paper import Paper
+
+Json = dict[str, Any]
+KINDS = {kind.kind: kind for kind in pod_kinds()}
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-job", "controller": True}
+PARENT_LABELS = {
+    f"leaderworkerset.sigs.k8s.io/{part}": value for part, value in (("name", "lws"), ("group-index", "0"), ("worker-index", "0"))
+}
+
+
+class Watched(Paper):
+    """A paper on which strangers are looked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.strangers = Strangers(self.observed, cast("Writer", self), self.clock)
+
+    def look(self, name: str = "p") -> list[str]:
+        """What is told of a pod by looking once more."""
+        before = len(self.messages)
+        self.wait_for(self.strangers._reconcile(Item(f"ns/{name}", frozenset(), 0.0)))
+        return self.messages[before:]
+
+    def is_suspected(self, name: str = "p") -> bool:
+        return f"ns/{name}" in self.strangers._queue._state._entries
+
+
+@pytest.fixture
+def paper() -> Watched:
+    return Watched()
+
+
+def gated(workload: str | None = None, owner: Json | None = None, gate: str = TOPOLOGY_GATE) -> Json:
+    notes = {WORKLOAD_ANNOTATION: workload} if workload else {}
+    metadata = {"name": "p", "annotations": notes, "labels": {PODSET_LABEL: "main"}, "ownerReferences": [owner] if owner else []}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"schedulingGates": [{"name": gate}]}}
+
+
+def queued(notes: Json, **labels: str) -> Json:
+    metadata = {"name": "p", "labels": {QUEUE_NAME_LABEL: "main", **labels}, "annotations": notes}
+    return KINDS["Pod"].default({"kind": "Pod", "metadata": metadata, "spec": {"containers": []}}, Defaults())
+
+
+def workload(owner: Json | None = JOB, **labels: str) -> Json:
+    metadata = {"name": "w", "labels": labels, "ownerReferences": [owner] if owner else []}
+    return {"kind": "Workload", "metadata": metadata, "spec": {"podSets": []}}
+
+
+STATEFUL, LEADER_WORKER = StatefulSet.name_on_pods, LeaderWorkerSet.name_on_pods
+STRANGERS = {
+    "names no Workload": (gated(), "is taken off pods of queued jobs only, and the pod is of none; delete it, and queue what makes it"),
+    "names one that is not there": (gated("w-2"), "is taken off by Workload w-2, which does not exist; delete the pod"),
+    "names that of another": (gated("w"), "stays on: the pod was not made by the job of Workload w, which it names; delete the pod"),
+    "names that of a job that is gone": (gated("orphan"), "the job of Workload orphan is gone; delete the pod, until then"),
+    "is not queued": (gated(gate=ADMISSION_GATE), "is taken off queued pods only; create the pod anew with the label"),
+    "says it is of a StatefulSet": (queued({SUSPENDING_PARENT: STATEFUL}), "has not made it, or has let go of it; delete the pod"),
+    "says it is of none that is there": (queued({SUSPENDING_PARENT: LEADER_WORKER}, **PARENT_LABELS), "LeaderWorkerSet lws does not exist"),
+}
+
+
+@pytest.mark.parametrize("case", STRANGERS)
+def test_a_pod_that_nobody_will_ungate_is_told_once_why_and_what_would_help(paper: Watched, case: str):
+    pod, told = STRANGERS[case]
+    paper.put(workload())
+    orphan = workload(None, **{JOB_UID_LABEL: "uid-gone"})
+    paper.put({**orphan, "metadata": {**orphan["metadata"], "name": "orphan"}})
+    paper.put(pod)
+    assert paper.is_suspected()
+    (message,) = paper.look()
+    assert told in message
+    paper.clock.time += 3600
+    assert paper.look() == []
+    assert paper.events == [("ns/p", "PodStaysGated", "Warning")]
+
+
+def test_a_pod_of_a_leader_worker_set_that_another_made_is_told_so(paper: Watched):
+    paper.put({"kind": "LeaderWorkerSet", "metadata": {"name": "lws", "uid": "uid-lws"}, "spec": {}})
+    paper.put(queued({SUSPENDING_PARENT: LEADER_WORKER}, **PARENT_LABELS))
+    assert paper.look() == ["LeaderWorkerSet lws, of which it says it is, has not made it; delete the pod"]
+
+
+def test_a_pod_whose_workload_is_there_or_that_waits_for_its_turn_is_told_nothing(paper: Watched):
+    paper.put(workload())
+    for pod in (gated("w", JOB), queued({}), {**gated("none-such"), "status": {"phase": "Failed"}}):
+        paper.put(pod)
+        assert not paper.is_suspected()
+        assert paper.look() == []
+
+
+def test_a_pod_becomes_a_stranger_when_its_workload_goes(paper: Watched):
+    paper.put(workload())
+    paper.put(gated("w", JOB))
+    paper.drop("Workload", "w")
+    assert paper.is_suspected()
+    assert len(paper.look()) == 1
