@@ -23,15 +23,19 @@ class Installed:
         self._jobs = jobs
         self._group = group
         self._running: dict[str, asyncio.Task[object]] = {}
+        self._awaited: dict[str, asyncio.Task[None]] = {}  # first lists that `start` waits for
 
     async def start(self) -> None:
-        """Returns when all kinds that the cluster has have been listed once."""
+        """Returns when all kinds that the cluster has, and does not lose meanwhile, have been listed once."""
         for key, informer in self._jobs.items():
             if is_built_in(informer.resource):
                 self._run(key)
         self._definitions.add_handler(self._on_definition)
-        for key in list(self._running):
-            await self._jobs[key].wait_synced()
+        async with asyncio.TaskGroup() as lists:
+            for key in self._running:
+                informer = self._jobs[key]
+                self._awaited[key] = lists.create_task(informer.wait_synced(), name=f"first list of {informer.resource}")
+        self._awaited.clear()
 
     def _on_definition(self, change: Change) -> None:
         for key, informer in self._jobs.items():
@@ -49,6 +53,9 @@ class Installed:
 
     def _end(self, key: str) -> None:
         task = self._running.pop(key, None)
+        awaited = self._awaited.pop(key, None)
+        if awaited is not None:
+            awaited.cancel()
         if task is not None:
             task.cancel()
             self._jobs[key].forget_all()

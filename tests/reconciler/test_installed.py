@@ -1,0 +1,65 @@
+"""Kinds that come and go while the reconciler starts: it neither waits for what is gone nor ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Never, cast
+
+import pytest
+
+from core.runtime.client import Client
+from core.runtime.informer import Informer
+from core.runtime.resource import Resource
+from core.runtime.watch_step import Applied, Deleted, Init, InitDone
+from reconciler.installed import Installed
+from reconciler.resources import CUSTOM_RESOURCE_DEFINITIONS
+
+KINDS = ("first", "second")
+
+
+class Unlisted(Informer):
+    """Runs, but has nothing to list from; a test folds in what is listed."""
+
+    async def run(self) -> Never:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def definition(kind: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"{kind}s.example.com", "uid": kind, "resourceVersion": "1"},
+        "spec": {"group": "example.com", "versions": [{"name": "v1", "served": True}]},
+        "status": {"conditions": [{"type": "Established", "status": "True"}]},
+    }
+
+
+def listed(informer: Informer) -> None:
+    informer._fold(Init())
+    informer._fold(InitDone())
+
+
+async def settle() -> None:
+    """Lets all tasks run until each waits."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("gone", KINDS)
+async def test_a_kind_that_is_deleted_while_it_is_first_listed_is_not_waited_for(gone: str) -> None:
+    """Whichever of them is waited for: the other must not be forgotten over it."""
+    nothing = cast("Client", None)
+    definitions = Unlisted(nothing, CUSTOM_RESOURCE_DEFINITIONS)
+    for kind in KINDS:
+        definitions._fold(Applied(definition(kind)))
+    informers: dict[str, Informer] = {kind: Unlisted(nothing, Resource("example.com", "v1", f"{kind}s", kind)) for kind in KINDS}
+    (left,) = set(KINDS) - {gone}
+    async with asyncio.TaskGroup() as group:
+        starting = group.create_task(Installed(definitions, informers, group).start())
+        await settle()
+        definitions._fold(Deleted(definition(gone)))
+        await settle()
+        assert not starting.done()
+        listed(informers[left])
+        await settle()
+        assert starting.done()
+        definitions._fold(Deleted(definition(left)))
