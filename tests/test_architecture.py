@@ -107,7 +107,11 @@ def test_no_function_of_the_engine_is_longer_than_a_screen(package: str):
 
 def test_tracked_files_name_no_machine_and_no_registry():
     """A mirror, a private index or a home directory in a file works on one machine only."""
-    words = [r"/(?:home|Users)/(?!mpiuser/)[a-z]\w*/", r"/work/(?:main|shared)\b", r"(?:index|extra-index|find-links)-url\s*[= ]\s*https?:"]
+    words = [
+        r"/(?:home|Users)/(?!mpi[u]ser/)[a-z]\w*/",
+        r"/wor[k]/(?:main|shared)\b",
+        r"(?:index|extra-index|find-links)-url\s*[= ]\s*https?:",
+    ]
     words += [r"\b(?:artifactory|nexus|pypi-mirror|goproxy)\.[\w.-]+\.\w+", r"\.internal\b(?!_)"]
     forbidden = re.compile("|".join(words))
     found = {}

@@ -26,7 +26,7 @@ reached by how many exchanges is one integer, a bit for each, and a domain more 
 
 from collections.abc import Iterator, Sequence
 from math import isqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -168,22 +168,27 @@ def _fewest(room: _Room, bounds: Indices, wanted: int) -> tuple[Indices, Indices
         leader = tied[np.searchsorted(group[tied], np.arange(len(starts)))]
         units, held = units.copy(), room.beside[leader]
         rest, led, units[leader] = np.maximum(wanted - held, 0), 1, 0
-    # One sort of numbers sorts every range on its own, largest first.
-    above = (group + 1) * (int(units.max()) + 1)
-    units = above - np.sort(above - units)
-    sums = np.cumsum(units)
-    before = sums[starts] - units[starts]
+    # One sort of numbers sorts every range on its own, largest first; of short numbers where they do, and in place,
+    # since arrays of this size cost more than sorting them.
+    apart = int(units.max()) + 1
+    width: type[np.signedinteger[Any]] = np.int32 if apart * len(bounds) < 2**31 else np.int64
+    above = (group + 1).astype(width) * apart
+    falling = above - units.astype(width)
+    falling.sort()
+    np.subtract(above, falling, out=falling)
+    sums = np.cumsum(falling, dtype=np.int64)
+    before = sums[starts] - falling[starts]
     last = np.searchsorted(sums, before + rest)
     fits = able & (sums[bounds[1:] - 1] - before >= rest)
-    least = np.where(rest > 0, units[np.minimum(last, len(units) - 1)], held)
+    least = np.where(rest > 0, falling[np.minimum(last, len(units) - 1)], held)
     return np.where(fits, np.where(rest > 0, last - starts + 1, 0) + led, 0), np.minimum(held, least)
 
 
 def _prune(room: _Room, threshold: int) -> _Room:
     """Step 4: domains that hold less than T are empty, and none has the leader that holds less beside it."""
     keeps = room.units >= threshold
-    units = room.units * keeps
-    pods = units if room.pods is room.units else room.pods * keeps
+    units = np.where(keeps, room.units, 0)
+    pods = units if room.pods is room.units else np.where(keeps, room.pods, 0)
     if room.takes_leader is None:
         return _Room(units, units, pods, pods, None)
     takes = room.takes_leader & (room.beside >= threshold)

@@ -65,3 +65,18 @@ def choose_tightest(candidates: Candidates, wanted: int) -> Chosen | None:
     """The tightest candidate that holds everything; None if none does."""
     tightest = candidates.tightest(wanted)
     return None if tightest is None else (np.array([tightest]), np.array([wanted]))
+
+
+def fill_in_order(candidates: Candidates, wanted: int, *, largest: bool) -> Chosen | None:
+    """One candidate after the other, by descending or ascending units, the last as far as needed; None if all together are too small."""
+    ordered = candidates.taken_first(wanted, largest=largest)
+    sums = candidates.units[ordered].cumsum()
+    if wanted > (int(sums[-1]) if len(sums) else 0):
+        return None
+    if not wanted:
+        return ordered[:0], sums[:0]
+    last = int(sums.searchsorted(wanted))
+    chosen = ordered[: last + 1]
+    taken = candidates.units[chosen].copy()
+    taken[-1] = wanted - (int(sums[last - 1]) if last else 0)
+    return chosen[taken > 0], taken[taken > 0]

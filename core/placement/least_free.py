@@ -7,7 +7,7 @@ it counts, comes before all of that.
 
 import numpy as np
 
-from core.placement.candidates import Candidates, Chosen, choose_tightest
+from core.placement.candidates import Candidates, Chosen, choose_tightest, fill_in_order
 from core.placement.tree import Indices
 
 
@@ -23,17 +23,7 @@ def spread(candidates: Candidates, wanted: int) -> Chosen | None:
 
 def fill(candidates: Candidates, wanted: int) -> Chosen | None:
     """Candidates to use and units on each; None if all together are too small."""
-    ordered = candidates.taken_first(wanted, largest=False)
-    sums = candidates.units[ordered].cumsum()
-    if wanted > (int(sums[-1]) if len(sums) else 0):
-        return None
-    if not wanted:
-        return ordered[:0], sums[:0]
-    last = int(sums.searchsorted(wanted))
-    chosen = ordered[: last + 1]
-    taken = candidates.units[chosen].copy()
-    taken[-1] = wanted - (int(sums[last - 1]) if last else 0)
-    return chosen[taken > 0], taken[taken > 0]
+    return fill_in_order(candidates, wanted, largest=False)
 
 
 def fill_each(candidates: Candidates, parents: Indices, wanted: Indices) -> Chosen:

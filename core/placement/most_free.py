@@ -3,7 +3,7 @@
 import numpy as np
 
 from core.placement import best_fit
-from core.placement.candidates import Candidates, Chosen
+from core.placement.candidates import Candidates, Chosen, fill_in_order
 
 order = best_fit.order
 
@@ -19,13 +19,4 @@ def choose(candidates: Candidates, wanted: int) -> Chosen | None:
 
 def fill(candidates: Candidates, wanted: int) -> Chosen | None:
     """Candidates to use and units on each; None if all together are too small."""
-    ordered = candidates.taken_first(wanted, largest=True)
-    sums = candidates.units[ordered].cumsum()
-    if wanted > (int(sums[-1]) if len(sums) else 0):
-        return None
-    if not wanted:
-        return ordered[:0], sums[:0]
-    last = int(sums.searchsorted(wanted))
-    taken = candidates.units[ordered[: last + 1]].copy()
-    taken[last] = wanted - (int(sums[last - 1]) if last else 0)
-    return ordered[: last + 1], taken
+    return fill_in_order(candidates, wanted, largest=True)
