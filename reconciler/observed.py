@@ -35,7 +35,7 @@ from core.state.owners import Owners, is_orphaned
 from reconciler import resources as r
 from reconciler.installed import Installed
 from reconciler.related import Related
-from reconciler.slim import slim_daemon_set, slim_definition, slim_node, slim_pod, slim_stateful_set, without_managed_fields
+from reconciler.slim import slim_between, slim_daemon_set, slim_definition, slim_node, slim_pod, slim_stateful_set, without_managed_fields
 
 logger = logging.getLogger(__name__)
 Facts = TypeVar("Facts")
@@ -78,7 +78,9 @@ class Observed:
         for of_kind in self.jobs.values():
             of_kind.store.add_index("uid", lambda job: [job["metadata"]["uid"]])
         self.owning = (*self.jobs.values(), *self.parents.values(), self.pods)  # what workloads are made for
-        for informer_of_owners in (*self.jobs.values(), *self.parents.values()):
+        # Between pods of an AppWrapper's Deployment and the AppWrapper.
+        self._between = {resource.kind: informer(resource, slim_between) for resource in (r.DEPLOYMENTS, r.REPLICA_SETS)}
+        for informer_of_owners in (*self.jobs.values(), *self.parents.values(), *self._between.values()):
             informer_of_owners.add_handler(self._observe_owner)
         self.pods.add_handler(self._observe_leader)
         self.pods.add_handler(self._observe_driver)
@@ -207,7 +209,7 @@ class Observed:
                 eternal(group, f"informer {informer.resource}", informer.run())
             for informer in stage:
                 await informer.wait_synced()
-        await Installed(self.definitions, {**self.jobs, **self.parents, **self.related.informers}, group).start()
+        await Installed(self.definitions, {**self.jobs, **self.parents, **self._between, **self.related.informers}, group).start()
 
     def pods_of(self, workload: str) -> list[PodFacts]:
         """Facts of the pods that name a workload, by key."""

@@ -11,6 +11,9 @@ from core.runtime.resource import Resource
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 PODS = Resource("", "v1", "pods", "Pod")
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")  # only read: RBAC needs get, list and watch, unless told not to reserve
+# Between pods and what was queued for them; only read, as these.
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 EVENTS = Resource("", "v1", "events", "Event")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)

@@ -111,6 +111,13 @@ def slim_stateful_set(stateful_set: Obj) -> Obj:
     }
 
 
+def slim_between(obj: Obj) -> Obj:
+    """A Deployment or ReplicaSet: whom it belongs to. Where it names a queue itself, its pods are workloads of their own."""
+    metadata = obj["metadata"]
+    owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
+    return {"metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "deletionTimestamp") | {"ownerReferences": owners}}
+
+
 def slim_definition(definition: Obj) -> Obj:
     """Which versions of which kind a CustomResourceDefinition serves, and whether it does."""
     spec = definition["spec"]

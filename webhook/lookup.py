@@ -1,19 +1,23 @@
 """What a review must look up: who a job is part of, and what it refers to. Each is one bounded GET, made only for objects that name one."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from core.jobs.contract import Json, Referring
+from core.jobs.contract import JobKind, Json, Referring
 from core.jobs.pod_kinds import Reviewed
-from core.names import QUEUE_NAME_LABEL
+from core.jobs.shape import find_misshapen
+from core.jobs.templated import integer
+from core.names import DOMAIN_INDEX_ANNOTATION, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.runtime.resource import Resource
 
 # An object by resource, name and namespace, None where there is none; raises LookupFailed where it cannot be told in time.
 Find = Callable[[Resource, str, str], Awaitable[Json | None]]
 Asked = ParamSpec("Asked")
 Found = TypeVar("Found")
-_MOST_STEPS = 4  # TrainJob, JobSet, Job; and one to spare
+_MOST_STEPS = 6  # of a worker of a LeaderWorkerSet in an AppWrapper: StatefulSet, leader, StatefulSet, LeaderWorkerSet, AppWrapper
+_POD = ("", "Pod")
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 
 
 class LookupFailed(Exception):
@@ -26,26 +30,37 @@ async def find_nothing(resource: Resource, name: str, namespace: str) -> Json | 
 
 
 class Lookup:
-    """Lookups for jobs of some kinds."""
+    """Lookups for objects that those of `queued` may have made, each by way of others that are `between`."""
 
-    def __init__(self, kinds: Sequence[Reviewed], find: Find) -> None:
+    def __init__(self, queued: Iterable[Reviewed], find: Find, between: Iterable[Reviewed] = ()) -> None:
         self._find = find
-        self._resources = {(kind.group, kind.kind): Resource(kind.group, kind.version, kind.plural, kind.kind) for kind in kinds}
+        self._queued = {(kind.group, kind.kind): _resource_of(kind) for kind in queued}
+        self._between = {(kind.group, kind.kind): _resource_of(kind) for kind in between}
 
-    async def is_part_of_queued(self, job: Json, namespace: str) -> bool:
-        """Whether an object above a job, made by the controller of that, is queued: then it is not queued and suspended itself."""
-        here: Json | None = job
+    async def is_part_of_queued(self, obj: Json, namespace: str) -> bool:
+        """Whether an object above one, made by the controller of that, is queued: then it is not queued itself."""
+        return bool(await self._climb(obj, namespace))
+
+    async def _climb(self, obj: Json, namespace: str) -> list[Json]:
+        """What is above an object, up to what is queued; nothing where nobody is."""
+        above: list[Json] = []
         for _ in range(_MOST_STEPS):
-            owner = _controller(here)
-            resource = self._resources.get((str(owner.get("apiVersion") or "").rpartition("/")[0], str(owner.get("kind") or "")))
-            if resource is None or not isinstance(owner.get("name"), str) or not owner["name"]:
-                return False
-            here = await self._find(resource, owner["name"], namespace)
-            if here is None or here["metadata"]["uid"] != owner.get("uid"):
-                return False
-            if QUEUE_NAME_LABEL in (here["metadata"].get("labels") or {}):
-                return True
-        return False
+            owner = _controller(above[-1] if above else obj)
+            found = await self._find_owner(owner, namespace)
+            if found is None:
+                return []
+            above.append(found)
+            if _key(owner) in self._queued and QUEUE_NAME_LABEL in (found["metadata"].get("labels") or {}):
+                return above
+        return []
+
+    async def _find_owner(self, owner: Mapping[str, Any], namespace: str) -> Json | None:
+        """The very object that a reference means."""
+        resource = self._queued.get(_key(owner)) or self._between.get(_key(owner))
+        if resource is None or not isinstance(owner.get("name"), str) or not owner["name"]:
+            return None
+        found = await self._find(resource, owner["name"], namespace)
+        return None if found is None or found["metadata"]["uid"] != owner.get("uid") else found
 
     async def expanded(self, kind: object, job: dict[str, Any], namespace: str) -> dict[str, Any]:
         """A job with what it refers to; as it is where that is not there, or cannot be read now: it is judged again afterwards."""
@@ -59,6 +74,54 @@ class Lookup:
         except LookupFailed:
             return job
         return job if found is None else kind.expanded(job, found)
+
+
+class LookupOfPods(Lookup):
+    """The same for pods, which anybody may make. One is believed to be a part only if it says of which workload and pod set, as
+    a start has it say, and if whoever made what controls it is the API server's to know: no lookup is made for any other."""
+
+    def __init__(self, queued: Sequence[JobKind], find: Find, between: Iterable[Reviewed]) -> None:
+        super().__init__(queued, find, between)
+        self._kinds = {(kind.group, kind.kind): kind for kind in queued}
+        self._between |= {(REPLICA_SETS.group, REPLICA_SETS.kind): REPLICA_SETS}
+
+    async def is_part(self, pod: Json, namespace: str, made_by: Sequence[str]) -> bool:
+        """`made_by` are the uids of the pod whose token made this one, none where a person or another controller did."""
+        metadata: Mapping[str, Any] = pod.get("metadata") or {}
+        pod_set = (metadata.get("labels") or {}).get(PODSET_LABEL)
+        if pod_set is None or WORKLOAD_ANNOTATION not in (metadata.get("annotations") or {}):
+            return False
+        owner = _controller(pod)
+        if _key(owner) == _POD and owner.get("uid") not in made_by:
+            return False  # no policy guards what a pod makes, as a driver of Spark its executors; so it must be that pod itself
+        above = await self._climb(pod, namespace)
+        if not above:
+            return False
+        # What a pod makes that was given a place waits for one, too, or the pods that were admitted would not be all.
+        placed = _key(owner) == _POD and DOMAIN_INDEX_ANNOTATION in (above[0]["metadata"].get("annotations") or {})
+        return (not placed or _waits_for_place(pod)) and self._holds(above, pod_set)
+
+    def _holds(self, above: Sequence[Json], pod_set: str) -> bool:
+        """Whether what was admitted has so many pods as those between are scaled to: anybody may scale them."""
+        root = above[-1]
+        kind = self._kinds[root["apiVersion"].rpartition("/")[0], root["kind"]]
+        if find_misshapen(kind.spec_shape, root):
+            return False
+        admitted = {made.name: made.count for made in kind.pod_sets(root)}.get(pod_set, 0)
+        return all(integer((each.get("spec") or {}).get("replicas"), 1) <= admitted for each in above[:-1])
+
+
+def _resource_of(kind: Reviewed) -> Resource:
+    return Resource(kind.group, kind.version, kind.plural, kind.kind)
+
+
+def _waits_for_place(pod: Json) -> bool:
+    return any(gate.get("name") == TOPOLOGY_GATE for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
+
+
+def _key(owner: Mapping[str, Any]) -> tuple[str, str]:
+    """Group and kind of an owner reference."""
+    return str(owner.get("apiVersion") or "").rpartition("/")[0], str(owner.get("kind") or "")
 
 
 def _controller(obj: Json | None) -> Mapping[str, Any]:

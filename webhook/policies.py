@@ -12,22 +12,51 @@ from typing import Any
 
 from core.jobs.contract import JobKind
 from core.jobs.pod_kinds import pod_kinds
-from core.jobs.pod_parents import PodParent
-from core.names import ADMISSION_GATE, GROUP, MANAGED_NAMESPACE_LABEL, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
+from core.jobs.pod_parents import Deployment, LeaderWorkerSet, PodParent
+from core.jobs.shape import Fields, ListOf, MapOf, Shape
+from core.names import (
+    ADMISSION_GATE,
+    GROUP,
+    LWS_GROUP_INDEX_LABEL,
+    LWS_NAME_LABEL,
+    LWS_WORKER_INDEX_LABEL,
+    MANAGED_NAMESPACE_LABEL,
+    PODSET_LABEL,
+    QUEUE_NAME_LABEL,
+    TOPOLOGY_GATE,
+    WORKLOAD_ANNOTATION,
+)
 
 PREFIX = "topogate"
 _GATES = (TOPOLOGY_GATE, ADMISSION_GATE)
 _IS_TOPOGATE = (
     f"authorizer.group('{GROUP}').resource('workloads').subresource('status').namespace(object.metadata.namespace).check('patch').allowed()"
 )
+_IS_LWS = (  # its controller may label pods after they are made
+    f"authorizer.group('{LeaderWorkerSet.group}').resource('{LeaderWorkerSet.plural}').subresource('status')"
+    ".namespace(object.metadata.namespace).check('update').allowed()"
+)
 _NOT_SYSTEM = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]}
+_MANAGED = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]}
+_IN_MANAGED = {"matchExpressions": [*_NOT_SYSTEM["matchExpressions"], _MANAGED]}
 _MADE_BY = "only the controller of {kind} may make objects that a {kind} controls"
 Rule = Mapping[str, Any]
 
 
+class _ReplicaSet(Deployment):
+    """What stands between a Deployment and its pods; never queued."""
+
+    kind, plural = "ReplicaSet", "replicasets"
+
+
+_REPLICA_SET = _ReplicaSet()
+_Kind = JobKind | PodParent
+
+
 def policies(kinds: Sequence[JobKind]) -> list[dict[str, Any]]:
     """The policies about all kinds, those of other packages included, each followed by its binding."""
-    made = [_pods(kinds), _owners(kinds), _parts(kinds), _queues(kinds)]
+    made = [_pods(kinds), _owners(kinds), _owned_by_pods(kinds), _queues(kinds)]
+    made += [_parts(kinds, *part) for part in _possible_parts(kinds)]
     made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kind) for kind in kinds]
     return [obj for policy in made for obj in (policy, _binding(policy))]
 
@@ -54,6 +83,14 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
                 "reason": "Forbidden",
             }
         )
+    validations += [
+        {
+            "expression": f"{_value('oldObject', 'labels', name)} == {_value('object', 'labels', name)} || {_IS_LWS}",
+            "message": f"{name} says which workload this pod is of and cannot be changed",
+            "reason": "Forbidden",
+        }
+        for name in (LWS_NAME_LABEL, LWS_GROUP_INDEX_LABEL, LWS_WORKER_INDEX_LABEL)
+    ]
     old, new = (f"(has({obj}.metadata.ownerReferences) ? {obj}.metadata.ownerReferences : [])" for obj in ("oldObject", "object"))
     policy = _policy(
         "pods",
@@ -111,7 +148,7 @@ def _controlling(obj: str) -> str:
 
 def _owners(kinds: Sequence[JobKind]) -> dict[str, Any]:
     """What belongs to a queued object, or to a DaemonSet, is not queued itself, so only that object's controller may say so."""
-    rules = [_rule_of_pods("CREATE"), *_rules_of((*kinds, *_parents(kinds)), ["CREATE", "UPDATE"])]
+    rules = [_rule_of_pods("CREATE"), *_rules_of((*kinds, *_parents(kinds), _REPLICA_SET), ["CREATE", "UPDATE"])]
     policy = _policy("owners", rules, _by_their_controller(kinds, _MADE_BY), [])
     policy["spec"]["variables"] = _new_owners()
     return policy
@@ -126,23 +163,70 @@ def _new_owners() -> list[dict[str, str]]:
     ]
 
 
-def _parts(kinds: Sequence[JobKind]) -> dict[str, Any]:
-    """A Job that another object's controller made and that runs by that object's admission is changed by that controller alone."""
-    jobs = [kind for kind in kinds if kind.always_gated]
+def _owned_by_pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
+    """Pods of what a part of a queued object controls are not queued themselves. No right tells who acts for a pod, so in a
+    managed namespace only the one controller that needs it may have a pod control what makes pods."""
     policy = _policy(
-        "parts",
-        _rules_of(jobs, ["UPDATE"]),
-        _by_their_controller(kinds, "this object was admitted as a part of a {kind}: only the controller of {kind} may change its spec"),
+        "owned-by-pods",
+        _rules_of((*_parents(kinds), _REPLICA_SET), ["CREATE", "UPDATE"]),
         [
-            {"name": "is-changed", "expression": "object.spec != oldObject.spec"},
             {
-                "name": "runs-by-an-admission",
-                "expression": f"{_value('oldObject.spec.template', 'annotations', WORKLOAD_ANNOTATION)} != ''",
+                "expression": f"!variables.owners.exists(o, o.kind == 'Pod' && o.apiVersion == 'v1') || {_IS_LWS} || {_IS_TOPOGATE}",
+                "message": "this namespace is managed by topogate: a Pod may be an owner of this object, but not its controller",
+                "reason": "Forbidden",
+            }
+        ],
+        [],
+    )
+    policy["spec"]["variables"] = _new_owners()
+    policy["spec"]["matchConstraints"]["namespaceSelector"] = _IN_MANAGED
+    return policy
+
+
+def _possible_parts(kinds: Sequence[JobKind]) -> list[tuple[_Kind, str]]:
+    """Kinds that others make objects of, and how one shows that it runs by an admission."""
+    possible: tuple[_Kind, ...] = (*kinds, *_parents(kinds), _REPLICA_SET)
+    return [(kind, condition) for kind in possible if (condition := _names_workload(kind.spec_shape, "oldObject.spec"))]
+
+
+def _parts(kinds: Sequence[JobKind], kind: _Kind, names_workload: str) -> dict[str, Any]:
+    """What another object's controller made and what runs by that object's admission is changed by that controller alone."""
+    told = "this object was admitted as a part of a {kind}: only the controller of {kind} may change its spec or its owner"
+    policy = _policy(
+        f"parts-{kind.plural}",
+        _rules_of([kind], ["UPDATE"]),
+        _by_their_controller(kinds, told),
+        [
+            {
+                "name": "is-changed",
+                "expression": f"object.spec != oldObject.spec || {_controlling('object')} != {_controlling('oldObject')}",
             },
+            {"name": "runs-by-an-admission", "expression": f"has(oldObject.spec) && {names_workload}"},
+            {"name": "written-by-another", "expression": f"!{_IS_TOPOGATE}"},
         ],
     )
     policy["spec"]["variables"] = [{"name": "owners", "expression": _controlling("oldObject")}]
     return policy
+
+
+def _names_workload(shape: Shape, here: str, depth: int = 0) -> str:
+    """Whether annotations anywhere in a part of an object name a workload, as those of started pod templates do; '' where
+    that part has none. As deep as topogate reads it."""
+    match shape:
+        case Fields(fields):
+            found = []
+            for name, inner in fields.items():
+                there = f"{here}.{name}"
+                inside = f"'{WORKLOAD_ANNOTATION}' in {there}" if name == "annotations" else _names_workload(inner, there, depth)
+                if inside:
+                    found.append(f"has({there}) && {inside}")
+            return f"({' || '.join(found)})" if len(found) > 1 else "".join(found)
+        case ListOf(inner) | MapOf(inner):
+            each = f"e{depth}"
+            inside = _names_workload(inner, each if isinstance(shape, ListOf) else f"{here}[{each}]", depth + 1)
+            return f"{here}.exists({each}, {inside})" if inside else ""
+        case _:
+            return ""
 
 
 def _queues(kinds: Sequence[JobKind]) -> dict[str, Any]:
@@ -159,8 +243,7 @@ def _queues(kinds: Sequence[JobKind]) -> dict[str, Any]:
         ],
         [{"name": "was-queued", "expression": f"{_value('oldObject', 'labels', QUEUE_NAME_LABEL)} != ''"}],
     )
-    managed = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]}
-    policy["spec"]["matchConstraints"]["namespaceSelector"] = {"matchExpressions": [*_NOT_SYSTEM["matchExpressions"], managed]}
+    policy["spec"]["matchConstraints"]["namespaceSelector"] = _IN_MANAGED
     return policy
 
 
@@ -185,8 +268,8 @@ def _gated(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
     )
 
 
-def _rules_of(kinds: Sequence[JobKind | PodParent], operations: Sequence[str]) -> list[Rule]:
-    by_group: dict[str, list[JobKind | PodParent]] = {}
+def _rules_of(kinds: Sequence[_Kind], operations: Sequence[str]) -> list[Rule]:
+    by_group: dict[str, list[_Kind]] = {}
     for kind in kinds:
         by_group.setdefault(kind.group, []).append(kind)
     return [

@@ -21,12 +21,13 @@ from core.jobs.shape import find_misshapen, spec_shape_of
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
 from webhook.jsonpatch import diff
-from webhook.lookup import Find, Lookup, LookupFailed, find_nothing
+from webhook.lookup import Find, Lookup, LookupFailed, LookupOfPods, find_nothing
 from webhook.registration import hook_path
 
 logger = logging.getLogger(__name__)
 TRACER = "topogate.webhook"
 REVIEW = "admission.review"
+_POD_OF_TOKEN = "authentication.kubernetes.io/pod-uid"  # what the API server tells of a user that is a pod
 RETRY_AFTER_S = 1  # for clients, when the API server did not answer us
 # Whether a namespace has a LocalQueue of the default name; raises LookupFailed where it cannot be told in time.
 HasDefaultQueue = Callable[[str], Awaitable[bool]]
@@ -41,9 +42,11 @@ class Reviews:
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()
         reviewed: tuple[Reviewed, ...] = (*kinds, *pod_kinds(kinds))
+        # A StatefulSet or its like may be part of another, whose pods are queued; of a job only what makes jobs can be the
+        # controller; and of pods it counts only where what is above them is queued for them.
         self._lookup = Lookup(reviewed, find)
-        # Of a job only what makes jobs can be the controller: pods of all others are queued by themselves.
         self._lookup_of_jobs = Lookup(kinds, find)
+        self._lookup_of_pods = LookupOfPods(kinds, find, pod_kinds(kinds))
         for kind in reviewed:
             mutate = hook_path("mutate", kind.group, kind.version, kind.kind)
             self._beginnings.add(mutate)
@@ -89,8 +92,7 @@ class Reviews:
                 job = kind.taken_back(job, old)
             queue, what = None, "the owner of the object"
             try:
-                lookup = self._lookup if isinstance(kind, PodParent) else self._lookup_of_jobs
-                if not isinstance(kind, Pod) and await lookup.is_part_of_queued(job, request.namespace):
+                if await self._is_part_of_queued(kind, job, request):
                     return allowed(request)
                 if QUEUE_NAME_LABEL not in _metadata_map(job, "labels"):
                     if request.operation != "CREATE":
@@ -105,6 +107,15 @@ class Reviews:
             return patched(request, list(diff(given, changed)), _unqueued(request, changed))
 
         return handle
+
+    async def _is_part_of_queued(self, kind: Reviewed, job: Json, request: AdmissionRequest) -> bool:
+        """Whether what made a new object was queued for it. A pod that names a queue was told to be queued itself."""
+        if isinstance(kind, Pod):
+            if QUEUE_NAME_LABEL in _metadata_map(job, "labels"):
+                return False
+            return await self._lookup_of_pods.is_part(job, request.namespace, request.user_info.extra.get(_POD_OF_TOKEN, ()))
+        lookup = self._lookup if isinstance(kind, PodParent) else self._lookup_of_jobs
+        return await lookup.is_part_of_queued(job, request.namespace)
 
     def _validate_job(self, kind: Reviewed) -> Handler:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class GroupVersionResource(Wire):
 class UserInfo(Wire):
     username: str = ""
     groups: tuple[str, ...] = ()
+    extra: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 class AdmissionRequest(Wire):

@@ -50,7 +50,8 @@ TEXT = Scalar(str, "a text")
 INTEGER = Scalar(int, "a whole number")
 BOOLEAN = Scalar(bool, "true or false")
 TEXTS = MapOf(TEXT)
-METADATA = Fields({"name": TEXT, "generateName": TEXT, "labels": TEXTS, "annotations": TEXTS})
+_OWNER = Fields({"apiVersion": TEXT, "kind": TEXT, "name": TEXT, "uid": TEXT, "controller": BOOLEAN})
+METADATA = Fields({"name": TEXT, "generateName": TEXT, "labels": TEXTS, "annotations": TEXTS, "ownerReferences": ListOf(_OWNER)})
 CONTAINERS = ListOf(Fields({"resources": Fields()}))
 POD_SPEC = Fields(
     {

@@ -15,7 +15,7 @@ _TEMPLATES = {
         ("spec", "pytorchReplicaSpecs", "Master", "template"),
         ("spec", "pytorchReplicaSpecs", "Worker", "template"),
     ),
-    "Job": (("spec", "template"),),
+    **dict.fromkeys(("Job", "Deployment", "StatefulSet"), (("spec", "template"),)),
 }
 
 

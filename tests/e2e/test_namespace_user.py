@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from core.names import (
+    LWS_GROUP_INDEX_LABEL,
+    LWS_NAME_LABEL,
+    LWS_WORKER_INDEX_LABEL,
     MANAGED_NAMESPACE_LABEL,
     PODSET_LABEL,
     QUEUE_NAME_LABEL,
@@ -18,7 +21,11 @@ from e2e import manifests, truth
 from e2e.api import JSON_PATCH, Api, ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.standins.jobset import JobSetStandIn
+from e2e.standins.ray import RayClusterStandIn, RayJobStandIn
 from e2e.topogate import Topogate
+from tests.reconciler.kinds.pods import bound, live, of_set
+from tests.reconciler.kinds.pods import template as pod_template
+from tests.reconciler.kinds.scenarios import template
 from tests.reconciler.kinds.test_jobset import jobset, replicated
 from tests.reconciler.scenes import GPU, JOBS, WORKLOADS, Scene
 
@@ -67,7 +74,7 @@ def scene(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
 
 @pytest.fixture
 def user(scene: Scene) -> Iterator[Api]:
-    """A service account with the role `edit`, and that of a JobSet user, in the scene's namespace."""
+    """A service account with the role `edit`, and that of a user of JobSets and Ray, in the scene's namespace."""
     opened = _user(scene.api, scene.namespace)
     yield opened
     opened.close()
@@ -78,9 +85,12 @@ def _user(api: Api, namespace: str) -> Api:
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     if api.find(f"{path}/user") is None:
         api.create(path, account)
-        rules = [{"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["*"]}]
-        api.create(f"{RBAC.format(namespace)}/roles", {"metadata": {"name": "jobset-user"}, "rules": rules})
-        for name, role in (("edit", {"kind": "ClusterRole", "name": "edit"}), ("jobset-user", {"kind": "Role", "name": "jobset-user"})):
+        rules = [
+            {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["*"]},
+            {"apiGroups": ["ray.io"], "resources": ["rayclusters", "rayjobs"], "verbs": ["*"]},
+        ]
+        api.create(f"{RBAC.format(namespace)}/roles", {"metadata": {"name": "job-user"}, "rules": rules})
+        for name, role in (("edit", {"kind": "ClusterRole", "name": "edit"}), ("job-user", {"kind": "Role", "name": "job-user"})):
             subject = {"kind": "ServiceAccount", "name": "user", "namespace": namespace}
             binding = {"metadata": {"name": name}, "subjects": [subject], "roleRef": {"apiGroup": "rbac.authorization.k8s.io", **role}}
             api.create(f"{RBAC.format(namespace)}/rolebindings", binding)
@@ -141,6 +151,18 @@ def test_a_pod_cannot_be_given_to_another_workload(scene: Scene, user: Api) -> N
         {"labels": {PODSET_LABEL: None}},
     ):
         refused(403, "says whose pod this is", lambda metadata=metadata: user.patch(path, {"metadata": metadata}))
+
+
+@pytest.mark.parametrize("label", [LWS_NAME_LABEL, LWS_GROUP_INDEX_LABEL, LWS_WORKER_INDEX_LABEL])
+def test_a_pod_cannot_be_given_to_another_replica_of_its_leader_worker_set(label: str, scene: Scene, user: Api) -> None:
+    labels = {LWS_NAME_LABEL: "lws", LWS_GROUP_INDEX_LABEL: "0", LWS_WORKER_INDEX_LABEL: "1"}
+    spec = {"schedulingGates": [{"name": TOPOLOGY_GATE}], "containers": [{"name": "c", "image": "registry.example/c:1"}]}
+    path = PODS.format(scene.namespace)
+    scene.api.create(path, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "worker", "labels": labels}, "spec": spec})
+    for value in ("7", None):
+        change = {"metadata": {"labels": {label: value}}}
+        refused(403, "says which workload this pod is of", lambda change=change: user.patch(f"{path}/worker", change))
+    user.patch(f"{path}/worker", {"metadata": {"labels": {"mine": "still"}}})
 
 
 def forged_pod(scene: Scene, victim: dict[str, Any], **metadata: Any) -> dict[str, Any]:
@@ -250,6 +272,59 @@ def test_a_part_of_an_admitted_object_is_changed_by_its_controller_alone(scene: 
     refused(403, "this object was admitted as a part of a JobSet", lambda: user.patch(part, {"spec": {"parallelism": 2}}))
     user.patch(part, {"metadata": {"labels": {"mine": "still"}}})
     user.delete(f"{path}/honest")
+
+
+def test_a_part_that_is_no_job_is_changed_by_its_controller_alone_too(scene: Scene, user: Api) -> None:
+    """The Ray cluster of a RayJob, whose pods were admitted with the RayJob."""
+    with RayJobStandIn(scene.api) as jobs, RayClusterStandIn(scene.api) as clusters:
+        ray = "/apis/ray.io/v1/namespaces/{}/{}"
+        group = {"groupName": "workers", "replicas": 1, "template": template(scene.rack)}
+        cluster = {"headGroupSpec": {"template": template(scene.rack)}, "workerGroupSpecs": [group]}
+        metadata = {"name": "honest", "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
+        spec = {"shutdownAfterJobFinishes": True, "submissionMode": "HTTPMode", "rayClusterSpec": cluster}
+        job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": spec}
+        user.create(ray.format(scene.namespace, "rayjobs"), job)
+        scene.eventually("the cluster's pods to be bound", lambda now: bound(live(now, scene), 2), 60)
+        path = ray.format(scene.namespace, "rayclusters")
+        (part,) = user.list(path)
+        part_path, told = f"{path}/{part['metadata']['name']}", "this object was admitted as a part of a RayJob"
+        more = {"spec": {"workerGroupSpecs": [{**part["spec"]["workerGroupSpecs"][0], "replicas": 4}]}}
+        refused(403, told, lambda: user.patch(part_path, more))
+        refused(403, told, lambda: user.patch(part_path, {"metadata": {"ownerReferences": None}}))
+        user.patch(part_path, {"metadata": {"labels": {"mine": "still"}}})
+        user.create(path, {**part, "metadata": {"name": "free"}})
+        user.patch(f"{path}/free", more)
+        for obj in (f"{path}/free", f"{ray.format(scene.namespace, 'rayjobs')}/honest"):
+            user.delete(obj)
+    for standin in (jobs, clusters):
+        standin.uninstall()
+
+
+def test_what_stands_between_a_pod_and_what_was_queued_for_it_has_the_controller_that_it_says(scene: Scene, user: Api) -> None:
+    """Else pods of a ReplicaSet or StatefulSet of a user's own would pass for those of an admitted AppWrapper."""
+    path = "/apis/apps/v1/namespaces/{}/{}"
+    anybody = {"name": "any", "uid": "11111111-2222-3333-4444-555555555555", "controller": True}
+    replicas = of_set("ReplicaSet", scene, "forged", 1, pod_template(8))
+    replicas["metadata"] |= {"labels": {}, "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", **anybody}]}
+    told = "only the controller of Deployment may make objects that a Deployment controls"
+    refused(403, told, lambda: user.create(path.format(scene.namespace, "replicasets"), replicas))
+
+    owned = of_set("StatefulSet", scene, "forged", 0, pod_template(8))
+    owned["metadata"] |= {"labels": {}, "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", **anybody}]}
+    user.create(path.format(scene.namespace, "statefulsets"), owned)
+    scene.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": {MANAGED_NAMESPACE_LABEL: "true"}}})
+
+    def is_refused() -> bool:
+        """Once the API server has seen the namespace's label."""
+        another = {**owned, "metadata": {**owned["metadata"], "name": "another"}}
+        try:
+            user.create(path.format(scene.namespace, "statefulsets"), another)
+        except ApiError as error:
+            return "a Pod may be an owner of this object, but not its controller" in str(error)
+        scene.api.delete(f"{path.format(scene.namespace, 'statefulsets')}/another")
+        return False
+
+    wait_for("it to be refused", is_refused)
 
 
 def test_a_running_job_keeps_its_queue_and_its_template(scene: Scene, user: Api) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from core.jobs.kinds import KINDS
-from core.names import QUEUE_NAME_LABEL
+from core.names import ADMISSION_GATE, DOMAIN_INDEX_ANNOTATION, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.runtime.resource import Resource
 from e2e.manifests import job
 from tests.reconciler.kinds.scenarios import SCENARIOS, runtime
-from tests.webhook.asking import MUTATE_JOB, Webhook, causes
+from tests.webhook.asking import MUTATE_JOB, Webhook, causes, hook
 from webhook.lookup import Lookup, LookupFailed
 from webhook.review import Reviews
 
@@ -109,6 +109,140 @@ def test_an_owner_that_cannot_be_looked_up_is_a_reason_to_try_again():
     assert not response["allowed"]
     assert response["status"]["code"] == 503
     assert "the owner of the object could not be looked up" in response["status"]["message"]
+
+
+# --- pods, by way of what stands between them and what is queued for them -------------------------------------------
+
+
+def above(kind: str, name: str, owner: Json | None = None, *, api: str = "apps/v1", queue: str | None = None, placed: bool = False) -> Json:
+    metadata: Json = {"name": name, "uid": f"uid of {name}", "labels": {QUEUE_NAME_LABEL: queue} if queue else {}}
+    metadata["annotations"] = {WORKLOAD_ANNOTATION: "w"} | ({DOMAIN_INDEX_ANNOTATION: "0"} if placed else {})
+    metadata["ownerReferences"] = [reference(owner)] if owner else []
+    return {"apiVersion": api, "kind": kind, "metadata": metadata}
+
+
+def queued(name: str, kind: str, api: str, **spec: Any) -> Json:
+    return {**above(kind, name, api=api, queue="main"), "spec": spec}
+
+
+def scaled(replicas: int, obj: Json) -> Json:
+    return {**obj, "spec": {"replicas": replicas}}
+
+
+_ANY = {"apiVersion": "example.com/v1", "kind": "Any"}
+_PODS = {"template": _ANY, "podSets": [{"path": "template.a", "replicas": 3}]}
+WRAPPER = queued("wrapper", "AppWrapper", "workload.codeflare.dev/v1beta2", components=[_PODS])
+SPARK = queued("spark", "SparkApplication", "sparkoperator.k8s.io/v1beta2", driver={}, executor={"instances": 2})
+SET, DEPLOYMENT = scaled(3, above("StatefulSet", "set", WRAPPER)), scaled(3, above("Deployment", "deployment", WRAPPER))
+REPLICAS = scaled(2, above("ReplicaSet", "replicas", DEPLOYMENT))
+MORE = scaled(4, above("StatefulSet", "more", WRAPPER))
+MANY = scaled(4, above("Deployment", "many", WRAPPER))
+FEW = scaled(1, above("ReplicaSet", "few", MANY))
+DRIVER, PLACED = above("Pod", "driver", SPARK, api="v1"), above("Pod", "placed", SPARK, api="v1", placed=True)
+GROUPS = above("LeaderWorkerSet", "groups", WRAPPER, api="leaderworkerset.x-k8s.io/v1")
+LEADERS = above("StatefulSet", "leaders", GROUPS)
+LEADER = above("Pod", "leader", LEADERS, api="v1")
+WORKERS = above("StatefulSet", "workers", LEADER)
+PLAIN = above("ReplicaSet", "plain", above("Deployment", "plain"))
+SERVING = above("StatefulSet", "serving", queue="main")
+THERE = Cluster(
+    WRAPPER, SPARK, SET, DEPLOYMENT, REPLICAS, DRIVER, PLACED, GROUPS, LEADERS, LEADER, WORKERS, PLAIN, SERVING, MORE, MANY, FEW
+)
+
+
+def pod(owner: Json | None, *, started: bool = True, queue: str | None = None, gated: bool = False) -> Json:
+    made = above("Pod", "made", owner, api="v1", queue=queue)
+    made["metadata"]["annotations"] = {WORKLOAD_ANNOTATION: "w"} if started else {}
+    made["metadata"]["labels"] |= {PODSET_LABEL: "executor" if owner in (DRIVER, PLACED) else "wrapper-0"} if started else {}
+    return {**made, "spec": {"containers": [{"name": "c"}], "schedulingGates": [{"name": TOPOLOGY_GATE}] if gated else []}}
+
+
+def labelled(obj: Json, pod_set: str) -> Json:
+    return {**obj, "metadata": {**obj["metadata"], "labels": {PODSET_LABEL: pod_set}}}
+
+
+def made_by(uid: str) -> Json:
+    return {"userInfo": {"username": "someone", "extra": {"authentication.kubernetes.io/pod-uid": [uid]}}}
+
+
+def is_queued_itself(cluster: Cluster, obj: Json, **changes: Any) -> bool:
+    return ADMISSION_GATE in [gate["name"] for gate in asking(cluster).mutate(obj, **changes)["spec"]["schedulingGates"]]
+
+
+@pytest.mark.parametrize("owner", [SET, REPLICAS, LEADERS, WORKERS], ids=lambda owner: owner["metadata"]["name"])
+def test_pods_of_what_an_app_wrapper_holds_are_not_queued_a_second_time(owner: Json):
+    assert not is_queued_itself(THERE, pod(owner))
+
+
+def test_an_executor_that_its_driver_makes_is_not_queued_a_second_time():
+    assert not is_queued_itself(THERE, pod(DRIVER), **made_by(DRIVER["metadata"]["uid"]))
+    assert not is_queued_itself(THERE, pod(PLACED, gated=True), **made_by(PLACED["metadata"]["uid"]))
+
+
+@pytest.mark.parametrize(
+    ("obj", "changes"),
+    [
+        (pod(DRIVER), {}),
+        (pod(DRIVER), made_by(PLACED["metadata"]["uid"])),
+        (pod(PLACED), made_by(PLACED["metadata"]["uid"])),
+        (pod(DRIVER, queue="main"), made_by(DRIVER["metadata"]["uid"])),
+        (pod(SET, started=False), {}),
+        (labelled(pod(SET), "another"), {}),
+        (pod(MORE), {}),
+        (pod(FEW), {}),
+        (pod(PLAIN), {}),
+        (pod(SERVING), {}),
+        (pod(above("ReplicaSet", "gone", DEPLOYMENT)), {}),
+        (pod({**SET, "metadata": {**SET["metadata"], "uid": "another"}}), {}),
+        (pod(above("Workflow", "other", api="argoproj.io/v1")), {}),
+        (pod(None), {}),
+    ],
+    ids=[
+        "not made by the driver",
+        "made by another pod",
+        "past its place",
+        "that names a queue",
+        "no start put its marks on it",
+        "of no pod set of it",
+        "of a set scaled beyond what was admitted",
+        "of a Deployment scaled beyond what was admitted",
+        "of a Deployment alone",
+        "of a StatefulSet whose pods are queued",
+        "of what is gone",
+        "of another uid",
+        "of an unknown kind",
+        "of nobody",
+    ],
+)
+def test_a_pod_that_only_says_that_it_is_a_part_is_queued_itself(obj: Json, changes: Json):
+    assert is_queued_itself(THERE, obj, **changes)
+
+
+def test_a_pod_that_no_start_has_marked_and_one_that_names_its_queue_cost_no_lookup():
+    cluster = Cluster(*THERE.objects.values())
+    for obj in (pod(SET, started=False), pod(REPLICAS, queue="main"), pod(None)):
+        is_queued_itself(cluster, obj)
+    assert cluster.lookups == []
+    is_queued_itself(cluster, pod(REPLICAS))
+    assert cluster.lookups == ["ReplicaSet replicas", "Deployment deployment", "AppWrapper wrapper"]
+
+
+def test_a_pod_whose_owner_cannot_be_looked_up_is_not_let_past_its_queue():
+    webhook = asking(Cluster())
+
+    async def fail(resource: Resource, name: str, namespace: str) -> Json | None:
+        raise LookupFailed("503: etcd is slow")
+
+    webhook.reviews = Reviews(webhook._has_default_queue, find=fail)
+    response = webhook.ask(hook("mutate", "Pod"), pod(SET))
+    assert (response["allowed"], response["status"]["code"]) == (False, 503)
+
+
+def test_what_an_app_wrapper_holds_hands_no_queue_on():
+    for kind, queue_of in (("StatefulSet", WRAPPER), ("Deployment", WRAPPER)):
+        template = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
+        obj = {**above(kind, "made", queue_of), "spec": {"template": template}}
+        assert asking(THERE).mutate(obj) == obj
 
 
 def train_job(**trainer: Any) -> Json:
