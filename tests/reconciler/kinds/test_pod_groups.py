@@ -90,10 +90,13 @@ def test_a_pod_is_not_queued_nor_moved_to_another_group_later(scene: Scene) -> N
         scene.api.patch(f"{path}/unqueued", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "main"}}})
     scene.create(pod(scene, "queued"))
     scene.eventually("it to be bound", lambda now: any(p["metadata"]["name"] == "queued" and p["spec"].get("nodeName") for p in now.pods))
-    for body in ({"labels": {"kueue.x-k8s.io/queue-name": "other"}}, {"labels": {"kueue.x-k8s.io/pod-group-name": "g"}}):
+    for name, value in (("kueue.x-k8s.io/queue-name", "other"), ("kueue.x-k8s.io/pod-group-name", "g")):
         with pytest.raises(ApiError) as refused:
-            scene.api.patch(f"{path}/queued", {"metadata": body})
-        assert refused.value.status == 403 or refused.value.causes
+            scene.api.patch(f"{path}/queued", {"metadata": {"labels": {name: value}}})
+        assert refused.value.status == 422
+        assert [(cause["reason"], cause["field"]) for cause in refused.value.causes] == [
+            ("FieldValueForbidden", f"metadata.labels[{name}]")
+        ], "by the webhook, with the field"
 
 
 def test_a_group_deleted_while_it_is_gated_leaves_nothing(scene: Scene) -> None:
