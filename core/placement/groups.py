@@ -121,8 +121,10 @@ def _count_levels(
         these: Indices | slice = slice(None) if at is None else at
         pods, units, size = fits.alone.pods[level][these], fits.alone.units[level][these], sizes[level]
         held = pods - loss
-        if level > slice_level and size > 1:
-            held = held // size * size
+        if level > slice_level and size > 1:  # `pods` are whole slices, but the leader may fit into what they leave over
+            below = on_nodes.workers.per_node if level == lowest else fits.alone.pods[level + 1]
+            every = below[these] if level == lowest and tree.is_hostname else tree.over_children(np.add, level, below, at)
+            held = (every - loss) // size * size
             loss = np.where(here, pods - held, _NEVER)
         fits.beside.pods[level][these] = held = np.where(here, held, 0)
         if level == slice_level:

@@ -247,3 +247,13 @@ def test_workers_in_two_layers_of_slices_have_room_for_their_leader_beside_whole
     assert (decision.refusal is None) == fits
     if fits:
         assert all(count % 2 == 0 for _, count in decision.placements[0].nodes)
+
+
+def test_a_leader_fits_into_what_inner_slices_leave_over():
+    """The tighter rack has 2 + 1 places on one node and 2 on the other: the leader takes the odd one and costs no slice."""
+    nodes = [replace(node, allocatable={"cpu": cpu, "pods": 9}) for node, cpu in zip(grid(1, 2, 2), (3000, 2000, 4000, 4000), strict=True)]
+    workers = request(4, Mode.REQUIRED, RACK, name="workers", slices=[(RACK, 4), (HOSTNAME_LABEL, 2)])
+    decision = place(view_of(THREE_LEVELS, nodes), of_group(workers, request(1, Mode.REQUIRED, RACK, name="leader")), MIXED)
+    assert not decision.looked_ahead
+    where = {placement.pod_set: dict(placement.nodes) for placement in decision.placements}
+    assert where == {"workers": {"b0-r0-n0": 2, "b0-r0-n1": 2}, "leader": {"b0-r0-n0": 1}}
