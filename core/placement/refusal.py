@@ -14,8 +14,9 @@ from core.placement.change import Amount, show_taint
 from core.placement.explain import Exclusion, Explanation, LevelFact, NotFit, Refusal, show_exclusions
 from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix, with_pod
+from core.placement.never import find_never
 from core.placement.own_limit import own_terms
-from core.placement.remedy import WHOLE, Refused, find_changes, find_never
+from core.placement.remedy import WHOLE, Refused, find_changes
 from core.placement.slices import Shape
 from core.placement.tree import Flags, Indices
 
