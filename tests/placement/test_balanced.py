@@ -136,6 +136,7 @@ def with_leader(level: str, workers: int, leader_cpu: int) -> list[PodSetRequest
         pytest.param([[[6, 6]]], with_leader(RACK, 10, 1), [1, 0], [5, 5], id="it goes to the first of those that hold most beside it"),
         pytest.param([[[4, 9, 9]]], with_leader(RACK, 12, 3), [0, 1, 0], [0, 6, 6], id="what it takes counts in T"),
         pytest.param([[[7, 4, 4, 4]]], with_leader(RACK, 8, 7), [1, 0, 0, 0], [0, 4, 4, 0], id="no worker beside it: the standard answer"),
+        pytest.param([[[2, 2, 2]], [[6, 6]]], with_leader(RACK, 10, 1), [0, 0, 0, 1, 0], [0, 0, 0, 5, 5], id="in a later block"),
     ],
 )
 def test_rules_of_a_leader(blocks: list[list[list[int]]], asked: list[PodSetRequest], leader: list[int], workers: list[int]):

@@ -152,6 +152,18 @@ def test_a_middle_layer_stays_whole():
     assert places(answer) == {node.name: 2 for node in nodes if node.name != "r0s1n0"} | {"r0s1n1": 4}
 
 
+def test_what_a_finer_domain_lost_comes_back_to_it_however_many_units_that_are():
+    """Two pairs of s0 are lost with its first node. Its other one has room for both, though those of s1 would be the tighter place."""
+    levels = (BLOCK, RACK, "switch", HOST)
+    nodes = [
+        Node(name, {BLOCK: "b", RACK: "r", "switch": name[:2], HOST: name}, {"cpu": cpu, "pods": 9})
+        for name, cpu in (("s0n0", 4000), ("s0n1", 8000), ("s1n0", 6000))
+    ]
+    job = held(request(8, Mode.REQUIRED, BLOCK, slices=[(RACK, 4), ("switch", 2)]), s0n0=4, s0n1=2, s1n0=2)
+    answer = replace_failed(with_usage(view_of(levels, nodes), job), [job], ["s0n0"], MIXED)
+    assert places(answer) == {"s0n1": 6, "s1n0": 2}
+
+
 def test_a_slice_that_its_rack_cannot_complete_is_refused_with_the_rack_and_what_it_lacks():
     job = held(request(4, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)], cpu=3000), b0_r0_n0=1, b0_r0_n1=1, b0_r1_n0=1, b0_r1_n1=1)
     refusal = fail(grid(1, 3, 2), job, failed=["b0-r0-n0"]).refusal
