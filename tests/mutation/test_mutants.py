@@ -35,6 +35,14 @@ def test_what_nothing_reads_at_run_time_is_no_mutant():
     assert not any("Is_Eq" in mutant.operator for mutant in find_mutants("a.py", SOURCE))
 
 
+def test_a_check_of_equal_lengths_is_no_mutant():
+    """`strict=True` decides nothing in a program that never breaks it, as an assertion does."""
+    source = "x = list(zip([1], [2], strict=True))
+"
+    check = next(mutant for mutant in find_mutants("a.py", source) if mutant.operator == "ReplaceTrueWithFalse")
+    assert mutate(check, source) is None
+
+
 def test_a_survivor_is_shown_by_its_line():
     source = "x = 1\ny = x > 2\n"
     mutant = next(mutant for mutant in find_mutants("a.py", source) if mutant.operator == "ReplaceComparisonOperator_Gt_Lt")
