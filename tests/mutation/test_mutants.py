@@ -37,8 +37,7 @@ def test_what_nothing_reads_at_run_time_is_no_mutant():
 
 def test_a_check_of_equal_lengths_is_no_mutant():
     """`strict=True` decides nothing in a program that never breaks it, as an assertion does."""
-    source = "x = list(zip([1], [2], strict=True))
-"
+    source = "x = list(zip([1], [2], strict=True))\n"
     check = next(mutant for mutant in find_mutants("a.py", source) if mutant.operator == "ReplaceTrueWithFalse")
     assert mutate(check, source) is None
 
