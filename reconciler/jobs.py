@@ -42,22 +42,22 @@ from core.plan.conditions import Condition
 from core.plan.workload import MissingFlavor, build_workload, counts_differ, pod_sets_differ, start_infos, workload_name
 from core.runtime.client import Obj
 from core.runtime.clock import Clock
-from core.runtime.controller import Controller, Done, RequeueAfter, Result, Retryable, Terminal
+from core.runtime.controller import Done, RequeueAfter, Result, Retryable, Terminal
 from core.runtime.errors import AlreadyExists, Invalid, KubeError
 from core.runtime.expectations import Expectations
 from core.runtime.store import Change, object_key
-from core.runtime.workqueue import INITIAL_PRIORITY, Item, WorkQueue
+from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import condition_is_true, controller_of, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
+from reconciler.controllers import build_controller
 from reconciler.observed import Observed, is_unmarked
 from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
 REASON_SUSPENDED_BY_USER = f"{REASON_DEACTIVATED}DueToJobSuspended"
 STOP_POLL_S = 1.0
-MAX_RETRY_S = 30.0  # an outage that is over must not be waited out for long
 
 
 class Jobs:
@@ -69,8 +69,8 @@ class Jobs:
         self._clock = clock
         self._steps = WorkloadSteps(observed, writer)
         self._created = Expectations()  # workloads made and not seen yet
-        self._queue = WorkQueue(clock, max_delay_s=MAX_RETRY_S)
-        self.controller = Controller("jobs", self._reconcile, self._queue, workers=8, clock=clock)
+        self.controller = build_controller("jobs", self._reconcile, clock, workers=8)
+        self._queue = self.controller.queue
         for key, informer in observed.jobs.items():
             informer.add_handler(partial(self._on_job, key))
         observed.workloads.add_handler(self._on_workload)
@@ -132,8 +132,8 @@ class Jobs:
             return await self._finish(kind, job, workload)
         if job["metadata"].get("deletionTimestamp"):
             return Done()
-        if missing is not None and (workload is None or kind.is_suspended(job) or _may_run(workload)):
-            raise Retryable(missing)  # what may not run any more can be stopped whatever its templates are
+        if missing is not None and (workload is None or kind.is_suspended(job)):
+            raise Retryable(missing)  # what runs goes on, and can be stopped, whatever its templates are
         if workload is None:
             return await self._without_workload(kind, job)
         if condition_is_true(workload, FINISHED):
@@ -195,7 +195,7 @@ class Jobs:
                 return await self._after_stop(kind, job, workload)
             return await self._keep_in_step(kind, job, workload)
         if admitted and active:
-            if counts_differ(kind.pod_sets(job), workload):
+            if _is_resized(kind, job, workload):
                 return await self._evict(workload, "DeactivatedDueToJobChanged", "the job's pod counts have changed while it ran")
             if self._observed.has_unmarked_pods(job["metadata"]["uid"]):
                 # Its controller made them of the templates as they were before the start, and will again once they are gone.
@@ -340,9 +340,13 @@ class Jobs:
         await self._writer.event(r.resource_of(kind), job, reason, message)
 
 
-def _may_run(workload: Obj) -> bool:
-    admitted = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
-    return admitted and workload["spec"].get("active", True) is not False
+def _is_resized(kind: JobKind, job: Obj, workload: Obj) -> bool:
+    """Whether a running job asks for another number of pods than it was admitted with. What it only refers to may be edited
+    for jobs to come, and its controller does not follow that while the job runs."""
+    if not isinstance(kind, Referring):
+        return counts_differ(kind.pod_sets(job), workload)
+    admitted = {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
+    return any(admitted.get(name, count) != count for name, count in kind.own_counts(job).items())
 
 
 def _evicted_for(workload: Obj, reason: str) -> bool:

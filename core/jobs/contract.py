@@ -139,6 +139,11 @@ class Referring(Protocol):
         """The job with that object, which is never written."""
         ...
 
+    def own_counts(self, job: Json) -> Mapping[str, int]:
+        """Pods per pod set where the job itself says how many: what the object says may change while the job runs by what it
+        said at its admission."""
+        ...
+
 
 class JobKind(Protocol):
     """One kind of job. `plural`, `group` and `version` make its API path; `spec_shape` is what of its spec is read;

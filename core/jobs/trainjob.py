@@ -1,6 +1,6 @@
 """trainer.kubeflow.org/v1alpha1 TrainJob."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -9,6 +9,7 @@ from core.jobs.job import pods_at_once
 from core.jobs.parts import parts_added, parts_of, with_parts
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
 from core.jobs.templated import Role, TemplatedKind, get, integer
+from core.jobs.templates import is_started
 from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL
 
 _GROUP, _VERSION = "trainer.kubeflow.org", "v1alpha1"
@@ -55,6 +56,17 @@ class TrainJob(TemplatedKind):
     def expanded(self, job: Json, found: Json) -> dict[str, Any]:
         return {**job, _EXPANDED: found}
 
+    def own_counts(self, job: Json) -> dict[str, int]:
+        """Of what trains; how many replicas of that there are is the runtime's to say, and Trainer lets it say one only."""
+        if get(job, ("spec", "trainer", "numNodes")) is None:
+            return {}
+        runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
+        return {
+            replicated.get("name") or "": integer(replicated.get("replicas"), 1) * nodes
+            for replicated in _replicated_jobs(runtime)
+            if (nodes := _nodes(job, runtime, replicated)) is not None
+        }
+
     def roles(self, job: Json) -> list[Role]:
         """Without its runtime a TrainJob has none."""
         runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
@@ -93,6 +105,21 @@ class TrainJob(TemplatedKind):
             job["spec"]["runtimePatches"] = patches
         else:
             job["spec"].pop("runtimePatches", None)
+
+    def is_started(self, job: Json) -> bool:
+        """By our own patch: the runtime that it was made for may be another by now."""
+        templates = (get(entry, ("template", "spec", "template")) or {} for entry in _patches(job, ours=True))
+        return any(is_started(template) for template in templates)
+
+    def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
+        """Without our patch; what else the Workload's templates had is in the runtime, or was when it was admitted."""
+        changed = deepcopy(dict(job))
+        patches = [patch for patch in get(job, ("spec", "runtimePatches")) or () if patch.get("manager") != MANAGER]
+        if patches:
+            changed["spec"]["runtimePatches"] = patches
+        else:
+            changed["spec"].pop("runtimePatches", None)
+        return changed
 
     def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
         named = get(job, ("spec", "runtimeRef")) or {}

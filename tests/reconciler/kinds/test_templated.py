@@ -214,6 +214,48 @@ def test_a_job_waits_for_what_it_refers_to_and_says_so(stage: Stage) -> None:
         stage.until_gone("early")
 
 
+@pytest.mark.parametrize("nodes", [4, None], ids=["nodes by the job", "nodes by the runtime"])
+def test_a_runtime_that_is_edited_while_a_job_runs_is_for_jobs_that_do_not(stage: Stage, nodes: int | None) -> None:
+    """Pods of a running job stay as they were admitted, whatever an administrator makes of its runtime; stopped, it takes the new one."""
+    scene, scenario = stage.scene, by_kind("TrainJob")
+    path = f"/apis/{scenario.group_version}/clustertrainingruntimes/{RUNTIME}"
+    steady, later = stage.make(scenario, "steady"), stage.make(scenario, "later")
+    for made in (steady, later):
+        made["spec"]["trainer"] = {} if nodes is None else {"numNodes": nodes}
+    before = nodes or 1
+    after = (nodes or 2) + 1
+    edited = runtime()["spec"]
+    (node,) = edited["template"]["spec"]["replicatedJobs"]
+    node["template"]["spec"] |= {"parallelism": 2, "completions": 2}
+    pods = {"parallelism": 1, "completions": 1, "template": {"spec": template("any", gpus=1)["spec"]}}
+    edited["template"]["spec"]["replicatedJobs"].append({"name": "evaluator", "replicas": 1, "template": {"spec": pods}})
+    try:
+        with stage.acting(scenario):
+            scene.api.create(stage.path(scenario), steady)
+            now = scene.until_bound("steady", before, BOUND_TIMEOUT_S)
+            ran = [pod["metadata"]["uid"] for pod in now.pods_of("steady")]
+            scene.api.patch(path, {"spec": edited})
+            scene.api.create(stage.path(scenario), later)
+            now = scene.until_bound("later", after, BOUND_TIMEOUT_S)
+            assert [pod["metadata"]["uid"] for pod in now.pods_of("steady")] == ran
+            assert not truth.condition(now.workload_of("steady"), "Evicted")
+
+            stage.suspend(scenario, "steady", True)
+            asked = {"node": after - 1, "evaluator": 1}
+
+            def asks_anew(now: truth.Snapshot) -> bool:
+                workload = now.workload_of("steady")
+                return workload is not None and {p["name"]: p["count"] for p in workload["spec"]["podSets"]} == asked
+
+            scene.eventually("it to ask for what its runtime says by now", asks_anew, BOUND_TIMEOUT_S)
+            for name in ("steady", "later"):
+                stage.delete(scenario, name)
+            stage.until_gone("steady")
+            stage.until_gone("later")
+    finally:
+        scene.api.patch(path, {"spec": runtime()["spec"]})
+
+
 def test_a_job_whose_pods_were_made_before_it_was_started_is_started_again_without_them(stage: Stage) -> None:
     """As a controller does that has not yet seen that the job was suspended again: such pods would be gated for ever."""
     scene, scenario = stage.scene, by_kind("PyTorchJob")
