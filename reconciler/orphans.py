@@ -16,21 +16,21 @@ import logging
 from core.names import ADMITTED, EVENT_STOPPED, EVICTED, FINISHED, REASON_OWNER_NOT_FOUND
 from core.plan.conditions import Condition
 from core.runtime.clock import Clock
-from core.runtime.controller import Controller, Done, RequeueAfter, Result
+from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, NotFound
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
-from core.runtime.workqueue import INITIAL_PRIORITY, Item, WorkQueue
+from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import PodFacts, condition_is_true, find_condition
 from core.state.owners import is_orphaned
 from reconciler import resources as r
 from reconciler.apply import Writer
+from reconciler.controllers import build_controller
 from reconciler.observed import Observed, workloads_of_pod
 from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
 STOP_POLL_S = 1.0
-MAX_RETRY_S = 30.0
 
 
 class Orphans:
@@ -40,8 +40,8 @@ class Orphans:
         self._observed = observed
         self._writer = writer
         self._steps = WorkloadSteps(observed, writer)
-        self._queue = WorkQueue(clock, max_delay_s=MAX_RETRY_S)
-        self.controller = Controller("orphans", self._reconcile, self._queue, workers=2, clock=clock)
+        self.controller = build_controller("orphans", self._reconcile, clock, workers=2)
+        self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
         observed.pods.add_handler(self._on_pod)
         for informer in observed.owning:

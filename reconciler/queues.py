@@ -17,20 +17,20 @@ from core.names import (
 from core.plan.conditions import Condition, set_conditions
 from core.queueing.cycle import inactive_reason
 from core.runtime.clock import Clock
-from core.runtime.controller import Controller, Done, Result
+from core.runtime.controller import Done, Result
 from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
-from core.runtime.workqueue import Item, WorkQueue
+from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts, profile_of
 from core.state.workloads import add_usage
 from reconciler import resources as r
 from reconciler.apply import Writer
+from reconciler.controllers import build_controller
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
 SETTLE_S = 0.5  # counters of busy queues are written twice a second at most
 EXAMPLES = 5
-MAX_RETRY_S = 30.0
 
 
 class Queues:
@@ -39,8 +39,8 @@ class Queues:
     def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
         self._observed = observed
         self._writer = writer
-        self._queue = WorkQueue(clock, max_delay_s=MAX_RETRY_S)
-        self.controller = Controller("queues", self._reconcile, self._queue, workers=2, clock=clock)
+        self.controller = build_controller("queues", self._reconcile, clock, workers=2)
+        self._queue = self.controller.queue
         for informer in (observed.cluster_queues, observed.local_queues, observed.flavors, observed.topologies):
             informer.add_handler(lambda change: self._everything("configuration changed"))
         observed.nodes.add_handler(self._on_node)

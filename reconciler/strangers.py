@@ -8,17 +8,17 @@ from core.jobs.pod import has_admission_gate
 from core.names import ADMISSION_GATE, EVENT_STAYS_GATED, QUEUE_NAME_LABEL, TOPOLOGY_GATE
 from core.plan.pod_units import PARENTS, UNKNOWN, is_going, is_terminal, unit_of_pod
 from core.runtime.clock import Clock
-from core.runtime.controller import Controller, Done, Result
+from core.runtime.controller import Done, Result
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
-from core.runtime.workqueue import INITIAL_PRIORITY, Item, WorkQueue
+from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.owners import is_orphaned
 from reconciler import resources as r
 from reconciler.apply import Writer
+from reconciler.controllers import build_controller
 from reconciler.observed import Observed, is_gated, workloads_of_pod
 
 PATIENCE_S = 10.0
-MAX_RETRY_S = 30.0
 
 
 class Strangers:
@@ -28,8 +28,8 @@ class Strangers:
         self._observed = observed
         self._writer = writer
         self._told: dict[str, tuple[str, str]] = {}  # by key: uid and message, each told once
-        self._queue = WorkQueue(clock, max_delay_s=MAX_RETRY_S)
-        self.controller = Controller("strangers", self._reconcile, self._queue, clock=clock)
+        self.controller = build_controller("strangers", self._reconcile, clock)
+        self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
         observed.workloads.add_handler(self._on_workload)
 

@@ -15,23 +15,23 @@ from core.names import EVENT_POD_OUTSIDE_ASSIGNMENT, RANK_ORDER_KEPT
 from core.plan.conditions import Condition, says, set_conditions
 from core.plan.ungate import Ungate, plan_ungating
 from core.runtime.clock import Clock
-from core.runtime.controller import Controller, Done, RequeueAfter, Result
+from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Invalid, KubeError, NotFound, TooManyRequests
 from core.runtime.expectations import Expectations
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.throttle import Throttle
-from core.runtime.workqueue import Item, WorkQueue
+from core.runtime.workqueue import Item
 from core.state.facts import PodFacts
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
+from reconciler.controllers import build_controller
 from reconciler.observed import Observed, workloads_of_pod
 
 logger = logging.getLogger(__name__)
 BATCH_S = 1.0  # KEP-2724, Enforcing the assignment
 MOST_SHED = 20  # times in a row that one write may be refused with 429
-MAX_RETRY_S = 30.0  # an outage that is over must not be waited out for long
 UNGATER_MANAGER = "topogate-ungater"
 
 
@@ -50,12 +50,12 @@ class Ungater:
         self._observed = observed
         self._writer = writer
         self._clock = clock
-        self._queue = WorkQueue(clock, max_delay_s=MAX_RETRY_S)
         self._expectations = Expectations()
         self._throttle = Throttle(clock)
         self._nominates = nominates
         self._progress: dict[str, _Progress] = {}
-        self.controller = Controller("ungater", self._reconcile, self._queue, workers=4, clock=clock)
+        self.controller = build_controller("ungater", self._reconcile, clock, workers=4)
+        self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
         observed.workloads.add_handler(self._on_workload)
         observed.on_owner.append(self._on_owner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import Scene
+
+# As in tests/runtime/conftest.py: looptime would have a loop made that nobody closes.
+asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from reconciler.apply import Writer
 from reconciler.observed import Observed
 from reconciler.orphans import Orphans
 from reconciler.pods import Pods
+from reconciler.unit_steps import PARENTS_BY_KIND
 from tests.runtime.fakes import ManualClock
 
 __all__ = ["Paper"]
@@ -77,7 +78,7 @@ class Paper:
 
     def units(self) -> list[Unit]:
         found = {unit_of_pod(pod) for pod in self.all("Pod")} | {unit_of_workload(workload) for workload in self.all("Workload")}
-        for parent in self.pods._parents.values():
+        for parent in PARENTS_BY_KIND.values():
             for obj in self.all(parent.kind):
                 found |= self.pods._units_of(parent, obj)
         return sorted((unit for unit in found if unit is not None), key=str)

@@ -1,4 +1,4 @@
-"""The reconciler of pods on paper: what starts, what never does, and what is told."""
+"""Pods alone and in groups on paper: what starts, what never does, and what is told."""
 
 from __future__ import annotations
 
@@ -6,48 +6,10 @@ from typing import Any
 
 import pytest
 
-from core.jobs.contract import Defaults
-from core.jobs.pod_kinds import pod_kinds
-from core.names import ADMISSION_GATE, MANAGED, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY
+from core.names import MANAGED, REQUIRED_TOPOLOGY
 from core.plan.pod_units import unit_of_pod
 from tests.reconciler.paper import Paper
-
-KINDS = {kind.kind: kind for kind in pod_kinds()}
-Json = dict[str, Any]
-
-
-def pod(name: str, *, group: str | None = "g", total: int = 2, cpu: str = "1", notes: Json | None = None, **metadata: Any) -> Json:
-    labels = {QUEUE_NAME_LABEL: "main"} | ({POD_GROUP_NAME: group} if group else {})
-    annotations = ({POD_GROUP_TOTAL_COUNT: str(total)} if group else {}) | (notes or {})
-    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
-    written = {"kind": "Pod", "metadata": {"name": name, "labels": labels, "annotations": annotations, **metadata}, "spec": spec}
-    return KINDS["Pod"].default(written, Defaults())
-
-
-def admit(paper: Paper, name: str) -> None:
-    """As the scheduler would, in a flavor without a topology."""
-    workload = paper.get("Workload", name)
-    paper.put({"kind": "ResourceFlavor", "metadata": {"name": "f"}, "spec": {}})
-    given = [
-        {"name": p["name"], "count": p["count"], "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": str(p["count"])}}
-        for p in workload["spec"]["podSets"]
-    ]
-    conditions = [{"type": kind, "status": "True", "reason": kind, "message": ""} for kind in ("QuotaReserved", "Admitted")]
-    paper.put({**workload, "status": {"admission": {"clusterQueue": "q", "podSetAssignments": given}, "conditions": conditions}})
-
-
-def started(paper: Paper) -> set[str]:
-    return {
-        p["metadata"]["name"] for p in paper.all("Pod") if ADMISSION_GATE not in [g["name"] for g in p["spec"].get("schedulingGates") or ()]
-    }
-
-
-def names(paper: Paper) -> set[str]:
-    return {p["metadata"]["name"] for p in paper.all("Pod") if not p["metadata"].get("deletionTimestamp")}
-
-
-def end(paper: Paper, name: str, phase: str) -> None:
-    paper.put({**paper.get("Pod", name), "status": {"phase": phase}})
+from tests.reconciler.paper_pods import Json, admit, end, names, pod, started
 
 
 @pytest.fixture
@@ -223,14 +185,6 @@ def test_pods_that_are_alike_must_ask_for_the_same(paper: Paper):
     assert paper.messages[0] == "pods a and b of group g are alike, but ask for different topologies"
 
 
-def stateful_set(replicas: int, **metadata: Any) -> Json:
-    template = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
-    own = {"name": "db", "namespace": "ns", "uid": "uid-db", "labels": {QUEUE_NAME_LABEL: "main"}, **metadata}
-    return KINDS["StatefulSet"].default(
-        {"kind": "StatefulSet", "metadata": own, "spec": {"replicas": replicas, "template": template}}, Defaults()
-    )
-
-
 def going(paper: Paper, name: str) -> None:
     """Being deleted; its containers take their time to end, which a finalizer stands for."""
     asked = paper.get("Pod", name)
@@ -299,57 +253,6 @@ def test_pods_are_deleted_before_anyone_is_told(admitted: Paper, monkeypatch: py
     assert {count for told, count in seen if told == reason} == {left}
 
 
-def pod_of(owner: Json, name: str) -> Json:
-    template = owner["spec"]["template"]
-    controller = {"apiVersion": "apps/v1", "kind": owner["kind"], "name": "db", "uid": "uid-db", "controller": True}
-    metadata = {**template["metadata"], "name": name, "ownerReferences": [controller]}
-    return KINDS["Pod"].default({"kind": "Pod", "metadata": metadata, "spec": template["spec"]}, Defaults())
-
-
-def test_pods_of_a_stateful_set_start_as_they_come_and_no_more_than_admitted(paper: Paper):
-    owner = paper.put(stateful_set(2))
-    paper.run()
-    (workload,) = paper.all("Workload")
-    admit(paper, workload["metadata"]["name"])
-    for i in range(3):
-        paper.put(pod_of(owner, f"db-{i}"))
-        paper.run()
-    assert started(paper) == {"db-0", "db-1"}
-    assert names(paper) == {"db-0", "db-1", "db-2"}, "who makes them would only make them again"
-
-
-def test_a_scaled_stateful_set_is_stopped_and_asks_anew(paper: Paper):
-    owner = paper.put(stateful_set(1))
-    paper.run()
-    admit(paper, paper.all("Workload")[0]["metadata"]["name"])
-    paper.put(pod_of(owner, "db-0"))
-    paper.run()
-    paper.put(stateful_set(3, generation=2))
-    paper.run()
-    (workload,) = paper.all("Workload")
-    assert workload["spec"]["podSets"][0]["count"] == 3
-    assert "admission" not in workload["status"]
-    assert paper.all("Pod") == []
-
-
-def test_another_image_rolls_out_under_way_and_more_of_anything_is_admitted_anew(paper: Paper):
-    owner = paper.put(stateful_set(1))
-    paper.run()
-    admit(paper, paper.all("Workload")[0]["metadata"]["name"])
-    paper.put(pod_of(owner, "db-0"))
-    paper.run()
-    changed = stateful_set(1, generation=2)
-    changed["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
-    paper.put(changed)
-    paper.run()
-    assert started(paper) == {"db-0"}
-    changed["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
-    paper.put({**changed, "metadata": {**changed["metadata"], "generation": 3}})
-    paper.run()
-    assert paper.all("Pod") == []
-    assert "admission" not in paper.all("Workload")[0]["status"]
-
-
 def test_a_group_is_not_called_as_the_workload_of_another(paper: Paper):
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
     paper.put({"kind": "Workload", "metadata": {"name": "g", "ownerReferences": [owner]}, "spec": {"podSets": []}})
@@ -360,101 +263,11 @@ def test_a_group_is_not_called_as_the_workload_of_another(paper: Paper):
     assert "the name of group g is that of the Workload of another; choose another name" in paper.messages
 
 
-def test_a_stateful_set_that_is_gone_leaves_no_finalizer(paper: Paper):
-    owner = paper.put(stateful_set(1))
-    paper.put(pod_of(owner, "db-0"))
-    paper.run()
-    paper.drop("StatefulSet", "db")
-    paper.run()
-    (workload,) = paper.all("Workload")
-    assert [c["reason"] for c in workload["status"]["conditions"]] == ["OwnerNotFound"]
-    assert workload["metadata"]["finalizers"] == [], "the garbage collector may take it"
-    assert [p["metadata"]["finalizers"] for p in paper.all("Pod")] == [[]]
-
-
-def test_a_pod_of_a_leader_worker_set_that_has_no_place_yet_only_loses_its_finalizer(paper: Paper):
-    parent = {"kueue.x-k8s.io/pod-suspending-parent": "leaderworkerset.x-k8s.io/leaderworkerset"}
-    paper.put(pod("early", group=None, notes=parent))
-    paper.run()
-    assert paper.all("Workload") == []
-    early = paper.get("Pod", "early")
-    paper.put({**early, "metadata": {**early["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
-    paper.run()
-    assert paper.all("Pod") == []
-
-
-NAME, GROUP_INDEX, WORKER_INDEX = (f"leaderworkerset.sigs.k8s.io/{part}" for part in ("name", "group-index", "worker-index"))
-
-
-def leader_worker_set(size: int) -> Json:
-    template = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
-    spec = {"replicas": 1, "leaderWorkerTemplate": {"size": size, "workerTemplate": template}}
-    metadata = {"name": "lws", "uid": "uid-LeaderWorkerSet-lws", "labels": {QUEUE_NAME_LABEL: "main"}}
-    return KINDS["LeaderWorkerSet"].default({"kind": "LeaderWorkerSet", "metadata": metadata, "spec": spec}, Defaults())
-
-
-def owned(owner: tuple[str, str] | None) -> Json:
-    if owner is None:
-        return {}
-    kind, name = owner
-    return {"ownerReferences": [{"apiVersion": "x", "kind": kind, "name": name, "uid": f"uid-{kind}-{name}", "controller": True}]}
-
-
-def of_leader_worker_set(paper: Paper, name: str, worker: int, owner: tuple[str, str] | None) -> None:
-    template = paper.get("LeaderWorkerSet", "lws")["spec"]["leaderWorkerTemplate"]["workerTemplate"]
-    labels = {**template["metadata"]["labels"], NAME: "lws", GROUP_INDEX: "0", WORKER_INDEX: str(worker)}
-    metadata = {**template["metadata"], "name": name, "uid": f"uid-Pod-{name}", "labels": labels, **owned(owner)}
-    paper.put(KINDS["Pod"].default({"kind": "Pod", "metadata": metadata, "spec": template["spec"]}, Defaults()))
-
-
-def test_a_pod_made_by_hand_is_no_member_of_a_leader_worker_set(paper: Paper):
-    paper.put(leader_worker_set(2))
-    paper.run()
-    (workload,) = paper.all("Workload")
-    admit(paper, workload["metadata"]["name"])
-    of_leader_worker_set(paper, "a-stranger", 0, None)
-    of_leader_worker_set(paper, "lws-0", 0, ("StatefulSet", "lws"))
-    of_leader_worker_set(paper, "lws-0-1", 1, ("StatefulSet", "lws-0"))
-    paper.run()
-    assert started(paper) == set(), "nobody knows yet whose they are"
-    told = []
-    paper.observed.on_owner.append(lambda pod: told.append(pod["metadata"]["name"]))
-    for name, owner in (("lws-0", ("Pod", "lws-0")), ("lws", ("LeaderWorkerSet", "lws"))):
-        paper.put(
-            {"kind": "StatefulSet", "metadata": {"name": name, "uid": f"uid-StatefulSet-{name}", **owned(owner)}, "spec": {"replicas": 1}}
-        )
-    assert set(told) == {"lws-0", "lws-0-1"}
-    paper.run()
-    assert started(paper) == {"lws-0", "lws-0-1"}
-    paper.put({**paper.get("LeaderWorkerSet", "lws"), "spec": {**paper.get("LeaderWorkerSet", "lws")["spec"], "replicas": 0}})
-    for name in ("lws-0", "lws-0-1"):
-        paper.drop("Pod", name)
-    paper.run()
-    assert paper.all("Workload") == [], "scaled away, whoever stays"
-
-
-def test_a_pod_of_an_earlier_stateful_set_of_that_name_does_not_start(paper: Paper):
-    owner = paper.put(stateful_set(1))
-    paper.run()
-    admit(paper, paper.all("Workload")[0]["metadata"]["name"])
-    early = pod_of(owner, "db-0")
-    early["metadata"]["ownerReferences"][0]["uid"] = "uid-of-earlier"
-    paper.put(early)
-    paper.run()
-    assert started(paper) == set()
-
-
-def test_a_leader_worker_set_written_past_the_webhook_is_no_more_units_than_the_most(paper: Paper):
-    paper.put({"kind": "LeaderWorkerSet", "metadata": {"name": "lws"}, "spec": {"replicas": 200_000}})
-    (parent,) = (parent for parent in paper.pods._parents.values() if parent.several)
-    assert len(paper.pods._units_of(parent, paper.get("LeaderWorkerSet", "lws"))) == 10_000
-
-
 def test_a_group_that_went_away_before_it_was_whole_is_not_remembered(paper: Paper):
     paper.put(pod("a"))
     paper.run()
-    assert paper.pods._waiting_since
+    assert len(paper.pods._wanted) == 1
     gone = unit_of_pod(paper.get("Pod", "a"))
     paper.drop("Pod", "a")
     paper.run(1, gone)
-    assert not paper.pods._waiting_since
+    assert len(paper.pods._wanted) == 0

@@ -1,0 +1,89 @@
+"""Steps in the life of the pods of a unit, many at once: started, deleted, let go of; and what is told of them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+
+from core.jobs.contract import PodSetStart
+from core.jobs.pod_kinds import POD_SETS
+from core.jobs.pod_parents import PodParent
+from core.names import EVENT_EXCESS_POD_DELETED, EVENT_STOPPED
+from core.plan.pod_units import Unit
+from core.runtime.clock import Clock
+from core.runtime.errors import Conflict, KubeError, NotFound
+from core.runtime.expectations import Expectations
+from core.runtime.resource import Obj
+from reconciler import resources as r
+from reconciler.apply import Writer
+
+WRITES_AT_ONCE = 16
+PARENTS_BY_KIND: dict[str, PodParent] = {parent.kind: parent for parent in POD_SETS}
+
+
+class UnitSteps:
+    """Writes to pods by what was observed of them. Pods that are gone, or others of their names, are passed over: their
+    events are on the way."""
+
+    def __init__(self, writer: Writer, clock: Clock) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
+        self.started = Expectations()  # by unit: pods started and not seen so yet
+
+    async def tell(self, unit: Unit, source: Obj, reason: str, message: str, *, warning: bool = False) -> None:
+        """An event on what the unit's workload is made of: its parent, or a pod."""
+        parent = PARENTS_BY_KIND.get(unit.source)
+        await self._writer.event(r.PODS if parent is None else r.resource_of(parent), source, reason, message, warning=warning)
+
+    async def start(self, unit: Unit, pods: Sequence[tuple[Obj, PodSetStart]]) -> None:
+        """Takes the admission gate off them all."""
+        self.started.expect(unit, [pod["metadata"]["uid"] for pod, _ in pods], self._clock.monotonic())
+        await self._all(self._start(unit, pod, info) for pod, info in pods)
+
+    async def _start(self, unit: Unit, pod: Obj, info: PodSetStart) -> KubeError | None:
+        try:
+            async with self._writes:
+                await self._writer.start_pod(pod, info)
+        except KubeError as error:
+            self.started.observe(unit, pod["metadata"]["uid"])
+            return None if isinstance(error, NotFound | Conflict) else error
+        return None
+
+    async def delete(self, pods: Sequence[tuple[Obj, str]], event: str = EVENT_STOPPED) -> None:
+        """Deletes them all, then tells of each why."""
+        results = await asyncio.gather(*(self._attempt(partial(self._writer.remove_pod, pod)) for pod, _ in pods))
+        for (pod, reason), error in zip(pods, results, strict=True):
+            if error is None:
+                await self._writer.event(r.PODS, pod, event, reason)
+        _raise_first(results)
+
+    async def delete_excess(self, unit: Unit, pods: Sequence[Obj]) -> None:
+        """Deletes pods that their plain group has no place for."""
+        message = f"Group {unit.name} has all of its pods without this one"
+        await self.delete([(pod, message) for pod in pods], EVENT_EXCESS_POD_DELETED)
+
+    async def release(self, pods: Iterable[Obj]) -> None:
+        """Takes our finalizer off them."""
+        await self._all(self._attempt(partial(self._writer.release_pod, pod)) for pod in pods)
+
+    async def _attempt(self, write: Callable[[], Awaitable[object]]) -> KubeError | None:
+        """A write at its turn; returns the error worth another attempt."""
+        try:
+            async with self._writes:
+                await write()
+        except (NotFound, Conflict):
+            return None
+        except KubeError as error:
+            return error
+        return None
+
+    @staticmethod
+    async def _all(writes: Iterable[Awaitable[KubeError | None]]) -> None:
+        _raise_first(await asyncio.gather(*writes))
+
+
+def _raise_first(results: Iterable[KubeError | None]) -> None:
+    """Once all have been attempted."""
+    for error in results:
+        if error is not None:
+            raise error

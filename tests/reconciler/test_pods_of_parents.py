@@ -1,0 +1,206 @@
+"""Pods of StatefulSets and LeaderWorkerSets on paper: as they come, scaled, rolled out, left behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.jobs.contract import Defaults
+from core.names import QUEUE_NAME_LABEL
+from reconciler.unit_steps import PARENTS_BY_KIND
+from tests.reconciler.paper import Paper
+from tests.reconciler.paper_pods import KINDS, Json, admit, end, names, pod, started
+
+
+@pytest.fixture
+def paper() -> Paper:
+    return Paper()
+
+
+def stateful_set(replicas: int, **metadata: Any) -> Json:
+    template = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    own = {"name": "db", "namespace": "ns", "uid": "uid-db", "labels": {QUEUE_NAME_LABEL: "main"}, **metadata}
+    return KINDS["StatefulSet"].default(
+        {"kind": "StatefulSet", "metadata": own, "spec": {"replicas": replicas, "template": template}}, Defaults()
+    )
+
+
+def pod_of(owner: Json, name: str) -> Json:
+    template = owner["spec"]["template"]
+    controller = {"apiVersion": "apps/v1", "kind": owner["kind"], "name": "db", "uid": "uid-db", "controller": True}
+    metadata = {**template["metadata"], "name": name, "ownerReferences": [controller]}
+    return KINDS["Pod"].default({"kind": "Pod", "metadata": metadata, "spec": template["spec"]}, Defaults())
+
+
+def test_pods_of_a_stateful_set_start_as_they_come_and_no_more_than_admitted(paper: Paper):
+    owner = paper.put(stateful_set(2))
+    paper.run()
+    (workload,) = paper.all("Workload")
+    admit(paper, workload["metadata"]["name"])
+    for i in range(3):
+        paper.put(pod_of(owner, f"db-{i}"))
+        paper.run()
+    assert started(paper) == {"db-0", "db-1"}
+    assert names(paper) == {"db-0", "db-1", "db-2"}, "who makes them would only make them again"
+
+
+def test_a_scaled_stateful_set_is_stopped_and_asks_anew(paper: Paper):
+    owner = paper.put(stateful_set(1))
+    paper.run()
+    admit(paper, paper.all("Workload")[0]["metadata"]["name"])
+    paper.put(pod_of(owner, "db-0"))
+    paper.run()
+    paper.put(stateful_set(3, generation=2))
+    paper.run()
+    (workload,) = paper.all("Workload")
+    assert workload["spec"]["podSets"][0]["count"] == 3
+    assert "admission" not in workload["status"]
+    assert paper.all("Pod") == []
+
+
+def test_another_image_rolls_out_under_way_and_more_of_anything_is_admitted_anew(paper: Paper):
+    owner = paper.put(stateful_set(1))
+    paper.run()
+    admit(paper, paper.all("Workload")[0]["metadata"]["name"])
+    paper.put(pod_of(owner, "db-0"))
+    paper.run()
+    changed = stateful_set(1, generation=2)
+    changed["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
+    paper.put(changed)
+    paper.run()
+    assert started(paper) == {"db-0"}
+    changed["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+    paper.put({**changed, "metadata": {**changed["metadata"], "generation": 3}})
+    paper.run()
+    assert paper.all("Pod") == []
+    assert "admission" not in paper.all("Workload")[0]["status"]
+
+
+def test_a_stateful_set_that_is_gone_leaves_no_finalizer(paper: Paper):
+    owner = paper.put(stateful_set(1))
+    paper.put(pod_of(owner, "db-0"))
+    paper.run()
+    paper.drop("StatefulSet", "db")
+    paper.run()
+    (workload,) = paper.all("Workload")
+    assert [c["reason"] for c in workload["status"]["conditions"]] == ["OwnerNotFound"]
+    assert workload["metadata"]["finalizers"] == [], "the garbage collector may take it"
+    assert [p["metadata"]["finalizers"] for p in paper.all("Pod")] == [[]]
+
+
+def test_a_pod_of_a_leader_worker_set_that_has_no_place_yet_only_loses_its_finalizer(paper: Paper):
+    parent = {"kueue.x-k8s.io/pod-suspending-parent": "leaderworkerset.x-k8s.io/leaderworkerset"}
+    paper.put(pod("early", group=None, notes=parent))
+    paper.run()
+    assert paper.all("Workload") == []
+    early = paper.get("Pod", "early")
+    paper.put({**early, "metadata": {**early["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    paper.run()
+    assert paper.all("Pod") == []
+
+
+NAME, GROUP_INDEX, WORKER_INDEX = (f"leaderworkerset.sigs.k8s.io/{part}" for part in ("name", "group-index", "worker-index"))
+
+
+def leader_worker_set(size: int) -> Json:
+    template = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    spec = {"replicas": 1, "leaderWorkerTemplate": {"size": size, "workerTemplate": template}}
+    metadata = {"name": "lws", "uid": "uid-LeaderWorkerSet-lws", "labels": {QUEUE_NAME_LABEL: "main"}}
+    return KINDS["LeaderWorkerSet"].default({"kind": "LeaderWorkerSet", "metadata": metadata, "spec": spec}, Defaults())
+
+
+def owned(owner: tuple[str, str] | None) -> Json:
+    if owner is None:
+        return {}
+    kind, name = owner
+    return {"ownerReferences": [{"apiVersion": "x", "kind": kind, "name": name, "uid": f"uid-{kind}-{name}", "controller": True}]}
+
+
+def of_leader_worker_set(paper: Paper, name: str, worker: int, owner: tuple[str, str] | None) -> None:
+    template = paper.get("LeaderWorkerSet", "lws")["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    labels = {**template["metadata"]["labels"], NAME: "lws", GROUP_INDEX: "0", WORKER_INDEX: str(worker)}
+    metadata = {**template["metadata"], "name": name, "uid": f"uid-Pod-{name}", "labels": labels, **owned(owner)}
+    paper.put(KINDS["Pod"].default({"kind": "Pod", "metadata": metadata, "spec": template["spec"]}, Defaults()))
+
+
+def test_a_pod_made_by_hand_is_no_member_of_a_leader_worker_set(paper: Paper):
+    paper.put(leader_worker_set(2))
+    paper.run()
+    (workload,) = paper.all("Workload")
+    admit(paper, workload["metadata"]["name"])
+    of_leader_worker_set(paper, "a-stranger", 0, None)
+    of_leader_worker_set(paper, "lws-0", 0, ("StatefulSet", "lws"))
+    of_leader_worker_set(paper, "lws-0-1", 1, ("StatefulSet", "lws-0"))
+    paper.run()
+    assert started(paper) == set(), "nobody knows yet whose they are"
+    told = []
+    paper.observed.on_owner.append(lambda pod: told.append(pod["metadata"]["name"]))
+    for name, owner in (("lws-0", ("Pod", "lws-0")), ("lws", ("LeaderWorkerSet", "lws"))):
+        paper.put(
+            {"kind": "StatefulSet", "metadata": {"name": name, "uid": f"uid-StatefulSet-{name}", **owned(owner)}, "spec": {"replicas": 1}}
+        )
+    assert set(told) == {"lws-0", "lws-0-1"}
+    paper.run()
+    assert started(paper) == {"lws-0", "lws-0-1"}
+    paper.put({**paper.get("LeaderWorkerSet", "lws"), "spec": {**paper.get("LeaderWorkerSet", "lws")["spec"], "replicas": 0}})
+    for name in ("lws-0", "lws-0-1"):
+        paper.drop("Pod", name)
+    paper.run()
+    assert paper.all("Workload") == [], "scaled away, whoever stays"
+
+
+def test_a_pod_of_an_earlier_stateful_set_of_that_name_does_not_start(paper: Paper):
+    owner = paper.put(stateful_set(1))
+    paper.run()
+    admit(paper, paper.all("Workload")[0]["metadata"]["name"])
+    early = pod_of(owner, "db-0")
+    early["metadata"]["ownerReferences"][0]["uid"] = "uid-of-earlier"
+    paper.put(early)
+    paper.run()
+    assert started(paper) == set()
+
+
+def test_a_leader_worker_set_written_past_the_webhook_is_no_more_units_than_the_most(paper: Paper):
+    paper.put({"kind": "LeaderWorkerSet", "metadata": {"name": "lws"}, "spec": {"replicas": 200_000}})
+    (parent,) = (parent for parent in PARENTS_BY_KIND.values() if parent.several)
+    assert len(paper.pods._units_of(parent, paper.get("LeaderWorkerSet", "lws"))) == 10_000
+
+
+def test_a_parent_on_its_way_out_does_not_take_the_place_of_pods_that_it_let_go_of(paper: Paper):
+    """Deleted with --cascade=orphan; the garbage collector has come to the pods, but not to the workload yet."""
+    owner = paper.put(stateful_set(1))
+    paper.run()
+    name = paper.all("Workload")[0]["metadata"]["name"]
+    admit(paper, name)
+    paper.put(pod_of(owner, "db-0"))
+    paper.run()
+    assert started(paper) == {"db-0"}
+    paper.put(stateful_set(1, generation=2, deletionTimestamp="2026-01-01T00:00:00Z"))
+    running = paper.get("Pod", "db-0")
+    paper.put({**running, "metadata": {**running["metadata"], "ownerReferences": []}})
+    paper.run()
+    assert names(paper) == {"db-0"}
+    assert not paper.get("Workload", name)["metadata"].get("deletionTimestamp")
+    workload = paper.get("Workload", name)
+    paper.put({**workload, "metadata": {**workload["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    paper.run()
+    assert paper.get("Workload", name), "it is held while the pod lives, whoever deletes it"
+    end(paper, "db-0", "Succeeded")
+    paper.run()
+    assert paper.all("Workload") == []
+
+
+def test_a_parent_on_its_way_out_whose_workload_was_let_go_of_first_keeps_its_pods(paper: Paper):
+    owner = paper.put(stateful_set(1))
+    paper.run()
+    name = paper.all("Workload")[0]["metadata"]["name"]
+    admit(paper, name)
+    paper.put(pod_of(owner, "db-0"))
+    paper.run()
+    paper.put(stateful_set(1, generation=2, deletionTimestamp="2026-01-01T00:00:00Z"))
+    workload = paper.get("Workload", name)
+    paper.put({**workload, "metadata": {**workload["metadata"], "ownerReferences": []}})
+    paper.run()
+    assert names(paper) == {"db-0"}
+    assert [w["metadata"]["name"] for w in paper.all("Workload")] == [name]
