@@ -1,9 +1,9 @@
 """A topology assignment between v1beta1, a list of domains, and v1beta2, slices of columns.
 
 The domains are the meaning, and both versions have them. How v1beta2 cuts them into slices, v1beta1 cannot say: where that is not what
-our own encoder would do, it is noted as a shape - for each slice how many domains it has, for each of its levels "u" (universal) or the
-lengths of prefix and suffix (null where there is none), and "u" or "i" for its counts. Values and counts are always those of the domains,
-so a shape can change how an assignment is written, and never what it says.
+we would write of the domains alone, it is noted as a shape - for each slice how many domains it has, for each of its levels "u"
+(universal) or the lengths of prefix and suffix (null where there is none), and "u" or "i" for its counts. Values and counts are always
+those of the domains, so a shape can change how an assignment is written, and never what it says.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from core.api import assignment as v1beta2
 from core.api.assignment import MAX_DOMAINS_PER_SLICE, MAX_SLICES
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.decoding import MAX_DOMAINS
-from core.model.encoding import InvalidAssignment, decode, encode
+from core.model.encoding import InvalidAssignment, decode, encode, encode_whole
 
 Json = dict[str, Any]
 _MAX_VALUE = 63
+# Up to so many domains the best cuts save little of an object, and looking for them would be most of the time that a list of
+# thousands of objects is converted in.
+_FEW = 1000
 
 
 def to_domains(wire: Json) -> tuple[Json, Any]:
@@ -34,7 +37,7 @@ def to_domains(wire: Json) -> tuple[Json, Any]:
         return _show_nothing(wire), wire
     domains = [{"values": list(domain.values), "count": domain.count} for domain in assignment.domains]
     shown = {"levels": list(assignment.levels), "domains": domains}
-    return shown, None if _encode(assignment) == wire else [_shape_of(one) for one in wire.get("slices") or ()]
+    return shown, None if _is_as_unnoted(assignment, wire) else [_shape_of(one) for one in wire.get("slices") or ()]
 
 
 def to_slices(shown: Json, noted: Any) -> Json:
@@ -46,7 +49,7 @@ def to_slices(shown: Json, noted: Any) -> Json:
         built = _build(assignment, noted)
         if built is not None:
             return built
-    return encode(assignment)
+    return _encode(assignment)
 
 
 def _show_nothing(wire: Json) -> Json:
@@ -61,11 +64,21 @@ def _decode(wire: Json) -> TopologyAssignment:
     return assignment
 
 
-def _encode(assignment: TopologyAssignment) -> Json | None:
+def _encode(assignment: TopologyAssignment) -> Json:
+    """What an assignment is written as of which nothing is noted."""
+    if len(assignment.domains) <= _FEW:
+        try:
+            return encode_whole(assignment)
+        except InvalidAssignment:
+            pass  # it has to be cut, or cannot be said at all
+    return encode(assignment)
+
+
+def _is_as_unnoted(assignment: TopologyAssignment, wire: Json) -> bool:
     try:
-        return encode(assignment)
+        return _encode(assignment) == wire
     except InvalidAssignment:
-        return None
+        return False
 
 
 def _is_too_large(wire: Json) -> bool:

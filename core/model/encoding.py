@@ -17,7 +17,7 @@ from core.model.decoding import InvalidAssignment, decode
 from core.model.grouping import MAX_ROOTS, MAX_SLICES, Part, choose_parts
 from core.model.savings import MAX_LENGTH, Common, can_cut_pay, choose_affixes, compute_saved, list_shared
 
-__all__ = ["MAX_ROOTS", "MAX_SLICES", "InvalidAssignment", "decode", "encode", "encoded_size"]
+__all__ = ["MAX_ROOTS", "MAX_SLICES", "InvalidAssignment", "decode", "encode", "encode_whole", "encoded_size"]
 
 _FEW = 32  # domains up to which asking whether any cut can pay is cheaper string by string than with arrays
 
@@ -32,6 +32,16 @@ def encode(assignment: TopologyAssignment) -> dict[str, Any]:
         return {"levels": levels, "slices": []}
     columns, counts = _get_columns(assignment)
     return {"levels": levels, "slices": _encode_parts(columns, counts)}
+
+
+def encode_whole(assignment: TopologyAssignment) -> dict[str, Any]:
+    """The same in one slice, for who has many to write and no time to look for the best cuts. Raises InvalidAssignment for
+    values that would have to be cut, too."""
+    levels = list(assignment.levels)
+    if not assignment.domains:
+        return {"levels": levels, "slices": []}
+    columns, counts = _get_columns(assignment)
+    return {"levels": levels, "slices": [_encode_slice(columns, counts, Part(0, len(counts), tuple(map(_get_common, columns))))]}
 
 
 def encoded_size(wire: Mapping[str, Any]) -> int:

@@ -274,6 +274,46 @@ def test_the_largest_assignment_is_converted_and_its_note_stays_small():
     assert convert(shown, API_VERSION) == obj
 
 
+def test_a_list_of_small_assignments_is_converted_without_a_search_for_the_best_cuts(monkeypatch: pytest.MonkeyPatch):
+    """Thousands of workloads are listed at once, and the search took most of the seconds that others were held up for."""
+    domains = [{"values": [f"b{i % 2}", f"rack-{i // 2}", f"node-{i * 7919 % 1000:04}"], "count": 1 + i % 3} for i in range(24)]
+    levels = ["block", "rack", "kubernetes.io/hostname"]
+    shown = assigned(OLD_API_VERSION, {"levels": levels, "domains": domains})
+    written = assignment_of(convert(shown, API_VERSION))
+    ours = encode(decode(written))
+
+    def search(*_: Any) -> Any:
+        raise AssertionError("it looks for the best cuts")
+
+    monkeypatch.setattr("core.model.encoding.choose_parts", search)
+    for wire in (ours, written):
+        stored = assigned(API_VERSION, wire)
+        assert there_and_back(stored) == stored
+    assert there_and_back(shown) == shown
+
+
+@pytest.mark.parametrize("count", [1, 2, 999, 1000, 1001])
+@pytest.mark.parametrize("length", [8, 63, 64, 120], ids=lambda length: f"{length} characters")
+def test_assignments_of_any_size_and_length_come_back_both_ways(count: int, length: int):
+    domains = [{"values": ["b", f"{'n' * (length - 5)}-{i:04}"], "count": 1 + (i > 500)} for i in range(count)]
+    shown = assigned(OLD_API_VERSION, {"levels": ["block", "h"], "domains": domains})
+    stored = convert(shown, API_VERSION)
+    assert convert(stored, OLD_API_VERSION) == shown
+    assert there_and_back(stored) == stored
+    best = assigned(API_VERSION, encode(decode(assignment_of(stored))))
+    assert there_and_back(best) == best
+
+
+def test_one_that_has_to_be_cut_is_cut_however_small():
+    """Values longer than a label's fit in only if each slice has their common beginning in a prefix."""
+    domains = [{"values": [letter * 60 + f"-node-{i}"], "count": 1} for letter in "ab" for i in range(3)]
+    shown = assigned(OLD_API_VERSION, {"levels": ["h"], "domains": domains})
+    stored = convert(shown, API_VERSION)
+    assert len(assignment_of(stored)["slices"]) == 2
+    assert there_and_back(stored) == stored
+    assert convert(stored, OLD_API_VERSION) == shown
+
+
 # --- priority, queues ---------------------------------------------------------------------------------------
 
 
