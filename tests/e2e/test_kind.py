@@ -32,7 +32,6 @@ from e2e.nodes import NodePool
 from e2e.scenarios.stories import STORIES
 from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
-from e2e.standins.mpijob import MPIJobStandIn
 from e2e.topogate import Topogate
 from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
 
@@ -263,7 +262,8 @@ def test_stories_are_told_with_images_that_run() -> None:
         assert not [image for image in images_of(found.load()) if image.startswith(EXAMPLES)]
 
 
-PLAYED_HERE = [act for act in ACTS if act.kind == "JobSet" and act.what != "story-3-workers-in-a-rack-all-in-a-block"]
+# The life of a JobSet is played in test_kind_whole.
+PLAYED_HERE = [act for act in ACTS if act.kind == "JobSet" and "deleted while" in act.what]
 PLAYED_HERE += [act for act in acts_of(["LeaderWorkerSet"]) if act.what.startswith(("leader", "story-6"))]
 
 
@@ -272,7 +272,7 @@ def with_stand_ins(cluster: Cluster) -> Iterator[Topogate]:
     """What acts all the time, as operators do; not only when a test calls it in."""
     with ExitStack() as stack:
         topogate = stack.enter_context(Topogate(cluster, leader_election=False))
-        running = [stack.enter_context(each(cluster.api)) for each in (JobSetStandIn, LeaderWorkerSetStandIn, MPIJobStandIn)]
+        running = [stack.enter_context(each(cluster.api)) for each in (JobSetStandIn, LeaderWorkerSetStandIn)]
         yield topogate
         for each in running:
             each.uninstall()
