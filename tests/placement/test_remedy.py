@@ -16,7 +16,7 @@ from core.placement.change import Change
 from core.placement.engine import place
 from core.placement.explain import MAX_MESSAGE, Explanation, Refusal, refusal_sentence
 from core.placement.profile import ALWAYS_BEST_FIT, MIXED
-from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, request
+from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 from tests.strategies import TAINTS, TOLERATIONS, Cluster, clusters, requests
 
 SEED = 5
@@ -190,3 +190,11 @@ def test_of_nodes_that_would_do_the_one_with_the_least_to_free_is_named():
         assert explanation is not None
         (change,) = explanation.changes
         assert [(fix.node, [str(amount) for amount in fix.free]) for fix in change.nodes] == [(little, ["1 cpu"])]
+
+
+def test_to_prefer_a_level_instead_is_one_level_more_than_the_highest():
+    """Two levels up from the rack, so one pod less is the smaller change."""
+    refusal = place(view_of(THREE_LEVELS, grid(2, 1, 1)), [request(5, Mode.REQUIRED, RACK)], MIXED).refusal
+    assert refusal is not None
+    assert refusal.explanation is not None
+    assert refusal.explanation.changes == (Change(1, pods=4), Change(2, preferred=True))

@@ -174,6 +174,17 @@ def test_a_slice_that_its_rack_cannot_complete_is_refused_with_the_rack_and_what
     assert "No node it may use could ever hold one more pod: b0-r0-n1 comes nearest and lacks 2 cpu" in sentence
 
 
+def test_a_refusal_to_replace_proposes_no_node_that_the_pods_may_not_have():
+    """Not the failed node itself, nor one outside of the rack that is required, though it needed to be uncordoned only."""
+    job = held(request(2, Mode.REQUIRED, RACK, cpu=3000), b0_r0_n0=1, b0_r0_n1=1)
+    for per_rack, proposed in ((2, []), (3, ["b0-r0-n2"])):
+        nodes = [replace(node, unschedulable=node.name in ("b0-r0-n2", "b0-r1-n0")) for node in grid(1, 2, per_rack)]
+        refusal = fail(nodes, job, failed=["b0-r0-n0"]).refusal
+        assert refusal is not None
+        assert refusal.explanation is not None
+        assert [fix.node for change in refusal.explanation.changes for fix in change.nodes] == proposed
+
+
 # --- groups -------------------------------------------------------------------------------------------
 
 
