@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core.model.podset import Mode, PodSetRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.engine import place
-from core.placement.profile import Profile, profile_from_gates, profiles_from_gates
+from core.placement.profile import ContradictingProfile, Profile, profile_from_gates, profiles_from_gates
 from tests.builders import RACK, Node, request, view_of
 from tests.placement.test_properties import check
 from tests.strategies import Cluster, clusters, scenes
@@ -105,6 +105,13 @@ def test_compact_gives_way_to_preferred_affinity_only_with_the_gate_and_where_a_
     respecting = {"TASRespectNodeAffinityPreferred": True}
     assert place_five({}, PREFERRED) == place_five(respecting, None) == [0, 5, 0, 0, 0]
     assert place_five(respecting, PREFERRED) == [5, 0, 0, 0, 0]
+
+
+def test_the_gate_that_contradicts_compact_is_the_one_that_is_not_as_it_is_by_default():
+    with pytest.raises(ContradictingProfile, match="^TASBalancedPlacement=true and the placement profile compact each say"):
+        profiles_from_gates({"TASProfileBestFit": False, "TASBalancedPlacement": True}, "compact")
+    with pytest.raises(ContradictingProfile, match="^TASProfileMixed=false"):
+        profiles_from_gates({"TASBalancedPlacement": False, "TASProfileMixed": False}, "compact")
 
 
 @pytest.mark.parametrize("gate", ["TASProfileBestFit", "TASProfileLeastFreeCapacity", "TASProfileMostFreeCapacity"])
