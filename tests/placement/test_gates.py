@@ -108,9 +108,9 @@ def test_compact_gives_way_to_preferred_affinity_only_with_the_gate_and_where_a_
 
 
 def test_the_gate_that_contradicts_compact_is_the_one_that_is_not_as_it_is_by_default():
-    with pytest.raises(ContradictingProfile, match="^TASBalancedPlacement=true and the placement profile compact each say"):
+    with pytest.raises(ContradictingProfile, match=r"^TASBalancedPlacement=true and the placement profile compact each say"):
         profiles_from_gates({"TASProfileBestFit": False, "TASBalancedPlacement": True}, "compact")
-    with pytest.raises(ContradictingProfile, match="^TASProfileMixed=false"):
+    with pytest.raises(ContradictingProfile, match=r"^TASProfileMixed=false"):
         profiles_from_gates({"TASBalancedPlacement": False, "TASProfileMixed": False}, "compact")
 
 
