@@ -36,7 +36,8 @@ def convert(obj: Mapping[str, Any], version: str) -> Json:
     """The object in that version; what was given is not changed. Raises Unconvertible."""
     kind, given = obj.get("kind"), obj.get("apiVersion")
     functions = _KINDS.get(kind) if isinstance(kind, str) else None
-    if functions is None or {given, version} - {API_VERSION, OLD_API_VERSION}:
+    # By comparison: what stands there may be anything, and not everything can be in a set.
+    if functions is None or given not in (API_VERSION, OLD_API_VERSION) or version not in (API_VERSION, OLD_API_VERSION):
         asked = f"{_quote(kind)} of {_quote(given)} cannot be converted to {_quote(version)}"
         raise Unconvertible(f"{asked}: {', '.join(_KINDS)} of {GROUP} can, between v1beta1 and v1beta2")
     converted = {**obj, "apiVersion": version}

@@ -153,7 +153,7 @@ def role_hash(spec: Json) -> str:
     """Pods of one group with equal hashes are one pod set: of equal requests and equal demands on nodes (the peer's names)."""
     shape = {name: spec.get(name) for name in _SHAPE} | {part: _containers(spec.get(part)) for part in ("containers", "initContainers")}
     text = json.dumps({"spec": shape}, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]  # JSON may hold halves of characters
 
 
 _SHAPE = (

@@ -168,7 +168,7 @@ class Deployment(PodParent):
     kind, group, version, plural = "Deployment", "apps", "v1", "deployments"
     name_on_pods = "deployment"
     is_serving = False
-    spec_shape = Fields({"template": POD_TEMPLATE}, ("template",))
+    spec_shape = Fields({"replicas": INTEGER, "template": POD_TEMPLATE}, ("template",))
 
     def roles(self, job: Json) -> list[Role]:
         template = (job.get("spec") or {}).get("template") or {}

@@ -51,7 +51,16 @@ INTEGER = Scalar(int, "a whole number")
 BOOLEAN = Scalar(bool, "true or false")
 TEXTS = MapOf(TEXT)
 _OWNER = Fields({"apiVersion": TEXT, "kind": TEXT, "name": TEXT, "uid": TEXT, "controller": BOOLEAN})
-METADATA = Fields({"name": TEXT, "generateName": TEXT, "labels": TEXTS, "annotations": TEXTS, "ownerReferences": ListOf(_OWNER)})
+METADATA = Fields(
+    {
+        "name": TEXT,
+        "generateName": TEXT,
+        "labels": TEXTS,
+        "annotations": TEXTS,
+        "finalizers": ListOf(TEXT),
+        "ownerReferences": ListOf(_OWNER),
+    }
+)
 CONTAINERS = ListOf(Fields({"resources": Fields()}))
 POD_SPEC = Fields(
     {
@@ -90,7 +99,7 @@ _SPECS: dict[str, Fields] = {  # of our own kinds; a job's kind says its own
     ),
     "ClusterQueue": Fields({"resourceGroups": _RESOURCE_GROUPS}),
 }
-_STATUS = Fields({"conditions": ListOf(Fields({"type": TEXT, "status": TEXT}))})
+_STATUS = Fields({"replicas": INTEGER, "conditions": ListOf(Fields({"type": TEXT, "status": TEXT}))})
 
 
 def spec_shape_of(kind: str) -> Fields:
