@@ -133,6 +133,6 @@ def test_it_is_said_in_one_sentence(value: Never, text: str):
 
 
 def test_a_node_without_a_resource_that_others_have_lacks_all_of_it():
-    nodes = [Node(node.name, node.labels, node.allocatable | ({"gpu": 4} if i else {})) for i, node in enumerate(NODES)]
+    nodes = [Node(node.name, node.labels, {**node.allocatable, **({"gpu": 4} if i else {})}) for i, node in enumerate(NODES)]
     asked = request(1, requests={"cpu": 1000, "gpu": 3}, node_selector={"pool": "1"})
     assert never(asked, nodes) == PodTooLarge(NODES[0].name, (Amount("gpu", 3),), False)
