@@ -206,7 +206,10 @@ class Completion:
         inside = np.zeros(len(self.tree), dtype=bool)
         for domain in pool.tolist():
             inside[self.tree.levels[level].starts[domain] : self.tree.levels[level].ends[domain]] = True
-        request = replace(self.request, count=wanted * shape.slice_size, topology=_in_one(self.topology, level, self.tree, pool))
+        pods = wanted * shape.slice_size
+        if max(shape.sizes[:level], default=1) > 1:  # slices span these domains: what they hold is counted in units of the layers inside
+            shape = self._below(level - 1)
+        request = replace(self.request, count=pods, topology=_in_one(self.topology, level, self.tree, pool))
         room = np.where(inside, self.room, 0)
         fits = count_fits(self.tree, shape, room)
         free = self.free.copy()

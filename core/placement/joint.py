@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -155,8 +156,10 @@ class JointSearch:
         for offer in offers:
             so_far, both = sums[-1], np.full_like(nothing, _NO)
             for given in np.argwhere(offer >= 0).tolist():
-                into = both[tuple(slice(count, None) for count in given)]
-                before = so_far[tuple(slice(None, size - count) for count, size in zip(given, both.shape, strict=True))]
+                # With the dots these are arrays also where one pod set is alone, and so there is no axis.
+                there: tuple[Any, ...] = (..., *(slice(count, None) for count in given))
+                here: tuple[Any, ...] = (..., *(slice(None, size - count) for count, size in zip(given, both.shape, strict=True)))
+                into, before = both[there], so_far[here]
                 np.maximum(into, np.where(before >= 0, before + offer[tuple(given)], _NO), out=into)
                 self._work += both.size
             sums.append(np.minimum(both, most[0]))

@@ -257,3 +257,12 @@ def test_a_leader_fits_into_what_inner_slices_leave_over():
     assert not decision.looked_ahead
     where = {placement.pod_set: dict(placement.nodes) for placement in decision.placements}
     assert where == {"workers": {"b0-r0-n0": 2, "b0-r0-n1": 2}, "leader": {"b0-r0-n0": 1}}
+
+
+def test_one_pod_set_alone_that_is_tied_and_does_not_fit_is_refused():
+    """The rack has room for it and no node has: the search over all at once is then about one pod set."""
+    nodes = [replace(node, allocatable={"cpu": 3000, "pods": 9}) for node in grid(1, 1, 2)]
+    asked = request(4, Mode.REQUIRED, HOSTNAME_LABEL)
+    decision = place(view_of(THREE_LEVELS, nodes), [asked], MIXED, together=Together(RACK, False, "it is asked for"))
+    assert decision.refusal is not None
+    assert (decision.refusal.kind, decision.refusal.fit, decision.refusal.wanted) == (Refusal.NOT_FIT, 3, 4)

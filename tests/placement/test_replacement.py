@@ -284,6 +284,22 @@ def test_pods_stay_in_their_rack_while_its_live_nodes_hold_them(nodes_left: int,
         assert "live nodes do not hold" in refusal_sentence("t", answer.refusal)
 
 
+def test_where_slices_span_several_racks_what_a_rack_lacks_is_counted_in_those_inside():
+    """All pods of the first block are lost, but a node of their rack lives; another workload is in the way there."""
+    nodes = [Node(name, {BLOCK: f"b{name[1]}", RACK: name[:2]}, {"cpu": 4000, "pods": 9}) for name in ("r0-n0", "r0-n1", "r1-n0")]
+    view = view_of((BLOCK, RACK), nodes)
+    view.take("r0-n1", {"cpu": 4000, "pods": 1})
+    domains = (DomainCount(("b0", "r0"), 4), DomainCount(("b1", "r1"), 4))
+    asked = request(8, Mode.PREFERRED, BLOCK, slices=[(BLOCK, 4), (RACK, 2)])
+    job = Held(asked, TopologyAssignment((BLOCK, RACK), domains), (("r0-n0", 4), ("r1-n0", 4)))
+    for name, count in job.nodes or ():
+        view.take(name, {"cpu": 1000, "pods": 1}, count)
+    refusal = replace_failed(view, [job], ["r0-n0"], MIXED).refusal
+    assert refusal is not None
+    assert (refusal.fit, refusal.wanted, refusal.unit) == (0, 2, "slice")
+    assert "It would fit if 4 cpu were freed on r0-n1" in refusal_sentence("t", refusal)
+
+
 def test_a_rack_that_failed_as_a_whole_gives_its_pods_to_another():
     view = view_of((BLOCK, RACK), racks(1, 1))
     assignment = TopologyAssignment((BLOCK, RACK), (DomainCount(("b", "r0"), 4),))
