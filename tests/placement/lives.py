@@ -33,7 +33,7 @@ from tests.placement.reference import free_amounts
 from tests.strategies import TAINTS, TOLERATIONS, Cluster
 
 ANSWERS = Path(__file__).parents[1] / "vectors" / "lives.txt"
-LIVES = 1200
+LIVES = 2000
 _PROFILES: tuple[tuple[str, Profile], ...] = (
     *(("kep", profile_from_gates({})),) * 3,
     ("compact", COMPACT),
@@ -103,7 +103,7 @@ class Life:
             for request, placement in zip(self.requests, decision.placements, strict=True)
         ]
         used = sorted({name for placement in decision.placements for name, _ in placement.nodes})
-        failed = sorted(self._random.sample(used, min(len(used), self._random.choice([1, 1, 2]))))
+        failed = sorted(self._random.sample(used, min(len(used), self._random.choice([1, 1, 2, 3]))))
         stay = {each.request.name: {name: count for name, count in each.nodes or () if name not in failed} for each in held}
         answer = replace_failed(view, held, failed, self.profile)
         self._judge(self.requests, answer, stay, self._free_beside(stay), failed)
@@ -192,12 +192,12 @@ def _cluster(random: Random) -> Cluster:
 
 
 def _workload(random: Random, levels: Sequence[str], name: str) -> list[PodSetRequest]:
-    """One pod set, a leader with its workers, or two or three of them."""
+    """One pod set, a leader with its workers, or up to four of them."""
     kind = random.choice(["one"] * 5 + ["group"] * 3 + ["several"] * 2 + ["group of three"])
     first = _pod_set(random, levels, name)
     if kind == "one" or first.topology is None:
         return [first]
-    others = [_pod_set(random, levels, f"{name}-{i}") for i in range(random.randint(1, 2))]
+    others = [_pod_set(random, levels, f"{name}-{i}") for i in range(random.randint(1, 3))]
     if kind == "several":
         return [first, *others]
     shared = replace(first.topology, group="g")

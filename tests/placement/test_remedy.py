@@ -198,3 +198,18 @@ def test_to_prefer_a_level_instead_is_one_level_more_than_the_highest():
     assert refusal is not None
     assert refusal.explanation is not None
     assert refusal.explanation.changes == (Change(1, pods=4), Change(2, preferred=True))
+
+
+def test_the_domain_that_needs_the_fewest_nodes_is_named_though_another_looked_as_good():
+    """Both racks might do with two nodes, by the most that one node of each gains; the first one needs three."""
+    cpus = {0: (4, 1, 1), 1: (3, 3, 1)}
+    nodes = [
+        replace(node, allocatable={"cpu": cpus[rack][i] * 1000, "pods": 9}, unschedulable=True)
+        for rack in cpus
+        for i, node in enumerate(grid(1, 2, 3)[rack * 3 : rack * 3 + 3])
+    ]
+    refusal = place(view_of(THREE_LEVELS, [*nodes, *grid(2, 1, 1, cpu=1)[1:]]), [request(6, Mode.REQUIRED, RACK)], MIXED).refusal
+    assert refusal is not None
+    assert refusal.explanation is not None
+    (change,) = [change for change in refusal.explanation.changes if change.nodes and change.level is None]
+    assert [fix.node for fix in change.nodes] == ["b0-r1-n0", "b0-r1-n1"]
