@@ -89,9 +89,12 @@ def test_a_stateful_set_that_leaves_its_queue_at_no_replicas_runs_without_topoga
     assert not workloads(scene.read(), scene)
 
 
-def test_a_stateful_set_deleted_while_it_is_gated_leaves_nothing(scene: Scene) -> None:
-    created = scene.create(of_set("StatefulSet", scene, "huge", 9, template(8)))
-    scene.eventually("a gated pod", lambda now: waiting(live(now, scene), 1) and workloads(now, scene))
+@pytest.mark.parametrize("kind", ["StatefulSet", "Deployment"])
+def test_deleted_while_pods_of_it_are_gated_it_leaves_nothing(kind: str, scene: Scene) -> None:
+    created = scene.create(of_set(kind, scene, "huge", 9, template(8)))
+    scene.eventually(
+        "a gated pod", lambda now: any(pod["spec"].get("schedulingGates") for pod in live(now, scene)) and workloads(now, scene)
+    )
     remove(scene, created)
     scene.eventually("all to be gone", lambda now: not live(now, scene) and not workloads(now, scene), 60)
 
