@@ -35,9 +35,9 @@ def test_what_nothing_reads_at_run_time_is_no_mutant():
     assert not any("Is_Eq" in mutant.operator for mutant in find_mutants("a.py", SOURCE))
 
 
-def test_a_check_of_equal_lengths_is_no_mutant():
-    """`strict=True` decides nothing in a program that never breaks it, as an assertion does."""
-    source = "x = list(zip([1], [2], strict=True))\n"
+@pytest.mark.parametrize("source", ["x = list(zip([1], [2], strict=True))\n", "@dataclass(slots=True)\nclass A: ...\n"])
+def test_what_decides_nothing_is_no_mutant(source: str):
+    """`strict=True` in a program that never breaks it, as an assertion; `slots=True` at all."""
     check = next(mutant for mutant in find_mutants("a.py", source) if mutant.operator == "ReplaceTrueWithFalse")
     assert mutate(check, source) is None
 
