@@ -22,7 +22,7 @@ REMEDY = "the workload is deactivated; change the job, or set the workload's spe
 def find_violation(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> str | None:
     """Which rule is broken with every topology that the queue's flavors have; None if one of them serves, or there is none."""
     views = [view for name in queue.flavors if (view := state.view(name)) is not None]
-    if not views or not any(pod_set.topology is not None and pod_set.topology.mode is not Mode.IMPLIED for pod_set in workload.pod_sets):
+    if not views or not _names_a_level(workload):
         return None
     broken: dict[str, str] = {}
     for view in views:
@@ -33,6 +33,13 @@ def find_violation(state: ClusterState, workload: WorkloadFacts, queue: ClusterQ
         broken.setdefault(view.topology.name, problem)
     told = "; ".join(f'topology "{name}": {problem}' for name, problem in broken.items())
     return f"{truncate(told, 800)}; {REMEDY}"
+
+
+def _names_a_level(workload: WorkloadFacts) -> bool:
+    """Whether a pod set asks for a topology, or the workload for all of them: their pod sets need not ask for anything then."""
+    if workload.together is not None:
+        return True
+    return any(pod_set.topology is not None and pod_set.topology.mode is not Mode.IMPLIED for pod_set in workload.pod_sets)
 
 
 def _problems(tree: TopologyTree, requests: list[PodSetRequest], together: Together | None) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, WORKLOAD_REQUIRED_TOPOLOGY
+from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, WORKLOAD_PREFERRED_TOPOLOGY, WORKLOAD_REQUIRED_TOPOLOGY
 from core.queueing.flavors import NotFound
 from core.state.facts import TopologyFacts
 from tests.builders import BLOCK, RACK, pod_set_json, topology_json, workload_json
@@ -86,3 +86,13 @@ def test_a_workloads_level_must_be_there_and_at_or_above_its_pod_sets(scene: Sce
         assert found is not None
         assert found.breaks_rule
         assert told in found.message
+
+
+@pytest.mark.parametrize("annotation", [WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY])
+@pytest.mark.parametrize("pods", [1, 500], ids=["with quota", "when quota is short"])
+def test_a_workloads_level_that_no_topology_has_is_told_also_where_its_pod_sets_ask_for_none(scene: Scene, annotation: str, pods: int):
+    found = verdict(scene, pod_set_json("main", pods), annotations={annotation: "nowhere"})
+    assert found is not None
+    assert found.breaks_rule
+    assert found.reason == REASON_MISCONFIGURED
+    assert f"no topology level 'nowhere' (annotation {annotation}); the topology has {RACK}, {HOSTNAME_LABEL}" in found.message
