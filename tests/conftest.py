@@ -38,6 +38,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         first.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))
 
 
+@pytest.fixture(autouse=True)
+def _announced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fast half must run where nothing is built: a test that makes a control plane of its own carries the marker."""
+    if request.node.get_closest_marker("cluster") is None:
+        monkeypatch.setattr(Cluster, "start", _refuse_to_start)
+
+
+def _refuse_to_start(_: Cluster) -> Cluster:
+    raise AssertionError("a test that starts a control plane is to be marked: @pytest.mark.cluster")
+
+
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The real control plane, without nodes; built if it has to be, never skipped. Add a pool of nodes of your own."""

@@ -88,6 +88,7 @@ def test_a_static_user_can_be_added_with_groups(cluster):
     assert "researchers" in cluster.kubectl("auth", "whoami", kubeconfig=kubeconfig)
 
 
+@pytest.mark.cluster
 def test_a_part_that_dies_at_start_is_named_with_the_end_of_its_log(capfd):
     broken = Cluster(scheduler_flags={"no-such-flag": "1"})
     with pytest.raises(StartFailed, match=r"(?s)kube-scheduler ended with code .*unknown flag: --no-such-flag"):
@@ -98,6 +99,7 @@ def test_a_part_that_dies_at_start_is_named_with_the_end_of_its_log(capfd):
     shutil.rmtree(broken.log_dir.parent)
 
 
+@pytest.mark.cluster
 def test_stopping_leaves_no_process_and_no_folder():
     with Cluster() as cluster:
         pids, folder = list(cluster.pids.values()), cluster.log_dir.parent
@@ -107,6 +109,7 @@ def test_stopping_leaves_no_process_and_no_folder():
     assert not folder.exists()
 
 
+@pytest.mark.cluster
 def test_killing_the_owner_kills_the_cluster(tmp_path):
     script = """
         import time

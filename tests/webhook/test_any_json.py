@@ -94,6 +94,8 @@ TOKENS = [
     "[,]",
     "",
 ]
+# By number, since Hypothesis writes out what it draws from when it has something to say.
+TOKEN = st.integers(0, len(TOKENS) - 1).map(lambda number: TOKENS[number])
 
 
 def made(kind: str) -> Json:
@@ -212,7 +214,7 @@ def causes(answer: Json) -> list[Json]:
 @given(data=st.data())
 def test_any_text_in_any_place_of_an_object_is_refused_or_answered(kind: str, data: st.DataObject):
     new, old = OBJECTS[kind], data.draw(st.sampled_from([None, OBJECTS[kind], *in_other_queues(OBJECTS[kind])]))
-    tokens = data.draw(st.lists(st.sampled_from(TOKENS), min_size=1, max_size=2))
+    tokens = data.draw(st.lists(TOKEN, min_size=1, max_size=2))
     for index in range(len(tokens)):
         with contextlib.suppress(TypeError, KeyError, IndexError):
             new = replaced(new, data.draw(st.sampled_from(PLACES[kind])), hole(index))
@@ -250,7 +252,7 @@ def test_any_text_in_any_place_of_an_object_is_converted_or_refused(new: bool, d
     request = {"uid": "7a", "desiredAPIVersion": OLD_API_VERSION if new else API_VERSION, "objects": [broken, obj]}
     whole = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
     with contextlib.suppress(MalformedReview):
-        result = strictly(_answer_conversion(filled(whole, [data.draw(st.sampled_from(TOKENS))])))["response"]["result"]
+        result = strictly(_answer_conversion(filled(whole, [data.draw(TOKEN)])))["response"]["result"]
         assert result["status"] == "Success" or result["message"]
 
 
