@@ -12,7 +12,7 @@ ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/rep
 .PHONY: help demo test check coverage mutation bench bench-webhook bench-ungate cluster cluster-stop kind fmt generate lock
 
 help: ## list the words
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -59,7 +59,7 @@ bench-ungate: $(STAMP) ## 10,000 pods of one job ungated on the real API server 
 cluster: $(STAMP) ## leave a control plane with kwok nodes running, to try kubectl by hand
 	@$(BIN)/python -m e2e.cluster
 
-cluster-stop: $(STAMP)
+cluster-stop: $(STAMP) ## end what `make cluster` left running
 	@$(BIN)/python -m e2e.cluster stop
 
 kind: $(STAMP) ## play the scenes with the real operators in a kind cluster, where Docker answers; KINDS=jobset,lws for some
@@ -69,9 +69,9 @@ fmt: $(STAMP) ## format the code
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
-generate: $(STAMP)
+generate: $(STAMP) ## write the CRDs anew, from core/api
 	@$(BIN)/python -m core.api.schema --write
 
 # Needs uv; the lock carries hashes and no host or path.
-lock:
+lock: ## resolve requirements.lock anew
 	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --quiet -o requirements.lock

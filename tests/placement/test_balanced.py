@@ -336,3 +336,12 @@ def test_very_different_nodes_are_balanced_in_bounded_time_and_memory(racks: int
     assert decision != place(view, asked, MIXED)
     assert peak < 50e6
     assert min(timeit.repeat(lambda: place(view, asked, BALANCED), number=1, repeat=5)) < 0.1
+
+
+def test_a_block_where_no_node_can_take_the_leader_is_no_choice():
+    cluster = cluster_of([[[6, 6]], [[6, 6]]])
+    nodes = [replace(node, allocatable={**node.allocatable, "memory": 1000 * (node.labels[BLOCK] == "b1")}) for node in cluster.nodes]
+    leader, workers = with_leader(RACK, 10, 1)
+    asked = [replace(leader, requests={"cpu": 1000, "memory": 1000}), workers]
+    decision = place(replace(cluster, nodes=tuple(nodes)).view(), asked, BALANCED)
+    assert (counts(cluster, decision, 0), counts(cluster, decision, 1)) == ([0, 0, 1, 0], [0, 0, 5, 5])

@@ -16,6 +16,7 @@ from core.placement import capacity, free
 from core.placement.capacity import fits_on_nodes
 from core.placement.engine import place
 from core.placement.free import FreeCapacity
+from core.placement.groups import fits_of_group
 from core.placement.profile import MIXED
 from core.placement.slices import Shape, find_shape
 from tests.builders import THREE_LEVELS, Node, grid, request, view_of
@@ -114,3 +115,23 @@ def test_a_log_that_forgot_what_changed_makes_it_count_anew(monkeypatch: pytest.
     after = fits_on_nodes(view, asked)
     assert after is not before
     assert after.per_node.tolist() == [1, 4]
+
+
+def test_what_changed_a_while_ago_is_told():
+    view = view_of(THREE_LEVELS, grid(1, 1, 9))
+    position = view.position
+    for node in (7, 3, 5, 3, 8, 1):
+        view.take(f"b0-r0-n{node}", {"cpu": 1})
+    changed = view.changed_since(position)
+    assert changed is not None
+    assert changed.tolist() == [1, 3, 5, 7, 8]
+
+
+def test_what_was_counted_for_a_leader_and_its_workers_is_kept():
+    view = view_of(THREE_LEVELS, grid(1, 1, 2))
+    workers, leader = request(4, name="workers"), request(1, name="leader", cpu=2000)
+    kept = fits_of_group(view, workers, leader)
+    view.take("b0-r0-n0", {"cpu": 3000})
+    with MEND_ALWAYS:
+        assert fits_of_group(view, workers, leader) is kept
+    assert kept.takes_leader.tolist() == [False, True]
