@@ -17,12 +17,13 @@ from core.placement.choice import show_choices
 from core.placement.profile import Profiles
 from core.plan.admission import MAX_ETCD_BYTES, admitted_status, waiting_status
 from core.plan.conditions import Condition, says
+from core.plan.pod_units import seniority, unit_of_workload
 from core.queueing.cycle import Cycle, Verdict
 from core.queueing.flavors import Found, NotFound
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound
-from core.runtime.resource import Obj
+from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change
 from core.state.facts import controller_of
 from reconciler import resources as r
@@ -218,19 +219,29 @@ class Scheduler:
         written = await self._writer.apply_admission(workload, status, strict=True)
         if outcome.breaks_rule:  # what is wrong is told first, so that no deactivated workload is without a reason
             await self._writer.patch_workload(written, {"spec": {"active": False}})
-            await self._tell_owner(workload, outcome.message)
         logger.info("workload waits", extra={"workload": verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
         await self._writer.event(r.WORKLOADS, workload, outcome.reason, outcome.message, warning=True)
+        await self._tell_maker(workload, EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason, outcome.message)
 
-    async def _tell_owner(self, workload: Obj, message: str) -> None:
-        """Who made the job looks at the job."""
+    async def _tell_maker(self, workload: Obj, reason: str, message: str) -> None:
+        """Who made a job looks at the job, and need not know that there is a Workload."""
+        made_for = self._made_for(workload)
+        if made_for is not None:
+            await self._writer.event(*made_for, reason, message, warning=True)
+
+    def _made_for(self, workload: Obj) -> tuple[Resource, Obj] | None:
+        """What a Workload stands for: its owner. A pod group has none: its oldest pod, which is one event however many they are."""
         owner = controller_of(workload)
-        kind = self._observed.kinds.get(r.key_of_owner(owner)) if owner is not None else None
-        if owner is None or kind is None:
-            return
-        job = self._observed.jobs[r.key_of(kind)].store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
-        if job is not None:
-            await self._writer.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, message, warning=True)
+        if owner is None:
+            unit = unit_of_workload(workload)
+            pods = self._observed.pods.store.by_index("unit", str(unit)) if unit is not None else []
+            return (r.PODS, min(pods, key=seniority)) if pods else None
+        group, key = owner["apiVersion"].rpartition("/")[0], f"{workload['metadata']['namespace']}/{owner['name']}"
+        for informer in self._observed.owning:
+            if (informer.resource.group, informer.resource.kind) == (group, owner["kind"]):
+                obj = informer.store.get(key)
+                return (informer.resource, obj) if obj is not None and obj["metadata"]["uid"] == owner["uid"] else None
+        return None
 
     def _tell_of_solve(self, workload: Obj, judged: _Judged, queue: str) -> None:
         with tracing.step(tracing.SOLVE, workload, start=judged.began, end=judged.ended, **self._attributes(workload, queue)) as span:
