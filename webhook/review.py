@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from opentelemetry.context import Context
@@ -10,7 +11,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from core.api.admission import UNAVAILABLE, AdmissionRequest, Cause, allowed, denied, patched
 from core.api.body import MAX_QUOTE_CHARS
-from core.jobs.annotations import validate_own
+from core.jobs.annotations import Places, validate_own
 from core.jobs.contract import Defaults, FieldError, JobKind, Json, Rules
 from core.jobs.kinds import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
@@ -18,6 +19,7 @@ from core.jobs.pod import Pod
 from core.jobs.pod_kinds import Reviewed, pod_kinds
 from core.jobs.pod_parents import PodParent
 from core.jobs.shape import find_misshapen, spec_shape_of
+from core.jobs.templated import TemplatedKind
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
 from webhook.jsonpatch import diff
@@ -125,7 +127,7 @@ class Reviews:
             before, after = (_metadata_map(obj, "labels").get(QUEUE_NAME_LABEL) for obj in (old, job))
             if before is None and after is None:
                 return allowed(request)
-            own = validate_own(*(_metadata_map(obj, "annotations") for obj in (job, old))) if after is not None else Rules()
+            own = _judge_own(kind, job, old) if after is not None else Rules()
             if before == after and _same_spec(old, job) and not isinstance(kind, Pod):
                 return _judge(request, own)
             misshapen = find_misshapen(kind.spec_shape, job)
@@ -165,6 +167,18 @@ class Reviews:
             return _judge(request, rules.validate(obj, None if old is None or find_misshapen(shape, old) else old))
 
         return handle
+
+
+def _judge_own(kind: Reviewed, job: Json, old: Json | None) -> Rules:
+    """The annotations of the object itself, whose spec nobody has judged yet."""
+    notes, before = (_metadata_map(obj, "annotations") for obj in (job, old))
+    if isinstance(kind, Pod):
+        return validate_own(notes, before)
+    places = Places(kind.kind, pods_alone=isinstance(kind, PodParent) and kind.pods_alone)
+    # Where the templates are is looked for only if it has to be told.
+    if isinstance(kind, TemplatedKind | PodParent) and any(map(places.has_no_use_for, notes)) and not find_misshapen(kind.spec_shape, job):
+        places = replace(places, templates=kind.annotations_shown(job))
+    return validate_own(notes, before, places)
 
 
 def _metadata_map(obj: Json | None, name: str) -> Json:

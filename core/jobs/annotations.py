@@ -39,6 +39,7 @@ _KNOWN = (
     PODSET_GROUP_NAME,
 )
 _OWN = "metadata.annotations"  # of the job itself
+OF_THE_JOB = (PLACEMENT_PROFILE, WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY)
 _DRAFTS = {"kueue.x-k8s.io/require-topology": REQUIRED_TOPOLOGY, "kueue.x-k8s.io/prefer-topology": PREFERRED_TOPOLOGY}
 MAX_LAYERS = 3
 MAX_LEVEL_NAME = 63  # PodSetTopologyRequest; a Topology's own label may be longer
@@ -56,13 +57,15 @@ _LABEL_NAME = "a node label name such as cloud.provider.com/topology-rack is exp
 class PodSetAnnotations:
     """A pod template to be judged: where its annotations are, and how many pods it makes.
 
-    `default_slice_size` is what a kind assumes where none is given (JobSet: parallelism).
+    `default_slice_size` is what a kind assumes where none is given (JobSet: parallelism); `is_job`: each of its pods is a
+    workload by itself, which reads here what others read on the job.
     """
 
     path: str
     template: Json
     count: int | None
     default_slice_size: int | None = None
+    is_job: bool = False
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -107,15 +110,53 @@ def topology_request(
     return request or None
 
 
-def validate_own(annotations: Mapping[str, Any], before: Mapping[str, Any]) -> Rules:
-    """Mistakes in the annotations of a job itself, of any kind, as far as they are new."""
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where else a job of some kind has annotations that count: on its pod templates, by the paths that users read.
+
+    `pods_alone`: its pods are workloads by themselves, so that none on the job itself are read.
+    """
+
+    kind: str
+    templates: Sequence[str] = ()
+    pods_alone: bool = False
+
+    def has_no_use_for(self, name: str) -> bool:
+        """Whether a job of this kind should have this annotation on its templates."""
+        return is_of_template(name) or (self.pods_alone and name in OF_THE_JOB)
+
+
+def validate_own(annotations: Mapping[str, Any], before: Mapping[str, Any], places: Places | None = None) -> Rules:
+    """Mistakes in the annotations of a job itself, of any kind, as far as they are new; a Pod has no other places."""
     new = {name: value for name, value in annotations.items() if before.get(name) != value}
     errors = list(_validate_tie(annotations, new))
     profile = new.get(PLACEMENT_PROFILE)
     if profile is not None and profile not in PLACEMENT_PROFILES:
         accepted = f"{' or '.join(PLACEMENT_PROFILES)} is expected"
         errors.append(FieldError(ErrorType.NOT_SUPPORTED, f"{_OWN}[{PLACEMENT_PROFILE}]", profile, accepted))
-    return Rules(tuple(errors), tuple(_warn_of_drafts(_OWN, new)))
+    misplaced = () if places is None else _warn_of_misplaced(new, places)
+    return Rules(tuple(errors), (*_warn_of_drafts(_OWN, new), *misplaced))
+
+
+def is_of_template(name: str) -> bool:
+    """Whether an annotation of this name is read on pod templates, if anywhere."""
+    return name.startswith(_OURS)
+
+
+def _warn_of_misplaced(annotations: Mapping[str, Any], places: Places) -> Iterator[str]:
+    """Nothing reads them on the job itself, which would then run wherever there is room, and nobody would know why."""
+    first, more = next(iter(places.templates), None), len(places.templates) - 1
+    where = "pod template" if first is None else f"pod template ({first})" if not more else f"pod templates ({first} and {more} more)"
+    for name in sorted(filter(places.has_no_use_for, annotations)):
+        if name in _KNOWN + OF_THE_JOB:
+            yield f"{_OWN}[{name}]: has no effect on the {places.kind} itself: set it on the {where}"
+        else:
+            yield f"{_OWN}[{name}]: {_not_known(name)}"
+
+
+def _not_known(name: str) -> str:
+    close = get_close_matches(name, _KNOWN, n=1)
+    return f"this annotation is not known and does nothing{f'; {close[0]} is' if close else ''}"
 
 
 def _validate_tie(annotations: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -266,13 +307,12 @@ def _warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
             yield f"{pod_set.path}: {missing} is set here; these pods are placed as unconstrained"
     for pod_set in pod_sets:
         yield from _warn_of_drafts(pod_set.path, pod_set.annotations)
-        if PLACEMENT_PROFILE in pod_set.annotations:
-            yield f"{pod_set.path}[{PLACEMENT_PROFILE}]: this annotation does nothing here; set it on the job itself"
+        for name in OF_THE_JOB:
+            if name in pod_set.annotations and not pod_set.is_job:
+                yield f"{pod_set.path}[{name}]: this annotation does nothing here; set it on the job itself"
         for name in sorted(pod_set.annotations):
-            if name.startswith(_OURS) and name not in _KNOWN:
-                close = get_close_matches(name, _KNOWN, n=1)
-                meant = f"; {close[0]} is" if close else ""
-                yield f"{pod_set.path}[{name}]: this annotation is not known and does nothing{meant}"
+            if is_of_template(name) and name not in _KNOWN:
+                yield f"{pod_set.path}[{name}]: {_not_known(name)}"
         for i, entry in enumerate(_entries(pod_set.annotations.get(SLICE_CONSTRAINTS))):
             unknown = sorted(key for key in entry if key.lower() not in ("topology", "size"))
             if unknown:

@@ -18,7 +18,6 @@ from core.names import (
     ADMISSION_GATE,
     MAIN_POD_SET,
     MANAGED,
-    PLACEMENT_PROFILE,
     POD_GROUP_INDEX_LABEL,
     POD_GROUP_INDEX_LABEL_NAME,
     POD_GROUP_NAME,
@@ -96,8 +95,10 @@ class Pod:
             return Rules()
         grouped = group_name(job) is not None
         notes = (job.get("metadata") or {}).get("annotations") or {}
-        asked = {"metadata": {"annotations": {key: value for key, value in notes.items() if key != PLACEMENT_PROFILE}}}
-        judged = annotations.validate_pod_sets([annotations.PodSetAnnotations("metadata.annotations", asked, None if grouped else 1)])
+        asked = annotations.PodSetAnnotations(
+            "metadata.annotations", {"metadata": {"annotations": notes}}, None if grouped else 1, is_job=True
+        )
+        judged = annotations.validate_pod_sets([asked])
         return Rules((*judged.errors, *_group_errors(job)), judged.warnings)
 
     def validate_update(self, old: Json, new: Json) -> Rules:

@@ -32,7 +32,8 @@ MAX_WORKLOADS = 10_000  # of one parent; each costs a look whenever the parent c
 
 
 class PodParent(ABC):
-    """One kind. `name_on_pods` is what its pods name as their parent; `is_serving`: its pods are a group that never ends."""
+    """One kind. `name_on_pods` is what its pods name as their parent; `is_serving`: its pods are a group that never ends;
+    `pods_alone`: each of its pods is a workload by itself, made of the pod alone."""
 
     kind: ClassVar[str]
     group: ClassVar[str]
@@ -41,6 +42,7 @@ class PodParent(ABC):
     spec_shape: ClassVar[Fields]
     name_on_pods: ClassVar[str]
     is_serving: ClassVar[bool] = True
+    pods_alone: ClassVar[bool] = False
     several: ClassVar[bool] = False  # whether its pods are several workloads, told apart by an index
     defaults_updates: ClassVar[bool] = True  # what replaces the whole object would take the marks off its templates
 
@@ -55,6 +57,10 @@ class PodParent(ABC):
     def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
         """Rules of this kind alone for a change."""
         return iter(())
+
+    def annotations_shown(self, job: Json) -> list[str]:
+        """Where users write the annotations of its pods."""
+        return [role.annotations_shown for role in self.roles(job)]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
         """Queue, priority and parent handed on to the templates."""
@@ -101,7 +107,10 @@ class PodParent(ABC):
 
     def _judge_templates(self, job: Json) -> Rules:
         return annotations.validate_pod_sets(
-            [annotations.PodSetAnnotations(f"{role.shown}.metadata.annotations", role.template, role.count) for role in self.roles(job)]
+            [
+                annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, is_job=self.pods_alone)
+                for role in self.roles(job)
+            ]
         )
 
     def _judge_number(self, job: Json) -> Iterator[FieldError]:
@@ -168,6 +177,7 @@ class Deployment(PodParent):
     kind, group, version, plural = "Deployment", "apps", "v1", "deployments"
     name_on_pods = "deployment"
     is_serving = False
+    pods_alone = True
     spec_shape = Fields({"replicas": INTEGER, "template": POD_TEMPLATE}, ("template",))
 
     def roles(self, job: Json) -> list[Role]:

@@ -99,6 +99,10 @@ class TemplatedKind(ABC):
 
     # --- webhook --------------------------------------------------------------------------------------
 
+    def annotations_shown(self, job: Json) -> list[str]:
+        """Where users write the annotations of its pods."""
+        return [role.annotations_shown for role in self.roles(job)]
+
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
         """The object as it should be stored; idempotent, touches only what it must."""
         changed = deepcopy(dict(job))

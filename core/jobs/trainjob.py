@@ -91,6 +91,9 @@ class TrainJob(TemplatedKind):
             metadata_shown="",
         )
 
+    def annotations_shown(self, job: Json) -> list[str]:
+        return ["spec.template.spec.replicatedJobs[i].template.spec.template.metadata.annotations of its runtime"]
+
     def put_template(self, job: dict[str, Any], role: Role, template: Json) -> None:
         runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
         replicated = next(each for each in _replicated_jobs(runtime) if each.get("name") == role.pod_set)

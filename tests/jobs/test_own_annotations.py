@@ -8,9 +8,21 @@ import pytest
 
 from core.jobs.annotations import validate_own
 from core.jobs.job import Job
-from core.names import REQUIRED_TOPOLOGY, SLICE_CONSTRAINTS, WORKLOAD_PREFERRED_TOPOLOGY, WORKLOAD_REQUIRED_TOPOLOGY
+from core.jobs.kinds import KINDS
+from core.jobs.pod_kinds import pod_kinds
+from core.names import (
+    PLACEMENT_PROFILE,
+    PODSET_GROUP_NAME,
+    PREFERRED_TOPOLOGY,
+    QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY,
+    SLICE_CONSTRAINTS,
+    SLICE_SIZE,
+    WORKLOAD_PREFERRED_TOPOLOGY,
+    WORKLOAD_REQUIRED_TOPOLOGY,
+)
 from e2e.manifests import job
-from tests.webhook.asking import Webhook
+from tests.webhook.asking import Webhook, api_of
 
 BLOCK, RACK = "cloud.provider.com/block", "cloud.provider.com/rack"
 OF_THE_KEP = """[
@@ -67,3 +79,97 @@ def test_the_multi_level_annotation_of_the_kep_is_taken_as_written():
         {"topology": "cloud.provider.com/block", "size": 32},
         {"topology": "cloud.provider.com/rack", "size": 16},
     ]
+
+
+# --- annotations in the wrong place ---------------------------------------------------------------------
+
+
+def of_kind(kind: str, spec: dict[str, Any], **notes: str) -> dict[str, Any]:
+    group, version, _ = api_of(kind)
+    metadata = {"name": "x", "namespace": "team-a", "labels": {QUEUE_NAME_LABEL: "main"}, "annotations": notes}
+    return {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind, "metadata": metadata, "spec": spec}
+
+
+POD_SPEC = {"containers": [{"name": "c", "image": "registry.example/c:1"}]}
+TEMPLATE = {"spec": POD_SPEC}
+REPLICATED = {"name": "w", "template": {"spec": {"template": TEMPLATE}}}
+PLACES = [
+    ("Job", {"template": TEMPLATE}, "pod template (spec.template.metadata.annotations)"),
+    ("Deployment", {"template": TEMPLATE}, "pod template (spec.template.metadata.annotations)"),
+    ("StatefulSet", {"template": TEMPLATE}, "pod template (spec.template.metadata.annotations)"),
+    (
+        "LeaderWorkerSet",
+        {"leaderWorkerTemplate": {"leaderTemplate": TEMPLATE, "workerTemplate": TEMPLATE}},
+        "pod templates (spec.leaderWorkerTemplate.leaderTemplate.metadata.annotations and 1 more)",
+    ),
+    (
+        "JobSet",
+        {"replicatedJobs": [REPLICATED, {**REPLICATED, "name": "v"}]},
+        "pod templates (spec.replicatedJobs[0].template.spec.template.metadata.annotations and 1 more)",
+    ),
+    (
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": {"Master": {"template": TEMPLATE}}},
+        "pod template (spec.pytorchReplicaSpecs[Master].template.metadata.annotations)",
+    ),
+    ("SparkApplication", {"driver": {}, "executor": {}}, "pod templates (spec.driver.annotations and 1 more)"),
+    (
+        "TrainJob",
+        {"runtimeRef": {"name": "torch"}},
+        "pod template (spec.template.spec.replicatedJobs[i].template.spec.template.metadata.annotations of its runtime)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "spec", "place"), PLACES, ids=[kind for kind, *_ in PLACES])
+def test_an_annotation_of_pods_on_the_job_itself_draws_a_warning_with_its_place(kind: str, spec: dict[str, Any], place: str):
+    response = Webhook().validate(of_kind(kind, spec, **{REQUIRED_TOPOLOGY: RACK}))
+    assert response["allowed"]
+    assert response["warnings"] == [f"metadata.annotations[{REQUIRED_TOPOLOGY}]: has no effect on the {kind} itself: set it on the {place}"]
+
+
+@pytest.mark.parametrize("kind", [kind.kind for kind in (*KINDS, *pod_kinds()) if kind.kind != "Pod"])
+@pytest.mark.parametrize("name", [PREFERRED_TOPOLOGY, SLICE_SIZE, SLICE_CONSTRAINTS, PODSET_GROUP_NAME])
+def test_of_all_kinds_and_of_all_such_annotations(kind: str, name: str):
+    """Also where the rest of the object is too odd for its templates to be found."""
+    webhook = Webhook()
+    for spec in ({"template": TEMPLATE}, {"template": 7, "replicatedJobs": 7, "components": 7}):
+        response = webhook.validate(of_kind(kind, spec, **{name: "8"}))
+        assert not response["allowed"] or any("has no effect on the" in warning for warning in response["warnings"])
+
+
+def test_it_is_told_when_it_is_put_there_and_not_with_every_change_after():
+    before = of_kind("Job", {"template": TEMPLATE})
+    after = of_kind("Job", {"template": TEMPLATE}, **{REQUIRED_TOPOLOGY: RACK})
+    assert len(Webhook().validate(after, before)["warnings"]) == 1, "kubectl annotate job x ..."
+    assert "warnings" not in Webhook().validate(after, after)
+
+
+def test_a_misspelt_one_there_is_not_known():
+    (told,) = Webhook().validate(of_kind("Job", {"template": TEMPLATE}, **{"kueue.x-k8s.io/podset-requird-topology": RACK}))["warnings"]
+    assert told.endswith(f"this annotation is not known and does nothing; {REQUIRED_TOPOLOGY} is")
+
+
+@pytest.mark.parametrize("name", [WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY, PLACEMENT_PROFILE])
+@pytest.mark.parametrize("kind", ["Job", "StatefulSet"])
+def test_an_annotation_of_the_job_on_its_template_draws_a_warning(kind: str, name: str):
+    value = "compact" if name == PLACEMENT_PROFILE else RACK
+    response = Webhook().validate(of_kind(kind, {"template": {"metadata": {"annotations": {name: value}}, **TEMPLATE}}))
+    assert response["warnings"] == [
+        f"spec.template.metadata.annotations[{name}]: this annotation does nothing here; set it on the job itself"
+    ]
+
+
+def test_pods_of_a_deployment_are_workloads_by_themselves_so_that_all_of_it_belongs_on_its_template():
+    notes = {WORKLOAD_PREFERRED_TOPOLOGY: RACK, PLACEMENT_PROFILE: "compact"}
+    templated = of_kind("Deployment", {"template": {"metadata": {"annotations": notes}, **TEMPLATE}})
+    assert Webhook().validate(templated) == {"uid": "4f0c", "allowed": True}
+    told = Webhook().validate(of_kind("Deployment", {"template": TEMPLATE}, **notes))["warnings"]
+    place = "has no effect on the Deployment itself: set it on the pod template (spec.template.metadata.annotations)"
+    assert told == [f"metadata.annotations[{name}]: {place}" for name in sorted(notes)]
+
+
+def test_a_pod_is_its_own_template():
+    notes = {REQUIRED_TOPOLOGY: RACK, WORKLOAD_REQUIRED_TOPOLOGY: RACK, PLACEMENT_PROFILE: "compact"}
+    response = Webhook().validate(of_kind("Pod", POD_SPEC, **notes))
+    assert response == {"uid": "4f0c", "allowed": True}
