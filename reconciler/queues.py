@@ -1,12 +1,13 @@
 """Status of queues, flavors and topologies: Active conditions, counters, finalizers, nodes left out."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from core.model.quantity import format_quantity
 from core.names import (
     ACTIVE,
+    EVENT_STILL_IN_USE,
     EVENT_UNKNOWN_PROFILE,
     NODES_PLACED,
     PLACEMENT_PROFILE,
@@ -41,6 +42,7 @@ class Queues:
         self._writer = writer
         self.controller = build_controller("queues", self._reconcile, clock, workers=2)
         self._queue = self.controller.queue
+        self._held_back: dict[tuple[str, str], str] = {}  # what was told that its deletion waits, by plural and name: its uid
         for informer in (observed.cluster_queues, observed.local_queues, observed.flavors, observed.topologies):
             informer.add_handler(lambda change: self._everything("configuration changed"))
         observed.nodes.add_handler(self._on_node)
@@ -84,6 +86,7 @@ class Queues:
         resource, informer = next((res, inf) for res, inf in self._informers().items() if res.plural == plural)
         obj = informer.store.get(key)
         if obj is None:
+            self._held_back.pop((plural, key), None)
             return Done()
         if resource in (r.CLUSTER_QUEUES, r.TOPOLOGIES):
             await self._tell_of_unknown_profile(resource, obj)
@@ -93,21 +96,31 @@ class Queues:
             await self._local_queue(obj)
         elif resource is r.RESOURCE_FLAVORS:
             users = [name for name, queue in self._observed.state.cluster_queues.items() if key in queue.flavors]
-            await self._hold(resource, obj, in_use=bool(users))
+            await self._hold(resource, obj, r.CLUSTER_QUEUES, users)
         else:
             users = [name for name, flavor in self._observed.state.flavors.items() if flavor.topology == key]
-            await self._hold(resource, obj, in_use=bool(users))
-            await self._topology(obj)
+            why_held = await self._hold(resource, obj, r.RESOURCE_FLAVORS, users)
+            await self._topology(obj, why_held)
         return Done()
 
-    async def _hold(self, resource: Resource, obj: Obj, *, in_use: bool) -> None:
-        """Keeps the finalizer on what is in use, so that it cannot vanish under its users."""
-        finalizers = obj["metadata"].get("finalizers") or []
+    async def _hold(self, resource: Resource, obj: Obj, of: Resource, users: Sequence[str]) -> str:
+        """Keeps the finalizer on what is in use, so that it cannot vanish under its users. Says what a deletion waits for, if one does."""
+        metadata = obj["metadata"]
+        finalizers, deleting = metadata.get("finalizers") or [], bool(metadata.get("deletionTimestamp"))
         held = RESOURCE_IN_USE_FINALIZER in finalizers
-        if in_use and not held and not obj["metadata"].get("deletionTimestamp"):
+        if users and not held and not deleting:
             await self._writer.set_finalizers(resource, obj, [*finalizers, RESOURCE_IN_USE_FINALIZER])
-        elif held and not in_use:
+        elif held and not users:
             await self._writer.set_finalizers(resource, obj, [f for f in finalizers if f != RESOURCE_IN_USE_FINALIZER])
+        if not (users and held and deleting):
+            return ""
+        why = _still_used(of, sorted(users))
+        key = resource.plural, metadata["name"]
+        if self._held_back.get(key) != metadata["uid"]:
+            # Once, though its users change: kubectl waits in silence, and its user looks when it has waited for too long.
+            self._held_back[key] = metadata["uid"]
+            await self._writer.event(resource, obj, EVENT_STILL_IN_USE, why, warning=True)
+        return why
 
     async def _tell_of_unknown_profile(self, resource: Resource, obj: Obj) -> None:
         """A profile that does not exist is passed over; whoever wrote it should know."""
@@ -129,9 +142,10 @@ class Queues:
             return
         mine = [w for w in state.workloads.facts.values() if (cq := state.find_cluster_queue(w)) is not None and cq.name == queue.name]
         holding = [w for w in state.workloads.facts.values() if (a := state.workloads.holding(w.key)) and a.cluster_queue == queue.name]
-        await self._hold(r.CLUSTER_QUEUES, obj, in_use=bool(holding))
+        why_held = await self._hold(r.CLUSTER_QUEUES, obj, r.WORKLOADS, [workload.key for workload in holding])
         problem = inactive_reason(state, queue)
         reason, message = problem or (REASON_READY, "Can admit new workloads")
+        message += f"; {why_held}" if why_held else ""
         reserved, used = self._flavor_usage(holding), self._flavor_usage([w for w in holding if w.admitted])
         status = {
             "conditions": self._conditions(obj, Condition(ACTIVE, problem is None, reason, message)),
@@ -195,7 +209,7 @@ class Queues:
 
     # --- topologies -----------------------------------------------------------------------------------
 
-    async def _topology(self, obj: Obj) -> None:
+    async def _topology(self, obj: Obj, why_held: str) -> None:
         """Says which nodes of its flavors cannot be told their place, and why (DESIGN decision 3)."""
         state, name = self._observed.state, obj["metadata"]["name"]
         views = [view for flavor, facts in state.flavors.items() if facts.topology == name and (view := state.view(flavor)) is not None]
@@ -207,10 +221,13 @@ class Queues:
                 problems.append(f'flavor "{view.flavor.name}": {len(names)} node(s) lack the label {label}: {_some(names)}')
             for names in left_out.same_path:
                 problems.append(f'flavor "{view.flavor.name}": nodes {_some(names)} share every level value')
+        # A Topology has no condition of its own for this, and a reader of its status should not have to look for events.
+        held = f"{why_held}. " if why_held else ""
         if problems:
-            condition = Condition(NODES_PLACED, False, "NodesLeftOut", "Left out, since their place is not known: " + "; ".join(problems))
+            message = held + "Left out, since their place is not known: " + "; ".join(problems)
+            condition = Condition(NODES_PLACED, False, "NodesLeftOut", message)
         else:
-            condition = Condition(NODES_PLACED, True, "AllNodesPlaced", f"{nodes} node(s) have their place")
+            condition = Condition(NODES_PLACED, True, "AllNodesPlaced", f"{held}{nodes} node(s) have their place")
         await self._write(r.TOPOLOGIES, obj, {"conditions": self._conditions(obj, condition)})
 
     # --- writing --------------------------------------------------------------------------------------
@@ -230,6 +247,13 @@ def _labels(node: Obj) -> Any:
     return node["metadata"].get("labels")
 
 
-def _some(names: tuple[str, ...]) -> str:
+def _still_used(resource: Resource, users: Sequence[str]) -> str:
+    """Whose object waits for what: `users` are the names of objects of the resource."""
+    one = len(users) == 1
+    end = "over" if resource is r.WORKLOADS else "gone"
+    return f"still used by {resource.kind}{'' if one else 's'} {_some(users)}; it goes when {'that is' if one else 'they are'} {end}"
+
+
+def _some(names: Sequence[str]) -> str:
     shown = ", ".join(names[:EXAMPLES])
     return shown if len(names) <= EXAMPLES else f"{shown} and {len(names) - EXAMPLES} more"

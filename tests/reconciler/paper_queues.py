@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 from core.names import HOSTNAME_LABEL
 from core.placement.profile import STANDARD
+from core.runtime.errors import NotFound
 from core.runtime.resource import Obj, Resource
-from core.runtime.watch_step import Applied
+from core.runtime.watch_step import Applied, Deleted
 from core.runtime.workqueue import Item
 from reconciler.apply import Writer
 from reconciler.queues import Queues
@@ -57,6 +59,15 @@ class QueuesPaper(Paper):
         self._informers[obj["kind"]]._fold(Applied(stored))
         return stored
 
+    def delete(self, kind: str, name: str) -> None:
+        self._delete(kind, self.get(kind, name, "None"))
+
+    def drop(self, kind: str, name: str) -> None:
+        if kind not in CLUSTER_SCOPED:
+            super().drop(kind, name)
+        else:
+            self._informers[kind]._fold(Deleted(self._whole.pop((kind, f"None/{name}"))))
+
     def workload(self, name: str, *, count: int, owner: tuple[str, str, str] | None, topology: Mapping[str, Any] | None = None) -> Obj:
         """A Workload that waits; `owner` is apiVersion, kind and name."""
         owners = []
@@ -72,7 +83,8 @@ class QueuesPaper(Paper):
 
     def reconcile(self, plural: str, name: str) -> None:
         """One run on one queue, flavor or topology."""
-        self.wait_for(self.queues._reconcile(Item((plural, name), frozenset(), 0.0)))
+        with suppress(NotFound):  # a status that was to be written on what had just lost its last finalizer
+            self.wait_for(self.queues._reconcile(Item((plural, name), frozenset(), 0.0)))
 
     def told(self, name: str) -> list[tuple[str, str]]:
         """Reason and message of the events on one object of any kind."""
@@ -86,7 +98,12 @@ class QueuesPaper(Paper):
     # --- the writer ---------------------------------------------------------------------------------------
 
     async def patch_status(self, resource: Resource, obj: Obj, status: Mapping[str, Any]) -> Obj:
-        return self.put({"kind": resource.kind, **obj, "status": {**(obj.get("status") or {}), **status}})
+        metadata = obj["metadata"]
+        try:
+            whole = self.get(resource.kind, metadata["name"], str(metadata.get("namespace")))
+        except KeyError:
+            raise NotFound(404, "NotFound", "it is gone") from None
+        return self.put({**whole, "status": dict(status)})
 
     async def event(self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False) -> None:
         story = resource.kind, obj["metadata"]["name"], reason, message
