@@ -7,12 +7,14 @@ a request is never made smaller than it was written.
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _PATTERN = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]?))")
 _MAX = 2**63 - 1
 _MAX_LENGTH = 256  # no number that means anything is longer
+_USUAL_LENGTH = 32  # longer ones are not kept
 _BINARY_RESOURCES = ("memory", "ephemeral-storage", "storage")
 
 
@@ -28,16 +30,26 @@ def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
 
     Raises InvalidQuantity.
     """
-    digits = str(text).strip()
-    match = _PATTERN.fullmatch(digits)
-    if match is None or len(digits) > _MAX_LENGTH:
+    written = str(text).strip()
+    if len(written) > _MAX_LENGTH:
         raise InvalidQuantity(text)
+    value = (_parse if len(written) <= _USUAL_LENGTH else _parse.__wrapped__)(written, milli)
+    if value is None:
+        raise InvalidQuantity(text)
+    return value
+
+
+@lru_cache(4096)  # nodes and pods say the same few over and over
+def _parse(written: str, milli: bool) -> int | None:
+    match = _PATTERN.fullmatch(written)
+    if match is None:
+        return None
     sign, digits, exponent, suffix = match.groups()
     value = Fraction(digits if not digits.startswith(".") else "0" + digits)
     if exponent is not None:
         power = int(exponent[1:])
         if abs(power) > 40:
-            raise InvalidQuantity(text)
+            return None
         value *= Fraction(10) ** power
     elif suffix in _BINARY:
         value *= 2 ** _BINARY[suffix]
