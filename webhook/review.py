@@ -228,7 +228,7 @@ def _unqueued(request: AdmissionRequest, job: Json) -> list[str]:
     if QUEUE_NAME_LABEL in _metadata_map(job, "labels"):
         return []
     where = f"namespace {request.namespace} is managed by topogate but has no LocalQueue {DEFAULT_LOCAL_QUEUE!r}"
-    return [f"{where}: without the label {QUEUE_NAME_LABEL} this job is neither queued nor placed"]
+    return [f"{where}: without the label {QUEUE_NAME_LABEL} this {request.kind.kind} is neither queued nor placed"]
 
 
 def _attributes(path: str, request: AdmissionRequest) -> dict[str, str | bool]:

@@ -5,16 +5,32 @@ quantities, several fields at once, or is worth a warning only.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 from core.jobs.annotations import is_label_name
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
+from core.jobs.templated import Path, get
 from core.model.quantity import canonical
 from core.names import MAIN_POD_SET, QUOTA_RESERVED
 
+# What a ClusterQueue may say and nobody acts on yet, and the value by which it says nothing (the server's default).
+_NOT_SERVED: Mapping[Path, Any] = {
+    ("cohortName",): None,
+    ("fairSharing",): None,
+    ("admissionChecksStrategy",): None,
+    ("admissionScope",): None,
+    ("preemption", "withinClusterQueue"): "Never",
+    ("preemption", "reclaimWithinCohort"): "Never",
+    ("preemption", "borrowWithinCohort", "policy"): "Never",
+    ("flavorFungibility", "whenCanBorrow"): "MayStopSearch",
+    ("flavorFungibility", "whenCanPreempt"): "TryNextFlavor",
+    ("flavorFungibility", "preference"): None,
+}
+_LIMITS = ("borrowingLimit", "lendingLimit")
+_NO_EFFECT = "is stored but has no effect in this version of topogate"
 _MAX_REQUEST_LEVEL = 63  # what PodSetTopologyRequest can name; a Topology's label may be longer
 
 
@@ -146,7 +162,8 @@ def validate_flavor(flavor: Json, old: Json | None) -> Rules:
 
 
 def validate_cluster_queue(queue: Json, old: Json | None) -> Rules:
-    """Every resource and every flavor in one group only; a quota for each covered resource, never below 0."""
+    """Every resource and every flavor in one group only; a quota for each covered resource, never below 0. What is not
+    served yet draws a warning: an administrator who trusted in it would learn otherwise too late."""
     errors: list[FieldError] = []
     resource_groups: dict[str, int] = {}
     flavor_groups: dict[str, int] = {}
@@ -168,7 +185,26 @@ def validate_cluster_queue(queue: Json, old: Json | None) -> Rules:
             for k, resource in enumerate(flavor.get("resources") or ()):
                 quota = {resource.get("name") or "": resource.get("nominalQuota", 0)}
                 errors += _quantity_errors(f"{path}.flavors[{j}].resources[{k}].nominalQuota", quota)
-    return Rules(tuple(errors))
+    return Rules(tuple(errors), tuple(_not_served(queue.get("spec") or {})))
+
+
+def _not_served(spec: Json) -> Iterator[str]:
+    for path, nothing in _NOT_SERVED.items():
+        if get(spec, path) not in (None, nothing):
+            yield f"spec.{'.'.join(map(str, path))} {_NO_EFFECT}"
+    for limit in _LIMITS:
+        places = [
+            f"spec.resourceGroups[{i}].flavors[{j}].resources[{k}].{limit}"
+            for i, group in enumerate(spec.get("resourceGroups") or ())
+            for j, flavor in enumerate(group.get("flavors") or ())
+            for k, resource in enumerate(flavor.get("resources") or ())
+            if resource.get(limit) is not None
+        ]
+        if places:
+            more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
+            yield f"{places[0]}{more} {_NO_EFFECT}"
+    if spec.get("stopPolicy") == "HoldAndDrain":
+        yield "spec.stopPolicy: HoldAndDrain holds, but what was admitted runs on in this version of topogate"
 
 
 OBJECTS = (

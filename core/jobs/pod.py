@@ -196,7 +196,9 @@ def _group_errors(pod: Json) -> Iterator[FieldError]:
         yield FieldError(ErrorType.INVALID, f"metadata.{part}[{POD_GROUP_NAME}]", name, accepted)
     total = group_total(pod)
     if text is None:
-        yield FieldError(ErrorType.REQUIRED, count_field, None, f"is needed beside {POD_GROUP_NAME}: the number of pods of the group")
+        found = "; it was found as a label, but it is an annotation" if POD_GROUP_TOTAL_COUNT in (metadata.get("labels") or {}) else ""
+        accepted = f"is needed beside {POD_GROUP_NAME}: the number of pods of the group{found}"
+        yield FieldError(ErrorType.REQUIRED, count_field, None, accepted)
     elif total is None or not 1 <= total <= MAX_GROUP_PODS:
         yield FieldError(ErrorType.INVALID, count_field, text, f"a whole number of 1 to {MAX_GROUP_PODS} is expected")
 
@@ -210,12 +212,25 @@ def _change_errors(old: Json, new: Json) -> Iterator[FieldError]:
             continue
         if name == QUEUE_NAME_LABEL and queued_before and name in labels and has_admission_gate(new):
             continue  # not admitted yet: it may change queues
-        accepted = "an admitted pod keeps its queue" if queued_before else "a pod is queued when it is created, not later"
+        accepted = _kept(name, labels_before.get(name), new) if queued_before else "a pod is queued when it is created, not later"
         yield FieldError(ErrorType.FORBIDDEN, f"metadata.labels[{name}]", labels.get(name), accepted)
     if not queued_before:
         return
     notes_before, notes = before.get("annotations") or {}, after.get("annotations") or {}
     for name in SETTLED_ANNOTATIONS:
         if notes.get(name) != notes_before.get(name):
-            accepted = "is settled when the pod is created"
+            accepted = _kept(name, notes_before.get(name), new)
             yield FieldError(ErrorType.FORBIDDEN, f"metadata.annotations[{name}]", notes.get(name), accepted)
+
+
+def _kept(name: str, value: Any, pod: Json) -> str:
+    """What a queued pod must keep of what it was created with."""
+    if name == POD_GROUP_NAME and value is None:
+        return "a pod that was created in no group joins none; delete it and create it in that group"
+    if name == POD_GROUP_NAME:
+        return f"a pod stays in its group {value!r}; delete it and create it in the other"
+    if name == QUEUE_NAME_LABEL and has_admission_gate(pod):
+        return f"a queued pod stays queued; name {value!r} or another queue, or delete it and create it without"
+    if name == QUEUE_NAME_LABEL:
+        return f"an admitted pod keeps its queue {value!r}"
+    return "is settled when the pod is created: " + ("none was given" if value is None else f"it keeps {value!r}")

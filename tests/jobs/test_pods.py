@@ -129,6 +129,43 @@ def test_what_was_settled_at_creation_stays():
     assert changed("labels", "app", "x") == []
 
 
+def test_a_total_count_that_is_found_as_a_label_is_told():
+    """Beside two labels of a group it is easily taken for one."""
+    (error,) = POD.validate_create(pod({**QUEUED, POD_GROUP_NAME: "g", POD_GROUP_TOTAL_COUNT: "2"})).errors
+    assert error.field == f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
+    assert "found as a label, but it is an annotation" in error.accepted
+    (error,) = POD.validate_create(pod({**QUEUED, POD_GROUP_NAME: "g"})).errors
+    assert "label" not in error.accepted
+
+
+KEPT = [
+    ("labels", POD_GROUP_NAME, "h", True, "a pod stays in its group 'g'; delete it and create it in the other"),
+    ("annotations", POD_GROUP_NAME, "h", True, "a pod that was created in no group joins none; delete it and create it in that group"),
+    ("labels", QUEUE_NAME_LABEL, "other", False, "an admitted pod keeps its queue 'main'"),
+    (
+        "labels",
+        QUEUE_NAME_LABEL,
+        None,
+        True,
+        "a queued pod stays queued; name 'main' or another queue, or delete it and create it without",
+    ),
+    ("labels", MANAGED, "false", True, "is settled when the pod is created: it keeps 'true'"),
+    ("annotations", POD_GROUP_TOTAL_COUNT, "3", True, "is settled when the pod is created: it keeps '4'"),
+    ("annotations", SUSPENDING_PARENT, "job", True, "is settled when the pod is created: none was given"),
+]
+
+
+@pytest.mark.parametrize(("part", "name", "value", "gated", "told"), KEPT)
+def test_what_cannot_be_changed_says_what_is_kept(part: str, name: str, value: str | None, gated: bool, told: str):
+    old = POD.default(pod({**QUEUED, POD_GROUP_NAME: "g"}, {POD_GROUP_TOTAL_COUNT: "4"}), Defaults())
+    if not gated:
+        old["spec"]["schedulingGates"] = []
+    new = deepcopy(old)
+    new["metadata"][part] = {k: v for k, v in {**old["metadata"][part], name: value}.items() if v is not None}
+    (error,) = POD.validate_update(old, new).errors
+    assert (error.field, error.accepted) == (f"metadata.{part}[{name}]", told)
+
+
 def test_a_pod_is_not_queued_later():
     for name in (QUEUE_NAME_LABEL, MANAGED, POD_GROUP_NAME):
         assert fields(POD.validate_update(pod(), pod({name: "true"}))) == [f"metadata.labels[{name}]"]

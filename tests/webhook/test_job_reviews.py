@@ -92,6 +92,13 @@ def test_a_job_that_gets_no_queue_is_not_touched_and_its_user_is_warned():
     assert QUEUE_NAME_LABEL in warning
 
 
+@pytest.mark.parametrize("kind", ["Job", "Pod", "StatefulSet", "JobSet"])
+def test_that_warning_names_what_its_user_made(kind: str):
+    made = {"kind": kind, "metadata": {"name": "x"}, "spec": {"containers": [], "template": {}}}
+    (warning,) = Webhook(default_queue=False).ask(hook("mutate", kind), made)["warnings"]
+    assert f"this {kind} is neither queued nor placed" in warning
+
+
 def test_a_queue_that_cannot_be_looked_up_refuses_the_job_and_says_to_try_again():
     response = Webhook(default_queue=None).ask(MUTATE_JOB, job(queue=None))
     assert response["allowed"] is False

@@ -173,6 +173,62 @@ def test_a_quota_is_a_quantity_of_at_least_0():
     }
 
 
+NOTHING_SAID = {  # as the API server fills in what a ClusterQueue leaves out
+    "preemption": {"reclaimWithinCohort": "Never", "borrowWithinCohort": {"policy": "Never"}, "withinClusterQueue": "Never"},
+    "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
+    "stopPolicy": "Hold",
+}
+NOT_SERVED: dict[str, dict[str, Any]] = {
+    "cohortName": {"cohortName": "c"},
+    "fairSharing": {"fairSharing": {"weight": 1}},
+    "admissionChecksStrategy": {"admissionChecksStrategy": {"admissionChecks": [{"name": "provision"}]}},
+    "admissionScope": {"admissionScope": {"admissionMode": "NoAdmissionFairSharing"}},
+    "preemption.withinClusterQueue": {"preemption": {"withinClusterQueue": "LowerPriority"}},
+    "preemption.reclaimWithinCohort": {"preemption": {"reclaimWithinCohort": "Any"}},
+    "preemption.borrowWithinCohort.policy": {"preemption": {"borrowWithinCohort": {"policy": "LowerPriority"}}},
+    "flavorFungibility.whenCanBorrow": {"flavorFungibility": {"whenCanBorrow": "TryNextFlavor"}},
+    "flavorFungibility.whenCanPreempt": {"flavorFungibility": {"whenCanPreempt": "MayStopSearch"}},
+    "flavorFungibility.preference": {"flavorFungibility": {"preference": "BorrowingOverPreemption"}},
+}
+
+
+@pytest.mark.parametrize("field", NOT_SERVED)
+def test_a_setting_of_a_queue_that_is_not_served_yet_draws_a_warning(field: str):
+    made = queue(a={"cpu": 1})
+    made["spec"] |= NOTHING_SAID | NOT_SERVED[field]
+    response = Webhook().validate(made)
+    assert response["allowed"]
+    assert response["warnings"] == [f"spec.{field} is stored but has no effect in this version of topogate"]
+    assert "warnings" not in Webhook().validate(made, made), "once"
+
+
+def test_what_the_api_server_fills_in_draws_none():
+    made = queue(a={"cpu": 1})
+    made["spec"] |= NOTHING_SAID
+    assert Webhook().validate(made) == {"uid": "4f0c", "allowed": True}
+
+
+def test_limits_of_a_cohort_and_draining_draw_a_warning_each():
+    made = queue(a={"cpu": 1, "memory": 1}, b={"cpu": 1, "memory": 1})
+    flavors = made["spec"]["resourceGroups"][0]["flavors"]
+    flavors[0]["resources"][1]["lendingLimit"] = "0"
+    for each in flavors:
+        each["resources"][0]["borrowingLimit"] = 0
+    made["spec"]["stopPolicy"] = "HoldAndDrain"
+    path = "spec.resourceGroups[0].flavors[0].resources"
+    assert Webhook().validate(made)["warnings"] == [
+        f"{path}[0].borrowingLimit (and 1 more) is stored but has no effect in this version of topogate",
+        f"{path}[1].lendingLimit is stored but has no effect in this version of topogate",
+        "spec.stopPolicy: HoldAndDrain holds, but what was admitted runs on in this version of topogate",
+    ]
+
+
+@pytest.mark.parametrize("odd", [7, "x", [], [7], {"borrowWithinCohort": 7}, {"withinClusterQueue": {}}])
+def test_odd_settings_are_left_to_the_schema(odd: Any):
+    made = queue(a={"cpu": 1})
+    assert Webhook().validate({**made, "spec": {**made["spec"], "preemption": odd, "flavorFungibility": odd}})["allowed"]
+
+
 def test_hundreds_of_mistakes_make_an_answer_that_the_api_server_takes():
     response = Webhook().validate(queue(**{f"f{i}": {"cpu": "-1"} for i in range(500)}))
     assert len(response["status"]["details"]["causes"]) == MAX_CAUSES
