@@ -10,6 +10,7 @@ from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.runtime import logs, plugins, telemetry
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
+from core.runtime.kubeconfig import UnusableKubeconfig
 from core.runtime.lease import LeaderElection
 from core.runtime.tasks import run_until_stopped
 from reconciler.app import Reconciler
@@ -56,6 +57,9 @@ def main() -> int:
     except (plugins.BrokenPlugin, UnusableIntegration) as error:
         logger.error("the reconciler cannot start", extra={"error": str(error)})
         return 1
+    except UnusableKubeconfig as error:
+        logger.error("the reconciler cannot start", extra={"error": str(error)})
+        return 2  # as for wrong arguments: it will not get better by itself
     except Exception:
         logger.exception("the reconciler ends")
         return 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from core.runtime.errors import Gone, ServerError, TooManyRequests, Unreachable
+from core.runtime.kubeconfig import find_kubeconfig, unusable
 from core.runtime.resource import Obj, Page, PatchKind, Resource
 from core.runtime.transport import Endpoint, Transport
 
@@ -43,19 +43,22 @@ class Client:
         cls, kubeconfig: str | None = None, *, context: str | None = None, user_agent: str, timeout_s: float = 30.0
     ) -> Client:
         """By the kubeconfig given, else $KUBECONFIG or ~/.kube/config where it exists, else as a pod inside the cluster. Sends nothing
-        yet."""
+        yet. Raises UnusableKubeconfig."""
         from kubernetes_asyncio.client import Configuration
         from kubernetes_asyncio.config import load_incluster_config, load_kube_config
 
         configuration: Any = type.__call__(Configuration)
-        path = kubeconfig or _default_kubeconfig()
+        path = find_kubeconfig(kubeconfig)
 
         async def load() -> Endpoint:
-            if path is None:
-                load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-            else:
-                await load_kube_config(config_file=path, context=context, client_configuration=configuration, persist_config=False)
-            return await asyncio.to_thread(_endpoint_of, configuration)
+            try:
+                if path is None:
+                    load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+                else:
+                    await load_kube_config(config_file=path, context=context, client_configuration=configuration, persist_config=False)
+                return await asyncio.to_thread(_endpoint_of, configuration)
+            except Exception as error:
+                raise unusable(path, error) from error
 
         async def authorize() -> str | None:
             try:
@@ -83,6 +86,11 @@ class Client:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.aclose()
+
+    @property
+    def address(self) -> str:
+        """Of the API server, to name it to people."""
+        return self._transport.address
 
     async def aclose(self) -> None:
         await self._transport.aclose()
@@ -348,15 +356,6 @@ def _params(**values: str | int | None) -> dict[str, str]:
 
 def _write_params(field_manager: str | None, field_validation: str | None, dry_run: bool) -> dict[str, str]:
     return _params(fieldManager=field_manager, fieldValidation=field_validation, dryRun="All" if dry_run else None)
-
-
-def _default_kubeconfig() -> str | None:
-    """What kubectl would read; None when there is none, which is how a pod looks from inside."""
-    told = os.environ.get("KUBECONFIG")
-    if told:
-        return told
-    path = os.path.expanduser("~/.kube/config")
-    return path if os.path.exists(path) else None
 
 
 def _endpoint_of(configuration: Any) -> Endpoint:

@@ -16,7 +16,7 @@ from typing import Any
 
 from core.runtime.client import Client
 from core.runtime.clock import Clock, SystemClock
-from core.runtime.errors import Conflict, KubeError, NotFound
+from core.runtime.errors import Conflict, KubeError, NotFound, Unreachable
 from core.runtime.resource import Obj, Resource
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,8 @@ LEASE = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 RELEASE_TIMEOUT_S = 5.0
 """Giving the lease back saves the next leader a wait of `lease_duration_s`; it is not worth more than this at exit."""
 
+COMPLAIN_EVERY_S = 60.0
+"""An API server may be down for hours; one line a minute says so to whoever looks, and fills no disk."""
 
 _RECORD = ("holderIdentity", "renewTime", "acquireTime", "leaseTransitions", "leaseDurationSeconds")
 
@@ -145,6 +147,7 @@ class LeaderElection:
         self._retry_period_s = retry_period_s
         self._clock = clock or SystemClock()
         self._chance = chance
+        self._complained_at = float("-inf")
         self._election = Election(namespace, name, identity, lease_duration_s=lease_duration_s, renew_deadline_s=renew_deadline_s)
 
     @property
@@ -178,9 +181,24 @@ class LeaderElection:
                     if await self._try():
                         return
             except (KubeError, TimeoutError) as error:
-                logger.info("lease not acquired", extra={"lease": self._name, "error": str(error) or "timeout"})
+                self._complain(error)
             # Spread, so that candidates that started together do not collide for ever.
             await self._clock.sleep(self._retry_period_s * (1 + 0.2 * self._chance()))
+
+    def _complain(self, error: KubeError | TimeoutError) -> None:
+        """Whoever wonders why nothing happens is told; that another candidate was faster is nothing to warn of."""
+        told = {"lease": self._name, "error": str(error) or "timeout"}
+        if isinstance(error, Conflict):
+            logger.info("lease not acquired", extra=told)
+            return
+        now = self._clock.monotonic()
+        if now < self._complained_at + COMPLAIN_EVERY_S:
+            return
+        self._complained_at = now
+        if isinstance(error, Unreachable | TimeoutError):
+            logger.warning("the API server cannot be reached", extra={"address": self._client.address, **told})
+        else:
+            logger.warning("lease not acquired", extra=told)
 
     async def _lead(self, work: Callable[[], Awaitable[None]]) -> None:
         async def working() -> None:

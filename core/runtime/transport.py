@@ -105,6 +105,11 @@ class Transport:
             read_bufsize=2**18,
         )
 
+    @property
+    def address(self) -> str:
+        """Where requests go."""
+        return self._endpoint.url
+
     async def aclose(self) -> None:
         await self._session.close()
 

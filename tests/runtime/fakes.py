@@ -170,6 +170,7 @@ class LeaseServer:
     """One Lease with versions, as a client for elections. `failing` makes every request fail, `hanging` makes it never end."""
 
     def __init__(self) -> None:
+        self.address = "https://lease.example:6443"
         self.lease: Obj | None = None
         self.version = 0
         self.failing: KubeError | None = None

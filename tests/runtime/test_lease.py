@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from core.runtime.client import Client
-from core.runtime.errors import Conflict, KubeError, NotFound, Unreachable
+from core.runtime.errors import Conflict, Forbidden, KubeError, NotFound, Unreachable
 from core.runtime.lease import Election, LeaderElection, LeadershipLost
 from core.runtime.resource import Obj
 from tests.runtime.fakes import LeaseServer
@@ -118,6 +118,10 @@ def test_a_new_holder_is_counted_and_a_renewal_is_not():
 
 def make_election(server: LeaseServer, identity: str = "one") -> LeaderElection:
     return LeaderElection(cast(Client, server), "ns", "lease", identity, chance=lambda: 0.0)
+
+
+async def idle() -> None:
+    await asyncio.Event().wait()
 
 
 def holder(server: LeaseServer) -> Any:
@@ -242,6 +246,33 @@ async def test_a_cancelled_leader_gives_the_lease_back_even_if_cancelled_again()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert holder(server) == ""
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("how", ["refused", "hanging"])
+async def test_an_api_server_that_is_down_is_named_in_a_warning_at_most_once_a_minute(caplog: pytest.LogCaptureFixture, how: str):
+    server = LeaseServer()
+    server.hanging = how == "hanging"
+    server.failing = Unreachable("GET https://lease.example:6443/apis: connection refused")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(150):
+            await make_election(server).run(idle)
+    told = [(record.getMessage(), vars(record).get("address")) for record in caplog.records if record.levelname == "WARNING"]
+    assert told == [("the API server cannot be reached", "https://lease.example:6443")] * 3
+
+
+@pytest.mark.looptime
+async def test_rights_that_are_missing_are_warned_of_and_a_candidate_that_was_faster_is_not(caplog: pytest.LogCaptureFixture):
+    server = LeaseServer()
+    told = []
+    for failure in (Forbidden(403, "Forbidden", "no leases"), Conflict(409, "Conflict", "too late")):
+        server.failing = failure
+        caplog.clear()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(30):
+                await make_election(server).run(idle)
+        told.append([record.getMessage() for record in caplog.records if record.levelname == "WARNING"])
+    assert told == [["lease not acquired"], []]
 
 
 @pytest.mark.looptime
