@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
+from typing import Any
+
+import yaml
 
 from certs import pki
 from core.jobs.kinds import KINDS
@@ -28,6 +31,8 @@ ROOT = Path(__file__).parent.parent
 GRACE_S = 10.0
 START_TIMEOUT_S = 30.0
 REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+ROLE_DIR = ROOT / "charts" / "topogate" / "files" / "roles"
 REGISTERED = (("mutatingwebhookconfigurations", MUTATING_NAME), ("validatingwebhookconfigurations", VALIDATING_NAME))
 _starts = itertools.count(1)  # every process has a log of its own, whoever shares the cluster
 _PLURALS = {"ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
@@ -91,6 +96,8 @@ class Topogate:
             for plural, name in REGISTERED:
                 if self.cluster.api.find(f"{REGISTRATIONS}/{plural}/{name}") is not None:
                     self.cluster.api.delete(f"{REGISTRATIONS}/{plural}/{name}")
+            for role in load_roles():
+                self.cluster.api.delete(f"{ROLES}/{role['metadata']['name']}")
         finally:
             for process in (self.reconciler, self.webhook):
                 if process is not None:
@@ -133,12 +140,14 @@ class Topogate:
         self.webhook.wait_healthy(f"{self.webhook_url}/readyz")
 
     def register(self) -> None:
-        """Tells the API server to ask the webhook."""
+        """Tells the API server to ask the webhook, and what users may read."""
         bundle = base64.b64encode(self.ca_bundle).decode()
         for configuration in [*configurations(bundle, {"url": self.webhook_url}), *policies(KINDS)]:
             plural = _PLURALS.get(configuration["kind"], configuration["kind"].lower() + "s")
             path = f"{REGISTRATIONS}/{plural}/{configuration['metadata']['name']}?fieldManager=e2e&force=true"
             self.cluster.api.patch(path, configuration, APPLY_PATCH)
+        for role in load_roles():
+            self.cluster.api.patch(f"{ROLES}/{role['metadata']['name']}?fieldManager=e2e&force=true", role, APPLY_PATCH)
 
     def register_conversion(self) -> None:
         """Tells the API server to have objects converted by the webhook."""
@@ -172,6 +181,11 @@ class Topogate:
         command = [sys.executable, "-m", part, "--kubeconfig", str(kubeconfig or self.cluster.kubeconfig), *arguments, *self._options]
         log = self.cluster.log_dir / f"topogate-{part}-{next(_starts)}.log"
         return Process(part, command, log, self._guard, {**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def load_roles() -> list[dict[str, Any]]:
+    """The ClusterRoles for users, as they are shipped."""
+    return [yaml.safe_load(path.read_text()) for path in sorted(ROLE_DIR.glob("*.yaml"))]
 
 
 def managed(labels: dict[str, str] | None = None) -> dict[str, str]:
