@@ -1,0 +1,77 @@
+"""What `examples/` and docs/pods.md show is accepted, as their readers would apply it, and without a warning."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from core.jobs.objects import OBJECTS
+from e2e.cluster import Cluster
+from e2e.topogate import Topogate
+from tests.webhook.asking import Webhook, causes, hook
+
+ROOT = Path(__file__).parents[2]
+REFUSED = "job-three-mistakes.yaml"
+EXAMPLES = {path.name: path.read_text() for path in sorted((ROOT / "examples").glob("*.yaml"))}
+DOCUMENTED = {
+    f"{path.name} {i}": text
+    for path in sorted((ROOT / "docs").glob("*.md"))
+    for i, text in enumerate(re.findall(r"^```yaml\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL))
+    if text.startswith("apiVersion:")
+}
+JUDGED = {rules.kind for rules in OBJECTS}
+UNJUDGED = {"LocalQueue", "Service"}
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    return [obj for obj in yaml.safe_load_all(text) if obj is not None]
+
+
+def asked(obj: dict[str, Any]) -> dict[str, Any]:
+    """The answer to the object's creation, after its defaults."""
+    webhook = Webhook()
+    return webhook.validate(webhook.mutate(obj))
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in (EXAMPLES | DOCUMENTED).items() if name != REFUSED])
+def test_an_example_is_accepted_without_a_warning(text: str):
+    judged = [obj for obj in objects(text) if obj["kind"] not in UNJUDGED]
+    assert judged
+    for obj in judged:
+        assert asked(obj) == {"uid": "4f0c", "allowed": True}, obj["metadata"]["name"]
+        if obj["kind"] not in JUDGED:
+            changed = Webhook().ask(hook("mutate", obj["kind"]), obj)
+            assert "patch" in changed, "it is queued"
+
+
+def test_the_three_mistakes_are_three():
+    (obj,) = objects(EXAMPLES[REFUSED])
+    assert len(causes(asked(obj))) == 3
+
+
+def test_there_is_an_example_of_every_way_to_be_queued():
+    kinds = {obj["kind"] for text in EXAMPLES.values() for obj in objects(text)}
+    assert {"Job", "JobSet", "Pod", "StatefulSet", "Deployment"} <= kinds
+
+
+def test_pods_of_the_example_of_a_group_are_one_group():
+    pods = objects(EXAMPLES["pod-group.yaml"])
+    shown = [group_of(pod) for pod in pods]
+    assert len({name for name, _ in shown}) == 1
+    assert {total for _, total in shown} == {str(len(pods))}
+
+
+def group_of(pod: dict[str, Any]) -> tuple[str, str]:
+    metadata = pod["metadata"]
+    return metadata["labels"]["kueue.x-k8s.io/pod-group-name"], metadata["annotations"]["kueue.x-k8s.io/pod-group-total-count"]
+
+
+@pytest.mark.cluster
+def test_the_api_server_takes_them_too(cluster: Cluster, topogate: Topogate):
+    """But for kinds whose CRDs are not there."""
+    for name in sorted({*EXAMPLES} - {REFUSED, "jobset.yaml"}):
+        cluster.kubectl("apply", "--dry-run=server", "-f", str(ROOT / "examples" / name))
