@@ -10,6 +10,7 @@ should be. The steps, by what is observed:
     suspended               asks for something else  update it, or make a new one if it was admitted
     suspended               admitted                 start: templates made exact and unsuspended in one write
     suspended by the user   admitted                 evict: capacity goes back, the job stays stopped
+    suspended by the user   evicted, not stopped yet evict for that, too: it is not to be started again
     running, pods older     admitted                 evict: they would wait for ever, and are made again
     running                 evicted or deactivated   stop; once no pod is left, restore templates, give back quota
 """
@@ -50,13 +51,15 @@ from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import condition_is_true, controller_of, find_condition
 from reconciler import resources as r
 from reconciler import tracing
-from reconciler.apply import Writer
+from reconciler.apply import FIELD_MANAGER, Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed, is_unmarked
+from reconciler.slim import writers
 from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
 REASON_SUSPENDED_BY_USER = f"{REASON_DEACTIVATED}DueToJobSuspended"
+SUSPENDED_BY_USER = "The job was suspended by its user; unsuspend it to queue it again"
 STOP_POLL_S = 1.0
 
 
@@ -191,6 +194,8 @@ class Jobs:
                 if pod_sets_differ(kind.pod_sets(job), workload):
                     return await self._evict(workload, "DeactivatedDueToJobChanged", "the job's pod sets have changed")
                 return await self._start(kind, job, workload)
+            if active and kind.is_started(job) and condition_is_true(workload, EVICTED) and _is_suspended_by_another(job):
+                return await self._suspended_before_its_stop(workload)
             if kind.is_started(job) or condition_is_true(workload, EVICTED):
                 return await self._after_stop(kind, job, workload)
             return await self._keep_in_step(kind, job, workload)
@@ -236,8 +241,18 @@ class Jobs:
     async def _suspended_by_user(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """Suspending a running job by hand gives its capacity back; it asks again when unsuspended."""
         await self._writer.patch_workload(workload, {"spec": {"active": False}})
-        message = "The job was suspended by its user; unsuspend it to queue it again"
-        return await self._evict(workload, REASON_SUSPENDED_BY_USER, message, fresh=True)
+        return await self._evict(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER, fresh=True)
+
+    async def _suspended_before_its_stop(self, workload: Obj) -> Result:
+        """We were about to stop a running job, to start it anew; its user was faster, and does not want that.
+
+        One step a run, each from what the last has left, so that a crash between them loses nothing: deactivated first, it would
+        be taken for what an administrator has deactivated.
+        """
+        if not _evicted_for(workload, REASON_SUSPENDED_BY_USER):
+            return await self._evict(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER)
+        await self._writer.patch_workload(workload, {"spec": {"active": False}})
+        return Done()
 
     async def _evict(self, workload: Obj, reason: str, message: str, *, fresh: bool = False) -> Result:
         await self._steps.evict(workload, reason, message, fresh=fresh)
@@ -347,6 +362,13 @@ def _is_resized(kind: JobKind, job: Obj, workload: Obj) -> bool:
         return counts_differ(kind.pod_sets(job), workload)
     admitted = {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
     return any(admitted.get(name, count) != count for name, count in kind.own_counts(job).items())
+
+
+def _is_suspended_by_another(job: Obj) -> bool:
+    """Whether the suspension of a job that we had started is not ours: every stop of ours is written under our name, and only on the
+    job as it was seen, so that a suspension that was there before is not taken over. False where nobody is known to have written it."""
+    known = writers(job)
+    return bool(known) and FIELD_MANAGER not in known
 
 
 def _evicted_for(workload: Obj, reason: str) -> bool:

@@ -35,7 +35,16 @@ from core.state.owners import Owners, is_orphaned
 from reconciler import resources as r
 from reconciler.installed import Installed
 from reconciler.related import Related
-from reconciler.slim import slim_between, slim_daemon_set, slim_definition, slim_node, slim_pod, slim_stateful_set, without_managed_fields
+from reconciler.slim import (
+    slim_between,
+    slim_daemon_set,
+    slim_definition,
+    slim_node,
+    slim_pod,
+    slim_stateful_set,
+    with_writers_of,
+    without_managed_fields,
+)
 
 logger = logging.getLogger(__name__)
 Facts = TypeVar("Facts")
@@ -67,7 +76,8 @@ class Observed:
         self.local_queues = informer(r.LOCAL_QUEUES)
         self.workloads = informer(r.WORKLOADS)
         self.kinds = {r.key_of(kind): kind for kind in kinds}
-        self.jobs = {key: informer(r.resource_of(kind)) for key, kind in self.kinds.items()}
+        # Who suspended a job tells a user's wish from a stop of ours.
+        self.jobs = {key: informer(r.resource_of(kind), with_writers_of(kind.suspend_path)) for key, kind in self.kinds.items()}
         self.related = Related(kinds, informer)
         self.definitions = informer(r.CUSTOM_RESOURCE_DEFINITIONS, slim_definition)
         # Whose pods are queued, not they themselves.

@@ -1,5 +1,6 @@
 """Objects cut down to what topogate reads, before they are kept: pods and nodes are many."""
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from core.jobs.pod import has_admission_gate, role_hash
@@ -136,6 +137,31 @@ def slim_definition(definition: Obj) -> Obj:
 def without_managed_fields(obj: Obj) -> Obj:
     """Everything but who wrote which field, which is the larger half of many objects."""
     return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}
+
+
+def with_writers_of(path: Sequence[str | int]) -> Callable[[Obj], Obj]:
+    """Everything but who wrote which field, save who wrote one: `writers` tells."""
+
+    def transform(obj: Obj) -> Obj:
+        slim = without_managed_fields(obj)
+        names = [entry.get("manager") for entry in obj["metadata"].get("managedFields") or () if _has_field(entry, path)]
+        if names:
+            slim["metadata"]["managedFields"] = [{"manager": name} for name in names]
+        return slim
+
+    return transform
+
+
+def writers(obj: Obj) -> set[str]:
+    """Field managers that the field has its value from, of an object kept by `with_writers_of`; empty where that is not known."""
+    return {str(entry["manager"]) for entry in obj["metadata"].get("managedFields") or ()}
+
+
+def _has_field(entry: Mapping[str, Any], path: Sequence[str | int]) -> bool:
+    fields: Any = entry.get("fieldsV1")
+    for part in path:
+        fields = fields.get(f"f:{part}") if isinstance(fields, Mapping) else None
+    return fields is not None
 
 
 def _pick(obj: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -105,3 +105,41 @@ def test_a_level_that_the_topology_does_not_have_deactivates_the_workload_and_sa
     annotations = {"kueue.x-k8s.io/podset-required-topology": scene.rack}
     scene.patch_job("train", {"spec": {"template": {"metadata": {"annotations": annotations}}}})
     scene.until_bound("train", 2)
+
+
+def test_a_user_who_suspends_a_job_that_is_about_to_be_stopped_is_not_overruled(scene: Scene, topogate: Topogate) -> None:
+    """The moment between the eviction and the stop, held: over a restart, too, the API server knows who suspended the job."""
+    scene.submit("resized", pods=4, gpus=1, required=scene.block)
+    now = scene.until_bound("resized", 4)
+    topogate.kill_reconciler()
+    scene.patch_job("resized", {"spec": {"parallelism": 2}})
+    workload = now.workload_of("resized")
+    assert workload is not None
+    why = {"type": "Evicted", "status": "True", "reason": "DeactivatedDueToJobChanged", "message": "resized"}
+    conditions = [*workload["status"]["conditions"], {**why, "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    path = f"{WORKLOADS.format(scene.namespace)}/{workload['metadata']['name']}"
+    scene.api.patch(f"{path}/status", {"status": {"conditions": conditions}})
+    scene.patch_job("resized", {"spec": {"suspend": True}})
+    topogate.start_reconciler()
+
+    def is_given_back(now: truth.Snapshot) -> bool:
+        workload = now.workload_of("resized")
+        reason = truth.condition(workload, "Evicted").get("reason")
+        return reason == "DeactivatedDueToJobSuspended" and not truth.is_true(workload, "QuotaReserved")
+
+    now = scene.eventually("its quota to be given back", is_given_back)
+    assert (now.workload_of("resized") or {})["spec"]["active"] is False
+    assert scene.job("resized")["spec"]["suspend"] is True
+    scene.patch_job("resized", {"spec": {"suspend": False}})
+    scene.until_bound("resized", 2)
+
+
+def test_a_stop_of_topogate_is_known_as_its_own(scene: Scene, topogate: Topogate) -> None:
+    """A resized job is stopped and runs again, though its reconciler was killed in between."""
+    scene.submit("stopped", pods=4, gpus=1, required=scene.block)
+    scene.until_bound("stopped", 4)
+    scene.patch_job("stopped", {"spec": {"parallelism": 2}})
+    scene.eventually("it to be stopped", lambda now: scene.job("stopped")["spec"]["suspend"] is True)
+    topogate.kill_reconciler()
+    topogate.start_reconciler()
+    scene.until_bound("stopped", 2)

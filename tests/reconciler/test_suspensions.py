@@ -1,0 +1,153 @@
+"""A running job is suspended: by its user, who wants it to stay so, or by topogate, which starts it again. On paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from core.jobs.contract import Defaults, JobKind
+from core.jobs.job import Job
+from core.jobs.replicas import ReplicatedKind
+from core.names import QUEUE_NAME_LABEL, RESOURCE_IN_USE_FINALIZER, WORKLOAD_ANNOTATION
+from core.plan.merge import merge_patch
+from core.plan.workload import workload_name
+from core.runtime.resource import Obj
+from core.runtime.workqueue import Item
+from core.state.facts import find_condition
+from reconciler.apply import FIELD_MANAGER, Writer
+from reconciler.jobs import REASON_SUSPENDED_BY_USER, Jobs
+from reconciler.slim import with_writers_of, writers
+from tests.reconciler.paper import Paper
+
+Json = dict[str, Any]
+USER = "kubectl-patch"
+
+
+def suspended_by(name: str) -> Json:
+    """As the API server says who wrote `spec.suspend`."""
+    return {"manager": name, "operation": "Update", "fieldsV1": {"f:spec": {"f:suspend": {}}}}
+
+
+class JobPaper(Paper):
+    """A Job that was admitted and runs, of two pods."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs = Jobs(self.observed, cast("Writer", self), self.clock)
+        self._informers["Job"] = self.observed.jobs["Job.batch"]
+        metadata: Json = {"name": "train", "namespace": "ns", "labels": {QUEUE_NAME_LABEL: "main"}}
+        spec: Json = {"parallelism": 2, "completions": 4, "template": {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}}
+        job = self.put(Job().default({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}, Defaults()))
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train", "controller": True}
+        conditions = [{"type": kind, "status": "True", "reason": kind, "message": ""} for kind in ("QuotaReserved", "Admitted")]
+        given = [{"name": "main", "count": 2, "flavors": {}, "resourceUsage": {}}]
+        self.name = workload_name(Job(), job)
+        self.put(
+            {
+                "kind": "Workload",
+                "metadata": {"name": self.name, "finalizers": [RESOURCE_IN_USE_FINALIZER], "ownerReferences": [owner]},
+                "spec": {"queueName": "main", "active": True, "podSets": [pod_set.to_wire() for pod_set in Job().pod_sets(job)]},
+                "status": {"conditions": conditions, "admission": {"clusterQueue": "q", "podSetAssignments": given}},
+            }
+        )
+        started = {**job["spec"]["template"], "metadata": {"annotations": {WORKLOAD_ANNOTATION: self.name}}}
+        self.write(suspend=False, template=started, by=FIELD_MANAGER)
+
+    def write(self, *, by: str, **spec: Any) -> None:
+        """A change of the Job; who changes its suspension is known from then on."""
+        job = self.get("Job", "train")
+        metadata = job["metadata"]
+        if "suspend" in spec and spec["suspend"] != job["spec"].get("suspend"):
+            metadata = {**metadata, "managedFields": [suspended_by(by)]}
+        self.put({**job, "metadata": metadata, "spec": {**job["spec"], **spec}})
+
+    def step(self, times: int = 1) -> None:
+        """The reconciler on the Job."""
+
+        async def reconcile() -> None:
+            for _ in range(times):
+                await self.jobs._reconcile(Item(("Job.batch", "ns/train"), frozenset(), 0.0))
+
+        self.wait_for(reconcile())
+
+    @property
+    def workload(self) -> Obj:
+        return self.get("Workload", self.name)
+
+    @property
+    def evicted_for(self) -> str:
+        return str((find_condition(self.workload, "Evicted") or {}).get("reason") or "")
+
+    async def change_job(self, kind: JobKind, job: Obj, changed: Mapping[str, Any]) -> Obj:
+        spec = merge_patch(job, changed).get("spec") or {}
+        self.write(by=FIELD_MANAGER, **{key: changed["spec"][key] for key in spec})
+        return self.get("Job", "train")
+
+
+@pytest.fixture
+def paper() -> JobPaper:
+    return JobPaper()
+
+
+def test_a_user_who_suspends_before_topogate_stops_the_job_keeps_it_suspended(paper: JobPaper):
+    paper.write(parallelism=4, by=USER)
+    paper.step()
+    assert paper.evicted_for == "DeactivatedDueToJobChanged"
+    paper.write(suspend=True, by=USER)
+    paper.step(6)
+    assert paper.evicted_for == REASON_SUSPENDED_BY_USER
+    assert paper.workload["spec"]["active"] is False
+    assert "admission" not in paper.workload["status"]
+    assert not Job().is_started(paper.get("Job", "train"))
+    paper.write(suspend=False, by=USER)
+    paper.step(6)
+    assert paper.workload["spec"]["active"] is True
+    assert paper.get("Job", "train")["spec"]["suspend"] is True
+
+
+def test_a_stop_of_topogate_is_no_users_suspension(paper: JobPaper):
+    paper.write(parallelism=4, by=USER)
+    paper.step(2)
+    assert paper.get("Job", "train")["spec"]["suspend"] is True
+    paper.write(suspend=True, by=USER)  # changes nothing: that it was meant cannot be seen
+    paper.step(6)
+    assert paper.evicted_for == "DeactivatedDueToJobChanged"
+    assert paper.workload["spec"]["active"] is True
+    assert paper.workload["spec"]["podSets"][0]["count"] == 4
+
+
+def test_what_an_administrator_deactivated_stays_so_when_the_user_suspends_and_unsuspends(paper: JobPaper):
+    workload = paper.workload
+    paper.put({**workload, "spec": {**workload["spec"], "active": False}})
+    paper.step()
+    assert paper.evicted_for == "Deactivated"
+    paper.write(suspend=True, by=USER)
+    paper.step(6)
+    paper.write(suspend=False, by=USER)
+    paper.step(6)
+    assert paper.workload["spec"]["active"] is False
+    assert paper.get("Job", "train")["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize(
+    ("entries", "names"),
+    [
+        ([suspended_by("a"), {"manager": "b", "fieldsV1": {"f:spec": {"f:parallelism": {}}}}], {"a"}),
+        ([suspended_by("a"), suspended_by("b")], {"a", "b"}),
+        ([{"manager": "a", "fieldsV1": {"f:spec": {}}}, {"manager": "b"}, {"manager": "c", "fieldsV1": {"f:spec": None}}], set()),
+        (None, set()),
+    ],
+    ids=["one", "two", "of another field", "not told"],
+)
+def test_of_managed_fields_only_the_writers_of_one_field_are_kept(entries: Any, names: set[str]):
+    kept = with_writers_of(Job().suspend_path)({"metadata": {"name": "j", "managedFields": entries}, "spec": {"suspend": True}})
+    assert writers(kept) == names
+    assert kept["spec"] == {"suspend": True}
+    assert "fieldsV1" not in str(kept)
+
+
+def test_deep_fields_are_found():
+    entry = {"manager": "a", "fieldsV1": {"f:spec": {"f:runPolicy": {"f:suspend": {}}}}}
+    assert writers(with_writers_of(ReplicatedKind.suspend_path)({"metadata": {"managedFields": [entry]}})) == {"a"}
