@@ -9,6 +9,7 @@ import pytest
 from core.jobs.annotations import validate_own
 from core.jobs.job import Job
 from core.jobs.kinds import KINDS
+from core.jobs.pod import Pod
 from core.jobs.pod_kinds import pod_kinds
 from core.names import (
     PLACEMENT_PROFILE,
@@ -21,6 +22,7 @@ from core.names import (
     WORKLOAD_PREFERRED_TOPOLOGY,
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
+from core.plan.pod_workloads import build_workload_of_pods, wanted_alone
 from e2e.manifests import job
 from tests.webhook.asking import Webhook, api_of
 
@@ -165,6 +167,10 @@ def test_pods_of_a_deployment_are_workloads_by_themselves_so_that_all_of_it_belo
     templated = of_kind("Deployment", {"template": {"metadata": {"annotations": notes}, **TEMPLATE}})
     assert Webhook().validate(templated) == {"uid": "4f0c", "allowed": True}
     told = Webhook().validate(of_kind("Deployment", {"template": TEMPLATE}, **notes))["warnings"]
+    pod = {"metadata": {"name": "p", "uid": "u", "labels": {QUEUE_NAME_LABEL: "main"}, "annotations": notes}, "spec": POD_SPEC}
+    wanted = wanted_alone(pod, Pod())
+    workload = build_workload_of_pods(wanted, "team-a", priority=0, priority_class=None)
+    assert workload["metadata"]["annotations"] == notes, "they are read from there"
     place = "has no effect on the Deployment itself: set it on the pod template (spec.template.metadata.annotations)"
     assert told == [f"metadata.annotations[{name}]: {place}" for name in sorted(notes)]
 

@@ -79,4 +79,4 @@ def test_documents_name_the_python_that_has_the_packages():
 def test_the_api_server_takes_them_too(cluster: Cluster, topogate: Topogate):
     """But for kinds whose CRDs are not there."""
     for name in sorted({*EXAMPLES} - {REFUSED, "jobset.yaml"}):
-        cluster.kubectl("apply", "--dry-run=server", "-f", str(ROOT / "examples" / name))
+        cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "-f", str(ROOT / "examples" / name))

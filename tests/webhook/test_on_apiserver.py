@@ -13,6 +13,7 @@ import pytest
 
 from core.names import (
     QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY,
     SLICE_REQUIRED_TOPOLOGY,
     SLICE_SIZE,
     TOPOLOGY_GATE,
@@ -147,6 +148,15 @@ def test_without_a_default_queue_it_is_stored_as_it_is_and_kubectl_prints_a_warn
     assert QUEUE_NAME_LABEL not in stored["metadata"].get("labels", {})
 
 
+def test_an_annotation_of_pods_on_the_job_itself_is_told_by_kubectl(cluster: Cluster, namespace: str):
+    made = manifests.job("misplaced", namespace, pods=1)
+    made["metadata"]["annotations"] = {REQUIRED_TOPOLOGY: RACK_LABEL}
+    created, shown = kubectl_create(cluster, made)
+    assert created
+    place = "set it on the pod template (spec.template.metadata.annotations)"
+    assert shown == f"Warning: metadata.annotations[{REQUIRED_TOPOLOGY}]: has no effect on the Job itself: {place}\n"
+
+
 # --- our own objects ------------------------------------------------------------------------------------
 
 
@@ -164,6 +174,19 @@ def test_a_wrong_cluster_queue_is_refused_with_every_mistake_at_once(cluster: Cl
         f"{path}[1].flavors[0].resources[0].nominalQuota[cpu]",
     ):
         assert f"{field}: " in shown
+
+
+def test_only_what_an_administrator_wrote_and_is_not_served_draws_a_warning(cluster: Cluster):
+    """The API server has filled in preemption and flavorFungibility by the time we are asked."""
+    assert kubectl_create(cluster, manifests.cluster_queue("plain", {"a": {"cpu": "1"}})) == (True, "")
+    made = manifests.cluster_queue("more", {"a": {"cpu": "1"}}, cohortName="c", preemption={"withinClusterQueue": "LowerPriority"})
+    made["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["borrowingLimit"] = "1"
+    created, shown = kubectl_create(cluster, made)
+    assert created
+    fields = ("cohortName", "preemption.withinClusterQueue", "resourceGroups[0].flavors[0].resources[0].borrowingLimit")
+    assert shown.splitlines() == [f"Warning: spec.{field} is stored but has no effect in this version of topogate" for field in fields]
+    for name in ("plain", "more"):
+        cluster.api.delete(f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{name}")
 
 
 def test_a_wrong_flavor_is_refused_with_every_mistake_at_once(cluster: Cluster):
