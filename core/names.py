@@ -132,6 +132,7 @@ EVENT_POD_OUTSIDE_ASSIGNMENT = "PodOutsideAssignment"
 EVENT_STAYS_GATED = "PodStaysGated"
 EVENT_FINISHED_WORKLOAD = "FinishedWorkload"
 EVENT_UNKNOWN_PROFILE = "UnknownPlacementProfile"
+EVENT_WAITING_FOR_PODS = "WaitingForPods"
 EVENT_STILL_IN_USE = "StillInUse"
 
 DEFAULT_LOCAL_QUEUE = "default"

@@ -203,7 +203,8 @@ class Scheduler:
         message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
         await self._writer.event(r.WORKLOADS, workload, QUOTA_RESERVED, message)
         message = f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
-        message += f"; placed: {show_choices(found.choices)}" if found.choices else ""
+        placed = [text for text in (found.together, show_choices(found.choices)) if text]
+        message += f"; placed: {'; '.join(placed)}" if placed else ""
         await self._writer.event(r.WORKLOADS, workload, ADMITTED, message)
 
     async def _let_wait(self, workload: Obj, judged: _Judged, outcome: NotFound) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from core.jobs.pod import Pod
-from core.names import EVENT_WORKLOAD_REFUSED
+from core.names import EVENT_WAITING_FOR_PODS, EVENT_WORKLOAD_REFUSED
 from core.plan.pod_plan import excess_of_group
 from core.plan.pod_units import ALONE, PARENTS, Unit, is_going, is_terminal
 from core.plan.pod_workloads import Wanted, read_group, wanted_alone, wanted_of_group, wanted_of_parent
@@ -77,7 +77,7 @@ class WantedWorkloads:
         since = self._waiting_since.setdefault(unit, now)
         if now - since >= PATIENCE_S:
             message = f"group {unit.name} waits for {missing} more pod{'s' if missing > 1 else ''}; it is queued when all are there"
-            await self._steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, message, warning=True)
+            await self._steps.tell(unit, source, EVENT_WAITING_FOR_PODS, message, warning=True)
 
     def look_again(self, unit: Unit) -> Result:
         """When there will be something to tell of a unit that cannot be queued."""

@@ -18,6 +18,7 @@ from core.placement.groups import fits_of_group, split_roles
 from core.placement.measure import Search
 from core.placement.node_counts import NodeCounts
 from core.placement.slices import Shape, find_shape
+from core.placement.together import Together
 from core.placement.tree import Flags, Indices, TopologyTree
 
 _SHOWN = 3  # domains that a sentence names
@@ -116,6 +117,22 @@ def explain_choice(
     return tuple(choices)
 
 
+def explain_together(view: FreeCapacity, decision: Decision, together: Together) -> str:
+    """The domain that all pods of a workload share as it asks, since the choices of its pod sets may speak of lower levels only; where
+    the level is preferred, the lowest domain above it that they share, if there is one."""
+    tree = view.tree
+    asked = tree.find_level(together.level)
+    assert asked is not None  # it was placed
+    used = [tuple(np.unique(np.concatenate([_used(tree, level, p) for p in decision.placements]))) for level in range(asked + 1)]
+    if not used[asked]:
+        return ""  # pod sets of no pods
+    shared = next((level for level in range(asked, -1, -1) if len(used[level]) == 1), None)
+    instead = "" if shared == asked else f"no {together.level} holds all pods, "
+    if shared is None:
+        return f"{instead}they are in {len(used[asked])} ({together.why})"
+    return f"{instead}all pods in {tree.declared[shared]} {'/'.join(_values(tree, shared, int(used[shared][0])))} ({together.why})"
+
+
 def show_choices(choices: Sequence[Choice]) -> str:
     """One sentence for all pod sets of a workload."""
     return truncate("; ".join(map(str, choices)))
@@ -184,9 +201,13 @@ def _used(tree: TopologyTree, level: int, placement: Placement) -> Indices:
 
 
 def _held(tree: TopologyTree, level: int, domain: int, units: Indices) -> Held:
+    return Held(_values(tree, level, domain), int(units[domain]))
+
+
+def _values(tree: TopologyTree, level: int, domain: int) -> tuple[str, ...]:
     values = tree.values(level, domain)
     alone = level == tree.lowest and len(tree.emitted_levels) == 1  # the hostname alone says which node it is
-    return Held(values[-1:] if alone else values, int(units[domain]))
+    return values[-1:] if alone else values
 
 
 def _next_best(tree: TopologyTree, level: int, units: Indices, others: Flags, able: Flags) -> Held | None:

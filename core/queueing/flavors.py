@@ -14,7 +14,7 @@ from core.names import (
     REASON_TOPOLOGY_PLACEMENT_FAILED,
     REASON_WAITING_FOR_QUOTA,
 )
-from core.placement.choice import Choice, explain_choice
+from core.placement.choice import Choice, explain_choice, explain_together
 from core.placement.engine import Placement, Together, place, take_from
 from core.placement.explain import NotFit, refusal_sentence, truncate
 from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy, taints_of
@@ -51,6 +51,7 @@ class Found:
     placements: tuple[tuple[str, Placement], ...]  # flavor, placement
     attempts: tuple[Attempt, ...]
     choices: tuple[Choice, ...] = ()  # why there
+    together: str = ""  # the domain of the level that the workload asks for, if it does
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class _Search:
     taken: list[tuple[PodSetRequest, Placement]] = field(default_factory=list)
     placements: list[tuple[str, Placement]] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
+    shared: str = ""
     attempts: list[Attempt] = field(default_factory=list)
 
     def refuse(self, unit: Unit, flavor: str, reason: str, sentence: str, refusal: NotFit | None = None) -> _Served | None:
@@ -131,7 +133,8 @@ def find_admission(state: ClusterState, workload: WorkloadFacts, queue: ClusterQ
             return NotFound(_worst(tried), truncate(message), tuple(search.attempts))
         given |= {admission.name: admission for admission in outcome}
     ordered = tuple(given[pod_set.name] for pod_set in workload.pod_sets)
-    return Found(Admission(queue.name, ordered), tuple(search.placements), tuple(search.attempts), tuple(search.choices))
+    admission = Admission(queue.name, ordered)
+    return Found(admission, tuple(search.placements), tuple(search.attempts), tuple(search.choices), search.shared)
 
 
 def _find_at_once(
@@ -276,6 +279,8 @@ def _place(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: _Search
         return False
     search.taken += zip(requests, decision.placements, strict=True)
     search.choices += explain_choice(world, requests, decision, free=free)
+    if search.together is not None:
+        search.shared = explain_together(world, decision, search.together)
     search.placements += ((flavor.name, placement) for placement in decision.placements)
     return True
 

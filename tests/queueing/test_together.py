@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from core.jobs.job import Job
-from core.names import REASON_MISCONFIGURED, REASON_TOPOLOGY_PLACEMENT_FAILED, WORKLOAD_PREFERRED_TOPOLOGY, WORKLOAD_REQUIRED_TOPOLOGY
+from core.names import (
+    HOSTNAME_LABEL,
+    REASON_MISCONFIGURED,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+    WORKLOAD_PREFERRED_TOPOLOGY,
+    WORKLOAD_REQUIRED_TOPOLOGY,
+)
 from core.plan.workload import build_workload
 from core.queueing.flavors import Found, NotFound
 from tests.builders import RACK, workload_json
@@ -111,3 +117,41 @@ def test_a_jobs_annotation_is_its_workloads(annotation: str):
     template = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
     workload = build_workload(Job(), {"metadata": metadata, "spec": {"template": template}}, priority=0, priority_class=None)
     assert workload["metadata"]["annotations"] == {annotation: RACK}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "level", "told"),
+    [
+        (WORKLOAD_REQUIRED_TOPOLOGY, RACK, f"all pods in {RACK} r2 (annotation {WORKLOAD_REQUIRED_TOPOLOGY})"),
+        (WORKLOAD_PREFERRED_TOPOLOGY, RACK, f"all pods in {RACK} r2 (annotation {WORKLOAD_PREFERRED_TOPOLOGY})"),
+        (
+            WORKLOAD_PREFERRED_TOPOLOGY,
+            HOSTNAME_LABEL,
+            f"no {HOSTNAME_LABEL} holds all pods, all pods in {RACK} r2 (annotation {WORKLOAD_PREFERRED_TOPOLOGY})",
+        ),
+    ],
+)
+def test_an_admission_names_the_domain_of_the_level_that_the_workload_asks_for(annotation: str, level: str, told: str):
+    """Its pod sets ask for none: what is told of them names hosts."""
+    scene = Scene()
+    scene.rack("r1", 1, cpu=4)
+    scene.rack("r2", 2, cpu=4)
+    anywhere = {"unconstrained": True}
+    outcome = judge_tied(scene, annotation, level, pods(4, "a", topology=anywhere), pods(2, "b", topology=anywhere))
+    assert isinstance(outcome, Found), outcome
+    assert outcome.together == told
+
+
+def test_an_admission_says_where_a_preferred_level_could_not_be_kept_at_all():
+    scene = Scene()
+    scene.rack("r1", 1, cpu=4)
+    scene.rack("r2", 1, cpu=4)
+    asked = pods(6, "a", topology={"unconstrained": True})
+    outcome = judge_tied(scene, WORKLOAD_PREFERRED_TOPOLOGY, RACK, asked)
+    assert isinstance(outcome, Found), outcome
+    assert outcome.together == f"no {RACK} holds all pods, they are in 2 (annotation {WORKLOAD_PREFERRED_TOPOLOGY})"
+    scene = Scene()
+    scene.rack("r1", 2, cpu=4)
+    untied = judge_tied(scene, "example.com/other", RACK, asked)
+    assert isinstance(untied, Found), untied
+    assert untied.together == ""

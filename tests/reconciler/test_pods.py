@@ -37,6 +37,7 @@ def test_nothing_is_queued_before_all_are_there_and_after_a_while_it_is_told(pap
     paper.clock.time += 11
     paper.run(1)
     assert paper.messages == ["group g waits for 2 more pods; it is queued when all are there"]
+    assert [reason for _, reason, _ in paper.events] == ["WaitingForPods"]
 
 
 def test_a_group_waits_behind_its_gates_until_it_is_admitted(paper: Paper):

@@ -1,4 +1,4 @@
-"""Where a user looks for the reason why a job waits: at the job itself, on paper."""
+"""Where a user looks for the reason why a job waits: at the job itself; and what an admission says, on paper."""
 
 from __future__ import annotations
 
@@ -87,3 +87,12 @@ def test_a_workloads_level_that_does_not_exist_deactivates_it_and_is_told_on_the
     assert "no topology level 'cloud/zone'" in message
     assert RACK in message
     assert REASON_WAITING_FOR_QUOTA not in str(paper.stories)
+
+
+def test_an_admission_names_the_level_that_the_workload_asks_for(paper: QueuesPaper):
+    workload = paper.workload("job-train", count=3, owner=JOB)
+    annotations = {WORKLOAD_REQUIRED_TOPOLOGY: RACK}
+    paper.put({**workload, "metadata": {**workload["metadata"], "annotations": annotations}})
+    paper.decide()
+    message = dict(paper.told("job-train"))["Admitted"]
+    assert f"; placed: all pods in {RACK} r1 (annotation {WORKLOAD_REQUIRED_TOPOLOGY}); pod set main: " in message
