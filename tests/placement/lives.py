@@ -37,6 +37,7 @@ LIVES = 2000
 _PROFILES: tuple[tuple[str, Profile], ...] = (
     *(("kep", profile_from_gates({})),) * 3,
     ("compact", COMPACT),
+    ("compact", COMPACT),
     ("balanced", profile_from_gates({"TASBalancedPlacement": True})),
     ("balanced", profile_from_gates({"TASBalancedPlacement": True})),
     ("best fit", profile_from_gates({"TASProfileBestFit": True})),
@@ -55,13 +56,14 @@ class Life:
         self._random = random = Random(seed)
         self.profile_name, self.profile = random.choice(_PROFILES)
         self.cluster = _cluster(random)
+        self._shares = {node.name: {"cpu": random.choice([500, 1000])} for node in self.cluster.nodes if random.random() < 0.2}
         self.requests = _workload(random, self.cluster.levels, "main")
         self.together = self._tie() if random.random() < 0.15 else None
         self.broken: list[str] = []
 
     def answers(self) -> Iterator[str]:
         """A line for each turn."""
-        random, view = self._random, self.cluster.view()
+        random, view = self._random, self._view()
         decision = place(view, self.requests, self.profile, together=self.together)
         self._judge(self.requests, decision, {}, free_amounts(self.cluster))
         yield self._told("placed", decision, view, self.requests)
@@ -69,16 +71,22 @@ class Life:
             self._disturb(view)
             yield self._told("again", place(view, self.requests, self.profile, together=self.together), view, self.requests)
             return
-        view = self.cluster.view()
+        view = self._view()
         _count(view, self.requests, decision, 1)
         self._disturb(view)
         others = _workload(random, self.cluster.levels, "other")
         yield self._told("beside it", place(view, others, self.profile), view, others)
-        view = self.cluster.view()
-        _count(view, self.requests, decision, 1)
-        yield self._replaced(view, decision)
-        _count(view, self.requests, decision, -1)
-        yield self._resized(view, decision)
+        yield self._replaced(decision)
+        yield self._resized(self._view(), decision)
+
+    def _view(self, *gone: str) -> FreeCapacity:
+        """The cluster, in some lives with a share of some nodes kept for DaemonSets."""
+        view = replace(self.cluster, nodes=tuple(node for node in self.cluster.nodes if node.name not in gone)).view()
+        if self.seed % 4 == 0:
+            view.daemon_shares = {name: share for name, share in self._shares.items() if name not in gone}
+            for name, share in view.daemon_shares.items():
+                view.take(name, share)
+        return view
 
     def _tie(self) -> Together:
         return Together(self._random.choice(self.cluster.levels), self._random.random() < 0.6, "it is asked for")
@@ -97,17 +105,21 @@ class Life:
             else:
                 view.observe_node(node.name, NodeState({"cpu": 6000, "pods": 9, "gpu": 2}, (self._random.choice(TAINTS),), True, False))
 
-    def _replaced(self, view: FreeCapacity, decision: Decision) -> str:
+    def _replaced(self, decision: Decision) -> str:
+        """Some nodes fail, and in some lives are deleted."""
         held = [
             Held(request, placement.assignment, tuple(placement.nodes))
             for request, placement in zip(self.requests, decision.placements, strict=True)
         ]
         used = sorted({name for placement in decision.placements for name, _ in placement.nodes})
         failed = sorted(self._random.sample(used, min(len(used), self._random.choice([1, 1, 2, 3]))))
+        gone = failed if self._random.random() < 0.3 else []
         stay = {each.request.name: {name: count for name, count in each.nodes or () if name not in failed} for each in held}
+        view = self._view(*gone)
+        _count(view, self.requests, decision, 1)
         answer = replace_failed(view, held, failed, self.profile)
         self._judge(self.requests, answer, stay, self._free_beside(stay), failed)
-        return f"without {' '.join(failed)}: {_show(answer)}"
+        return f"without {' '.join(failed)}{', deleted' * bool(gone)}: {_show(answer)}"
 
     def _resized(self, view: FreeCapacity, decision: Decision) -> str:
         wanted, previous = [], {}
@@ -116,8 +128,7 @@ class Life:
             units = max(1, request.count // unit + self._random.choice([-2, -1, 0, 1, 2, 3]))
             wanted.append(request if request.name.endswith("leader") else replace(request, count=units * unit))
             previous[placement.pod_set] = placement.assignment
-        free = WhatIf(view).free
-        answer = resize(view, wanted, previous, self.profile, free=free)
+        answer = resize(view, wanted, previous, self.profile, free=WhatIf(view).free)
         return f"as {' '.join(str(request.count) for request in wanted)}: {_show(answer)}"
 
     def _free_beside(self, stay: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
@@ -187,7 +198,8 @@ def _cluster(random: Random) -> Cluster:
         out = not plain and random.random() < 0.15
         taints = (random.choice(TAINTS),) if not plain and random.random() < 0.15 else ()
         nodes.append(Node(f"n{i:02}", labels, allocatable, taints, not out or random.random() < 0.5, out and random.random() < 0.7))
-    used = tuple((random.choice(nodes).name, {"cpu": 500, "pods": 1}, random.randint(1, 3)) for _ in range(random.randint(0, 4)))
+    busy = random.choice([0, 4, 4, len(nodes) * 2])  # of the last kind are clusters where little fits before something is freed
+    used = tuple((random.choice(nodes).name, {"cpu": 500, "pods": 1}, random.randint(1, 5)) for _ in range(random.randint(0, busy)))
     return Cluster(levels, tuple(nodes), used)
 
 

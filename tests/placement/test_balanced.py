@@ -345,3 +345,11 @@ def test_a_block_where_no_node_can_take_the_leader_is_no_choice():
     asked = [replace(leader, requests={"cpu": 1000, "memory": 1000}), workers]
     decision = place(replace(cluster, nodes=tuple(nodes)).view(), asked, BALANCED)
     assert (counts(cluster, decision, 0), counts(cluster, decision, 1)) == ([0, 0, 1, 0], [0, 0, 5, 5])
+
+
+def test_more_pods_than_half_an_integer_holds_are_balanced():
+    """Nodes that hold over a thousand million each: two blocks of them are more than 32 bits say."""
+    cluster = cluster_of([[[11, 11]], [[12, 12]]])
+    nodes = tuple(replace(node, allocatable={"cpu": node.allocatable["cpu"] * 10**8, "pods": 10**13}) for node in cluster.nodes)
+    asked = replace(preferring(RACK, 24 * 10**8), requests={"cpu": 1000})
+    assert counts(cluster, place(replace(cluster, nodes=nodes).view(), [asked], BALANCED)) == [0, 0, 12 * 10**8, 12 * 10**8]

@@ -144,3 +144,10 @@ def test_a_pod_without_the_index_of_its_sub_group_makes_it_greedy():
     assert result.broken is not None
     assert result.broken.startswith("pod p1 has no label ")
     assert result.domains == {"p0": 0, "p1": 0}
+
+
+def test_an_index_below_the_offset_makes_it_greedy():
+    """Rank -1 is no rank: the pod would get the last domain."""
+    result = distribute(assignment(1, 1), gang(2), BY_INDEX, offset=1)
+    assert not result.by_rank
+    assert result.broken == "pod p0 has rank -1, outside of the 2 assigned"

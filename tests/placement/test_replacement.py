@@ -121,6 +121,13 @@ def test_pods_that_nothing_makes_anew_keep_their_place():
     assert answer.placements[0].assignment == job.assignment
 
 
+def test_an_assignment_of_another_topology_has_lost_all_its_pods():
+    """An administrator changed the levels: none of its domains can be found."""
+    job = Held(request(2, Mode.REQUIRED, RACK), TopologyAssignment(("zone", HOST), (DomainCount(("z", "b0-r0-n0"), 2),)))
+    answer = replace_failed(view_of(THREE_LEVELS, grid(1, 1, 2)), [job], ["b0-r0-n0"], MIXED)
+    assert places(answer) == {"b0-r0-n1": 2}
+
+
 # --- slices -------------------------------------------------------------------------------------------
 
 
