@@ -15,6 +15,7 @@ from core.runtime import logs, plugins, telemetry
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
 from core.runtime.errors import KubeError, NotFound
+from core.runtime.kubeconfig import UnusableKubeconfig
 from core.runtime.resource import Obj, Resource
 from core.runtime.tasks import eternal, run_until_stopped
 from webhook.lookup import LookupFailed, at_home
@@ -90,6 +91,9 @@ def main() -> int:
     except (plugins.BrokenPlugin, UnusableIntegration, OSError, UnusableCertificate) as error:
         logger.error("the webhook cannot serve", extra={"error": str(error)})
         return 1
+    except UnusableKubeconfig as error:
+        logger.error("the webhook cannot serve", extra={"error": str(error)})
+        return 2  # as for wrong arguments: it will not get better by itself
     except Exception:
         logger.exception("the webhook ends")
         return 1

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from certs import pki
 from core.runtime.client import Client
 from core.runtime.kubeconfig import UnusableKubeconfig, find_kubeconfig
 
@@ -72,8 +74,17 @@ def test_of_several_files_one_that_is_there_is_enough(monkeypatch: pytest.Monkey
     assert find_kubeconfig(str(path)) == str(path)
 
 
-def test_the_reconciler_itself_says_so_in_one_line_and_ends_with_status_2():
-    command = [sys.executable, "-m", "reconciler", "--kubeconfig", "/nowhere/config"]
+@pytest.mark.parametrize("process", ["reconciler", "webhook"])
+def test_each_process_says_so_in_one_line_and_ends_with_status_2(process: str, tmp_path: Path):
+    command = [sys.executable, "-m", process, "--kubeconfig", "/nowhere/config"]
+    if process == "webhook":
+        now = datetime.now(UTC)
+        serving = pki.issue_serving(pki.issue_ca("test", now), ["localhost"], now)
+        files = {"--cert-file": serving.certificate, "--key-file": serving.key}
+        for option, content in files.items():
+            path = tmp_path / option.strip("-")
+            path.write_bytes(content)
+            command += [option, str(path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
     assert ended.stdout == ""
