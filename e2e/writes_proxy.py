@@ -12,6 +12,7 @@ import contextlib
 import re
 import ssl
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import yaml
 from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
+_TURNS = 20
 _HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "host", "content-length", "content-encoding")
 
 
@@ -48,9 +50,10 @@ class WritesProxy:
         self._cut: Cut | None = None
         self.has_cut = threading.Event()
         self._loop = asyncio.new_event_loop()
+        self._watched: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writes proxy")
-        self._port = 0
+        self.port = 0
 
     def cut(self, cut: Cut | None) -> None:
         """Counts from zero again."""
@@ -64,7 +67,7 @@ class WritesProxy:
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "proxy",
-            "clusters": [{"name": "proxy", "cluster": {"server": f"http://127.0.0.1:{self._port}"}}],
+            "clusters": [{"name": "proxy", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
             "users": [{"name": "proxy", "user": {}}],
             "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}],
         }
@@ -100,11 +103,16 @@ class WritesProxy:
             await runner.setup()
             site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
-            self._port = runner.addresses[0][1]
+            self.port = runner.addresses[0][1]
             self._started.set()
             await self._stop.wait()
             await runner.cleanup()
-        await self._end_handlers()
+            await self._end_handlers()
+        # A watch that was cut would wait for the server's farewell; and a socket is closed by the loop, some turns later.
+        for transport in self._watched:
+            transport.abort()
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
 
     @staticmethod
     async def _end_handlers() -> None:
@@ -122,6 +130,8 @@ class WritesProxy:
         headers["Authorization"] = f"Bearer {self._token}"
         body = await request.read()
         async with self._session.request(request.method, self._server + request.raw_path, headers=headers, data=body or None) as answer:
+            if answer.connection is not None and answer.connection.transport is not None:
+                self._watched.add(answer.connection.transport)
             if cut is not None:
                 await answer.read()
                 return self._end(cut, request)
