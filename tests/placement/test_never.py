@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from core.model.podset import Mode, PodSetRequest
 from core.placement.change import Amount, Never, NoSuchNode, PodTooLarge, TooMany
 from core.placement.engine import place
+from core.placement.explain import Refusal
 from core.placement.profile import MIXED
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 
@@ -136,3 +138,11 @@ def test_a_node_without_a_resource_that_others_have_lacks_all_of_it():
     nodes = [Node(node.name, node.labels, {**node.allocatable, **({"gpu": 4} if i else {})}) for i, node in enumerate(NODES)]
     asked = request(1, requests={"cpu": 1000, "gpu": 3}, node_selector={"pool": "1"})
     assert never(asked, nodes) == PodTooLarge(NODES[0].name, (Amount("gpu", 3),), False)
+
+
+def test_a_selector_that_cannot_be_is_named_also_where_no_node_is_usable():
+    nodes = [replace(node, ready=False) for node in NODES]
+    refusal = place(view_of(THREE_LEVELS, nodes), [request(1, affinity=affinity(term(expression("gen", "Near", "1"))))], MIXED).refusal
+    assert refusal is not None
+    assert refusal.kind is Refusal.INVALID_SELECTOR
+    assert "Near" in refusal.detail

@@ -151,3 +151,9 @@ def test_an_index_below_the_offset_makes_it_greedy():
     result = distribute(assignment(1, 1), gang(2), BY_INDEX, offset=1)
     assert not result.by_rank
     assert result.broken == "pod p0 has rank -1, outside of the 2 assigned"
+
+
+def test_pods_of_which_none_has_an_index_are_not_placed_by_rank():
+    result = distribute(assignment(1, 1), [pod("b"), pod("a")], BY_INDEX)
+    assert (result.by_rank, result.broken) == (False, None)
+    assert result.domains == {"a": 0, "b": 1}
