@@ -156,4 +156,4 @@ def test_an_index_below_the_offset_makes_it_greedy():
 def test_pods_of_which_none_has_an_index_are_not_placed_by_rank():
     result = distribute(assignment(1, 1), [pod("b"), pod("a")], BY_INDEX)
     assert (result.by_rank, result.broken) == (False, None)
-    assert result.domains == {"a": 0, "b": 1}
+    assert result.domains == {"b": 0, "a": 1}
