@@ -129,9 +129,9 @@ def _balance(tree: TopologyTree, room: _Room, shape: Shape, wanted: int) -> _Bal
     found = _best_choice(room, children, choices, wanted)
     if found is None:
         return None
-    threshold, choice = found
+    threshold, choice, pruned = found
     bounds = children[choices[choice] : choices[choice + 1] + 1]
-    pruned = _prune(room.some(slice(bounds[0], bounds[-1])), threshold)
+    pruned = pruned.some(slice(bounds[0], bounds[-1]))
     candidates = np.arange(len(pruned.units))
     if lower > level:
         chosen = np.zeros(len(bounds) - 1, dtype=bool)
@@ -141,15 +141,16 @@ def _balance(tree: TopologyTree, room: _Room, shape: Shape, wanted: int) -> _Bal
     return balance and _Balance(balance.domains + bounds[0], balance.units, balance.leader + int(bounds[0]))
 
 
-def _best_choice(room: _Room, children: Indices, choices: Indices, wanted: int) -> tuple[int, int] | None:
-    """Steps 1 to 3: T and which domain of L - 1."""
+def _best_choice(room: _Room, children: Indices, choices: Indices, wanted: int) -> tuple[int, int, _Room] | None:
+    """Steps 1 to 4: T, which domain of L - 1, and what T leaves of `room`."""
     needed, least = _fewest(room, children[choices], wanted)
     thresholds = np.where(needed > 0, np.minimum(wanted // np.maximum(needed, 1), least), 0)
     while (threshold := int(thresholds.max())) > 0:
         best = np.flatnonzero(thresholds == threshold)
-        needed = _fewest(_sum_up(_prune(room, threshold), children), choices, wanted)[0][best]
+        pruned = _prune(room, threshold)
+        needed = _fewest(_sum_up(pruned, children), choices, wanted)[0][best]
         if needed.any():
-            return threshold, int(best[np.argmin(np.where(needed > 0, needed, np.iinfo(np.int64).max))])
+            return threshold, int(best[np.argmin(np.where(needed > 0, needed, np.iinfo(np.int64).max))]), pruned
         # Up to the next smaller capacity pruning would stay the same.
         thresholds[best] = max(int(held[held < threshold].max(initial=0)) for held in (room.units, room.beside))
     return None
@@ -186,13 +187,13 @@ def _fewest(room: _Room, bounds: Indices, wanted: int) -> tuple[Indices, Indices
 
 def _prune(room: _Room, threshold: int) -> _Room:
     """Step 4: domains that hold less than T are empty, and none has the leader that holds less beside it."""
-    keeps = room.units >= threshold
-    units = np.where(keeps, room.units, 0)
-    pods = units if room.pods is room.units else np.where(keeps, room.pods, 0)
+    keeps = room.units >= threshold  # times a flag is several times as fast as a choice between two
+    units = room.units * keeps
+    pods = units if room.pods is room.units else room.pods * keeps
     if room.takes_leader is None:
         return _Room(units, units, pods, pods, None)
     takes = room.takes_leader & (room.beside >= threshold)
-    return _Room(units, np.where(takes, room.beside, 0), pods, np.where(takes, room.pods_beside, 0), takes)
+    return _Room(units, room.beside * takes, pods, room.pods_beside * takes, takes)
 
 
 def _sum_up(room: _Room, bounds: Indices) -> _Room:

@@ -221,7 +221,7 @@ class FreeCapacity:
             left = free[row, nodes]
             if beside is not None and resource in others:
                 left = left - others[resource] * beside[1]
-            by_resource = left // amount
+            by_resource = left.copy() if amount == 1 else left // amount  # to divide is the dearest step here
             fit = by_resource if fit is None else np.minimum(fit, by_resource, out=fit)
         assert fit is not None  # with_pod always names `pods`
         return np.maximum(fit, 0, out=fit)
