@@ -1,0 +1,47 @@
+"""waitForPodsReady: how long pods may take to be ready, and what becomes of a workload whose pods are not (KEP-349)."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Scope(Enum):
+    """Among whom one workload is admitted at a time; wider scopes stop more. Values are those of `blockAdmissionScope`."""
+
+    CLUSTER = "Cluster"
+    COHORT = "Cohort"
+    CLUSTER_QUEUE = "ClusterQueue"
+
+
+class RequeueTime(Enum):
+    """What an evicted workload queues up by. Values are those of `requeuingStrategy.timestamp`."""
+
+    EVICTION = "Eviction"
+    CREATION = "Creation"
+
+
+@dataclass(frozen=True, slots=True)
+class PodsReadyRules:
+    """The feature is on; times in seconds, defaults are those of KEP-349.
+
+    `timeout_s` runs from the job's start, `recovery_timeout_s` (None: for ever) from the moment at which pods that had been ready are
+    not. After `backoff_limit` evictions (None: never) the workload is deactivated. `blocks`: no other workload of the scope is admitted
+    before the pods of the last one are ready; None if it blocks nobody.
+    """
+
+    timeout_s: float = 300.0
+    recovery_timeout_s: float | None = None
+    blocks: Scope | None = None
+    requeue_time: RequeueTime = RequeueTime.EVICTION
+    backoff_limit: int | None = None
+    backoff_base_s: float = 60.0
+    backoff_max_s: float = 3600.0
+
+    def backoff_s(self, count: int, jitter: float) -> float:
+        """How long a workload that is evicted for the `count`th time (from 1) is held back: base x 2^(count - 1), at most the maximum,
+        and `jitter` as a share of it."""
+        pause = self.backoff_base_s
+        for _ in range(count - 1):
+            if pause >= self.backoff_max_s:
+                break
+            pause *= 2
+        return float(min(pause * (1 + jitter), self.backoff_max_s))
