@@ -69,6 +69,7 @@ class Scheduler:
             observed.topologies,
             observed.flavors,
             observed.cluster_queues,
+            observed.cohorts,
             observed.local_queues,
             observed.namespaces,
         ):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from core.names import (
+    REASON_COHORT_CYCLE,
     REASON_FLAVOR_NOT_FOUND,
     REASON_MISCONFIGURED,
     REASON_PENDING_EVALUATION,
@@ -23,7 +24,8 @@ from core.queueing.flavors import Found, NotFound, find_admission
 from core.queueing.order import in_queue_order
 from core.queueing.rules import find_violation
 from core.state.cluster import ClusterState
-from core.state.facts import ClusterQueueFacts, WorkloadFacts
+from core.state.facts import WorkloadFacts
+from core.state.queue_facts import ClusterQueueFacts
 from core.state.selectors import labels_match
 
 _NOT_JUDGED = -1  # who never got as far as the search is looked at in every cycle
@@ -142,6 +144,8 @@ def inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str,
     missing = [name for name in queue.flavors if name not in state.flavors]
     if missing:
         return REASON_FLAVOR_NOT_FOUND, f"Can't admit new workloads: references missing ResourceFlavor(s): {', '.join(missing)}"
+    if queue.cohort in state.quota.circular:
+        return REASON_COHORT_CYCLE, f'Can\'t admit new workloads: going up from cohort "{queue.cohort}" ends in a circle of cohorts'
     lost = sorted({flavor.topology for name in queue.flavors if (flavor := state.flavors[name]).topology} - state.topologies.keys())
     if lost:
         return REASON_TOPOLOGY_NOT_FOUND, f"Can't admit new workloads: there is no Topology {', '.join(map(repr, lost))}"

@@ -11,22 +11,15 @@ from typing import TypeVar
 from core.model.admission import Admission, PodSetAdmission
 from core.model.assignment import TopologyAssignment
 from core.model.podset import PodSetRequest
+from core.model.quota import QuotaTree
 from core.model.resources import PODS, Resources, add
 from core.placement.free import FreeCapacity, with_pod
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import NodeLabels, TopologyTree
 from core.state.daemonsets import DaemonSetFacts
-from core.state.facts import (
-    ClusterQueueFacts,
-    FlavorFacts,
-    LocalQueueFacts,
-    NodeFacts,
-    PodFacts,
-    PodSetFacts,
-    TopologyFacts,
-    WorkloadFacts,
-)
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, TopologyFacts, WorkloadFacts
 from core.state.ledger import Domain, Ledger, PodSetKey, Reservation
+from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from core.state.workloads import Workloads
 
 T = TypeVar("T")
@@ -67,12 +60,14 @@ class ClusterState:
         self.topologies: dict[str, TopologyFacts] = {}
         self.flavors: dict[str, FlavorFacts] = {}
         self.cluster_queues: dict[str, ClusterQueueFacts] = {}
+        self.cohorts: dict[str, CohortFacts] = {}
         self.local_queues: dict[str, LocalQueueFacts] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.workloads = Workloads()
         self.ledger = Ledger(self._node_labels, self.namespaces.get)
         self._views: dict[str, FlavorView] = {}
         self._plans: dict[str, Plan] = {}
+        self._quota_is_old = False
         self._dropped: set[str] = set()  # flavors whose view events have dropped, until the next refresh
 
     # --- folding ----------------------------------------------------------------------------------
@@ -121,7 +116,15 @@ class ClusterState:
 
     def observe_cluster_queue(self, name: str, queue: ClusterQueueFacts | None) -> None:
         """A ClusterQueue came, changed or went."""
-        self.changes += _update(self.cluster_queues, name, queue)
+        if _update(self.cluster_queues, name, queue):
+            self.changes += 1
+            self._quota_is_old = True
+
+    def observe_cohort(self, name: str, cohort: CohortFacts | None) -> None:
+        """A Cohort came, changed or went."""
+        if _update(self.cohorts, name, cohort):
+            self.changes += 1
+            self._quota_is_old = True
 
     def observe_local_queue(self, key: str, queue: LocalQueueFacts | None) -> None:
         """A LocalQueue came, changed or went."""
@@ -258,6 +261,15 @@ class ClusterState:
         return next((name for name in flavors if (facts := self.flavors.get(name)) is not None and facts.topology), None)
 
     # --- reading --------------------------------------------------------------------------------------
+
+    @property
+    def quota(self) -> QuotaTree:
+        """Quota of all queues and cohorts, and what is used of it."""
+        if self._quota_is_old:
+            self._quota_is_old = False
+            owners = (queue.owner for queue in self.cluster_queues.values())
+            self.workloads.arrange(owners, (cohort.owner for cohort in self.cohorts.values()))
+        return self.workloads.quota
 
     def level_values(self, given: PodSetAdmission, index: int) -> tuple[str, ...]:
         """Values of all levels of the topology, coarse to fine, for a domain of a pod set's assignment; where its nodes are gone

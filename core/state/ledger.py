@@ -195,6 +195,17 @@ class Ledger:
                 self._table.take(self._table.slot(node), taken.reservation.requests, change)
                 taken.wide[node] += change
 
+    def held_by(self, workload: str) -> list[tuple[Resources, list[tuple[str, int]]]]:
+        """What the pods of a workload take, bound or still expected: per pod set the requests of one pod, and pods per node."""
+        held = []
+        for key, taken in self._taken.items():
+            if key[0] == workload:
+                per_node = Counter(self._bound.get(key, Counter()))
+                per_node.update(taken.wide)
+                per_node.update(dict(zip((name for name, _ in taken.reservation.pinned), taken.pinned.tolist(), strict=True)))
+                held.append((taken.reservation.requests, [(name, count) for name, count in per_node.items() if count]))
+        return held
+
     # --- invariant --------------------------------------------------------------------------------
 
     def recount(self) -> "Ledger":

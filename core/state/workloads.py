@@ -1,12 +1,11 @@
 """Workloads with what was decided for them but not yet observed, and the quota they hold."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from core.model.admission import Admission
+from core.model.quota import Amounts, FlavorResource, QuotaOwner, QuotaTree
 from core.state.facts import WorkloadFacts
-
-FlavorResource = tuple[str, str]  # flavor, resource
 
 
 @dataclass(slots=True)
@@ -26,7 +25,8 @@ class Workloads:
         # Kept in step with both of these by `_update`:
         self._holding: dict[str, Admission] = {}
         self._pending: dict[str, WorkloadFacts] = {}
-        self._usage: dict[str, dict[FlavorResource, int]] = {}
+        self._usage: dict[str, dict[FlavorResource, int]] = {}  # of queues that are gone, too
+        self.quota = QuotaTree()
 
     def observe(self, key: str, facts: WorkloadFacts | None) -> None:
         """Folds a workload's present facts (None: gone)."""
@@ -89,6 +89,13 @@ class Workloads:
         add_usage(total, admission, sign)
         for none in [name for name, amount in total.items() if not amount]:
             del total[none]
+        self.quota.add(admission.cluster_queue, admission_usage(admission), sign)
+
+    def arrange(self, queues: Iterable[QuotaOwner], cohorts: Iterable[QuotaOwner]) -> None:
+        """The tree of quota made anew, with all that is in use."""
+        self.quota = QuotaTree(queues, cohorts)
+        for queue, total in self._usage.items():
+            self.quota.add(queue, total)
 
     def is_assumed(self, key: str) -> bool:
         """Whether a decision on the workload is still on its way."""
@@ -106,7 +113,7 @@ class Workloads:
         """Workloads that wait for a decision."""
         return self._pending.values()
 
-    def usage(self, cluster_queue: str) -> Mapping[FlavorResource, int]:
+    def usage(self, cluster_queue: str) -> Amounts:
         """Quota of a ClusterQueue that is held, per flavor and resource."""
         return self._usage.get(cluster_queue, {})
 
@@ -116,3 +123,10 @@ def add_usage(total: dict[FlavorResource, int], admission: Admission, times: int
     for pod_set in admission.pod_sets:
         for resource, flavor in pod_set.flavors.items():
             total[flavor, resource] = total.get((flavor, resource), 0) + pod_set.usage.get(resource, 0) * times
+
+
+def admission_usage(admission: Admission) -> dict[FlavorResource, int]:
+    """What an admission holds, per flavor and resource."""
+    total: dict[FlavorResource, int] = {}
+    add_usage(total, admission)
+    return total

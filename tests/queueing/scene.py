@@ -10,16 +10,8 @@ from core.placement.profile import STANDARD
 from core.queueing.cycle import Cycle, Verdict
 from core.queueing.flavors import Found, NotFound
 from core.state.cluster import ClusterState
-from core.state.facts import (
-    ClusterQueueFacts,
-    FlavorFacts,
-    LocalQueueFacts,
-    NodeFacts,
-    PodFacts,
-    TopologyFacts,
-    WorkloadFacts,
-    object_key,
-)
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, object_key
+from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 from tests.builders import (
     NAMESPACE,
     RACK,

@@ -12,7 +12,8 @@ from core.queueing import cycle as cycle_module
 from core.queueing.cycle import inactive_reason
 from core.queueing.flavors import NotFound, find_admission
 from core.queueing.order import in_queue_order
-from core.state.facts import ClusterQueueFacts, LocalQueueFacts, WorkloadFacts
+from core.state.facts import WorkloadFacts
+from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 from tests.builders import (
     NAMESPACE,
     RACK,
