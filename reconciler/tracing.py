@@ -11,7 +11,7 @@ from typing import Any
 from opentelemetry.trace import Span, SpanKind, use_span
 
 from core.names import TRACEPARENT_ANNOTATION
-from core.queueing.flavors import Found, NotFound
+from core.queueing.outcome import Found, NotFound
 from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
 
 TRACER = "topogate.reconciler"

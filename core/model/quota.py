@@ -136,6 +136,17 @@ class QuotaTree:
         """How much of its usage a queue borrows."""
         return max(0, self.usage(queue).get(name, 0) - self.nominal(queue, name))
 
+    def takes_of_others(self, queue: str, other: str, name: FlavorResource) -> bool:
+        """Whether `other` uses what it could only borrow from outside all cohorts that it does not share with `queue`."""
+        shared, node = set(self.ancestors(queue)), self._queues[other]
+        while node.parent is not None:
+            if node.usage.get(name, 0) <= node.subtree.get(name, 0):
+                return False
+            if node.parent.owner.name in shared:
+                return True
+            node = node.parent
+        return False
+
     def cohort_of(self, queue: str) -> str | None:
         """The cohort that a queue borrows from."""
         node = self._queues.get(queue)

@@ -14,9 +14,11 @@ from core.names import (
     EVICTED,
     FINISHED,
     PODS_READY,
+    PREEMPTED,
     QUOTA_RESERVED,
     REASON_NO_RESERVATION,
     REASON_PENDING_EVALUATION,
+    REASON_PREEMPTED,
     REQUEUED,
 )
 from core.plan.conditions import Condition, set_conditions
@@ -28,7 +30,7 @@ MANAGED_CONDITIONS = (
     "BlockedOnPreemptionGates",
     EVICTED,
     ADMITTED,
-    "Preempted",
+    PREEMPTED,
     REQUEUED,
     "DeactivationTarget",
     FINISHED,
@@ -61,7 +63,7 @@ def admitted_status(workload: Json, admission: Admission, now: str) -> dict[str,
     status.pop("resourceRequests", None)
     status["admission"] = admission_to_wire(admission)
     conditions = [Condition(QUOTA_RESERVED, True, QUOTA_RESERVED, f"Quota reserved in ClusterQueue {admission.cluster_queue}")]
-    for kind in (EVICTED, "Preempted", "BlockedOnPreemptionGates"):
+    for kind in (EVICTED, PREEMPTED, "BlockedOnPreemptionGates"):
         before = find_condition(workload, kind)
         if before is not None and before.get("status") == "True":
             conditions.append(Condition(kind, False, QUOTA_RESERVED, f"Previously: {before.get('message', '')}"))
@@ -86,6 +88,12 @@ def waiting_status(workload: Json, facts: WorkloadFacts, reason: str, message: s
 def evicted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
     """To be stopped: quota is kept until the job has stopped."""
     return _with(workload, managed_status(workload), [Condition(EVICTED, True, reason, message)], now)
+
+
+def preempted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
+    """To be stopped for another's sake; `reason` says by which right."""
+    conditions = [Condition(EVICTED, True, REASON_PREEMPTED, message), Condition(PREEMPTED, True, reason, message)]
+    return _with(workload, managed_status(workload), conditions, now)
 
 
 def released_status(workload: Json, message: str, now: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from core.placement.explain import NotFit, refusal_sentence, truncate
 from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy, taints_of
 from core.placement.free import FreeCapacity, Matrix
 from core.placement.profile import Profile, Profiles
+from core.queueing.outcome import Attempt, Found, NotFound
 from core.queueing.quota import QuotaShortage, borrows, find_shortage, pod_set_usage
 from core.queueing.world import World
 from core.state.cluster import ClusterState, FlavorView
@@ -31,39 +32,8 @@ Combination = tuple[tuple[tuple[str, ...], str], ...]  # per group: resources, f
 
 
 Unit = tuple[PodSetFacts, ...]  # pod sets that get one flavor and quota for all or none
+_Mark = tuple[int, int, int, str, bool, dict[FlavorResource, int]]
 _MOST_CHOICES = 32  # of flavors for all pod sets, tried at once
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One flavor tried for one pod set, and why it did not serve."""
-
-    pod_set: str
-    flavor: str
-    reason: str
-    sentence: str
-    refusal: NotFit | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A way to admit a workload."""
-
-    admission: Admission
-    placements: tuple[tuple[str, Placement], ...]  # flavor, placement
-    attempts: tuple[Attempt, ...]
-    choices: tuple[Choice, ...] = ()  # why there
-    together: str = ""  # the domain of the level that the workload asks for, if it does
-
-
-@dataclass(frozen=True, slots=True)
-class NotFound:
-    """No way to admit a workload now; `breaks_rule`: nor ever, as it is."""
-
-    reason: str
-    message: str
-    attempts: tuple[Attempt, ...]
-    breaks_rule: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +52,20 @@ class _Search:
     profile: Callable[[TopologyFacts], Profile]
     together: Together | None = None
     quota: dict[FlavorResource, int] = field(default_factory=dict)
+    borrows: bool = False
     taken: list[tuple[PodSetRequest, Placement]] = field(default_factory=list)
     placements: list[tuple[str, Placement]] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
     shared: str = ""
     attempts: list[Attempt] = field(default_factory=list)
 
-    def mark(self) -> tuple[int, int, int, str, dict[FlavorResource, int]]:
+    def mark(self) -> _Mark:
         """Where the search stands, for `reset`; attempts are kept."""
-        return len(self.taken), len(self.placements), len(self.choices), self.shared, dict(self.quota)
+        return len(self.taken), len(self.placements), len(self.choices), self.shared, self.borrows, dict(self.quota)
 
-    def reset(self, mark: tuple[int, int, int, str, dict[FlavorResource, int]]) -> None:
+    def reset(self, mark: _Mark) -> None:
         """Forgets what was placed since."""
-        taken, placements, choices, self.shared, self.quota = mark
+        taken, placements, choices, self.shared, self.borrows, self.quota = mark
         del self.taken[taken:], self.placements[placements:], self.choices[choices:]
 
     def refuse(self, unit: Unit, flavor: str, reason: str, sentence: str, refusal: NotFit | None = None) -> _Served | None:
@@ -151,7 +122,7 @@ def find_admission(
         given |= {admission.name: admission for admission in outcome}
     ordered = tuple(given[pod_set.name] for pod_set in workload.pod_sets)
     admission = Admission(queue.name, ordered)
-    return Found(admission, tuple(search.placements), tuple(search.attempts), tuple(search.choices), search.shared)
+    return Found(admission, tuple(search.placements), tuple(search.attempts), tuple(search.choices), search.shared, search.borrows)
 
 
 def _find_at_once(
@@ -177,7 +148,8 @@ def _find_at_once(
             given = [each for part in zip(units, choice, strict=True) for each in _admit(*part, queue, search)]
             by_name = {admission.name: admission for admission in given}
             ordered = tuple(by_name[pod_set.name] for pod_set in workload.pod_sets)
-            return Found(Admission(queue.name, ordered), tuple(search.placements), tuple(search.attempts), tuple(search.choices))
+            placements, attempts = tuple(search.placements), tuple(search.attempts)
+            return Found(Admission(queue.name, ordered), placements, attempts, tuple(search.choices), borrows=search.borrows)
     return None
 
 
@@ -286,6 +258,7 @@ def _serve(
     if search.together is not None and not topological:
         sentence = f'flavor "{combination[0][1]}" has no topology, and {search.together.why} asks for one {search.together.level}'
         return search.refuse(unit, combination[0][1], REASON_NO_MATCHING_FLAVOR, sentence)
+    search.borrows |= borrowed
     for resources, name in combination:
         for resource in resources:
             search.quota[name, resource] = search.quota.get((name, resource), 0) + usage.get(resource, 0)
@@ -299,13 +272,16 @@ def _place(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: _Search
         search.refuse(unit, flavor.name, REASON_NO_MATCHING_FLAVOR, sentence)
         return False
     requests = [state.request_for(pod_set, flavor) for pod_set in unit]
-    world, free = search.around(view.capacity, requests), search.free(view)
+    world, free = search.around(search.world.capacity(view), requests), search.free(view)
     decision = place(world, requests, search.profile(view.topology), free=free, together=search.together)
     if decision.refusal is not None:
-        sentence = refusal_sentence(view.topology.name, decision.refusal)
+        sentence = refusal_sentence(view.topology.name, decision.refusal) if search.world.explains else ""
         search.refuse(unit, flavor.name, REASON_TOPOLOGY_PLACEMENT_FAILED, sentence, decision.refusal)
         return False
     search.taken += zip(requests, decision.placements, strict=True)
+    if not search.world.explains:
+        search.placements += ((flavor.name, placement) for placement in decision.placements)
+        return True
     search.choices += explain_choice(world, requests, decision, free=free)
     if search.together is not None:
         search.shared = explain_together(world, decision, search.together)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from core.model.admission import Admission
 from core.model.quota import QuotaTree
 from core.model.resources import Resources
-from core.placement.free import Matrix
+from core.placement.free import FreeCapacity, Matrix
 from core.state.cluster import ClusterState, FlavorView
 from core.state.workloads import admission_usage
 
@@ -16,10 +16,12 @@ class World:
     """The state with some workloads thought away. Nodes are copied once per flavor; the tree of quota is changed in place, so that
     whoever thinks somebody away must think everybody back before the state is used again."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, *, explains: bool = True) -> None:
         self.state = state
+        self.explains = explains  # whether its answers say why; a search that asks often does better without
         self._free: dict[str, Matrix] = {}
-        self._gone: dict[str, tuple[Admission, _Held]] = {}
+        self._gone: dict[str, None] = {}
+        self._held: dict[str, tuple[Admission, _Held]] = {}
 
     @property
     def quota(self) -> QuotaTree:
@@ -38,21 +40,31 @@ class World:
         name = view.flavor.name
         if name not in self._free:
             self._free[name] = view.capacity.free.copy()
-            for _, held in self._gone.values():
-                self._take(view, self._free[name], held, -1)
+            for key in self._gone:
+                self._take(view, self._free[name], self._held[key][1], -1)
         return self._free[name]
+
+    def capacity(self, view: FlavorView) -> FreeCapacity:
+        """The nodes of a flavor, whatever is free on them."""
+        return view.capacity if self.explains else view.capacity.without_words()
+
+    def held(self, key: str) -> tuple[Admission, _Held]:
+        """What a workload holds: its admission, and per pod set the requests of one pod and pods per node."""
+        if key not in self._held:
+            admission = self.state.workloads.holding(key)
+            assert admission is not None
+            self._held[key] = admission, self.state.ledger.held_by(key)
+        return self._held[key]
 
     def remove(self, key: str) -> None:
         """Thinks a workload that holds something away."""
-        admission = self.state.workloads.holding(key)
-        assert admission is not None
-        held = self.state.ledger.held_by(key)
-        self._gone[key] = admission, held
-        self._change(admission, held, -1)
+        self._gone[key] = None
+        self._change(*self.held(key), -1)
 
     def restore(self, key: str) -> None:
         """Thinks a workload back."""
-        self._change(*self._gone.pop(key), 1)
+        del self._gone[key]
+        self._change(*self.held(key), 1)
 
     def restore_all(self) -> None:
         """Thinks everybody back."""

@@ -4,7 +4,7 @@ Every `observe_*` takes the object's facts (None: gone) and may come in any orde
 forgetting all of it and observing the same objects again gives the same state.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -67,6 +67,7 @@ class ClusterState:
         self.ledger = Ledger(self._node_labels, self.namespaces.get)
         self._views: dict[str, FlavorView] = {}
         self._plans: dict[str, Plan] = {}
+        self._claims: list[str] = []
         self._quota_is_old = False
         self._dropped: set[str] = set()  # flavors whose view events have dropped, until the next refresh
 
@@ -166,6 +167,24 @@ class ClusterState:
         before = self._held(key)
         self.workloads.forget(key)
         self._after(key, before)
+
+    def claim(self, key: str, admission: Admission, plan: Plan) -> None:
+        """Counts what a workload will be given once others are gone, on top of what they hold, until `drop_claims`."""
+        if key not in self._claims:
+            self._claims.append(key)
+            self.assume(key, admission, plan)
+
+    def drop_claims(self) -> None:
+        """Nothing is claimed any more; for those who wait nothing has changed by that."""
+        changes = self.changes
+        for key in self._claims:
+            self.forget(key)
+        self._claims.clear()
+        self.changes = changes
+
+    def decides_on(self, cluster_queues: Collection[str]) -> bool:
+        """Whether an admission to one of these queues is not observed yet; claims are none."""
+        return any(queue in cluster_queues and key not in self._claims for key, queue in self.workloads.on_their_way())
 
     def _node_labels(self, name: str) -> Mapping[str, str]:
         node = self.nodes.get(name)

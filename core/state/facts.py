@@ -24,6 +24,7 @@ from core.names import (
     PLACEMENT_PROFILE,
     POD_INDEX_OFFSET,
     PODSET_LABEL,
+    PREEMPTED,
     QUOTA_RESERVED,
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
@@ -249,6 +250,8 @@ class WorkloadFacts:
     unhealthy_nodes: frozenset[str] = frozenset()
     together: Together | None = None  # all pod sets in one domain
     profile: str | None = None  # the placement profile that it names
+    reserved_at: str = ""  # since when it holds quota
+    preempted: bool = False  # for another's sake
 
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
@@ -278,6 +281,8 @@ class WorkloadFacts:
             frozenset(node["name"] for node in status.get("unhealthyNodes") or ()),
             _together(metadata.get("annotations") or {}),
             profile_of(workload),
+            (find_condition(workload, QUOTA_RESERVED) or {}).get("lastTransitionTime") or "",
+            condition_is_true(workload, PREEMPTED),
         )
 
 

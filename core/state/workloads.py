@@ -1,6 +1,6 @@
 """Workloads with what was decided for them but not yet observed, and the quota they hold."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from core.model.admission import Admission
@@ -24,6 +24,8 @@ class Workloads:
         self._arrived = 0
         # Kept in step with both of these by `_update`:
         self._holding: dict[str, Admission] = {}
+        self._holders: dict[str, dict[str, None]] = {}  # by ClusterQueue
+        self._leaving: set[str] = set()
         self._pending: dict[str, WorkloadFacts] = {}
         self._usage: dict[str, dict[FlavorResource, int]] = {}  # of queues that are gone, too
         self.quota = QuotaTree()
@@ -77,6 +79,14 @@ class Workloads:
         if now is not before:
             self._count(before, -1)
             self._count(now, 1)
+            if before is not None:
+                self._holders[before.cluster_queue].pop(key)
+            if now is not None:
+                self._holders.setdefault(now.cluster_queue, {})[key] = None
+        if now is not None and facts is not None and facts.evicted:
+            self._leaving.add(key)
+        else:
+            self._leaving.discard(key)
         if facts is not None and now is None and facts.active and not facts.finished and not facts.deleting:
             self._pending[key] = facts
         else:
@@ -101,9 +111,22 @@ class Workloads:
         """Whether a decision on the workload is still on its way."""
         return key in self._assumed
 
+    def on_their_way(self) -> Iterator[tuple[str, str]]:
+        """Workloads of which a decision is not observed yet, and the ClusterQueue it is for."""
+        for key, assumed in self._assumed.items():
+            yield key, assumed.admission.cluster_queue
+
     def holding(self, key: str) -> Admission | None:
         """The admission by which a workload holds quota and domains now: assumed, or observed and not finished."""
         return self._holding.get(key)
+
+    def holders(self, cluster_queue: str) -> list[WorkloadFacts]:
+        """Workloads that hold quota of a ClusterQueue."""
+        return [self.facts[key] for key in self._holders.get(cluster_queue, ()) if key in self.facts]
+
+    def leaving(self) -> set[str]:
+        """Keys of workloads that are evicted and still hold something."""
+        return set(self._leaving)
 
     def arrival(self, key: str) -> int:
         """The place of a workload among all in the order in which they were first seen."""

@@ -18,7 +18,7 @@ from core.placement.feasibility import taints_of
 from core.placement.free import FreeCapacity, NodeState
 from core.placement.profile import MIXED, Profile, Profiles
 from core.queueing.cycle import Cycle
-from core.queueing.flavors import Found
+from core.queueing.outcome import Found
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, TopologyFacts, WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts, ResourceGroup
