@@ -48,14 +48,14 @@ def _seconds(value: object) -> float:
     raise refuse('a duration such as "5m", "1h30m" or "300ms" is expected')
 
 
-def _no_less_than_0(seconds: float) -> float:
-    if seconds < 0:
+def _no_less_than_0(value: object) -> float:
+    if (seconds := _seconds(value)) < 0:
         raise refuse("0s or more is expected")
     return seconds
 
 
-def _more_than_0(seconds: float) -> float:
-    if seconds <= 0:
+def _more_than_0(value: object) -> float:
+    if (seconds := _seconds(value)) <= 0:
         raise refuse("more than 0s is expected")
     return seconds
 
@@ -112,9 +112,9 @@ def placement_gates(values: Mapping[str, bool]) -> dict[str, bool]:
 
 # Go takes the empty text for what is not given.
 EMPTY_IS_NONE = BeforeValidator(lambda value: None if value == "" else value)
-Duration = Annotated[float, AfterValidator(_no_less_than_0), BeforeValidator(_seconds)]
+Duration = Annotated[float, BeforeValidator(_no_less_than_0)]
 """As Go writes it; in seconds."""
-Pause = Annotated[float, AfterValidator(_more_than_0), BeforeValidator(_seconds)]
+Pause = Annotated[float, BeforeValidator(_more_than_0)]
 """A duration that takes time."""
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Thousandths = Annotated[int, BeforeValidator(_thousandths)]

@@ -129,7 +129,7 @@ def _half_characters(value: object) -> list[str]:
 def _mistakes(root: type[Strict], error: ErrorDetails) -> Iterator[Mistake]:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     loc = tuple(part for part in error["loc"] if part != "[key]")  # how pydantic says that the key itself is meant
-    path = at("", *loc)
+    path = at("", *(_aliased(root, loc) if kind == "refused_inside" else loc))
     if kind == "refused_inside":
         yield from (
             Mistake(f"{path}.{inner.path}" if inner.path and inner.path[0] != "[" else path + inner.path, inner.problem)
@@ -150,6 +150,15 @@ def _mistakes(root: type[Strict], error: ErrorDetails) -> Iterator[Mistake]:
         limit = {"greater_than_equal": f"{bound} or more", "greater_than": f"more than {bound}", "less_than_equal": f"{bound} or less"}
         expected = _EXPECTED.get(kind) or limit.get(kind) or error["msg"]
         yield Mistake(path, f"{shown(value)} is not accepted; {expected} is expected")
+
+
+def _aliased(root: type[Strict], loc: Sequence[str | int]) -> list[str | int]:
+    """pydantic calls a field that was not given, and is judged all the same, by its name in Python."""
+    models = (_model_at(root, loc[:depth]) for depth in range(len(loc)))
+    return [
+        (model.model_fields[part].alias or part) if isinstance(part, str) and model and part in model.model_fields else part
+        for model, part in zip(models, loc, strict=True)
+    ]
 
 
 def _accepted(root: type[Strict], loc: Sequence[str | int]) -> str:
