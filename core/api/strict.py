@@ -128,7 +128,10 @@ def _half_characters(value: object) -> list[str]:
 
 def _mistakes(root: type[Strict], error: ErrorDetails) -> Iterator[Mistake]:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
-    loc = tuple(part for part in error["loc"] if part != "[key]")  # how pydantic says that the key itself is meant
+    loc, of_the_key = error["loc"], False
+    # How pydantic says that the key itself is meant; a key may also be called that.
+    if loc[-1:] == ("[key]",) and len(loc) > 1 and (kind == "string_type" or str(loc[-2]) == value):
+        loc, of_the_key = loc[:-1], True
     path = at("", *(_aliased(root, loc) if kind == "refused_inside" else loc))
     if kind == "refused_inside":
         yield from (
@@ -139,7 +142,7 @@ def _mistakes(root: type[Strict], error: ErrorDetails) -> Iterator[Mistake]:
         yield Mistake(path, _unknown(root, loc))
     elif kind == "missing":
         yield Mistake(path, f"it is missing; {_accepted(root, loc)}")
-    elif kind == "invalid_key" or error["loc"][-1:] == ("[key]",):
+    elif kind == "invalid_key" or (of_the_key and not isinstance(value, str)):
         yield Mistake(path, "a key that is text is expected; put it into quotes")
     elif kind in ("literal_error", "enum"):
         yield Mistake(path, f"{shown(value)} is not accepted; use {context['expected'].replace(chr(39), '')}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.api.configuration import read_configuration
-from core.api.configuration_wire import ConfigurationFile
+from core.api.configuration_wire import ConfigurationFile, RequeuingStrategy, SecondPassBlock, Topogate, WaitForPodsReady
 from core.api.strict import Ignored
 from core.model.configuration import (
     Configuration,
@@ -283,3 +285,22 @@ def test_what_is_written_is_read(values: Configuration, version: str):
     found = read_configuration(as_text(written(values, version)))
     assert replace(found, warnings=()) == values
     assert all(warning.startswith("ignored: ") for warning in found.warnings)
+
+
+# --- docs/configuration.md --------------------------------------------------------------------------------
+
+DOCS = (Path(__file__).parents[2] / "docs/configuration.md").read_text()
+
+
+def test_the_documented_example_is_read_and_nothing_in_it_is_in_vain():
+    found = read_configuration(textwrap.dedent(DOCS.partition("## An example\n")[2]))
+    assert found.pods_ready == PodsReadyRules(600.0, 180.0, Scope.CLUSTER_QUEUE, backoff_limit=5)
+    assert (found.second_pass, found.nominates_nodes) == (SecondPass(5.0), True)
+    assert found.warnings == ()
+
+
+def test_every_key_is_documented():
+    keys = {field.alias or name for name, field in ConfigurationFile.model_fields.items()} - {"apiVersion", "kind"}
+    for block in (WaitForPodsReady, RequeuingStrategy, Topogate, SecondPassBlock):
+        keys |= {field.alias or name for name, field in block.model_fields.items()}
+    assert {key for key in keys if not re.search(rf"[`.]{key}\b", DOCS)} == set()
