@@ -51,6 +51,8 @@ def main() -> int:
     logs.configure(settings.log_level)
     for warning in settings.gates.warnings:
         logger.warning("a setting will not last", extra={"why": warning})
+    for warning in settings.warnings:
+        logger.warning("a setting of the configuration file", extra={"why": warning})
     traces = telemetry.setup("topogate-reconciler", endpoint=settings.otlp_endpoint)
     try:
         asyncio.run(serve(settings, with_integrations(plugins.load(INTEGRATIONS))))
