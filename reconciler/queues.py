@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from core.model.quantity import format_quantity
+from core.model.quota import FlavorResource, Quota
 from core.names import (
     ACTIVE,
     EVENT_STILL_IN_USE,
@@ -12,6 +13,8 @@ from core.names import (
     NODES_PLACED,
     PLACEMENT_PROFILE,
     PLACEMENT_PROFILES,
+    REASON_LOCAL_QUEUE_STOPPED,
+    REASON_QUEUE_STOPPED,
     REASON_READY,
     RESOURCE_IN_USE_FINALIZER,
 )
@@ -19,15 +22,18 @@ from core.plan.conditions import Condition, set_conditions
 from core.queueing.cycle import inactive_reason
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
+from core.runtime.errors import Conflict, NotFound
 from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts, profile_of
+from core.state.queue_facts import ResourceGroup
 from core.state.workloads import add_usage
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed
+from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
 SETTLE_S = 0.5  # counters of busy queues are written twice a second at most
@@ -40,6 +46,7 @@ class Queues:
     def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
         self._observed = observed
         self._writer = writer
+        self._steps = WorkloadSteps(observed, writer)
         self.controller = build_controller("queues", self._reconcile, clock, workers=2)
         self._queue = self.controller.queue
         self._held_back: dict[tuple[str, str], str] = {}  # what was told that its deletion waits, by plural and name: its uid
@@ -146,14 +153,16 @@ class Queues:
         problem = inactive_reason(state, queue)
         reason, message = problem or (REASON_READY, "Can admit new workloads")
         message += f"; {why_held}" if why_held else ""
+        if queue.drains:
+            await self._drain(holding, REASON_QUEUE_STOPPED, f"The ClusterQueue is stopped: {queue.name}")
         reserved, used = self._flavor_usage(holding), self._flavor_usage([w for w in holding if w.admitted])
         status = {
             "conditions": self._conditions(obj, Condition(ACTIVE, problem is None, reason, message)),
             "pendingWorkloads": sum(1 for w in mine if state.workloads.holding(w.key) is None and w.active and not w.finished),
             "reservingWorkloads": len(holding),
             "admittedWorkloads": sum(1 for w in holding if w.admitted),
-            "flavorsReservation": self._flavor_list(queue.flavors, queue.groups, reserved),
-            "flavorsUsage": self._flavor_list(queue.flavors, queue.groups, used),
+            "flavorsReservation": self._flavor_list(queue.flavors, queue.groups, reserved, queue.quota if queue.cohort else None),
+            "flavorsUsage": self._flavor_list(queue.flavors, queue.groups, used, queue.quota if queue.cohort else None),
         }
         await self._write(r.CLUSTER_QUEUES, obj, status)
 
@@ -165,6 +174,8 @@ class Queues:
         queue = state.cluster_queues.get(local.cluster_queue)
         mine = [w for w in state.workloads.facts.values() if w.queue == key]
         holding = [w for w in mine if state.workloads.holding(w.key) is not None]
+        if local.drains:
+            await self._drain(holding, REASON_LOCAL_QUEUE_STOPPED, f"The LocalQueue is stopped: {obj['metadata']['name']}")
         if queue is None:
             condition = Condition(ACTIVE, False, "ClusterQueueDoesNotExist", f"ClusterQueue {local.cluster_queue} doesn't exist")
         elif local.stopped:
@@ -185,6 +196,16 @@ class Queues:
         }
         await self._write(r.LOCAL_QUEUES, obj, status)
 
+    async def _drain(self, holding: Sequence[WorkloadFacts], reason: str, message: str) -> None:
+        """Stop policy HoldAndDrain: what was admitted is stopped, too, and waits until the queue goes on."""
+        for facts in holding:
+            workload = self._observed.workloads.store.get(facts.key)
+            if workload is not None and facts.admission is not None and not facts.evicted and not facts.finished:
+                try:
+                    await self._steps.evict(workload, reason, message)
+                except (Conflict, NotFound):
+                    continue  # it has changed: its event brings us here again
+
     def _flavor_usage(self, workloads: list[WorkloadFacts]) -> dict[tuple[str, str], int]:
         total: dict[tuple[str, str], int] = {}
         for workload in workloads:
@@ -194,18 +215,27 @@ class Queues:
         return total
 
     @staticmethod
-    def _flavor_list(flavors: tuple[str, ...], groups: Any, usage: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
+    def _flavor_list(
+        flavors: tuple[str, ...],
+        groups: Sequence[ResourceGroup],
+        usage: Mapping[FlavorResource, int],
+        quota: Mapping[FlavorResource, Quota] | None = None,
+    ) -> list[dict[str, Any]]:
+        """With `quota` also what is borrowed beyond it."""
+
+        def entry(flavor: str, name: str) -> dict[str, str]:
+            total = usage.get((flavor, name), 0)
+            shown = {"name": name, "total": format_quantity(name, total)}
+            if quota is None:
+                return shown
+            nominal = quota.get((flavor, name), Quota(0)).nominal
+            return shown | {"borrowed": format_quantity(name, max(0, total - nominal))}
+
         resources: dict[str, dict[str, None]] = {flavor: {} for flavor in flavors}
         for group in groups:
             for flavor in group.flavors:
                 resources[flavor].update(dict.fromkeys(group.resources))
-        return [
-            {
-                "name": flavor,
-                "resources": [{"name": name, "total": format_quantity(name, usage.get((flavor, name), 0))} for name in names],
-            }
-            for flavor, names in resources.items()
-        ]
+        return [{"name": flavor, "resources": [entry(flavor, name) for name in names]} for flavor, names in resources.items()]
 
     # --- topologies -----------------------------------------------------------------------------------
 

@@ -21,11 +21,6 @@ _NOT_SERVED: Mapping[Path, Any] = {
     ("fairSharing",): None,
     ("admissionChecksStrategy",): None,
     ("admissionScope",): None,
-    ("preemption", "withinClusterQueue"): "Never",
-    ("preemption", "reclaimWithinCohort"): "Never",
-    ("preemption", "borrowWithinCohort", "policy"): "Never",
-    ("flavorFungibility", "whenCanPreempt"): "TryNextFlavor",
-    ("flavorFungibility", "preference"): None,
 }
 _NO_EFFECT = "is stored but has no effect in this version of topogate"
 _MAX_REQUEST_LEVEL = 63  # what PodSetTopologyRequest can name; a Topology's label may be longer
@@ -218,8 +213,6 @@ def _not_served(spec: Json) -> Iterator[str]:
     for path, nothing in _NOT_SERVED.items():
         if get(spec, path) not in (None, nothing):
             yield f"spec.{'.'.join(map(str, path))} {_NO_EFFECT}"
-    if spec.get("stopPolicy") == "HoldAndDrain":
-        yield "spec.stopPolicy: HoldAndDrain holds, but what was admitted runs on in this version of topogate"
 
 
 OBJECTS = (

@@ -37,7 +37,7 @@ from core.queueing.preemption import find_preemption
 from core.queueing.rules import find_violation
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
-from core.state.queue_facts import ClusterQueueFacts
+from core.state.queue_facts import STOP, ClusterQueueFacts
 from core.state.selectors import labels_match
 
 _CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by others going
@@ -144,7 +144,9 @@ class Cycle:
             broken = find_violation(self._state, workload, queue) if suspicious else None
             if broken is not None:
                 return NotFound(REASON_MISCONFIGURED, broken, outcome.attempts, breaks_rule=True)
-            return self._with_preemption(workload, queue, outcome) if isinstance(outcome, NotFound) else outcome
+            if isinstance(outcome, Found):
+                return self._rather_preempting(workload, queue, outcome)
+            return self._with_preemption(workload, queue, outcome)
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
 
@@ -157,6 +159,21 @@ class Cycle:
             return refused
         message = truncate(f"{refused.message}; {show(preempting)}")
         return NotFound(REASON_WAITING_FOR_PREEMPTED, message, refused.attempts, preempting=preempting)
+
+    def _rather_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, found: Found) -> Found | NotFound:
+        """A way to be admitted, or a preemption where the queue prefers one to the next flavor or to borrowing."""
+        policy = queue.fungibility
+        passed_over = [attempt.flavor for attempt in found.attempts if attempt.reason in _CURABLE]
+        preempting = None
+        if policy.when_can_preempt == STOP and passed_over and queue.preemption.is_possible:
+            preempting = find_preemption(self._state, workload, queue.up_to(passed_over[0]), self._profiles, self._claims.leaving())
+        if preempting is None and policy.prefers_preemption and found.borrows and queue.preemption.is_possible:
+            leaving = self._claims.leaving()
+            preempting = find_preemption(self._state, workload, queue, self._profiles, leaving, may_borrow=False)
+        if preempting is None:
+            return found
+        tried = "; ".join(dict.fromkeys(attempt.sentence for attempt in found.attempts)) or "it would have to borrow quota"
+        return NotFound(REASON_WAITING_FOR_PREEMPTED, truncate(f"{tried}; {show(preempting)}"), found.attempts, preempting=preempting)
 
     def _now(self, queue: ClusterQueueFacts) -> int:
         """The state at which a refusal is good until it changes; none, while there are some who may be preempted once they are seen."""

@@ -23,7 +23,7 @@ from math import comb
 import numpy as np
 
 from core.model.podset import Mode
-from core.model.quota import FlavorResource
+from core.model.quota import Amounts, FlavorResource
 from core.names import REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER
 from core.placement.profile import Profiles
 from core.placement.slices import Shape, find_shape
@@ -44,42 +44,57 @@ Cost = tuple[int, int, int, int, tuple[str, ...]]
 @dataclass(frozen=True)
 class _Candidate:
     victim: Victim
+    queue: str
+    holds: Amounts  # of the quota in question
     lost: int  # pods x seconds, as of the youngest candidate
-    is_own: bool
 
-    @property
+    @cached_property
+    def is_own(self) -> bool:
+        """Whether it is in the preemptor's own queue."""
+        return self.victim.reason == REASON_IN_QUEUE
+
+    @cached_property
     def key(self) -> str:
         return self.victim.workload.key
 
-    @property
+    @cached_property
     def priority(self) -> int:
         return self.victim.workload.priority
 
-    @property
+    @cached_property
     def order(self) -> tuple[int, int, bool, str]:
         return self.priority, self.lost, self.is_own, self.key
 
 
 def find_preemption(
-    state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles, leaving: Collection[str]
+    state: ClusterState,
+    workload: WorkloadFacts,
+    queue: ClusterQueueFacts,
+    profiles: Profiles,
+    leaving: Collection[str],
+    *,
+    may_borrow: bool = True,
 ) -> Preempting | None:
-    """Victims for a workload that does not fit as things are; None if none that it may have would help."""
+    """Victims for a workload that does not fit as things are; None if none that it may have would help.
+
+    Without `may_borrow` it must fit into what is the queue's own.
+    """
     search = _Search(state, workload, queue, profiles, leaving)
     try:
-        found = search.found_without((), may_borrow=True) if leaving else None
+        found = search.found_without((), may_borrow=may_borrow) if leaving else None
         if found is not None:
             return Preempting(found, (), tuple(sorted(leaving)))
         if not queue.preemption.is_possible:
             return None
         best: tuple[Cost, tuple[_Candidate, ...], bool] | None = None
-        for candidates, may_borrow in search.rights():
-            chosen = search.cheapest(candidates, may_borrow=may_borrow)
+        for candidates, by_borrowing in search.rights():
+            chosen = search.cheapest(candidates, may_borrow=by_borrowing) if may_borrow or not by_borrowing else None
             if chosen is not None and (best is None or cost(chosen) < best[0]):
-                best = cost(chosen), chosen, may_borrow
+                best = cost(chosen), chosen, by_borrowing
         if best is None:
             return None
-        _, chosen, may_borrow = best
-        found = search.found_without(chosen, may_borrow=may_borrow)
+        _, chosen, by_borrowing = best
+        found = search.found_without(chosen, may_borrow=by_borrowing)
         assert found is not None  # as it did when they were chosen
         return Preempting(found, tuple(candidate.victim for candidate in chosen), tuple(sorted(leaving)))
     finally:
@@ -101,6 +116,7 @@ class _Search:
     ) -> None:
         self._workload, self._queue, self._profiles, self._state = workload, queue, profiles, state
         self._leaving = frozenset(leaving)
+        self._beyond: dict[str, Amounts] = {}
         self.world = World(state, explains=False)
         for key in sorted(leaving):
             self.world.remove(key)
@@ -145,17 +161,14 @@ class _Search:
         rights = list(rights)
         since = {w.key: _seconds(w.reserved_at) for w, _ in rights}
         now = max(since.values(), default=0)
-        return sorted(
-            (
-                _Candidate(
-                    Victim(w, reason),
-                    sum(pod_set.count for pod_set in w.pod_sets) * (now - since[w.key]),
-                    reason == REASON_IN_QUEUE,
-                )
-                for w, reason in rights
-            ),
-            key=lambda candidate: candidate.order,
-        )
+        candidates = []
+        for w, reason in rights:
+            admission, _ = self.world.held(w.key)
+            amounts = admission_usage(admission)
+            holds = {name: amounts[name] for name in self._names if name in amounts}
+            lost = sum(pod_set.count for pod_set in w.pod_sets) * (now - since[w.key])
+            candidates.append(_Candidate(Victim(w, reason), admission.cluster_queue, holds, lost))
+        return sorted(candidates, key=lambda candidate: candidate.order)
 
     # --- trying -------------------------------------------------------------------------------------
 
@@ -170,32 +183,37 @@ class _Search:
         found = find_admission(self._state, self._workload, queue, self._profiles, self.world)
         if not isinstance(found, Found):
             return None
-        reclaims = any(candidate.victim.reason != REASON_IN_QUEUE for candidate in chosen)
-        return None if reclaims and not may_borrow and found.borrows else found
+        return None if found.borrows and not may_borrow else found
 
     def _is_legal(self, chosen: Sequence[_Candidate]) -> bool:
-        """Whether they can go in some order in which each queue still takes of others whenever one of its own goes."""
+        """Whether they can go in some order in which each queue still uses more than its own whenever one of its workloads goes."""
         by_queue: dict[str, list[_Candidate]] = {}
         for candidate in chosen:
-            if candidate.victim.reason != REASON_IN_QUEUE:
-                by_queue.setdefault(self._queue_of(candidate), []).append(candidate)
+            if not candidate.is_own:
+                by_queue.setdefault(candidate.queue, []).append(candidate)
         return all(self._may_all_go(queue, members) for queue, members in by_queue.items())
-
-    def _queue_of(self, candidate: _Candidate) -> str:
-        return self.world.held(candidate.key)[0].cluster_queue
 
     def _may_all_go(self, queue: str, members: Sequence[_Candidate]) -> bool:
         """The last to go must find its queue still using more than its own."""
-        tree = self.world.quota
-        gone = {member.key for member in members} & self.world.gone
-        usage: dict[FlavorResource, int] = {name: tree.usage(queue).get(name, 0) for name in self._names}
-        held = {}
+        spare = dict(self._spare(queue))
         for member in members:
-            held[member.key] = amounts = admission_usage(self.world.held(member.key)[0])
-            if member.key not in gone:
-                for name in usage:
-                    usage[name] -= amounts.get(name, 0)
-        return any(usage[name] + held[m.key].get(name, 0) > tree.nominal(queue, name) for m in members for name in usage)
+            for name, amount in member.holds.items():
+                spare[name] -= amount
+        return any(spare[name] + member.holds.get(name, 0) > 0 for member in members for name in spare)
+
+    def _spare(self, queue: str) -> Amounts:
+        """What a queue uses beyond its own, with nobody gone but those who are leaving anyway; negative where it uses less."""
+        if queue not in self._beyond:
+            tree, back = self.world.quota, self.world.gone - self._leaving
+            usage = {name: tree.usage(queue).get(name, 0) for name in self._names}
+            for key in back:
+                admission, _ = self.world.held(key)
+                if admission.cluster_queue == queue:
+                    amounts = admission_usage(admission)
+                    for name in usage:
+                        usage[name] += amounts.get(name, 0)
+            self._beyond[queue] = {name: amount - tree.nominal(queue, name) for name, amount in usage.items()}
+        return self._beyond[queue]
 
     def _fits(self, chosen: Sequence[_Candidate], *, may_borrow: bool) -> bool:
         return self.found_without(chosen, may_borrow=may_borrow) is not None
@@ -203,9 +221,15 @@ class _Search:
     def _in_order(self, order: Iterable[_Candidate]) -> list[_Candidate]:
         """Those who may go one after the other."""
         chosen: list[_Candidate] = []
+        spare: dict[str, dict[FlavorResource, int]] = {}
         for candidate in order:
-            if candidate.victim.reason == REASON_IN_QUEUE or self._is_legal([*chosen, candidate]):
-                chosen.append(candidate)
+            if not candidate.is_own:
+                left = spare.setdefault(candidate.queue, dict(self._spare(candidate.queue)))
+                if all(amount <= 0 for amount in left.values()):
+                    continue
+                for name, amount in candidate.holds.items():
+                    left[name] -= amount
+            chosen.append(candidate)
         return chosen
 
     # --- choosing -----------------------------------------------------------------------------------
@@ -273,7 +297,7 @@ class _Search:
 
     def _size(self, candidate: _Candidate) -> float:
         """How much of the quota in question somebody holds, as a share of what the workload asks for."""
-        held = admission_usage(self.world.held(candidate.key)[0])
+        held = candidate.holds
         wanted = {r: sum(p.requests.get(r, 0) * p.count for p in self._workload.pod_sets) for _, r in self._names}
         return max((held.get((flavor, r), 0) / wanted[r] for flavor, r in self._names if wanted[r]), default=0.0)
 

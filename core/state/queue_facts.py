@@ -1,7 +1,7 @@
 """What topogate needs to know of ClusterQueues, Cohorts and LocalQueues, read once from their JSON: small, frozen, comparable."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -91,6 +91,14 @@ class ClusterQueueFacts:
     def flavors(self) -> tuple[str, ...]:
         """Names of all flavors, in the order they are tried."""
         return tuple(dict.fromkeys(flavor for group in self.groups for flavor in group.flavors))
+
+    def up_to(self, flavor: str) -> "ClusterQueueFacts":
+        """The same queue without what comes behind a flavor in its group."""
+        groups = tuple(
+            replace(group, flavors=group.flavors[: group.flavors.index(flavor) + 1]) if flavor in group.flavors else group
+            for group in self.groups
+        )
+        return replace(self, groups=groups)
 
     @property
     def owner(self) -> QuotaOwner:

@@ -352,3 +352,48 @@ def test_borrowing_or_the_next_flavor(policy: str, flavor: str):
     outcome = scene.run()["w"]
     assert not isinstance(outcome, NotFound), outcome.message
     assert outcome.admission.pod_sets[0].flavors == {"cpu": flavor}
+
+
+def two_flavors(**spec: object) -> Shared:
+    """`tas` is full of what may be preempted, `spare` is free."""
+    scene = Shared()
+    scene.rack("r1", 1, kind="old")
+    scene.flavor("spare", "t")
+    quotas = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": quota}]} for name, quota in (("tas", "3"), ("spare", "1"))]
+    scene.queue("q", {}, resourceGroups=[{"coveredResources": ["cpu"], "flavors": quotas}], preemption=LOWER, **spec)
+    scene.local_queue("q", "q")
+    scene.submit("low", 3, queue="q")
+    scene.run()
+    scene.submit("high", 1, queue="q", priority=1)
+    return scene
+
+
+def test_the_next_flavor_comes_before_preemption():
+    outcome = two_flavors().run()["high"]
+    assert not isinstance(outcome, NotFound)
+    assert outcome.admission.pod_sets[0].flavors == {"cpu": "spare"}
+
+
+def test_unless_the_queue_says_to_stop_where_preemption_helps():
+    outcome = two_flavors(flavorFungibility={"whenCanPreempt": "MayStopSearch"}).run()["high"]
+    assert victims(outcome) == {"low": REASON_IN_QUEUE}
+    assert isinstance(outcome, NotFound)
+    assert 'flavor "tas": 1 cpu of quota are missing' in outcome.message
+
+
+@pytest.mark.parametrize("preference", ["BorrowingOverPreemption", "PreemptionOverBorrowing"])
+def test_borrowing_or_preemption_where_every_flavor_has_its_price(preference: str):
+    scene = Shared()
+    scene.rack("r1", 4)
+    scene.pool("lender", "4", "c")
+    fungibility = {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor", "preference": preference}
+    scene.pool("q", "4", "c", preemption=LOWER, flavorFungibility=fungibility)
+    scene.submit("low", 4, queue="q")
+    scene.run()
+    scene.submit("high", 4, queue="q", priority=1)
+    outcome = scene.run()["high"]
+    if preference == "BorrowingOverPreemption":
+        assert not isinstance(outcome, NotFound)
+        assert outcome.borrows
+    else:
+        assert victims(outcome) == {"low": REASON_IN_QUEUE}

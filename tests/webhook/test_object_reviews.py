@@ -179,16 +179,9 @@ NOTHING_SAID = {  # as the API server fills in what a ClusterQueue leaves out
     "stopPolicy": "Hold",
 }
 NOT_SERVED: dict[str, dict[str, Any]] = {
-    "cohortName": {"cohortName": "c"},
     "fairSharing": {"fairSharing": {"weight": 1}},
     "admissionChecksStrategy": {"admissionChecksStrategy": {"admissionChecks": [{"name": "provision"}]}},
     "admissionScope": {"admissionScope": {"admissionMode": "NoAdmissionFairSharing"}},
-    "preemption.withinClusterQueue": {"preemption": {"withinClusterQueue": "LowerPriority"}},
-    "preemption.reclaimWithinCohort": {"preemption": {"reclaimWithinCohort": "Any"}},
-    "preemption.borrowWithinCohort.policy": {"preemption": {"borrowWithinCohort": {"policy": "LowerPriority"}}},
-    "flavorFungibility.whenCanBorrow": {"flavorFungibility": {"whenCanBorrow": "TryNextFlavor"}},
-    "flavorFungibility.whenCanPreempt": {"flavorFungibility": {"whenCanPreempt": "MayStopSearch"}},
-    "flavorFungibility.preference": {"flavorFungibility": {"preference": "BorrowingOverPreemption"}},
 }
 
 
@@ -208,19 +201,30 @@ def test_what_the_api_server_fills_in_draws_none():
     assert Webhook().validate(made) == {"uid": "4f0c", "allowed": True}
 
 
-def test_limits_of_a_cohort_and_draining_draw_a_warning_each():
-    made = queue(a={"cpu": 1, "memory": 1}, b={"cpu": 1, "memory": 1})
-    flavors = made["spec"]["resourceGroups"][0]["flavors"]
-    flavors[0]["resources"][1]["lendingLimit"] = "0"
-    for each in flavors:
-        each["resources"][0]["borrowingLimit"] = 0
-    made["spec"]["stopPolicy"] = "HoldAndDrain"
+@pytest.mark.parametrize("kind", ["ClusterQueue", "Cohort"])
+def test_limits_of_borrowing_and_lending_are_amounts_too(kind: str):
+    made = {**queue(a={"cpu": 1, "memory": 1}), "kind": kind}
+    made["spec"]["cohortName" if kind == "ClusterQueue" else "parentName"] = "above"
+    resources = made["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
+    resources[0] |= {"borrowingLimit": "-1"}
+    resources[1] |= {"lendingLimit": "many"}
+    response = Webhook().validate(made)
     path = "spec.resourceGroups[0].flavors[0].resources"
-    assert Webhook().validate(made)["warnings"] == [
-        f"{path}[0].borrowingLimit (and 1 more) is stored but has no effect in this version of topogate",
-        f"{path}[1].lendingLimit is stored but has no effect in this version of topogate",
-        "spec.stopPolicy: HoldAndDrain holds, but what was admitted runs on in this version of topogate",
+    assert [cause["field"] for cause in response["status"]["details"]["causes"]] == [
+        f"{path}[0].borrowingLimit[cpu]",
+        f"{path}[1].lendingLimit[memory]",
     ]
+    resources[0]["borrowingLimit"], resources[1]["lendingLimit"] = 3, "1Gi"
+    assert Webhook().validate(made) == {"uid": "4f0c", "allowed": True}
+
+
+def test_a_cohort_is_not_its_own_parent_and_borrows_only_from_one():
+    made = {**queue(a={"cpu": 1}), "kind": "Cohort"}
+    made["spec"]["parentName"] = made["metadata"]["name"]
+    assert "another cohort is expected" in Webhook().validate(made)["status"]["message"]
+    del made["spec"]["parentName"]
+    made["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["borrowingLimit"] = 1
+    assert "needs a parentName" in Webhook().validate(made)["status"]["message"]
 
 
 @pytest.mark.parametrize("odd", [7, "x", [], [7], {"borrowWithinCohort": 7}, {"withinClusterQueue": {}}])
