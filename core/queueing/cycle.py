@@ -29,6 +29,7 @@ from core.names import (
 )
 from core.placement.explain import truncate
 from core.placement.profile import Profiles
+from core.queueing.alike import Alike
 from core.queueing.claims import Claims, show
 from core.queueing.flavors import find_admission
 from core.queueing.order import in_queue_order
@@ -61,6 +62,8 @@ class Cycle:
         self._profiles = profiles
         self._refused_at: dict[str, tuple[str, int, WorkloadFacts]] = {}
         self._claims = Claims(state)
+        self._alike = Alike(state)
+        self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
         self._blocked: set[str] = set()  # StrictFIFO queues whose head waits
         self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
 
@@ -84,7 +87,8 @@ class Cycle:
         pending = in_queue_order(self._state.workloads)
         self._refused_at = {workload.uid: self._refused_at[workload.uid] for workload in pending if workload.uid in self._refused_at}
         self._claims.begin(pending)
-        self._blocked, self._borrowing = set(), set()
+        self._alike.begin({workload.uid for workload in pending})
+        self._blocked, self._borrowing, self._ways = set(), set(), {}
         later: list[WorkloadFacts] = []
         for workloads, may_borrow in ((pending, False), (later, True)):
             for workload in workloads:
@@ -109,7 +113,11 @@ class Cycle:
         last, claim = self._refused_at.get(workload.uid), self._claims.of(workload.uid)
         outcome: Found | NotFound | None = None
         if last is None or last[1] != self._state.changes or not _same_request(last[2], workload):
-            outcome = self._judge(workload, queue)
+            outcome = self._alike.refusal_of(workload)
+            if outcome is None:
+                outcome = self._judge(workload, queue)
+                if isinstance(outcome, NotFound):
+                    self._alike.note(workload, outcome)
             claim = outcome.preempting if isinstance(outcome, NotFound) else None
         found = outcome if isinstance(outcome, Found) else claim.found if claim is not None else None
         if found is not None and found.borrows and not may_borrow:
@@ -193,6 +201,11 @@ class Cycle:
 
     def _find_queue(self, workload: WorkloadFacts) -> tuple[ClusterQueueFacts | None, NotFound | None]:
         """The ClusterQueue that serves a workload, or what is wrong with the way there."""
+        if workload.queue not in self._ways:
+            self._ways[workload.queue] = self._way(workload)
+        return self._ways[workload.queue]
+
+    def _way(self, workload: WorkloadFacts) -> tuple[ClusterQueueFacts | None, NotFound | None]:
         state = self._state
         namespace, _, name = workload.queue.partition("/")
         local = state.local_queues.get(workload.queue)
