@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
+from core.model.pods_ready import PodsReadyRules
 from core.runtime import logs, plugins, telemetry
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
@@ -21,7 +22,7 @@ LEASE_NAME = "topogate-reconciler"
 GRACE_S = 10.0
 
 
-async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
+async def serve(settings: Settings, kinds: Sequence[JobKind], pods_ready: PodsReadyRules | None = None) -> None:
     """Runs until stopped by a signal; raises what ended it otherwise."""
     clock = SystemClock()
     async with await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler") as client:
@@ -34,6 +35,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
                 kinds=kinds,
                 reserve_daemon_sets=settings.reserve_daemon_sets,
                 nominates_nodes=settings.nominates_nodes,
+                pods_ready=pods_ready,
             )
             await reconciler.run()
 

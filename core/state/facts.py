@@ -15,6 +15,7 @@ from core.model.resources import PODS, Resources, add, parse_resources, pod_requ
 from core.names import (
     ADMITTED,
     COORDINATE_PREFIXES,
+    DEACTIVATION_TARGET,
     EVICTED,
     FINISHED,
     JOB_NAME_LABELS,
@@ -312,6 +313,8 @@ class WorkloadFacts:
     unhealthy_nodes: frozenset[str] = frozenset()
     together: Together | None = None  # all pod sets in one domain
     profile: str | None = None  # the placement profile that it names
+    evicted_for: str | None = None  # the reason of its eviction, while it is evicted
+    requeue_at: str | None = None  # before then it is not to be admitted
 
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
@@ -328,7 +331,8 @@ class WorkloadFacts:
             int(spec.get("priority") or 0),
             created,
             since,
-            spec.get("active", True) is not False,
+            # Whoever is to be deactivated is as good as that: between the two writes it must not be admitted once more.
+            spec.get("active", True) is not False and not condition_is_true(workload, DEACTIVATION_TARGET),
             bool(metadata.get("deletionTimestamp")),
             owner["uid"] if owner else None,
             tuple(PodSetFacts.read(pod_set, namespace, labels) for pod_set in spec.get("podSets") or ()),
@@ -341,6 +345,8 @@ class WorkloadFacts:
             frozenset(node["name"] for node in status.get("unhealthyNodes") or ()),
             _together(metadata.get("annotations") or {}),
             profile_of(workload),
+            (evicted.get("reason") or "") if evicted and evicted.get("status") == "True" else None,
+            (status.get("requeueState") or {}).get("requeueAt"),
         )
 
 
