@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from e2e import truth
+from core.names import QUEUE_NAME_LABEL
+from e2e import manifests, truth
 from e2e.cluster import Cluster
 from e2e.process import Process
 from e2e.topogate import Topogate
@@ -33,7 +34,8 @@ class WithRules(Topogate):
 
 @pytest.fixture(scope="module")
 def topogate(cluster: Cluster) -> Iterator[WithRules]:
-    with WithRules(cluster, leader_election=False) as running:
+    running = WithRules(cluster, leader_election=False)
+    with running:
         yield running
 
 
@@ -123,6 +125,16 @@ def test_a_pod_that_fails_and_is_replaced_in_time_leaves_its_workload_alone(scen
     now = scene.eventually("it to have recovered", lambda now: ready(now, "train") == ("True", "Recovered"))
     assert evicted_for(now, "train") is None
     scene.delete_job("train")
+
+
+def test_pods_that_are_queued_themselves_are_looked_at(scene: Scene, topogate: WithRules) -> None:
+    topogate.follow(PATIENT)
+    for name, more in (("runs", {}), ("stuck", NOBODY)):
+        template = manifests.job(name, scene.namespace, pods=1)["spec"]["template"]["spec"]
+        metadata = {"name": name, "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
+        scene.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template | more})
+    scene.eventually("one to be ready", lambda now: ready(now, "runs") == ("True", "Started"))
+    scene.eventually("one to wait", lambda now: ready(now, "stuck") == ("False", "WaitForStart"))
 
 
 def test_a_pod_that_is_not_replaced_in_time_evicts_its_workload(scene: Scene, topogate: WithRules) -> None:
