@@ -113,7 +113,7 @@ def released_status(workload: Json, message: str, now: str) -> dict[str, Any]:
     """Quota and domains given back, after the job has stopped."""
     status = managed_status(workload)
     until = (status.get("requeueState") or {}).get("requeueAt")
-    if until:
+    if until and until > now:
         message = f"Not to be admitted before {until}: {message}"
     status.pop("admission", None)
     return _with(workload, status, _waiting(workload, REASON_PENDING_EVALUATION, message), now)

@@ -213,6 +213,9 @@ def test_what_is_released_waits_for_its_start_and_says_how_long_it_is_held_back(
     assert (ready["status"], ready["reason"]) == ("False", "WaitForStart")
     assert (find_condition(wire, QUOTA_RESERVED) or {})["message"] == f"Not to be admitted before {at(60)}: why"
     assert wire["status"]["requeueState"] == state
+    late = admitted(before, requeue_state=state)
+    late["status"] = released_status(late, "why", at(60))
+    assert (find_condition(late, QUOTA_RESERVED) or {})["message"] == "why", "its pods took longer than its backoff"
 
 
 @pytest.mark.parametrize("writes", ["admission", "refusal"])
@@ -392,7 +395,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def whoever_is_held_back_says_until_when(self) -> None:
-        if hasattr(self, "wire") and "requeueAt" in (self.wire["status"].get("requeueState") or {}) and not self.runs:
+        if hasattr(self, "wire") and (WorkloadFacts.read(self.wire).requeue_at or "") > at(self.now) and not self.runs:
             assert "Not to be admitted before" in (find_condition(self.wire, QUOTA_RESERVED) or {})["message"]
 
     @invariant()
