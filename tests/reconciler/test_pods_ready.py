@@ -74,7 +74,8 @@ def test_without_the_feature_no_condition_is_written_and_with_it_one_for_what_ru
 
 
 def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit_deactivates_it(scene: Scene, topogate: WithRules) -> None:
-    topogate.follow({"timeout_s": 1, "backoff_base_s": 5, "backoff_limit": 1})
+    rules = {"timeout_s": 2, "backoff_base_s": 8, "backoff_limit": 1}
+    topogate.follow(rules)
     scene.submit("stuck", pods=2, gpus=8, required=scene.rack, pod_spec=NOBODY)
 
     def waits_for_its_backoff(now: truth.Snapshot) -> bool:
@@ -82,7 +83,7 @@ def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit
         return quota.get("status") == "False" and str(quota.get("message")).startswith("Not to be admitted before 2")
 
     now = scene.eventually("it to be held back", waits_for_its_backoff)
-    topogate.follow({"timeout_s": 1, "backoff_base_s": 5, "backoff_limit": 1})  # which finds all it needs in the status
+    topogate.follow(rules)  # which finds all it needs in the status
     assert evicted_for(now, "stuck") == "PodsReadyTimeout"
     assert scene.job("stuck")["spec"]["suspend"]
     state = status_of(now, "stuck")["requeueState"]
@@ -91,7 +92,10 @@ def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit
     assert ready(now, "stuck") == ("False", "WaitForStart")
     assert "EvictedDueToPodsReadyTimeout" in [event["reason"] for event in now.events]
 
-    now = scene.eventually("it to be admitted again", lambda now: truth.is_true(now.workload_of("stuck"), "Admitted"))
+    def runs_again(now: truth.Snapshot) -> bool:
+        return truth.is_true(now.workload_of("stuck"), "Admitted") and evicted_for(now, "stuck") is None
+
+    now = scene.eventually("it to be admitted again", runs_again)
     assert truth.condition(now.workload_of("stuck"), "Admitted")["lastTransitionTime"] >= state["requeueAt"]
     assert truth.condition(now.workload_of("stuck"), "Requeued")["reason"] == "BackoffFinished"
     assert status_of(now, "stuck")["requeueState"] == {"count": 1}
