@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
-from core.model.pods_ready import PodsReadyRules
 from core.runtime import logs, plugins, telemetry
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
@@ -22,7 +21,7 @@ LEASE_NAME = "topogate-reconciler"
 GRACE_S = 10.0
 
 
-async def serve(settings: Settings, kinds: Sequence[JobKind], pods_ready: PodsReadyRules | None = None) -> None:
+async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
     """Runs until stopped by a signal; raises what ended it otherwise."""
     clock = SystemClock()
     async with await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler") as client:
@@ -35,7 +34,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], pods_ready: PodsRe
                 kinds=kinds,
                 reserve_daemon_sets=settings.reserve_daemon_sets,
                 nominates_nodes=settings.nominates_nodes,
-                pods_ready=pods_ready,
+                pods_ready=settings.pods_ready,
             )
             await reconciler.run()
 
@@ -53,6 +52,8 @@ def main() -> int:
     logs.configure(settings.log_level)
     for warning in settings.gates.warnings:
         logger.warning("a setting will not last", extra={"why": warning})
+    for warning in settings.warnings:
+        logger.warning("a setting of the configuration file", extra={"why": warning})
     traces = telemetry.setup("topogate-reconciler", endpoint=settings.otlp_endpoint)
     try:
         asyncio.run(serve(settings, with_integrations(plugins.load(INTEGRATIONS))))

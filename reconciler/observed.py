@@ -21,17 +21,9 @@ from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
-from core.state.facts import (
-    ClusterQueueFacts,
-    FlavorFacts,
-    LocalQueueFacts,
-    NodeFacts,
-    PodFacts,
-    TopologyFacts,
-    WorkloadFacts,
-    controller_of,
-)
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, controller_of
 from core.state.owners import Owners, is_orphaned
+from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from reconciler import resources as r
 from reconciler.installed import Installed
 from reconciler.related import Related
@@ -73,6 +65,7 @@ class Observed:
         self.topologies = informer(r.TOPOLOGIES)
         self.flavors = informer(r.RESOURCE_FLAVORS)
         self.cluster_queues = informer(r.CLUSTER_QUEUES)
+        self.cohorts = informer(r.COHORTS)
         self.local_queues = informer(r.LOCAL_QUEUES)
         self.workloads = informer(r.WORKLOADS)
         self.kinds = {r.key_of(kind): kind for kind in kinds}
@@ -110,6 +103,7 @@ class Observed:
         self._fold(self.topologies, TopologyFacts.read, state.observe_topology)
         self._fold(self.flavors, FlavorFacts.read, state.observe_flavor)
         self._fold(self.cluster_queues, ClusterQueueFacts.read, state.observe_cluster_queue)
+        self._fold(self.cohorts, CohortFacts.read, state.observe_cohort)
         self._fold(self.local_queues, LocalQueueFacts.read, state.observe_local_queue)
         self._fold(self.nodes, NodeFacts.read, state.observe_node)
         self._fold(self.daemon_sets, DaemonSetFacts.read, state.observe_daemon_set)
@@ -206,6 +200,7 @@ class Observed:
             self.topologies,
             self.flavors,
             self.cluster_queues,
+            self.cohorts,
             self.local_queues,
             self.nodes,
             *((self.daemon_sets,) if self.state.reserves_daemon_sets else ()),

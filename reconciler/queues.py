@@ -43,7 +43,7 @@ class Queues:
         self.controller = build_controller("queues", self._reconcile, clock, workers=2)
         self._queue = self.controller.queue
         self._held_back: dict[tuple[str, str], str] = {}  # what was told that its deletion waits, by plural and name: its uid
-        for informer in (observed.cluster_queues, observed.local_queues, observed.flavors, observed.topologies):
+        for informer in (observed.cluster_queues, observed.cohorts, observed.local_queues, observed.flavors, observed.topologies):
             informer.add_handler(lambda change: self._everything("configuration changed"))
         observed.nodes.add_handler(self._on_node)
         observed.workloads.add_handler(self._on_workload)
@@ -197,8 +197,8 @@ class Queues:
     def _flavor_list(flavors: tuple[str, ...], groups: Any, usage: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
         resources: dict[str, dict[str, None]] = {flavor: {} for flavor in flavors}
         for group in groups:
-            for flavor, nominal in group.quotas:
-                resources[flavor].update(dict.fromkeys(nominal))
+            for flavor in group.flavors:
+                resources[flavor].update(dict.fromkeys(group.resources))
         return [
             {
                 "name": flavor,

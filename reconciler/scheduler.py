@@ -12,14 +12,23 @@ from typing import Any
 
 from core.model.admission import admission_to_wire
 from core.model.encoding import encoded_size
-from core.names import ADMITTED, EVENT_WORKLOAD_REFUSED, QUOTA_RESERVED, REASON_PENDING_EVALUATION, REASON_TOPOLOGY_PLACEMENT_FAILED
+from core.names import (
+    ADMITTED,
+    EVENT_WORKLOAD_REFUSED,
+    EVICTED,
+    PREEMPTED,
+    QUOTA_RESERVED,
+    REASON_PENDING_EVALUATION,
+    REASON_PREEMPTED,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+)
 from core.placement.choice import show_choices
 from core.placement.profile import Profiles
-from core.plan.admission import MAX_ETCD_BYTES, admitted_status, waiting_status
+from core.plan.admission import MAX_ETCD_BYTES, admitted_status, preempted_status, waiting_status
 from core.plan.conditions import Condition, says
 from core.plan.pod_units import seniority, unit_of_workload
 from core.queueing.cycle import Cycle, Verdict
-from core.queueing.flavors import Found, NotFound
+from core.queueing.outcome import Found, NotFound, Preempting, Victim
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound
@@ -27,7 +36,7 @@ from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
 from core.runtime.workqueue import WorkQueue
-from core.state.facts import controller_of
+from core.state.facts import WorkloadFacts, condition_is_true, controller_of
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
@@ -73,6 +82,7 @@ class Scheduler:
             observed.topologies,
             observed.flavors,
             observed.cluster_queues,
+            observed.cohorts,
             observed.local_queues,
             observed.namespaces,
         ):
@@ -161,6 +171,8 @@ class Scheduler:
             raise
         else:
             self._held_back.pop(verdict.workload.uid, None)
+            if isinstance(verdict.outcome, NotFound) and verdict.outcome.preempting is not None:
+                await self._preempt_all(verdict.workload, verdict.outcome.preempting)
 
     async def _find_out(self, judged: _Judged) -> None:
         """The answer to a write was lost. Until it is known what became of it the decision stays assumed: its place
@@ -247,6 +259,50 @@ class Scheduler:
         logger.info("workload waits", extra={"workload": verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
         await self._writer.event(r.WORKLOADS, workload, outcome.reason, outcome.message, warning=True)
         await self._tell_maker(workload, EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason, outcome.message)
+
+    # --- preemption -----------------------------------------------------------------------------------
+
+    async def _preempt_all(self, preemptor: WorkloadFacts, preempting: Preempting) -> None:
+        """The victims are told to go; one that cannot be told is spared until the preemptor has been judged anew."""
+        async with asyncio.TaskGroup() as group:
+            for victim in preempting.victims:
+                group.create_task(self._preempt(preemptor, victim), name=f"preempt {victim.workload.key}")
+
+    async def _preempt(self, preemptor: WorkloadFacts, victim: Victim) -> None:
+        key = victim.workload.key
+        try:
+            async with self._writes:
+                await self._evict_victim(preemptor, victim)
+        except BaseException as error:
+            self._cycle.spare(key)
+            if not isinstance(error, KubeError):
+                raise
+            if not isinstance(error, Conflict | ObjectNotFound):
+                logger.warning("a workload could not be preempted", extra={"workload": key, "error": str(error)})
+            asyncio.get_running_loop().call_later(RETRY_S, self._wake.set)
+
+    async def _evict_victim(self, preemptor: WorkloadFacts, victim: Victim) -> None:
+        seen = self._observed.workloads.store.get(victim.workload.key)
+        if seen is None or seen["metadata"]["uid"] != victim.workload.uid or condition_is_true(seen, EVICTED):
+            return
+        message = (
+            f"Preempted to accommodate a workload (UID: {preemptor.uid}, JobUID: {preemptor.owner_uid or 'UNKNOWN'}) due to {victim.why}; "
+            f"preemptor path: {self._path(preemptor)}; preemptee path: {self._path(victim.workload)}"
+        )
+        # Strict: one that has ended or changed since may not have to go any more.
+        await self._writer.apply_admission(seen, preempted_status(seen, victim.reason, message, self._writer.now()), strict=True)
+        logger.info("workload preempted", extra={"workload": victim.workload.key, "reason": victim.reason, "by": preemptor.key})
+        await self._writer.event(r.WORKLOADS, seen, PREEMPTED, message)
+        await self._writer.event(r.WORKLOADS, seen, f"EvictedDueTo{REASON_PREEMPTED}", message)
+
+    def _path(self, workload: WorkloadFacts) -> str:
+        """Where a workload's queue stands among the cohorts: /root/.../queue."""
+        queue = self._observed.state.find_cluster_queue(workload)
+        if queue is None:
+            return "/"
+        return "/" + "/".join([*reversed(self._observed.state.quota.ancestors(queue.name)), queue.name])
+
+    # --- telling ----------------------------------------------------------------------------------------
 
     async def _tell_maker(self, workload: Obj, reason: str, message: str) -> None:
         """Who made a job looks at the job, and need not know that there is a Workload."""

@@ -1,19 +1,28 @@
-"""Settings of the reconciler, from its command line."""
+"""Settings of the reconciler, from its command line and the file that it names; a flag is stronger than the file."""
 
 import argparse
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
 
+from core.api.configuration import read_configuration
+from core.api.mistakes import InvalidFile
+from core.api.yaml_document import MAX_BYTES
+from core.model.configuration import Configuration, FairSharing, Integrations, LeaseRules, ResourceRules, SecondPass
 from core.model.gates import GATES, BadGates, ChosenGates, Effect, read_gates
+from core.model.pods_ready import PodsReadyRules
 from core.names import COMPACT_PROFILE, KEP_PROFILE, PLACEMENT_PROFILES
 from core.placement.profile import ContradictingProfile, Profiles, profiles_from_gates
 from core.runtime.arguments import OneLineParser, add_common
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where to connect and how to lead."""
+    """Where to connect, how to lead, and what to decide by."""
 
     kubeconfig: str | None
     namespace: str  # where the Lease lives
@@ -25,20 +34,65 @@ class Settings:
     gates: ChosenGates
     reserve_daemon_sets: bool = True
     nominates_nodes: bool = False
+    pods_ready: PodsReadyRules | None = None  # None: nobody waits for pods
+    second_pass: SecondPass = field(default_factory=SecondPass)
+    fair_sharing: FairSharing | None = None  # None: it is off
+    resources: ResourceRules = field(default_factory=ResourceRules)
+    integrations: Integrations = field(default_factory=Integrations)
+    lease: LeaseRules = field(default_factory=LeaseRules)  # as the file has it; flags are in `namespace` and `leader_elect`
+    warnings: tuple[str, ...] = ()  # of the configuration file
 
 
 def parse(arguments: list[str] | None = None) -> Settings:
-    """Settings of a command line; ends the process with a message if it is wrong."""
+    """Settings of a command line; ends the process with a message and status 2 if it, or the file it names, is wrong."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    file = _read(parser, options.config) if options.config else Configuration()
+    try:
+        # The last word on a gate holds, and the flag's is the last. Together they must make sense: each may do so alone.
+        gates = read_gates([*(f"{name}={str(value).lower()}" for name, value in file.gates.items()), *options.feature_gates])
+        profiles = profiles_from_gates(gates.values, _first(options.placement_profile, file.placement_profile, KEP_PROFILE))
+    except (BadGates, ContradictingProfile) as error:
+        parser.error(f"argument --feature-gates{f', with {options.config}' if options.config else ''}: {error}")
+    return Settings(
+        options.kubeconfig,
+        _first(options.namespace, file.lease.namespace or file.namespace, "topogate-system"),
+        f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}",
+        _first(options.leader_election, file.lease.elects, True),
+        options.otlp_endpoint,
+        options.log_level,
+        profiles,
+        gates,
+        _first(options.reserve_daemonsets, file.reserves_daemon_sets, True),
+        _first(options.nominate_nodes, file.nominates_nodes, False),
+        file.pods_ready,
+        file.second_pass,
+        file.fair_sharing,
+        file.resources,
+        file.integrations,
+        file.lease,
+        file.warnings,
+    )
+
+
+def _parser() -> OneLineParser:
     parser = OneLineParser(
         prog="python -m reconciler", description="Queues, places and starts topology-aware workloads.", allow_abbrev=False
     )
-    parser.add_argument("--namespace", default="topogate-system", help="namespace of the Lease (default: %(default)s)")
-    parser.add_argument("--no-leader-election", action="store_true", help="lead at once; for one replica only")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="a Configuration of Kueue's, with our block `topogate`; flags are stronger than the file",
+    )
+    parser.add_argument("--namespace", help="namespace of the Lease (default: topogate-system)")
+    parser.add_argument(
+        "--leader-election", action=argparse.BooleanOptionalAction, help="without, lead at once; for one replica only (default: yes)"
+    )
     parser.add_argument(
         "--placement-profile",
         choices=PLACEMENT_PROFILES,
-        default=KEP_PROFILE,
-        help=f"{KEP_PROFILE}: as KEP-2724 has it; {COMPACT_PROFILE}: as few domains as possible (default: %(default)s)",
+        help=f"{KEP_PROFILE}: as KEP-2724 has it; {COMPACT_PROFILE}: as few domains as possible (default: {KEP_PROFILE})",
     )
     switches = ", ".join(f"{name} ({str(gate.default).lower()})" for name, gate in GATES.items() if gate.effect is Effect.SWITCHES)
     parser.add_argument(
@@ -51,31 +105,29 @@ def parse(arguments: list[str] | None = None) -> Settings:
     parser.add_argument(
         "--reserve-daemonsets",
         action=argparse.BooleanOptionalAction,
-        default=True,
         help="keep room on each node for the pods that DaemonSets have not put there yet (default: yes)",
     )
     parser.add_argument(
         "--nominate-nodes",
         action=argparse.BooleanOptionalAction,
-        default=False,
         help="keep each pod's slot on its node until it is bound, by one more write a pod (needs kube-scheduler 1.36; default: no)",
     )
     add_common(parser)
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _read(parser: OneLineParser, path: Path) -> Configuration:
+    # Each mistake has a line of its own: an author mends all of them at once, and a log shows lines.
     try:
-        gates = read_gates(options.feature_gates)
-        profiles = profiles_from_gates(gates.values, options.placement_profile)
-    except (BadGates, ContradictingProfile) as error:
-        parser.error(f"argument --feature-gates: {error}")
-    return Settings(
-        options.kubeconfig,
-        options.namespace,
-        f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}",
-        not options.no_leader_election,
-        options.otlp_endpoint,
-        options.log_level,
-        profiles,
-        gates,
-        options.reserve_daemonsets,
-        options.nominate_nodes,
-    )
+        with path.open("rb") as file:
+            return read_configuration(file.read(MAX_BYTES + 1))
+    except OSError as error:
+        parser.error(f"argument --config: {path}: {error.strerror or error}")
+    except InvalidFile as error:
+        count = f"{len(error.mistakes)} mistakes" if len(error.mistakes) > 1 else "a mistake"
+        lines = "".join(f"\n  {mistake}" for mistake in error.mistakes)
+        parser.exit(2, f"{parser.prog}: argument --config: {path}: {count}{lines}\n")
+
+
+def _first(flag: _T | None, file: _T | None, default: _T) -> _T:
+    return next((value for value in (flag, file) if value is not None), default)

@@ -11,7 +11,7 @@ from typing import Any
 from opentelemetry.trace import Span, SpanKind, use_span
 
 from core.names import TRACEPARENT_ANNOTATION
-from core.queueing.flavors import Found, NotFound
+from core.queueing.outcome import Found, NotFound
 from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
 
 TRACER = "topogate.reconciler"
@@ -44,7 +44,7 @@ BOUND = "pods.bound"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND_NS = 1_000_000_000
 _STORIES_REMEMBERED = 4096
-_began: OrderedDict[str, int] = OrderedDict()  # by traceparent: when the first step that this process saw had ended
+_first: OrderedDict[str, tuple[int, int]] = OrderedDict()  # by traceparent: when the first step that this process saw began and ended
 
 
 def nanoseconds(moment: datetime) -> int:
@@ -74,7 +74,7 @@ def step(
 
     A workload without a story of its own (nothing was traced when its job came) is told of inside of the cycle.
     """
-    traceparent = traceparent_of(obj)
+    traceparent, began = traceparent_of(obj), time.time_ns()
     story = context_from(traceparent)
     with tracer(TRACER).start_as_current_span(
         name,
@@ -90,19 +90,19 @@ def step(
         if end is not None:
             span.end(nanoseconds(end))
     if told and traceparent is not None:
-        _began.setdefault(traceparent, time.time_ns())
-        while len(_began) > _STORIES_REMEMBERED:
-            _began.popitem(last=False)
+        _first.setdefault(traceparent, (began, time.time_ns()))
+        while len(_first) > _STORIES_REMEMBERED:
+            _first.popitem(last=False)
 
 
 def _start_of(given: datetime | None, traceparent: str | None) -> int | None:
     """The API cuts its times to the second, so a span that starts at one would come before what caused it. Where this process
-    knows a better moment of the same second, namely the end of the story's first step, it is that."""
+    knows better, since the story's first step was under way in that second, it is the end of that step."""
     if given is None:
         return None
     start = nanoseconds(given)
-    known = _began.get(traceparent or "", start)
-    return known if given.microsecond == 0 and start <= known < start + _SECOND_NS else start
+    began, ended = _first.get(traceparent or "", (start, start))
+    return ended if given.microsecond == 0 and began < start + _SECOND_NS and start <= ended else start
 
 
 @contextmanager

@@ -18,18 +18,15 @@ from core.names import MAIN_POD_SET, QUOTA_RESERVED
 
 # What a ClusterQueue may say and nobody acts on yet, and the value by which it says nothing (the server's default).
 _NOT_SERVED: Mapping[Path, Any] = {
-    ("cohortName",): None,
     ("fairSharing",): None,
     ("admissionChecksStrategy",): None,
     ("admissionScope",): None,
     ("preemption", "withinClusterQueue"): "Never",
     ("preemption", "reclaimWithinCohort"): "Never",
     ("preemption", "borrowWithinCohort", "policy"): "Never",
-    ("flavorFungibility", "whenCanBorrow"): "MayStopSearch",
     ("flavorFungibility", "whenCanPreempt"): "TryNextFlavor",
     ("flavorFungibility", "preference"): None,
 }
-_LIMITS = ("borrowingLimit", "lendingLimit")
 _NO_EFFECT = "is stored but has no effect in this version of topogate"
 _MAX_REQUEST_LEVEL = 63  # what PodSetTopologyRequest can name; a Topology's label may be longer
 
@@ -164,10 +161,37 @@ def validate_flavor(flavor: Json, old: Json | None) -> Rules:
 def validate_cluster_queue(queue: Json, old: Json | None) -> Rules:
     """Every resource and every flavor in one group only; a quota for each covered resource, never below 0. What is not
     served yet draws a warning: an administrator who trusted in it would learn otherwise too late."""
+    spec = queue.get("spec") or {}
+    return Rules(tuple(_quota_errors(spec)), tuple(_not_served(spec)))
+
+
+def validate_cohort(cohort: Json, old: Json | None) -> Rules:
+    """As of a ClusterQueue, and nobody is their own parent."""
+    spec, name = cohort.get("spec") or {}, cohort["metadata"].get("name")
+    errors = _quota_errors(spec)
+    if spec.get("parentName") and spec["parentName"] == name:
+        errors.append(FieldError(ErrorType.INVALID, "spec.parentName", name, "another cohort is expected"))
+    if not spec.get("parentName"):
+        for i, j, k, resource in _resources(spec):
+            for limit in ("borrowingLimit", "lendingLimit"):
+                if resource.get(limit) is not None:
+                    path = f"spec.resourceGroups[{i}].flavors[{j}].resources[{k}].{limit}"
+                    errors.append(FieldError(ErrorType.INVALID, path, resource[limit], "needs a parentName"))
+    return Rules(tuple(errors))
+
+
+def _resources(spec: Json) -> Iterator[tuple[int, int, int, Json]]:
+    for i, group in enumerate(spec.get("resourceGroups") or ()):
+        for j, flavor in enumerate(group.get("flavors") or ()):
+            for k, resource in enumerate(flavor.get("resources") or ()):
+                yield i, j, k, resource
+
+
+def _quota_errors(spec: Json) -> list[FieldError]:
     errors: list[FieldError] = []
     resource_groups: dict[str, int] = {}
     flavor_groups: dict[str, int] = {}
-    for i, group in enumerate((queue.get("spec") or {}).get("resourceGroups") or ()):
+    for i, group in enumerate(spec.get("resourceGroups") or ()):
         path, covered = f"spec.resourceGroups[{i}]", list(group.get("coveredResources") or ())
         for name in covered:
             if resource_groups.setdefault(name, i) != i:
@@ -182,27 +206,18 @@ def validate_cluster_queue(queue: Json, old: Json | None) -> Rules:
             if named != covered:
                 accepted = f"must be the covered resources in their order: {', '.join(covered)}"
                 errors.append(FieldError(ErrorType.INVALID, f"{path}.flavors[{j}].resources", ", ".join(map(str, named)), accepted))
-            for k, resource in enumerate(flavor.get("resources") or ()):
-                quota = {resource.get("name") or "": resource.get("nominalQuota", 0)}
-                errors += _quantity_errors(f"{path}.flavors[{j}].resources[{k}].nominalQuota", quota)
-    return Rules(tuple(errors), tuple(_not_served(queue.get("spec") or {})))
+    for i, j, k, resource in _resources(spec):
+        for field in ("nominalQuota", "borrowingLimit", "lendingLimit"):
+            if field == "nominalQuota" or resource.get(field) is not None:
+                path = f"spec.resourceGroups[{i}].flavors[{j}].resources[{k}].{field}"
+                errors += _quantity_errors(path, {resource.get("name") or "": resource.get(field, 0)})
+    return errors
 
 
 def _not_served(spec: Json) -> Iterator[str]:
     for path, nothing in _NOT_SERVED.items():
         if get(spec, path) not in (None, nothing):
             yield f"spec.{'.'.join(map(str, path))} {_NO_EFFECT}"
-    for limit in _LIMITS:
-        places = [
-            f"spec.resourceGroups[{i}].flavors[{j}].resources[{k}].{limit}"
-            for i, group in enumerate(spec.get("resourceGroups") or ())
-            for j, flavor in enumerate(group.get("flavors") or ())
-            for k, resource in enumerate(flavor.get("resources") or ())
-            if resource.get(limit) is not None
-        ]
-        if places:
-            more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
-            yield f"{places[0]}{more} {_NO_EFFECT}"
     if spec.get("stopPolicy") == "HoldAndDrain":
         yield "spec.stopPolicy: HoldAndDrain holds, but what was admitted runs on in this version of topogate"
 
@@ -212,4 +227,5 @@ OBJECTS = (
     ObjectRules("Topology", "topologies", _unchanged, validate_topology),
     ObjectRules("ResourceFlavor", "resourceflavors", _unchanged, validate_flavor),
     ObjectRules("ClusterQueue", "clusterqueues", _unchanged, validate_cluster_queue),
+    ObjectRules("Cohort", "cohorts", _unchanged, validate_cohort),
 )

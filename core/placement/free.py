@@ -59,6 +59,7 @@ class FreeCapacity:
         self.daemon_shares: Mapping[str, Resources] = {}  # of the free amounts' use: reserved for pods of DaemonSets to come
         self.company: tuple[Company, ...] = ()
         self.inside: tuple[tuple[PodTraits, Flags], ...] = ()  # pods that a solve confines to some nodes
+        self.explains = True  # whether a refusal says why
         self._observe_all([states[name] for name in tree.names])
 
     def _extend_axis(self, names: Iterable[str]) -> None:
@@ -184,6 +185,12 @@ class FreeCapacity:
         """The same capacity, seen with more pods there as far as ports and pod affinity go; good for one solve."""
         other = copy.copy(self)
         other.company += company
+        return other
+
+    def without_words(self) -> "FreeCapacity":
+        """The same capacity, for a search that asks often and only wants to know whether something fits; good for one solve."""
+        other = copy.copy(self)
+        other.explains = False
         return other
 
     def confined(self, pods: Iterable[PodTraits], inside: Flags) -> "FreeCapacity":

@@ -24,6 +24,8 @@ from core.placement.tree import Flags, Indices
 def refuse(refused: Refused) -> NotFit:
     """Explains why a pod set whose levels are known does not fit."""
     view, request, shape, fits, wanted = refused.view, refused.request, refused.shape, refused.fits, refused.wanted
+    if not view.explains:
+        return NotFit(Refusal.NOT_FIT, request.name, "", 0, wanted, shape.unit)
     eligible, free = refused.eligible, refused.free
     required = refused.mode is Mode.REQUIRED
     reachable = [0] if shape.start == 0 else list(range(shape.start, -1, -1))

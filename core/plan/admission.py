@@ -15,10 +15,12 @@ from core.names import (
     EVICTED,
     FINISHED,
     PODS_READY,
+    PREEMPTED,
     QUOTA_RESERVED,
     REASON_BACKOFF_FINISHED,
     REASON_NO_RESERVATION,
     REASON_PENDING_EVALUATION,
+    REASON_PREEMPTED,
     REASON_WAIT_FOR_RECOVERY,
     REASON_WAIT_FOR_START,
     REQUEUED,
@@ -32,7 +34,7 @@ MANAGED_CONDITIONS = (
     "BlockedOnPreemptionGates",
     EVICTED,
     ADMITTED,
-    "Preempted",
+    PREEMPTED,
     REQUEUED,
     DEACTIVATION_TARGET,
     FINISHED,
@@ -66,7 +68,7 @@ def admitted_status(workload: Json, admission: Admission, now: str) -> dict[str,
     status.pop("resourceRequests", None)
     status["admission"] = admission_to_wire(admission)
     conditions = [Condition(QUOTA_RESERVED, True, QUOTA_RESERVED, f"Quota reserved in ClusterQueue {admission.cluster_queue}")]
-    for kind in (EVICTED, "Preempted", "BlockedOnPreemptionGates"):
+    for kind in (EVICTED, PREEMPTED, "BlockedOnPreemptionGates"):
         before = find_condition(workload, kind)
         if before is not None and before.get("status") == "True":
             conditions.append(Condition(kind, False, QUOTA_RESERVED, f"Previously: {before.get('message', '')}"))
@@ -107,6 +109,12 @@ def amended_status(
         status["requeueState"] = dict(requeue_state)
     status["conditions"] = [condition for condition in status["conditions"] if condition["type"] not in drops]
     return _with(workload, status, list(conditions), now)
+
+
+def preempted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
+    """To be stopped for another's sake; `reason` says by which right."""
+    conditions = [Condition(EVICTED, True, REASON_PREEMPTED, message), Condition(PREEMPTED, True, reason, message)]
+    return _with(workload, managed_status(workload), conditions, now)
 
 
 def released_status(workload: Json, message: str, now: str) -> dict[str, Any]:

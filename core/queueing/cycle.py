@@ -3,12 +3,19 @@
 A decision becomes assumed usage in the state at once (DESIGN decision 7), so two workloads that want
 the same rack in one cycle cannot both get it. A workload that was refused is looked at again only
 after something that could help has changed.
+
+Who would have to borrow has its turn after all who need not, and with it those behind it in its queue: else what is
+reclaimed would be borrowed again by whoever is of higher priority.
+
+Who waits for others to be gone keeps their room for itself: those behind it in the queue see it as taken, those before it
+do not (so that a preemption leads to the admission that it was made for, and nobody is preempted twice for one room).
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from core.names import (
+    REASON_COHORT_CYCLE,
     REASON_FLAVOR_NOT_FOUND,
     REASON_MISCONFIGURED,
     REASON_PENDING_EVALUATION,
@@ -16,16 +23,25 @@ from core.names import (
     REASON_SUSPENDED,
     REASON_TERMINATING,
     REASON_TOPOLOGY_NOT_FOUND,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+    REASON_WAITING_FOR_PREEMPTED,
+    REASON_WAITING_FOR_QUOTA,
 )
 from core.placement.explain import truncate
 from core.placement.profile import Profiles
-from core.queueing.flavors import Found, NotFound, find_admission
+from core.queueing.claims import Claims, show
+from core.queueing.flavors import find_admission
 from core.queueing.order import in_queue_order
+from core.queueing.outcome import Found, NotFound
+from core.queueing.preemption import find_preemption
 from core.queueing.rules import find_violation
 from core.state.cluster import ClusterState
-from core.state.facts import ClusterQueueFacts, WorkloadFacts
+from core.state.facts import WorkloadFacts
+from core.state.queue_facts import ClusterQueueFacts
 from core.state.selectors import labels_match
 
+_CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by others going
+_LATER = NotFound("", "", ())  # who would borrow is asked again after all who need not
 _NOT_JUDGED = -1  # who never got as far as the search is looked at in every cycle
 
 
@@ -44,6 +60,9 @@ class Cycle:
         self._state = state
         self._profiles = profiles
         self._refused_at: dict[str, tuple[str, int, WorkloadFacts]] = {}
+        self._claims = Claims(state)
+        self._blocked: set[str] = set()  # StrictFIFO queues whose head waits
+        self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
 
     def run(
         self, may_go_on: Callable[[], bool] = lambda: True, is_held_back: Callable[[str], bool] = lambda uid: False
@@ -55,45 +74,66 @@ class Cycle:
         Each admission is assumed in the state before it is yielded; a caller whose write fails must
         call `state.forget`.
         """
-        state = self._state
-        state.refresh()
-        pending = in_queue_order(state.workloads)
+        try:
+            yield from self._run(may_go_on, is_held_back)
+        finally:
+            self._state.drop_claims()
+
+    def _run(self, may_go_on: Callable[[], bool], is_held_back: Callable[[str], bool]) -> Iterator[Verdict]:
+        self._state.refresh()
+        pending = in_queue_order(self._state.workloads)
         self._refused_at = {workload.uid: self._refused_at[workload.uid] for workload in pending if workload.uid in self._refused_at}
-        blocked: dict[str, WorkloadFacts] = {}  # StrictFIFO queues whose head waits
-        for workload in pending:
-            if not may_go_on():
-                return
-            if is_held_back(workload.uid):
-                continue
-            queue, problem = self._find_queue(workload)
-            if queue is not None and queue.name in blocked:
-                problem = NotFound(
-                    REASON_PENDING_EVALUATION,
-                    f'ClusterQueue "{queue.name}" is StrictFIFO and a workload that is before this one cannot be admitted yet',
-                    (),
-                )
-            judged_at = _NOT_JUDGED
-            if queue is not None and problem is None:
-                last = self._refused_at.get(workload.uid)
-                if last is not None and last[1] == state.changes and _same_request(last[2], workload):
-                    if queue.strict:
-                        blocked[queue.name] = workload
+        self._claims.begin(pending)
+        self._blocked, self._borrowing = set(), set()
+        later: list[WorkloadFacts] = []
+        for workloads, may_borrow in ((pending, False), (later, True)):
+            for workload in workloads:
+                if not may_go_on():
+                    return
+                if is_held_back(workload.uid):
                     continue
-                outcome = self._judge(workload, queue)
-                if isinstance(outcome, Found):
-                    plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
-                    state.assume(workload.key, outcome.admission, plan)
-                    self._refused_at.pop(workload.uid, None)
+                queue, problem = self._find_queue(workload)
+                outcome = problem if queue is None or problem is not None else self._turn(workload, queue, may_borrow=may_borrow)
+                if outcome is _LATER:
+                    later.append(workload)
+                elif outcome is not None and self._is_news(workload, outcome, None if problem is not None else queue):
                     yield Verdict(workload, outcome)
-                    continue
-                problem, judged_at = outcome, state.changes
-                if queue.strict:
-                    blocked[queue.name] = workload
-            assert problem is not None
-            before = self._refused_at.get(workload.uid)
-            self._refused_at[workload.uid] = (problem.message, judged_at, workload)
-            if before is None or before[0] != problem.message:
-                yield Verdict(workload, problem)
+
+    def _turn(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, may_borrow: bool) -> Found | NotFound | None:
+        """What becomes of a workload whose turn it is; None: still what it was told last."""
+        if queue.name in self._blocked:
+            why = f'ClusterQueue "{queue.name}" is StrictFIFO and a workload that is before this one cannot be admitted yet'
+            return NotFound(REASON_PENDING_EVALUATION, why, ())
+        if queue.name in self._borrowing and not may_borrow:
+            return _LATER
+        last, claim = self._refused_at.get(workload.uid), self._claims.of(workload.uid)
+        outcome: Found | NotFound | None = None
+        if last is None or last[1] != self._state.changes or not _same_request(last[2], workload):
+            outcome = self._judge(workload, queue)
+            claim = outcome.preempting if isinstance(outcome, NotFound) else None
+        found = outcome if isinstance(outcome, Found) else claim.found if claim is not None else None
+        if found is not None and found.borrows and not may_borrow:
+            self._borrowing.add(queue.name)
+            return _LATER
+        if outcome is not None:
+            self._claims.note(workload, claim)
+        if isinstance(outcome, Found):
+            plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
+            self._state.assume(workload.key, outcome.admission, plan)
+            return outcome
+        self._claims.place(workload)
+        if queue.strict:
+            self._blocked.add(queue.name)
+        return outcome
+
+    def _is_news(self, workload: WorkloadFacts, outcome: Found | NotFound, queue: ClusterQueueFacts | None) -> bool:
+        """Notes an outcome; `queue` is the one it was judged for, if it got so far."""
+        before = self._refused_at.pop(workload.uid, None)
+        if isinstance(outcome, Found):
+            return True
+        judged = queue is not None and outcome.reason != REASON_PENDING_EVALUATION
+        self._refused_at[workload.uid] = (outcome.message, self._now(queue) if judged and queue is not None else _NOT_JUDGED, workload)
+        return before is None or before[0] != outcome.message
 
     def _judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
         """A workload written past all checks must not keep the others from being judged."""
@@ -104,9 +144,31 @@ class Cycle:
             broken = find_violation(self._state, workload, queue) if suspicious else None
             if broken is not None:
                 return NotFound(REASON_MISCONFIGURED, broken, outcome.attempts, breaks_rule=True)
-            return outcome
+            return self._with_preemption(workload, queue, outcome) if isinstance(outcome, NotFound) else outcome
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
+
+    def _with_preemption(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> NotFound:
+        """A refusal that becomes a wait, if it helps that others go."""
+        if refused.reason not in _CURABLE:
+            return refused
+        preempting = find_preemption(self._state, workload, queue, self._profiles, self._claims.leaving())
+        if preempting is None:
+            return refused
+        message = truncate(f"{refused.message}; {show(preempting)}")
+        return NotFound(REASON_WAITING_FOR_PREEMPTED, message, refused.attempts, preempting=preempting)
+
+    def _now(self, queue: ClusterQueueFacts) -> int:
+        """The state at which a refusal is good until it changes; none, while there are some who may be preempted once they are seen."""
+        state = self._state
+        if not queue.preemption.is_possible or not state.decides_on({queue.name, *state.quota.relatives(queue.name)}):
+            return state.changes
+        return _NOT_JUDGED
+
+    def spare(self, key: str) -> None:
+        """A victim that could not be evicted: who wanted it to go is judged anew."""
+        for uid in self._claims.spare(key):
+            self._refused_at.pop(uid, None)
 
     def reconsider(self, uid: str) -> None:
         """Makes the next cycle look at a workload again, whatever changed (its verdict could not be written)."""
@@ -142,6 +204,8 @@ def inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str,
     missing = [name for name in queue.flavors if name not in state.flavors]
     if missing:
         return REASON_FLAVOR_NOT_FOUND, f"Can't admit new workloads: references missing ResourceFlavor(s): {', '.join(missing)}"
+    if queue.cohort in state.quota.circular:
+        return REASON_COHORT_CYCLE, f'Can\'t admit new workloads: going up from cohort "{queue.cohort}" ends in a circle of cohorts'
     lost = sorted({flavor.topology for name in queue.flavors if (flavor := state.flavors[name]).topology} - state.topologies.keys())
     if lost:
         return REASON_TOPOLOGY_NOT_FOUND, f"Can't admit new workloads: there is no Topology {', '.join(map(repr, lost))}"

@@ -7,6 +7,7 @@ from itertools import islice, product
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.podset import Mode, PodSetRequest
+from core.model.quota import FlavorResource
 from core.model.resources import add
 from core.names import (
     REASON_EXCEEDS_MAX_QUOTA,
@@ -20,80 +21,64 @@ from core.placement.explain import NotFit, refusal_sentence, truncate
 from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy, taints_of
 from core.placement.free import FreeCapacity, Matrix
 from core.placement.profile import Profile, Profiles
-from core.queueing.quota import QuotaShortage, find_shortage, pod_set_usage
-from core.state.cluster import ClusterState
-from core.state.facts import ClusterQueueFacts, FlavorFacts, PodSetFacts, TopologyFacts, WorkloadFacts
-from core.state.workloads import FlavorResource
+from core.queueing.outcome import Attempt, Found, NotFound
+from core.queueing.quota import QuotaShortage, borrows, find_shortage, pod_set_usage
+from core.queueing.world import World
+from core.state.cluster import ClusterState, FlavorView
+from core.state.facts import FlavorFacts, PodSetFacts, TopologyFacts, WorkloadFacts
+from core.state.queue_facts import STOP, ClusterQueueFacts
 
-Combination = tuple[tuple[tuple[str, ...], str, Mapping[str, int]], ...]  # per group: resources, flavor, its nominal quota
+Combination = tuple[tuple[tuple[str, ...], str], ...]  # per group: resources, flavor
 
 
 Unit = tuple[PodSetFacts, ...]  # pod sets that get one flavor and quota for all or none
+_Mark = tuple[int, int, int, str, bool, dict[FlavorResource, int]]
 _MOST_CHOICES = 32  # of flavors for all pod sets, tried at once
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One flavor tried for one pod set, and why it did not serve."""
-
-    pod_set: str
-    flavor: str
-    reason: str
-    sentence: str
-    refusal: NotFit | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A way to admit a workload."""
-
-    admission: Admission
-    placements: tuple[tuple[str, Placement], ...]  # flavor, placement
-    attempts: tuple[Attempt, ...]
-    choices: tuple[Choice, ...] = ()  # why there
-    together: str = ""  # the domain of the level that the workload asks for, if it does
-
-
-@dataclass(frozen=True, slots=True)
-class NotFound:
-    """No way to admit a workload now; `breaks_rule`: nor ever, as it is."""
-
-    reason: str
-    message: str
-    attempts: tuple[Attempt, ...]
-    breaks_rule: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class _Served:
-    """A choice of flavors that quota allows, and the topology-aware one among them, if any."""
+    """A choice of flavors that quota allows, the topology-aware one among them, if any, and whether quota must be borrowed."""
 
     flavor: FlavorFacts | None
+    borrows: bool = False
 
 
 @dataclass(slots=True)
 class _Search:
     """What the pod sets placed so far of one workload take; `profile` says by which profile they are placed in a topology."""
 
-    used: dict[FlavorResource, int]
+    world: World
     profile: Callable[[TopologyFacts], Profile]
     together: Together | None = None
+    quota: dict[FlavorResource, int] = field(default_factory=dict)
+    borrows: bool = False
     taken: list[tuple[PodSetRequest, Placement]] = field(default_factory=list)
     placements: list[tuple[str, Placement]] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
     shared: str = ""
     attempts: list[Attempt] = field(default_factory=list)
 
+    def mark(self) -> _Mark:
+        """Where the search stands, for `reset`; attempts are kept."""
+        return len(self.taken), len(self.placements), len(self.choices), self.shared, self.borrows, dict(self.quota)
+
+    def reset(self, mark: _Mark) -> None:
+        """Forgets what was placed since."""
+        taken, placements, choices, self.shared, self.borrows, self.quota = mark
+        del self.taken[taken:], self.placements[placements:], self.choices[choices:]
+
     def refuse(self, unit: Unit, flavor: str, reason: str, sentence: str, refusal: NotFit | None = None) -> _Served | None:
         """Notes why a flavor does not serve; None, which is what a choice comes to that does not."""
         self.attempts.append(Attempt(_names(unit), flavor, reason, sentence, refusal))
         return None
 
-    def free(self, capacity: FreeCapacity) -> Matrix | None:
-        """What these pod sets leave of a flavor's nodes, whichever flavor they have; None if there are none yet."""
+    def free(self, view: FlavorView) -> Matrix | None:
+        """What these pod sets leave of a flavor's nodes, whichever flavor they have; None: all that the ledger says is free."""
+        free, capacity = self.world.free(view), view.capacity
         if not self.taken:
-            return None
-        free = capacity.free.copy()
+            return free
+        free = (capacity.free if free is None else free).copy()
         for request, placement in self.taken:
             take_from(capacity, free, request, placement.nodes)
         return free
@@ -106,8 +91,10 @@ class _Search:
         return capacity.beside(*company)
 
 
-def find_admission(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles) -> Found | NotFound:
-    """Tries the queue's flavors in order for every pod set, quota and topology both.
+def find_admission(
+    state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles, world: World | None = None
+) -> Found | NotFound:
+    """Tries the queue's flavors in order for every pod set, quota and topology both, in the cluster as it is or in another `world`.
 
     A workload that is tied to one domain gets one flavor. Where pod sets do not fit one after the other, they are tried
     at once (DESIGN rule l). The profile is the one named nearest to the workload: by itself, by its queue, by the topology.
@@ -117,7 +104,8 @@ def find_admission(state: ClusterState, workload: WorkloadFacts, queue: ClusterQ
         return profiles.nearest(workload.profile, queue.profile, topology.profile)
 
     units = [workload.pod_sets] if workload.together is not None else _units(workload.pod_sets)
-    search = _Search(dict(state.workloads.usage(queue.name)), profile_for, workload.together)
+    world = World(state) if world is None else world
+    search = _Search(world, profile_for, workload.together)
     given: dict[str, PodSetAdmission] = {}
     for unit in units:
         outcome = _find_for_unit(state, unit, queue, search)
@@ -125,7 +113,7 @@ def find_admission(state: ClusterState, workload: WorkloadFacts, queue: ClusterQ
             names = _names(unit)
             tried = [attempt for attempt in search.attempts if attempt.pod_set == names]
             if given and any(attempt.reason == REASON_TOPOLOGY_PLACEMENT_FAILED for attempt in tried):
-                found = _find_at_once(state, workload, units, queue, profile_for)
+                found = _find_at_once(world, workload, units, queue, profile_for)
                 if found is not None:
                     return found
             sentences = "; ".join(dict.fromkeys(attempt.sentence for attempt in tried))
@@ -134,11 +122,11 @@ def find_admission(state: ClusterState, workload: WorkloadFacts, queue: ClusterQ
         given |= {admission.name: admission for admission in outcome}
     ordered = tuple(given[pod_set.name] for pod_set in workload.pod_sets)
     admission = Admission(queue.name, ordered)
-    return Found(admission, tuple(search.placements), tuple(search.attempts), tuple(search.choices), search.shared)
+    return Found(admission, tuple(search.placements), tuple(search.attempts), tuple(search.choices), search.shared, search.borrows)
 
 
 def _find_at_once(
-    state: ClusterState,
+    world: World,
     workload: WorkloadFacts,
     units: Sequence[Unit],
     queue: ClusterQueueFacts,
@@ -148,7 +136,7 @@ def _find_at_once(
     usages = [_unit_usage(unit, queue) for unit in units]
     choices = product(*(list(_combinations(queue, usage)) for usage in usages))
     for choice in islice(choices, _MOST_CHOICES):
-        search = _Search(dict(state.workloads.usage(queue.name)), profile_for)
+        search, state = _Search(world, profile_for), world.state
         served = [_serve(state, *part, queue, search) for part in zip(units, usages, choice, strict=True)]
         if None in served:
             continue
@@ -160,7 +148,8 @@ def _find_at_once(
             given = [each for part in zip(units, choice, strict=True) for each in _admit(*part, queue, search)]
             by_name = {admission.name: admission for admission in given}
             ordered = tuple(by_name[pod_set.name] for pod_set in workload.pod_sets)
-            return Found(Admission(queue.name, ordered), tuple(search.placements), tuple(search.attempts), tuple(search.choices))
+            placements, attempts = tuple(search.placements), tuple(search.attempts)
+            return Found(Admission(queue.name, ordered), placements, attempts, tuple(search.choices), borrows=search.borrows)
     return None
 
 
@@ -203,17 +192,26 @@ def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, se
     if not queue.groups:
         search.attempts.append(Attempt(_names(unit), "", REASON_NO_MATCHING_FLAVOR, f'ClusterQueue "{queue.name}" has no flavor'))
         return None
+    borrowing: Combination | None = None  # the first that fits by borrowing, while one is looked for that needs not
     for combination in _combinations(queue, usage):
-        used = dict(search.used)
+        before = search.mark()
         served = _serve(state, unit, usage, combination, queue, search)
         if served is not None and (served.flavor is None or _place(state, unit, served.flavor, search)):
-            return _admit(unit, combination, queue, search)
-        search.used = used
-    return None
+            if not served.borrows or queue.fungibility.when_can_borrow == STOP:
+                return _admit(unit, combination, queue, search)
+            borrowing = combination if borrowing is None else borrowing
+        search.reset(before)
+    if borrowing is None:
+        return None
+    served = _serve(state, unit, usage, borrowing, queue, search)
+    assert served is not None
+    fits = served.flavor is None or _place(state, unit, served.flavor, search)
+    assert fits  # as it did a moment ago
+    return _admit(unit, borrowing, queue, search)
 
 
 def _admit(unit: Unit, combination: Combination, queue: ClusterQueueFacts, search: _Search) -> list[PodSetAdmission]:
-    flavors = {resource: flavor for resources, flavor, _ in combination for resource in resources}
+    flavors = {resource: flavor for resources, flavor in combination for resource in resources}
     assignments = {placement.pod_set: placement.assignment for _, placement in search.placements}
     admissions = []
     for pod_set in unit:
@@ -228,10 +226,10 @@ def _combinations(queue: ClusterQueueFacts, usage: Mapping[str, int]) -> Iterato
 
     A pod set that asks for nothing is placed by the first group's flavors, and holds none of each of their resources.
     """
-    needed = [(tuple(r for r in group.resources if r in usage), group.quotas) for group in queue.groups]
+    needed = [(tuple(r for r in group.resources if r in usage), group.flavors) for group in queue.groups]
     first = queue.groups[0]
-    groups = [entry for entry in needed if entry[0]] or [(first.resources, first.quotas)]
-    yield from product(*([(resources, flavor, nominal) for flavor, nominal in quotas] for resources, quotas in groups))
+    groups = [entry for entry in needed if entry[0]] or [(first.resources, first.flavors)]
+    yield from product(*([(resources, flavor) for flavor in flavors] for resources, flavors in groups))
 
 
 def _serve(
@@ -239,16 +237,18 @@ def _serve(
 ) -> _Served | None:
     """Judges one choice of flavors by what they are and by quota, and takes that; topology is judged by `_place`."""
     topological: list[FlavorFacts] = []
-    for resources, name, nominal in combination:
+    tree, borrowed = search.world.quota, False
+    for resources, name in combination:
         flavor = state.flavors.get(name)
         if flavor is None:
             return search.refuse(unit, name, REASON_NO_MATCHING_FLAVOR, f'flavor "{name}" does not exist')
         mismatch = next((why for pod_set in unit if (why := _mismatch(state, pod_set, flavor, queue)) is not None), None)
         if mismatch is not None:
             return search.refuse(unit, name, REASON_NO_MATCHING_FLAVOR, mismatch)
-        shortage = find_shortage(name, resources, nominal, usage, search.used)
+        shortage = find_shortage(tree, queue.name, name, resources, usage, search.quota)
         if shortage is not None:
             return search.refuse(unit, name, _quota_reason(shortage), str(shortage))
+        borrowed |= borrows(tree, queue.name, name, resources, usage, search.quota)
         if flavor.topology:
             topological.append(flavor)
     names = [flavor.name for flavor in topological]
@@ -258,10 +258,11 @@ def _serve(
     if search.together is not None and not topological:
         sentence = f'flavor "{combination[0][1]}" has no topology, and {search.together.why} asks for one {search.together.level}'
         return search.refuse(unit, combination[0][1], REASON_NO_MATCHING_FLAVOR, sentence)
-    for resources, name, _ in combination:
+    search.borrows |= borrowed
+    for resources, name in combination:
         for resource in resources:
-            search.used[name, resource] = search.used.get((name, resource), 0) + usage.get(resource, 0)
-    return _Served(topological[0] if topological else None)
+            search.quota[name, resource] = search.quota.get((name, resource), 0) + usage.get(resource, 0)
+    return _Served(topological[0] if topological else None, borrowed)
 
 
 def _place(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: _Search) -> bool:
@@ -271,13 +272,16 @@ def _place(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: _Search
         search.refuse(unit, flavor.name, REASON_NO_MATCHING_FLAVOR, sentence)
         return False
     requests = [state.request_for(pod_set, flavor) for pod_set in unit]
-    world, free = search.around(view.capacity, requests), search.free(view.capacity)
+    world, free = search.around(search.world.capacity(view), requests), search.free(view)
     decision = place(world, requests, search.profile(view.topology), free=free, together=search.together)
     if decision.refusal is not None:
-        sentence = refusal_sentence(view.topology.name, decision.refusal)
+        sentence = refusal_sentence(view.topology.name, decision.refusal) if search.world.explains else ""
         search.refuse(unit, flavor.name, REASON_TOPOLOGY_PLACEMENT_FAILED, sentence, decision.refusal)
         return False
     search.taken += zip(requests, decision.placements, strict=True)
+    if not search.world.explains:
+        search.placements += ((flavor.name, placement) for placement in decision.placements)
+        return True
     search.choices += explain_choice(world, requests, decision, free=free)
     if search.together is not None:
         search.shared = explain_together(world, decision, search.together)

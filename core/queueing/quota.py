@@ -1,43 +1,53 @@
-"""Nominal quota of a ClusterQueue: what is left of it per flavor and resource."""
+"""What a workload takes from quota, and what is short of it, in words."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from core.model.quantity import format_quantity
+from core.model.quota import FlavorResource, QuotaTree
 from core.model.resources import PODS
-from core.state.facts import ClusterQueueFacts, PodSetFacts
-from core.state.workloads import FlavorResource
+from core.state.facts import PodSetFacts
+from core.state.queue_facts import ClusterQueueFacts
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaShortage:
-    """A flavor that has too little quota left of a resource, canonical amounts."""
+    """A flavor that has too little quota left of a resource, canonical amounts.
+
+    `available` is what is left for the queue, of `potential` if nothing were in use; `nominal` is its own, `used` of that and
+    beyond. Other pod sets of the workload count as in use, but not in `potential`.
+    """
 
     flavor: str
     resource: str
     wanted: int
     used: int
     nominal: int
+    available: int
+    potential: int
+    cohort: str | None = None
 
     @property
     def never_fits(self) -> bool:
-        """Whether the queue could not give this much even if it were empty."""
-        return self.wanted > self.nominal
+        """Whether the queue could not give this much even if nobody used anything."""
+        return self.wanted > self.potential
 
     def __str__(self) -> str:
         def show(amount: int) -> str:
             return format_quantity(self.resource, amount)
 
         if self.never_fits:
-            return (
-                f'flavor "{self.flavor}": {show(self.wanted)} {self.resource} are asked for, '
-                f"more than its whole nominal quota of {show(self.nominal)}"
-            )
-        missing = self.wanted - (self.nominal - self.used)
-        return (
-            f'flavor "{self.flavor}": {show(missing)} {self.resource} of quota are missing, '
+            most = f"more than its whole nominal quota of {show(self.nominal)}"
+            if self.cohort is not None:
+                most = f'more than the {show(max(0, self.potential))} it could ever have, with all that cohort "{self.cohort}" lends'
+            return f'flavor "{self.flavor}": {show(self.wanted)} {self.resource} are asked for, {most}'
+        text = (
+            f'flavor "{self.flavor}": {show(self.wanted - self.available)} {self.resource} of quota are missing, '
             f"{show(self.used)} of {show(self.nominal)} are in use"
         )
+        if self.cohort is not None:
+            text += f', and cohort "{self.cohort}" lends no more than {show(max(0, self.available - max(0, self.nominal - self.used)))}'
+        return text
 
 
 def pod_set_usage(pod_set: PodSetFacts, queue: ClusterQueueFacts) -> dict[str, int]:
@@ -49,11 +59,26 @@ def pod_set_usage(pod_set: PodSetFacts, queue: ClusterQueueFacts) -> dict[str, i
 
 
 def find_shortage(
-    flavor: str, resources: tuple[str, ...], nominal: Mapping[str, int], usage: Mapping[str, int], used: Mapping[FlavorResource, int]
+    tree: QuotaTree, queue: str, flavor: str, resources: tuple[str, ...], usage: Mapping[str, int], taken: Mapping[FlavorResource, int]
 ) -> QuotaShortage | None:
-    """The first of some resources of which a flavor has too little left."""
+    """The first of some resources of which a queue may use too little more of a flavor, beside what its other pod sets have `taken`."""
     for resource in resources:
-        wanted, held, limit = usage.get(resource, 0), used.get((flavor, resource), 0), nominal.get(resource, 0)
-        if wanted and wanted > limit - held:
-            return QuotaShortage(flavor, resource, wanted, held, limit)
+        wanted, name = usage.get(resource, 0), (flavor, resource)
+        available = tree.available(queue, name) - taken.get(name, 0)
+        if wanted and wanted > available:
+            used, nominal = tree.usage(queue).get(name, 0) + taken.get(name, 0), tree.nominal(queue, name)
+            potential = tree.potential(queue, name)
+            return QuotaShortage(flavor, resource, wanted, used, nominal, available, potential, tree.cohort_of(queue))
     return None
+
+
+def borrows(
+    tree: QuotaTree, queue: str, flavor: str, resources: tuple[str, ...], usage: Mapping[str, int], taken: Mapping[FlavorResource, int]
+) -> bool:
+    """Whether a queue would have to borrow of a flavor, beside what its other pod sets have `taken`."""
+
+    def over(resource: str) -> bool:
+        name, wanted = (flavor, resource), usage.get(resource, 0)
+        return wanted > 0 and tree.usage(queue).get(name, 0) + taken.get(name, 0) + wanted > tree.nominal(queue, name)
+
+    return any(map(over, resources))

@@ -14,7 +14,8 @@ from core.placement.slices import find_shape
 from core.placement.together import Together
 from core.placement.tree import TopologyTree
 from core.state.cluster import ClusterState
-from core.state.facts import ClusterQueueFacts, WorkloadFacts
+from core.state.facts import WorkloadFacts
+from core.state.queue_facts import ClusterQueueFacts
 
 REMEDY = "the workload is deactivated; change the job, or set the workload's spec.active to true once the topology allows it"
 

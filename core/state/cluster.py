@@ -4,29 +4,22 @@ Every `observe_*` takes the object's facts (None: gone) and may come in any orde
 forgetting all of it and observing the same objects again gives the same state.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.assignment import TopologyAssignment
 from core.model.podset import PodSetRequest
+from core.model.quota import QuotaTree
 from core.model.resources import PODS, Resources, add
 from core.placement.free import FreeCapacity, with_pod
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import NodeLabels, TopologyTree
 from core.state.daemonsets import DaemonSetFacts
-from core.state.facts import (
-    ClusterQueueFacts,
-    FlavorFacts,
-    LocalQueueFacts,
-    NodeFacts,
-    PodFacts,
-    PodSetFacts,
-    TopologyFacts,
-    WorkloadFacts,
-)
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, TopologyFacts, WorkloadFacts
 from core.state.ledger import Domain, Ledger, PodSetKey, Reservation
+from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from core.state.workloads import Workloads
 
 T = TypeVar("T")
@@ -67,12 +60,15 @@ class ClusterState:
         self.topologies: dict[str, TopologyFacts] = {}
         self.flavors: dict[str, FlavorFacts] = {}
         self.cluster_queues: dict[str, ClusterQueueFacts] = {}
+        self.cohorts: dict[str, CohortFacts] = {}
         self.local_queues: dict[str, LocalQueueFacts] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.workloads = Workloads()
         self.ledger = Ledger(self._node_labels, self.namespaces.get)
         self._views: dict[str, FlavorView] = {}
         self._plans: dict[str, Plan] = {}
+        self._claims: list[str] = []
+        self._quota_is_old = False
         self._dropped: set[str] = set()  # flavors whose view events have dropped, until the next refresh
 
     # --- folding ----------------------------------------------------------------------------------
@@ -121,7 +117,15 @@ class ClusterState:
 
     def observe_cluster_queue(self, name: str, queue: ClusterQueueFacts | None) -> None:
         """A ClusterQueue came, changed or went."""
-        self.changes += _update(self.cluster_queues, name, queue)
+        if _update(self.cluster_queues, name, queue):
+            self.changes += 1
+            self._quota_is_old = True
+
+    def observe_cohort(self, name: str, cohort: CohortFacts | None) -> None:
+        """A Cohort came, changed or went."""
+        if _update(self.cohorts, name, cohort):
+            self.changes += 1
+            self._quota_is_old = True
 
     def observe_local_queue(self, key: str, queue: LocalQueueFacts | None) -> None:
         """A LocalQueue came, changed or went."""
@@ -163,6 +167,24 @@ class ClusterState:
         before = self._held(key)
         self.workloads.forget(key)
         self._after(key, before)
+
+    def claim(self, key: str, admission: Admission, plan: Plan) -> None:
+        """Counts what a workload will be given once others are gone, on top of what they hold, until `drop_claims`."""
+        if key not in self._claims:
+            self._claims.append(key)
+            self.assume(key, admission, plan)
+
+    def drop_claims(self) -> None:
+        """Nothing is claimed any more; for those who wait nothing has changed by that."""
+        changes = self.changes
+        for key in self._claims:
+            self.forget(key)
+        self._claims.clear()
+        self.changes = changes
+
+    def decides_on(self, cluster_queues: Collection[str]) -> bool:
+        """Whether an admission to one of these queues is not observed yet; claims are none."""
+        return any(queue in cluster_queues and key not in self._claims for key, queue in self.workloads.on_their_way())
 
     def _node_labels(self, name: str) -> Mapping[str, str]:
         node = self.nodes.get(name)
@@ -258,6 +280,15 @@ class ClusterState:
         return next((name for name in flavors if (facts := self.flavors.get(name)) is not None and facts.topology), None)
 
     # --- reading --------------------------------------------------------------------------------------
+
+    @property
+    def quota(self) -> QuotaTree:
+        """Quota of all queues and cohorts, and what is used of it."""
+        if self._quota_is_old:
+            self._quota_is_old = False
+            owners = (queue.owner for queue in self.cluster_queues.values())
+            self.workloads.arrange(owners, (cohort.owner for cohort in self.cohorts.values()))
+        return self.workloads.quota
 
     def level_values(self, given: PodSetAdmission, index: int) -> tuple[str, ...]:
         """Values of all levels of the topology, coarse to fine, for a domain of a pod set's assignment; where its nodes are gone

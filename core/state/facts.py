@@ -25,6 +25,7 @@ from core.names import (
     PLACEMENT_PROFILE,
     POD_INDEX_OFFSET,
     PODSET_LABEL,
+    PREEMPTED,
     QUOTA_RESERVED,
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
@@ -184,69 +185,6 @@ class FlavorFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceGroup:
-    """Resources that get their quota from the same flavors, flavors in the order they are tried."""
-
-    resources: tuple[str, ...]
-    quotas: tuple[tuple[str, Mapping[str, int]], ...]  # flavor, nominal quota per resource
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterQueueFacts:
-    """A ClusterQueue: its quota and in which order it serves."""
-
-    name: str
-    strict: bool  # StrictFIFO: what cannot be admitted blocks what is behind it
-    groups: tuple[ResourceGroup, ...]
-    namespace_selector: Json | None
-    stopped: bool
-    deleting: bool
-    profile: str | None = None  # the placement profile that it names
-
-    @classmethod
-    def read(cls, queue: Json) -> "ClusterQueueFacts":
-        spec = queue.get("spec") or {}
-        groups = tuple(
-            ResourceGroup(
-                tuple(group["coveredResources"]),
-                tuple(
-                    (flavor["name"], parse_resources({r["name"]: r["nominalQuota"] for r in flavor["resources"]}))
-                    for flavor in group["flavors"]
-                ),
-            )
-            for group in spec.get("resourceGroups") or ()
-        )
-        return cls(
-            queue["metadata"]["name"],
-            spec.get("queueingStrategy") == "StrictFIFO",
-            groups,
-            spec.get("namespaceSelector"),
-            (spec.get("stopPolicy") or "None") != "None",
-            bool(queue["metadata"].get("deletionTimestamp")),
-            profile_of(queue),
-        )
-
-    @property
-    def flavors(self) -> tuple[str, ...]:
-        """Names of all flavors, in the order they are tried."""
-        return tuple(dict.fromkeys(flavor for group in self.groups for flavor, _ in group.quotas))
-
-
-@dataclass(frozen=True, slots=True)
-class LocalQueueFacts:
-    """A LocalQueue: a namespace's way into a ClusterQueue."""
-
-    key: str
-    cluster_queue: str
-    stopped: bool
-
-    @classmethod
-    def read(cls, queue: Json) -> "LocalQueueFacts":
-        spec = queue.get("spec") or {}
-        return cls(object_key(queue), spec.get("clusterQueue") or "", (spec.get("stopPolicy") or "None") != "None")
-
-
-@dataclass(frozen=True, slots=True)
 class PodSetFacts:
     """A pod set of a workload as its template has it, flavor aside."""
 
@@ -313,6 +251,8 @@ class WorkloadFacts:
     unhealthy_nodes: frozenset[str] = frozenset()
     together: Together | None = None  # all pod sets in one domain
     profile: str | None = None  # the placement profile that it names
+    reserved_at: str = ""  # since when it holds quota
+    preempted: bool = False  # for another's sake
     evicted_for: str | None = None  # the reason of its eviction, while it is evicted
     requeue_at: str | None = None  # before then it is not to be admitted
 
@@ -345,6 +285,8 @@ class WorkloadFacts:
             frozenset(node["name"] for node in status.get("unhealthyNodes") or ()),
             _together(metadata.get("annotations") or {}),
             profile_of(workload),
+            (find_condition(workload, QUOTA_RESERVED) or {}).get("lastTransitionTime") or "",
+            condition_is_true(workload, PREEMPTED),
             (evicted.get("reason") or "") if evicted and evicted.get("status") == "True" else None,
             (status.get("requeueState") or {}).get("requeueAt"),
         )

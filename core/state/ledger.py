@@ -86,6 +86,7 @@ class Ledger:
         self._table = UsageTable()
         self._pods: dict[str, PodFacts] = {}
         self._taken: dict[PodSetKey, _Taken] = {}
+        self._keys: dict[str, dict[PodSetKey, None]] = {}  # of `_taken`, by workload
         self.neighbours = ClusterNeighbours(self._pods, self._reserved, node_labels, namespace_labels)
         self.daemons = DaemonSets(self._take_daemon_share)
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
@@ -140,6 +141,9 @@ class Ledger:
         """Sets (None: drops) what a pod set was assigned; bound pods of it are counted against that."""
         old = self._taken.pop(key, None)
         if old is not None:
+            self._keys[key[0]].pop(key)
+            if not self._keys[key[0]]:
+                del self._keys[key[0]]
             self._table.take_each(old.slots, old.reservation.requests, -old.pinned)
             for node, count in old.wide.items():
                 self._table.take(self._table.slot(node), old.reservation.requests, -count)
@@ -152,6 +156,7 @@ class Ledger:
         bound, pinned = self._bound.get(key, Counter()), planned.copy()
         if bound:
             pinned = np.maximum(planned - np.array([bound[node] for node, _ in nodes], dtype=np.int64), 0)
+        self._keys.setdefault(key[0], {})[key] = None
         taken = self._taken[key] = _Taken(reservation, self._table.slots(nodes), planned, pinned)
         self._table.take_each(taken.slots, reservation.requests, pinned)
         for domain in reservation.domains:
@@ -194,6 +199,17 @@ class Ledger:
             if change:
                 self._table.take(self._table.slot(node), taken.reservation.requests, change)
                 taken.wide[node] += change
+
+    def held_by(self, workload: str) -> list[tuple[Resources, list[tuple[str, int]]]]:
+        """What the pods of a workload take, bound or still expected: per pod set the requests of one pod, and pods per node."""
+        held = []
+        for key in self._keys.get(workload, ()):
+            taken = self._taken[key]
+            per_node = Counter(self._bound.get(key, Counter()))
+            per_node.update(taken.wide)
+            per_node.update(dict(zip((name for name, _ in taken.reservation.pinned), taken.pinned.tolist(), strict=True)))
+            held.append((taken.reservation.requests, [(name, count) for name, count in per_node.items() if count]))
+        return held
 
     # --- invariant --------------------------------------------------------------------------------
 

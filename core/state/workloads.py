@@ -1,12 +1,11 @@
 """Workloads with what was decided for them but not yet observed, and the quota they hold."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from core.model.admission import Admission
+from core.model.quota import Amounts, FlavorResource, QuotaOwner, QuotaTree
 from core.state.facts import WorkloadFacts
-
-FlavorResource = tuple[str, str]  # flavor, resource
 
 
 @dataclass(slots=True)
@@ -25,8 +24,11 @@ class Workloads:
         self._arrived = 0
         # Kept in step with both of these by `_update`:
         self._holding: dict[str, Admission] = {}
+        self._holders: dict[str, dict[str, None]] = {}  # by ClusterQueue
+        self._leaving: set[str] = set()
         self._pending: dict[str, WorkloadFacts] = {}
-        self._usage: dict[str, dict[FlavorResource, int]] = {}
+        self._usage: dict[str, dict[FlavorResource, int]] = {}  # of queues that are gone, too
+        self.quota = QuotaTree()
 
     def observe(self, key: str, facts: WorkloadFacts | None) -> None:
         """Folds a workload's present facts (None: gone)."""
@@ -77,6 +79,14 @@ class Workloads:
         if now is not before:
             self._count(before, -1)
             self._count(now, 1)
+            if before is not None:
+                self._holders[before.cluster_queue].pop(key)
+            if now is not None:
+                self._holders.setdefault(now.cluster_queue, {})[key] = None
+        if now is not None and facts is not None and facts.evicted:
+            self._leaving.add(key)
+        else:
+            self._leaving.discard(key)
         if facts is not None and now is None and facts.active and not facts.finished and not facts.deleting:
             self._pending[key] = facts
         else:
@@ -89,14 +99,34 @@ class Workloads:
         add_usage(total, admission, sign)
         for none in [name for name, amount in total.items() if not amount]:
             del total[none]
+        self.quota.add(admission.cluster_queue, admission_usage(admission), sign)
+
+    def arrange(self, queues: Iterable[QuotaOwner], cohorts: Iterable[QuotaOwner]) -> None:
+        """The tree of quota made anew, with all that is in use."""
+        self.quota = QuotaTree(queues, cohorts)
+        for queue, total in self._usage.items():
+            self.quota.add(queue, total)
 
     def is_assumed(self, key: str) -> bool:
         """Whether a decision on the workload is still on its way."""
         return key in self._assumed
 
+    def on_their_way(self) -> Iterator[tuple[str, str]]:
+        """Workloads of which a decision is not observed yet, and the ClusterQueue it is for."""
+        for key, assumed in self._assumed.items():
+            yield key, assumed.admission.cluster_queue
+
     def holding(self, key: str) -> Admission | None:
         """The admission by which a workload holds quota and domains now: assumed, or observed and not finished."""
         return self._holding.get(key)
+
+    def holders(self, cluster_queue: str) -> list[WorkloadFacts]:
+        """Workloads that hold quota of a ClusterQueue."""
+        return [self.facts[key] for key in self._holders.get(cluster_queue, ()) if key in self.facts]
+
+    def leaving(self) -> set[str]:
+        """Keys of workloads that are evicted and still hold something."""
+        return set(self._leaving)
 
     def arrival(self, key: str) -> int:
         """The place of a workload among all in the order in which they were first seen."""
@@ -106,7 +136,7 @@ class Workloads:
         """Workloads that wait for a decision."""
         return self._pending.values()
 
-    def usage(self, cluster_queue: str) -> Mapping[FlavorResource, int]:
+    def usage(self, cluster_queue: str) -> Amounts:
         """Quota of a ClusterQueue that is held, per flavor and resource."""
         return self._usage.get(cluster_queue, {})
 
@@ -116,3 +146,10 @@ def add_usage(total: dict[FlavorResource, int], admission: Admission, times: int
     for pod_set in admission.pod_sets:
         for resource, flavor in pod_set.flavors.items():
             total[flavor, resource] = total.get((flavor, resource), 0) + pod_set.usage.get(resource, 0) * times
+
+
+def admission_usage(admission: Admission) -> dict[FlavorResource, int]:
+    """What an admission holds, per flavor and resource."""
+    total: dict[FlavorResource, int] = {}
+    add_usage(total, admission)
+    return total

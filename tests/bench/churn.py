@@ -28,7 +28,7 @@ import numpy as np
 from core.model.encoding import encode
 from core.model.podset import Mode, SliceLayer, TopologyRequest
 from core.placement.free import NodeState
-from core.queueing.flavors import Found
+from core.queueing.outcome import Found
 from core.state.facts import NodeFacts, PodSetFacts
 from tests.bench.life import NAMESPACE, Life, workload_of
 from tests.bench.shapes import ALLOCATABLE, LEVELS, PER_RACK, build_labels, per_gpu

@@ -34,7 +34,7 @@ from core.placement.engine import place
 from core.placement.free import FreeCapacity, NodeState
 from core.placement.profile import MIXED
 from core.placement.tree import NodeLabels, TopologyTree
-from core.queueing.flavors import Found
+from core.queueing.outcome import Found
 from core.state.facts import NodeFacts, PodSetFacts
 from tests.bench.life import Life, build_pod, workload_of
 from tests.bench.shapes import ALLOCATABLE, LEVELS, build_labels, build_requests, build_used, per_gpu

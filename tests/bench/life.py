@@ -11,25 +11,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core.model.podset import parse_topology_request
+from core.model.quota import Quota
 from core.model.resources import PODS, add, parse_resources
 from core.placement.explain import NotFit
 from core.placement.feasibility import taints_of
 from core.placement.free import FreeCapacity, NodeState
 from core.placement.profile import MIXED, Profile, Profiles
 from core.queueing.cycle import Cycle
-from core.queueing.flavors import Found
+from core.queueing.outcome import Found
 from core.state.cluster import ClusterState
-from core.state.facts import (
-    ClusterQueueFacts,
-    FlavorFacts,
-    LocalQueueFacts,
-    NodeFacts,
-    PodFacts,
-    PodSetFacts,
-    ResourceGroup,
-    TopologyFacts,
-    WorkloadFacts,
-)
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, TopologyFacts, WorkloadFacts
+from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts, ResourceGroup
 
 NAMESPACE, FLAVOR, TOPOLOGY = "bench", "default", "default"
 _PLENTY = 2**60
@@ -61,11 +53,12 @@ class Life:
             state.observe_node(node.name, node)
             resources |= node.state.allocatable.keys()
         quota = dict.fromkeys(sorted(resources - {PODS}), _PLENTY)
-        groups = (ResourceGroup(tuple(quota), ((FLAVOR, quota),)),)
+        groups = (ResourceGroup(tuple(quota), (FLAVOR,)),)
+        quotas = {(FLAVOR, resource): Quota(amount) for resource, amount in quota.items()}
         state.observe_namespace(NAMESPACE, {})
         state.observe_topology(TOPOLOGY, TopologyFacts(TOPOLOGY, tuple(levels)))
         state.observe_flavor(FLAVOR, FlavorFacts(FLAVOR, node_labels or {}, (), tolerations, TOPOLOGY))
-        state.observe_cluster_queue("queue", ClusterQueueFacts("queue", False, groups, {}, False, False))
+        state.observe_cluster_queue("queue", ClusterQueueFacts("queue", False, groups, {}, False, False, quota=quotas))
         state.observe_local_queue(f"{NAMESPACE}/queue", LocalQueueFacts(f"{NAMESPACE}/queue", "queue", False))
         state.refresh()
         self._cycle = Cycle(state, Profiles({}, profile))

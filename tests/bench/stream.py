@@ -26,7 +26,7 @@ from typing import Any
 from core.model.encoding import decode, encode
 from core.model.resources import parse_resources
 from core.placement.explain import Refusal
-from core.queueing.flavors import Found
+from core.queueing.outcome import Found
 from core.state.facts import PodFacts
 from tests.bench.life import NAMESPACE, Life, Refused, build_pod, build_workload, change_node, read_node
 from tests.bench.streams import build_stream

@@ -8,18 +8,10 @@ from typing import Any
 from core.names import HOSTNAME_LABEL
 from core.placement.profile import STANDARD
 from core.queueing.cycle import Cycle, Verdict
-from core.queueing.flavors import Found, NotFound
+from core.queueing.outcome import Found, NotFound
 from core.state.cluster import ClusterState
-from core.state.facts import (
-    ClusterQueueFacts,
-    FlavorFacts,
-    LocalQueueFacts,
-    NodeFacts,
-    PodFacts,
-    TopologyFacts,
-    WorkloadFacts,
-    object_key,
-)
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, object_key
+from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 from tests.builders import (
     NAMESPACE,
     RACK,

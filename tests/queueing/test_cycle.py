@@ -10,9 +10,11 @@ import pytest
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION, REASON_SUSPENDED
 from core.queueing import cycle as cycle_module
 from core.queueing.cycle import inactive_reason
-from core.queueing.flavors import NotFound, find_admission
+from core.queueing.flavors import find_admission
 from core.queueing.order import in_queue_order
-from core.state.facts import ClusterQueueFacts, LocalQueueFacts, WorkloadFacts
+from core.queueing.outcome import NotFound
+from core.state.facts import WorkloadFacts
+from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 from tests.builders import (
     NAMESPACE,
     RACK,

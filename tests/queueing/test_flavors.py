@@ -13,7 +13,7 @@ from core.names import (
     REASON_TOPOLOGY_PLACEMENT_FAILED,
     REASON_WAITING_FOR_QUOTA,
 )
-from core.queueing.flavors import Found, NotFound
+from core.queueing.outcome import Found, NotFound
 from tests.builders import RACK, Node, pod_set_json, workload_json
 from tests.queueing.scene import Scene, flavors_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.names import REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
-from core.queueing.flavors import Found
+from core.queueing.outcome import Found
 from tests.builders import RACK, workload_json
 from tests.queueing.scene import Scene
 from tests.queueing.test_flavors import judge, pods, refusal, two_flavors

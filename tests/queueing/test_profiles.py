@@ -9,8 +9,9 @@ from core.names import HOSTNAME_LABEL, PLACEMENT_PROFILE, QUEUE_NAME_LABEL
 from core.placement.profile import Profiles, profiles_from_gates
 from core.plan.workload import build_workload
 from core.queueing.cycle import Cycle
-from core.queueing.flavors import Found
-from core.state.facts import ClusterQueueFacts, TopologyFacts
+from core.queueing.outcome import Found
+from core.state.facts import TopologyFacts
+from core.state.queue_facts import ClusterQueueFacts
 from tests.builders import NAMESPACE, RACK, Node, cluster_queue_json, pod_set_json, topology_json, workload_json
 from tests.queueing.scene import Scene
 

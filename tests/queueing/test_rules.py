@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, WORKLOAD_PREFERRED_TOPOLOGY, WORKLOAD_REQUIRED_TOPOLOGY
-from core.queueing.flavors import NotFound
+from core.queueing.outcome import NotFound
 from core.state.facts import TopologyFacts
 from tests.builders import BLOCK, RACK, pod_set_json, topology_json, workload_json
 from tests.queueing.scene import Scene

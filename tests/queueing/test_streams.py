@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from core.placement.profile import STANDARD
 from core.queueing.cycle import Cycle
-from core.queueing.flavors import Found, find_admission
+from core.queueing.flavors import find_admission
+from core.queueing.outcome import Found
 from tests.builders import RACK
 from tests.queueing.scene import Scene
 

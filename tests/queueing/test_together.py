@@ -15,7 +15,7 @@ from core.names import (
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
 from core.plan.workload import build_workload
-from core.queueing.flavors import Found, NotFound
+from core.queueing.outcome import Found, NotFound
 from tests.builders import RACK, workload_json
 from tests.queueing.scene import Scene
 from tests.queueing.test_flavors import judge, pods, refusal, two_flavors

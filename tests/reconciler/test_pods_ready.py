@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +11,27 @@ import pytest
 
 from core.names import QUEUE_NAME_LABEL
 from e2e import manifests, truth
-from e2e.cluster import Cluster
-from e2e.process import Process
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import Scene
 
+Json = dict[str, Any]
 NOBODY = {"schedulerName": "nobody"}  # pods that are admitted and never bound
-PATIENT = {"timeout_s": 300}
+PATIENT: Json = {"timeout": "5m"}
+Follow = Callable[[Json | None], None]
 
 
-class WithRules(Topogate):
-    """A reconciler of which the rules can be changed."""
+@pytest.fixture
+def follow(topogate: Topogate, tmp_path: Path) -> Follow:
+    """Has the reconciler killed, and another by these rules follow it; None: with the feature off."""
 
-    def follow(self, rules: dict[str, Any]) -> None:
-        """Another reconciler, by these rules, after one that was killed."""
-        self.kill_reconciler()
-        self.start_reconciler(options=["--rules", json.dumps(rules)])
+    def start(rules: Json | None) -> None:
+        file = tmp_path / "config.json"
+        configuration = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+        file.write_text(json.dumps(configuration | ({"waitForPodsReady": rules} if rules is not None else {})))
+        topogate.kill_reconciler()
+        topogate.start_reconciler(options=["--config", str(file)])
 
-    def _spawn(self, part: str, arguments: list[str], kubeconfig: Path | None = None) -> Process:
-        return super()._spawn("tests.reconciler.ready_process" if "--rules" in arguments else part, arguments, kubeconfig)
-
-
-@pytest.fixture(scope="module")
-def topogate(cluster: Cluster) -> Iterator[WithRules]:
-    running = WithRules(cluster, leader_election=False)
-    with running:
-        yield running
+    return start
 
 
 def status_of(now: truth.Snapshot, job: str) -> dict[str, Any]:
@@ -60,11 +55,12 @@ def fail_a_pod(scene: Scene, job: str) -> None:
     scene.api.patch(f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}", body)
 
 
-def test_without_the_feature_no_condition_is_written_and_with_it_one_for_what_runs_already(scene: Scene, topogate: WithRules) -> None:
+def test_without_the_feature_no_condition_is_written_and_with_it_one_for_what_runs_already(scene: Scene, follow: Follow) -> None:
+    follow(None)
     scene.submit("train", pods=2, gpus=8, required=scene.rack)
     scene.eventually("its pods to be ready", lambda _: scene.job("train")["status"].get("ready") == 2)
     assert ready(scene.read(), "train") == (None, None)
-    topogate.follow(PATIENT)
+    follow(PATIENT)
     now = scene.eventually("the condition", lambda now: ready(now, "train") == ("True", "Started"))
     assert evicted_for(now, "train") is None
     scene.submit("next", pods=2, gpus=8, required=scene.rack, pod_spec=NOBODY)
@@ -73,9 +69,9 @@ def test_without_the_feature_no_condition_is_written_and_with_it_one_for_what_ru
     scene.delete_job("next")
 
 
-def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit_deactivates_it(scene: Scene, topogate: WithRules) -> None:
-    rules = {"timeout_s": 2, "backoff_base_s": 8, "backoff_limit": 1}
-    topogate.follow(rules)
+def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit_deactivates_it(scene: Scene, follow: Follow) -> None:
+    rules = {"timeout": "2s", "requeuingStrategy": {"backoffBaseSeconds": 8, "backoffLimitCount": 1}}
+    follow(rules)
     scene.submit("stuck", pods=2, gpus=8, required=scene.rack, pod_spec=NOBODY)
 
     def waits_for_its_backoff(now: truth.Snapshot) -> bool:
@@ -83,7 +79,7 @@ def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit
         return quota.get("status") == "False" and str(quota.get("message")).startswith("Not to be admitted before 2")
 
     now = scene.eventually("it to be held back", waits_for_its_backoff)
-    topogate.follow(rules)  # which finds all it needs in the status
+    follow(rules)  # which finds all it needs in the status
     assert evicted_for(now, "stuck") == "PodsReadyTimeout"
     assert scene.job("stuck")["spec"]["suspend"]
     state = status_of(now, "stuck")["requeueState"]
@@ -120,8 +116,8 @@ def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit
     scene.delete_job("stuck")
 
 
-def test_a_pod_that_fails_and_is_replaced_in_time_leaves_its_workload_alone(scene: Scene, topogate: WithRules) -> None:
-    topogate.follow(PATIENT | {"recovery_timeout_s": 300})
+def test_a_pod_that_fails_and_is_replaced_in_time_leaves_its_workload_alone(scene: Scene, follow: Follow) -> None:
+    follow(PATIENT | {"recoveryTimeout": "5m"})
     scene.submit("train", pods=2, gpus=8, required=scene.rack)
     scene.eventually("the condition", lambda now: ready(now, "train") == ("True", "Started"))
     fail_a_pod(scene, "train")
@@ -131,8 +127,8 @@ def test_a_pod_that_fails_and_is_replaced_in_time_leaves_its_workload_alone(scen
     scene.delete_job("train")
 
 
-def test_pods_that_are_queued_themselves_are_looked_at(scene: Scene, topogate: WithRules) -> None:
-    topogate.follow(PATIENT)
+def test_pods_that_are_queued_themselves_are_looked_at(scene: Scene, follow: Follow) -> None:
+    follow(PATIENT)
     for name, more in (("runs", {}), ("stuck", NOBODY)):
         template = manifests.job(name, scene.namespace, pods=1)["spec"]["template"]["spec"]
         metadata = {"name": name, "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
@@ -141,8 +137,8 @@ def test_pods_that_are_queued_themselves_are_looked_at(scene: Scene, topogate: W
     scene.eventually("one to wait", lambda now: ready(now, "stuck") == ("False", "WaitForStart"))
 
 
-def test_a_pod_that_is_not_replaced_in_time_evicts_its_workload(scene: Scene, topogate: WithRules) -> None:
-    topogate.follow(PATIENT | {"recovery_timeout_s": 1, "backoff_base_s": 1})
+def test_a_pod_that_is_not_replaced_in_time_evicts_its_workload(scene: Scene, follow: Follow) -> None:
+    follow(PATIENT | {"recoveryTimeout": "1s", "requeuingStrategy": {"backoffBaseSeconds": 1}})
     scene.submit("train", pods=2, gpus=8, required=scene.rack)
     scene.eventually("the condition", lambda now: ready(now, "train") == ("True", "Started"))
     fail_a_pod(scene, "train")  # the Job controller takes ten seconds to make another

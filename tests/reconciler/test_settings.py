@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from core.model.configuration import FairSharing, Integrations, PreemptionStrategy, ResourceRules, SecondPass
 from core.model.gates import GATES, PROFILE_GATES, Effect, Stage
+from core.model.pods_ready import PodsReadyRules
 from core.names import PLACEMENT_PROFILE, PLACEMENT_PROFILES
 from core.placement.profile import (
     ALWAYS_BEST_FIT,
@@ -158,3 +161,127 @@ def test_the_process_itself_says_so_and_ends():
     assert ended.stderr.count("\n") == 1
     assert "'TASNoSuchThing'" in ended.stderr
     assert "TASBalancedPlacement" in ended.stderr
+
+
+# --- the configuration file ---------------------------------------------------------------------------------
+
+HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[[str], list[str]]:
+    """Arguments that name a file of this content."""
+
+    def write(text: str) -> list[str]:
+        path = tmp_path / "config.yaml"
+        path.write_text(HEAD + text)
+        return ["--config", str(path)]
+
+    return write
+
+
+def test_the_file_says_what_no_flag_says(config: Callable[[str], list[str]]):
+    settings = parse(
+        config(
+            "waitForPodsReady: {timeout: 1m, recoveryTimeout: 2m}\n"
+            "featureGates: {TASBalancedPlacement: true}\n"
+            "fairSharing: {preemptionStrategies: [LessThanInitialShare]}\n"
+            "resources: {excludeResourcePrefixes: [example.com/]}\n"
+            "integrations: {frameworks: [batch/job]}\n"
+            "leaderElection: {leaderElect: false, resourceNamespace: leases}\n"
+            "topogate: {secondPass: {baseDelay: 1s}, reserveDaemonSets: false, nominateNodes: true}\n"
+        )
+    )
+    assert settings.pods_ready == PodsReadyRules(60.0, 120.0)
+    assert settings.second_pass == SecondPass(1.0)
+    assert settings.fair_sharing == FairSharing((PreemptionStrategy.INITIAL_SHARE,))
+    assert settings.resources == ResourceRules(("example.com/",))
+    assert settings.integrations == Integrations(("batch/job",))
+    assert settings.profiles.default == Profile("kep", balanced=True)
+    assert (settings.namespace, settings.leader_elect) == ("leases", False)
+    assert (settings.reserve_daemon_sets, settings.nominates_nodes) == (False, True)
+    assert [said.split(": ")[1] for said in settings.warnings] == ["fairSharing", "resources", "integrations.frameworks"]
+
+
+def test_without_a_file_and_with_an_empty_one_all_stands_at_the_defaults(config: Callable[[str], list[str]]):
+    for settings in (parse([]), parse(config(""))):
+        assert (settings.namespace, settings.leader_elect) == ("topogate-system", True)
+        assert (settings.reserve_daemon_sets, settings.nominates_nodes) == (True, False)
+        assert (settings.pods_ready, settings.second_pass, settings.fair_sharing) == (None, SecondPass(), None)
+        assert settings.profiles == STANDARD
+        assert settings.warnings == ()
+
+
+def test_a_flag_is_stronger_than_the_file(config: Callable[[str], list[str]]):
+    file = config(
+        "namespace: kueue-system\n"
+        "leaderElection: {leaderElect: false}\n"
+        "featureGates: {TASBalancedPlacement: true, TASRespectNodeAffinityPreferred: true}\n"
+        "topogate: {placementProfile: kep, reserveDaemonSets: false, nominateNodes: true}\n"
+    )
+    assert parse(file).namespace == "kueue-system"
+    flags = ["--namespace", "n", "--leader-election", "--feature-gates", "TASBalancedPlacement=false", "--placement-profile", "compact"]
+    settings = parse([*file, *flags, "--reserve-daemonsets", "--no-nominate-nodes"])
+    assert (settings.namespace, settings.leader_elect) == ("n", True)
+    assert settings.profiles.default == Profile("compact", compact=True, respects_preferred_affinity=True)
+    assert (settings.reserve_daemon_sets, settings.nominates_nodes) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "said"),
+    [
+        (
+            "featureGates: {TASProfileBestFit: true}",
+            ["--feature-gates", "TASProfileLeastFreeCapacity=true"],
+            "TASProfileBestFit and TASProfileLeastFreeCapacity exclude each other",
+        ),
+        (
+            "topogate: {placementProfile: compact}",
+            ["--feature-gates", "TASBalancedPlacement=true"],
+            "TASBalancedPlacement=true and the placement profile compact each say how pods are placed",
+        ),
+        (
+            "featureGates: {TASBalancedPlacement: true}",
+            ["--placement-profile", "compact"],
+            "TASBalancedPlacement=true and the placement profile compact each say how pods are placed",
+        ),
+    ],
+)
+def test_flags_that_contradict_the_file_end_the_process(
+    capsys: pytest.CaptureFixture[str], config: Callable[[str], list[str]], text: str, flags: list[str], said: str
+):
+    file = config(text)
+    with pytest.raises(SystemExit) as end:
+        parse([*file, *flags])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"python -m reconciler: argument --feature-gates, with {file[1]}: {said}")
+
+
+def test_a_wrong_file_ends_the_process_with_a_line_for_each_mistake(config: Callable[[str], list[str]]):
+    file = config("waitForPodsReady: {requeuingStrategy: {timestamp: Evicton}, timeOut: 1m}\ntopogate: {nominateNodes: 1}\n")
+    ended = subprocess.run([sys.executable, "-m", "reconciler", *file], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines() == [
+        f"python -m reconciler: argument --config: {file[1]}: 3 mistakes",
+        '  waitForPodsReady.requeuingStrategy.timestamp: "Evicton" is not accepted; use Eviction or Creation',
+        "  waitForPodsReady.timeOut: unknown key; did you mean timeout?",
+        "  topogate.nominateNodes: 1 is not accepted; true or false is expected",
+    ]
+
+
+def test_a_file_that_cannot_be_read_ends_the_process_with_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    for path, why in ((tmp_path / "none.yaml", "No such file or directory"), (tmp_path, "Is a directory")):
+        with pytest.raises(SystemExit) as end:
+            parse(["--config", str(path)])
+        assert end.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"python -m reconciler: argument --config: {path}: {why}")
+
+
+def test_what_the_file_holds_in_vain_is_logged(config: Callable[[str], list[str]]):
+    command = [sys.executable, "-m", "reconciler", *config("metrics: {}\nwebhook: {port: 1}\n"), "--kubeconfig", "/nowhere"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    said = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert [one["why"].split(": ")[1] for one in said if one.get("why", "").startswith("ignored: ")] == ["webhook", "metrics"]

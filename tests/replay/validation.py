@@ -8,9 +8,11 @@ from core.jobs.contract import Rules
 from core.jobs.objects import validate_workload
 from core.names import JOB_COMPLETION_INDEX_LABEL
 from core.placement.profile import STANDARD
-from core.queueing.flavors import Found, find_admission
+from core.queueing.flavors import find_admission
+from core.queueing.outcome import Found
 from core.state.cluster import ClusterState
-from core.state.facts import ClusterQueueFacts, FlavorFacts, LocalQueueFacts, TopologyFacts, WorkloadFacts
+from core.state.facts import FlavorFacts, TopologyFacts, WorkloadFacts
+from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 from tests.replay import kinds
 from tests.replay.rules import Case, Template, annotations_of, name_of, touching, unexplained
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.names import HOSTNAME_LABEL
-from core.queueing.flavors import NotFound
+from core.queueing.outcome import NotFound
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import NodeFacts, PodFacts, object_key

@@ -88,12 +88,25 @@ def test_queueing_does_not_begin_before_the_workload_was_made_though_the_api_cut
     story = workload("b" * 32)
     with tracing.step(tracing.CREATE, story):
         pass
-    made_ns = tracing._began[story["metadata"]["annotations"][TRACEPARENT_ANNOTATION]]
+    _, made_ns = tracing._first[story["metadata"]["annotations"][TRACEPARENT_ANNOTATION]]
     created = datetime.fromtimestamp(made_ns // 1_000_000_000, UTC)  # as the API says it
     with tracing.step(tracing.QUEUED, story, start=created):
         pass
     spans = collect()
     assert spans[tracing.CREATE].end_ns <= made_ns == spans[tracing.QUEUED].start_ns <= spans[tracing.QUEUED].end_ns
+
+
+def test_nor_where_the_making_lasted_into_the_next_second(collect: Collect):
+    """Seen once in 20 runs: made at 4.98 s, answered at 5.01 s."""
+    story = workload("9" * 32)
+    with tracing.step(tracing.CREATE, story):
+        pass
+    traceparent = story["metadata"]["annotations"][TRACEPARENT_ANNOTATION]
+    second = tracing.nanoseconds(datetime.now(UTC).replace(microsecond=0)) + 1_000_000_000
+    tracing._first[traceparent] = second - 20_000_000, second + 10_000_000
+    with tracing.step(tracing.QUEUED, story, start=datetime.fromtimestamp(second // 1_000_000_000 - 1, UTC), end=datetime.now(UTC)):
+        pass
+    assert collect()[tracing.QUEUED].start_ns == second + 10_000_000
 
 
 def test_a_start_in_another_second_or_of_another_story_is_taken_as_it_is(collect: Collect):
@@ -119,7 +132,7 @@ def test_not_more_than_some_thousand_stories_are_remembered(collect: Collect, mo
     for number in range(10):
         with tracing.step(tracing.CREATE, workload(f"{number:032d}".replace("0", "e"))):
             pass
-    assert len(tracing._began) == 3
+    assert len(tracing._first) == 3
     collect()
 
 
@@ -130,11 +143,11 @@ def test_moments_are_exact_to_the_microsecond():
 
 
 def test_with_tracing_off_nothing_is_remembered_nor_explained():
-    before = dict(tracing._began)
+    before = dict(tracing._first)
     with tracing.cycle() as cycle, tracing.step(tracing.SOLVE, workload("f" * 32)) as span:
         assert not cycle.is_recording()
         tracing.explain(span, object())  # type: ignore[arg-type]  # it is not looked at
-    assert dict(tracing._began) == before
+    assert dict(tracing._first) == before
 
 
 def test_a_long_list_of_domains_is_cut_with_their_number():

@@ -1,0 +1,136 @@
+"""From a configuration file to the values of `core.model.configuration`: nothing else has to know how the file is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from core.api.configuration_fields import placement_gates
+from core.api.configuration_wire import ConfigurationFile, IntegrationsBlock, LeaderElection, RequeuingStrategy, Resources, Topogate
+from core.api.mistakes import at
+from core.api.strict import ignored
+from core.model.configuration import (
+    Configuration,
+    FairSharing,
+    Integrations,
+    LeaseRules,
+    ResourceRules,
+    SecondPass,
+    Transformation,
+)
+from core.model.peer_gates import DISABLE_PODS_READY, FORMER_GATES, OTHER_GATES
+from core.model.pods_ready import PodsReadyRules, Scope
+
+CURRENT_VERSION = "config.kueue.x-k8s.io/v1beta2"
+
+
+def read_configuration(text: str | bytes) -> Configuration:
+    """What a file (YAML or JSON) says. Raises `core.api.mistakes.InvalidFile`, which names every mistake in it."""
+    return build_configuration(ConfigurationFile.read_text(text))
+
+
+def build_configuration(file: ConfigurationFile) -> Configuration:
+    """The values of a file that is well-formed."""
+    ours = file.topogate or Topogate()
+    return Configuration(
+        pods_ready=_pods_ready(file),
+        second_pass=_second_pass(ours),
+        fair_sharing=_fair_sharing(file),
+        resources=_resources(file.resources or Resources()),
+        integrations=_integrations(file.integrations or IntegrationsBlock()),
+        lease=_lease(file.leader_election or LeaderElection()),
+        gates=placement_gates(file.feature_gates or {}),
+        namespace=file.namespace,
+        placement_profile=ours.placement_profile,
+        reserves_daemon_sets=ours.reserve_daemon_sets,
+        nominates_nodes=ours.nominate_nodes,
+        warnings=(*ignored(file), *_ignored_gates(file), *_differences(file)),
+    )
+
+
+def _is_on(file: ConfigurationFile, enable: bool | None) -> bool:
+    # v1beta1 wants a word to switch a block on; in v1beta2 there is no such word, and who writes the block wants it.
+    return file.api_version == CURRENT_VERSION if enable is None else enable
+
+
+def _waits(file: ConfigurationFile) -> bool:
+    block = file.wait_for_pods_ready
+    return block is not None and _is_on(file, block.enable) and not (file.feature_gates or {}).get(DISABLE_PODS_READY)
+
+
+def _pods_ready(file: ConfigurationFile) -> PodsReadyRules | None:
+    block = file.wait_for_pods_ready
+    if block is None or not _waits(file):
+        return None
+    usual, requeuing = PodsReadyRules(), block.requeuing_strategy or RequeuingStrategy()
+    return PodsReadyRules(
+        timeout_s=_or(block.timeout, usual.timeout_s),
+        recovery_timeout_s=block.recovery_timeout or None,  # 0s is how the peer says never
+        blocks=(block.block_admission_scope or Scope.CLUSTER) if block.block_admission else None,
+        requeue_time=requeuing.timestamp or usual.requeue_time,
+        backoff_limit=requeuing.backoff_limit_count,
+        backoff_base_s=float(_or(requeuing.backoff_base_seconds, usual.backoff_base_s)),
+        backoff_max_s=float(_or(requeuing.backoff_max_seconds, usual.backoff_max_s)),
+    )
+
+
+def _second_pass(ours: Topogate) -> SecondPass:
+    usual, block = SecondPass(), ours.second_pass
+    return SecondPass(_or(block.base_delay, usual.base_delay_s), _or(block.timeout, usual.timeout_s)) if block else usual
+
+
+def _fair_sharing(file: ConfigurationFile) -> FairSharing | None:
+    block = file.fair_sharing
+    if block is None or not _is_on(file, block.enable):
+        return None
+    return FairSharing(tuple(block.preemption_strategies)) if block.preemption_strategies else FairSharing()
+
+
+def _resources(block: Resources) -> ResourceRules:
+    return ResourceRules(
+        tuple(block.exclude_resource_prefixes or ()),
+        tuple(
+            Transformation(entry.input, entry.strategy != "Replace", dict(entry.outputs or {}), entry.multiply_by)
+            for entry in block.transformations or ()
+        ),
+    )
+
+
+def _integrations(block: IntegrationsBlock) -> Integrations:
+    # An empty list is no list for the peer, too.
+    return Integrations(
+        tuple(dict.fromkeys(block.frameworks)) if block.frameworks else None,
+        tuple(block.external_frameworks or ()),
+        tuple(block.label_keys_to_copy or ()),
+    )
+
+
+def _lease(block: LeaderElection) -> LeaseRules:
+    usual = LeaseRules()
+    return LeaseRules(
+        block.leader_elect,
+        block.resource_namespace,
+        block.resource_name,
+        _or(block.lease_duration, usual.lease_duration_s),
+        _or(block.renew_deadline, usual.renew_deadline_s),
+        _or(block.retry_period, usual.retry_period_s),
+    )
+
+
+def _or(given: float | None, usual: float) -> float:
+    return usual if given is None else given
+
+
+def _ignored_gates(file: ConfigurationFile) -> Iterator[str]:
+    for name in file.feature_gates or {}:
+        if name in FORMER_GATES or (name in OTHER_GATES and name != DISABLE_PODS_READY):
+            yield f"ignored: {at('featureGates', name)}: it switches nothing in topogate"
+
+
+def _differences(file: ConfigurationFile) -> Iterator[str]:
+    # topogate has KEP-349's defaults; who comes from the peer's v1beta2 is used to others, and should know.
+    block = file.wait_for_pods_ready
+    if block is not None and _waits(file) and file.api_version == CURRENT_VERSION:
+        if block.timeout is None:
+            yield "different: waitForPodsReady.timeout: it is not given and stands at 5m, as in KEP-349; newer releases of Kueue take 30m"
+        if block.recovery_timeout is None:
+            yield "different: waitForPodsReady.recoveryTimeout: it is not given and never ends, as in KEP-349; Kueue takes that of timeout"

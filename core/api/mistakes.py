@@ -1,0 +1,71 @@
+"""What is wrong with a file that a person wrote, in words: where, what stands there, what would be accepted."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+_SHOWN = 80
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """Where (empty: the file as a whole), and what is wrong there and would not be."""
+
+    path: str
+    problem: str
+
+    def __str__(self) -> str:
+        text = f"{self.path}: {self.problem}" if self.path else self.problem
+        # One line, whatever was quoted from the file.
+        return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
+
+
+class InvalidFile(ValueError):
+    """A file that cannot be used; says everything that is wrong with it, one mistake a line."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        super().__init__("\n".join(str(mistake) for mistake in mistakes))
+        self.mistakes = tuple(mistakes)
+
+
+def one_of(names: Iterable[str]) -> str:
+    """Names as a choice: A, B or C."""
+    *some, last = names
+    return f"{', '.join(some)} or {last}" if some else last
+
+
+def suggestion(key: str, names: Iterable[str]) -> str | None:
+    """The known name nearest to what was written, if one is near."""
+    by_lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(key.lower()[:_SHOWN], by_lower, n=1, cutoff=0.6)
+    return by_lower[near[0]] if near else None
+
+
+def shown(value: object) -> str:
+    """A value as it may stand in a message: in one line, and never long."""
+    if isinstance(value, str):
+        short = value if len(value) <= _SHOWN else f"{value[: _SHOWN - 1]}…"
+        return json.dumps(short, ensure_ascii=not short.isprintable())  # what begins a new line, and halves of characters, are escaped
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, int | float):
+        # Thousands of digits are an error of Python's, not only unreadable.
+        return str(value) if isinstance(value, float) or value.bit_length() <= 64 else f"a number of {value.bit_length()} bits"
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    return type(value).__name__
+
+
+def at(path: str, *parts: str | int) -> str:
+    """A path with more parts: a.b[0][odd/key]."""
+    for part in parts:
+        if isinstance(part, str) and _PLAIN_KEY.fullmatch(part) and len(part) <= _SHOWN:
+            path = f"{path}.{part}" if path else part
+        else:
+            path += f"[{part if isinstance(part, int) else shown(part)[1:-1]}]"
+    return path

@@ -1,0 +1,97 @@
+"""What a configuration file says, as values: `core.api.configuration` reads it, the reconciler acts by it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from core.model.pods_ready import PodsReadyRules
+
+
+@dataclass(frozen=True, slots=True)
+class SecondPass:
+    """When a workload that waits for its place after its admission checks is tried again, in seconds.
+
+    The first pause is `base_delay_s`, each next one twice as long; after `timeout_s` the workload is evicted. Defaults are DESIGN's rule i.
+    """
+
+    base_delay_s: float = 10.0
+    timeout_s: float = 300.0
+
+
+class PreemptionStrategy(Enum):
+    """By which comparison of shares a queue may take from another. Values are those of `fairSharing.preemptionStrategies`."""
+
+    FINAL_SHARE = "LessThanOrEqualToFinalShare"
+    INITIAL_SHARE = "LessThanInitialShare"
+
+
+@dataclass(frozen=True, slots=True)
+class FairSharing:
+    """Fair sharing is on; a later strategy is tried where those before it did not make room."""
+
+    strategies: tuple[PreemptionStrategy, ...] = (PreemptionStrategy.FINAL_SHARE, PreemptionStrategy.INITIAL_SHARE)
+
+
+@dataclass(frozen=True, slots=True)
+class Transformation:
+    """How requests for one resource count as others.
+
+    Each whole unit of `input` (a core, a byte, a GPU) counts as `outputs_milli` thousandths of a whole unit of the others, and as itself
+    too if `retains`. With `multiply_by` the amount that the workload asks for of that resource is a further factor.
+    """
+
+    input: str
+    retains: bool = True
+    outputs_milli: Mapping[str, int] = field(default_factory=dict)
+    multiply_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRules:
+    """Which resources quota does not look at, and which count as others; an input is transformed once at most."""
+
+    excluded_prefixes: tuple[str, ...] = ()
+    transformations: tuple[Transformation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Integrations:
+    """Which kinds are queued, by the peer's names (None: all that topogate knows), and labels a Workload takes over from its job."""
+
+    frameworks: tuple[str, ...] | None = None
+    external_frameworks: tuple[str, ...] = ()
+    label_keys_to_copy: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRules:
+    """How the leader is elected; times in seconds. What is None was not said."""
+
+    elects: bool | None = None
+    namespace: str | None = None
+    name: str | None = None
+    lease_duration_s: float = 15.0
+    renew_deadline_s: float = 10.0
+    retry_period_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A whole file. What is None was not said and stands at the default of the process.
+
+    `gates` are those that `core.model.gates` knows. `warnings` say what the file holds that has no effect, or another one than its
+    author will expect.
+    """
+
+    pods_ready: PodsReadyRules | None = None
+    second_pass: SecondPass = SecondPass()
+    fair_sharing: FairSharing | None = None
+    resources: ResourceRules = ResourceRules()
+    integrations: Integrations = Integrations()
+    lease: LeaseRules = LeaseRules()
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    namespace: str | None = None
+    placement_profile: str | None = None
+    reserves_daemon_sets: bool | None = None
+    nominates_nodes: bool | None = None
+    warnings: tuple[str, ...] = ()

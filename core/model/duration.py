@@ -1,0 +1,24 @@
+"""Durations as Go writes them, which is how Kubernetes has them in its files: 5m, 1h30m, 300ms."""
+
+import re
+from fractions import Fraction
+
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_WHOLE = re.compile(rf"[-+]?(?:(?:{_PART.pattern})+|0)", re.ASCII)
+_MAX_NS = 2**63 - 1  # Go counts nanoseconds in 64 bits, and takes nothing longer
+_MAX_LENGTH = 64
+
+
+class InvalidDuration(ValueError):
+    """The text is no duration of Go's."""
+
+
+def parse_duration(text: str) -> float:
+    """Seconds; a duration with a minus sign is negative. Raises InvalidDuration."""
+    if len(text) > _MAX_LENGTH or not _WHOLE.fullmatch(text):
+        raise InvalidDuration(f"{text[:_MAX_LENGTH]!r} is no duration such as 5m, 1h30m or 300ms")
+    nanoseconds = sum(Fraction(number if number[0] != "." else f"0{number}") * _UNITS[unit] for number, unit in _PART.findall(text))
+    if nanoseconds > _MAX_NS:
+        raise InvalidDuration(f"{text!r} is longer than a duration can be (about 292 years)")
+    return float(nanoseconds / 10**9) * (-1 if text.startswith("-") else 1)

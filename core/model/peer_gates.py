@@ -1,0 +1,39 @@
+"""Feature gates of the peer that switch nothing here: a file that sets them is read all the same.
+
+Gates that have to do with placement are in `core.model.gates`; there a name is either served or refused.
+"""
+
+# With this one on, the peer waits for no pods whatever `waitForPodsReady` says; a file that sets it means the same here.
+DISABLE_PODS_READY = "DisableWaitForPodsReady"
+
+# The peer's of today, those of `core.model.gates` aside.
+_OTHER = """
+    AdmissionFairSharing AdmissionGatedBy AllAlpha AllBeta AssignQueueLabelsForPods CleanupProvisioningRequestsOnEviction
+    ConcurrentAdmission CustomMetricLabels DeferRayServiceFinalizationForRedisCleanup DisableWaitForPodsReady
+    ElasticJobsViaWorkloadSlices FailureRecoveryPolicy FairSharingPreemptWithinNominal FairSharingPrioritizeNonBorrowing
+    FastQuotaReleaseInPodIntegration FinishOrphanedWorkloads FlavorFungibility FlavorFungibilityPreserveScanProgress
+    KueueDRAIntegration KueueDRAIntegrationConsumableCapacity KueueDRAIntegrationExtendedResource
+    KueueDRAIntegrationPartitionableDevices KueueDRARejectWorkloadsWhenDRADisabled LWSImmutableGroupSize LocalQueueMetrics
+    ManagedJobsNamespaceSelectorAlwaysRespected MetricForWorkloadCreationLatency MetricsForCohorts MultiKueue
+    MultiKueueAdaptersForCustomJobs MultiKueueClusterProfile MultiKueueIncrementalDispatcherConfig
+    MultiKueueIncrementalDispatcherRespectConfigOrder MultiKueueKubeConfigPathValidation MultiKueueManagerQuotaAutomation
+    MultiKueueOrchestratedPreemption MultiKueueRemoteSpecSync PartialAdmission PodIntegrationValidateGroupOwner
+    PrioritizePreemptorWorkloads PriorityBoost PrioritySortingWithinCohort QuotaCheckStrategy ReclaimablePods
+    RecomputeAssignmentUponPreemptionTargetsOverlap RejectUpdatesToCQWithInvalidOnFlavors RemoveFinalizersWithStrictPatch
+    SchedulerLibraryIntegration SchedulingEquivalenceHashing ShortWorkloadNames SkipAncestorCheckForDeletedWorkloads
+    SkipReassignmentForPodOwnedWorkloads SparkApplicationIntegration TLSOptions UnadmittedWorkloadsExplicitStatus
+    UnadmittedWorkloadsObservability ValidateRayAndSparkJobUpdates VectorizedResourceRequests VisibilityOnDemand
+    WorkloadIdentifierAnnotations WorkloadPriorityClassDefaulting WorkloadRequestUseMergePatch
+    WorkloadValidateResourcesAreNonNegative WorkloadValidationForPodSetMetadata
+"""
+OTHER_GATES = frozenset(_OTHER.split())
+
+# What older releases of the peer knew: a file that was written for one of them may still name these.
+_FORMER = """
+    AdmissionCheckValidationRules ConfigurableResourceTransformations DynamicResourceAllocation ExposeFlavorsInLocalQueue
+    FlavorFungibilityImplicitPreferenceDefault HierarchicalCohorts KeepQuotaForProvReqRetry LendingLimit LocalQueueDefaulting
+    ManagedJobsNamespaceSelector MultiKueueAllowInsecureKubeconfigs MultiKueueBatchJobWithManagedBy MultiplePreemptions
+    ObjectRetentionPolicies PropagateBatchJobLabelsToWorkload ProvisioningACC QueueVisibility SanitizePodSets
+    WorkloadResourceRequestsSummary
+"""
+FORMER_GATES = frozenset(_FORMER.split())

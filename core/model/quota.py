@@ -1,0 +1,226 @@
+"""Quota of ClusterQueues and cohorts as a tree: what is nominal, lent, borrowed and left (Kueue API, ClusterQueue and Cohort).
+
+Of the quota in its subtree a node keeps what is above its lending limit to itself (all that it lends if it has none); the
+rest is its parent's to give to whoever needs it. What a node uses beyond what it keeps is used of the parent's, and so on up.
+A node may use more than the quota of its subtree by its borrowing limit, if its parent has so much left.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+FlavorResource = tuple[str, str]  # flavor, resource
+Amounts = Mapping[FlavorResource, int]  # canonical
+_NONE: Mapping[FlavorResource, "Quota"] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Canonical amounts of one resource in one flavor; without a limit all may be borrowed and lent."""
+
+    nominal: int
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaOwner:
+    """A ClusterQueue or cohort as far as quota goes; `parent` is a cohort."""
+
+    name: str
+    quota: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    parent: str | None = None
+    weight: Fraction = Fraction(1)
+
+
+class _Node:
+    __slots__ = ("children", "own", "owner", "parent", "subtree", "usage")
+
+    def __init__(self, owner: QuotaOwner) -> None:
+        self.owner = owner
+        self.parent: _Node | None = None
+        self.children: list[_Node] = []
+        self.usage: dict[FlavorResource, int] = {}
+        self.subtree: dict[FlavorResource, int] = {}  # nominal of all below, as far as it is lent
+        self.own: dict[FlavorResource, int] = {}  # of `subtree` what it lends to nobody
+
+    def settle(self) -> None:
+        """Sums up the subtree; the children's must be settled."""
+        self.subtree = {name: quota.nominal for name, quota in self.owner.quota.items()}
+        for child in self.children:
+            for name, amount in child.subtree.items():
+                self.subtree[name] = self.subtree.get(name, 0) + amount - child.own.get(name, 0)
+        for name, quota in self.owner.quota.items() if self.parent is not None else ():
+            if quota.lending_limit is not None:
+                self.own[name] = max(0, self.subtree[name] - quota.lending_limit)
+
+    def add(self, name: FlavorResource, amount: int) -> None:
+        node: _Node | None = self
+        while node is not None and amount:
+            own, before = node.own.get(name, 0), node.usage.get(name, 0)
+            after = before + amount
+            if after:
+                node.usage[name] = after
+            else:
+                node.usage.pop(name, None)
+            amount = max(0, after - own) - max(0, before - own)
+            node = node.parent
+
+    def left(self, name: FlavorResource, *, empty: bool = False) -> int:
+        subtree, used = self.subtree.get(name, 0), 0 if empty else self.usage.get(name, 0)
+        if self.parent is None:
+            return subtree - used
+        own = self.own.get(name, 0)
+        beyond = self.parent.left(name, empty=empty)
+        limit = self.owner.quota.get(name, Quota(0)).borrowing_limit
+        if limit is not None:
+            beyond = min(beyond, subtree - own - max(0, used - own) + limit)
+        return max(0, own - used) + beyond
+
+
+class QuotaTree:
+    """Who may still use how much. Queues that belong to a cohort whose ancestors go round in a circle are on their own.
+
+    Cohorts need no object of their own: one that is only named has no quota and no parent.
+    """
+
+    def __init__(self, queues: Iterable[QuotaOwner] = (), cohorts: Iterable[QuotaOwner] = ()) -> None:
+        self._cohorts = {owner.name: _Node(owner) for owner in cohorts}
+        self._queues = {owner.name: _Node(owner) for owner in queues}
+        for node in (*self._queues.values(), *self._cohorts.copy().values()):
+            if node.owner.parent is not None:
+                node.parent = self._cohorts.setdefault(node.owner.parent, _Node(QuotaOwner(node.owner.parent)))
+        self.circular = frozenset(name for name, node in self._cohorts.items() if _is_circular(node))
+        for node in (*self._queues.values(), *self._cohorts.values()):
+            if node.parent is not None and node.parent.owner.name in self.circular:
+                node.parent = None
+            if node.parent is not None:
+                node.parent.children.append(node)
+        for root in [node for node in (*self._queues.values(), *self._cohorts.values()) if node.parent is None]:
+            for node in reversed(list(_below(root))):
+                node.settle()
+
+    # --- usage --------------------------------------------------------------------------------------
+
+    def add(self, queue: str, amounts: Amounts, times: int = 1) -> None:
+        """Counts usage of a queue (gives back if negative); what was added may be taken away in any order."""
+        node = self._queues.get(queue)
+        for name, amount in amounts.items() if node is not None else ():
+            assert node is not None
+            node.add(name, amount * times)
+
+    def usage(self, queue: str) -> Amounts:
+        """What a queue uses, nothing where that is zero."""
+        node = self._queues.get(queue)
+        return node.usage if node is not None else {}
+
+    def cohort_usage(self, cohort: str) -> Amounts:
+        """What is used of what a cohort's members lend, and of its own quota."""
+        return self._cohorts[cohort].usage
+
+    # --- questions ------------------------------------------------------------------------------------
+
+    def available(self, queue: str, name: FlavorResource) -> int:
+        """How much more the queue may use now, borrowed included; negative where more is in use than there is."""
+        return self._queues[queue].left(name)
+
+    def potential(self, queue: str, name: FlavorResource) -> int:
+        """How much the queue could use if nothing were in use."""
+        return self._queues[queue].left(name, empty=True)
+
+    def nominal(self, queue: str, name: FlavorResource) -> int:
+        """What the queue has by itself."""
+        return self._queues[queue].subtree.get(name, 0)
+
+    def borrowed(self, queue: str, name: FlavorResource) -> int:
+        """How much of its usage a queue borrows."""
+        return max(0, self.usage(queue).get(name, 0) - self.nominal(queue, name))
+
+    def takes_of_others(self, queue: str, other: str, name: FlavorResource) -> bool:
+        """Whether `other` uses what it could only borrow from outside all cohorts that it does not share with `queue`."""
+        shared, node = set(self.ancestors(queue)), self._queues[other]
+        while node.parent is not None:
+            if node.usage.get(name, 0) <= node.subtree.get(name, 0):
+                return False
+            if node.parent.owner.name in shared:
+                return True
+            node = node.parent
+        return False
+
+    def cohort_of(self, queue: str) -> str | None:
+        """The cohort that a queue borrows from."""
+        node = self._queues.get(queue)
+        return node.parent.owner.name if node is not None and node.parent is not None else None
+
+    def ancestors(self, queue: str) -> list[str]:
+        """Cohorts above a queue, nearest first."""
+        names, node = [], self._queues[queue].parent if queue in self._queues else None
+        while node is not None:
+            names.append(node.owner.name)
+            node = node.parent
+        return names
+
+    def relatives(self, queue: str) -> list[str]:
+        """The other queues that share a root cohort with a queue, by name."""
+        node = self._queues.get(queue)
+        if node is None or node.parent is None:
+            return []
+        while node.parent is not None:
+            node = node.parent
+        names = {below.owner.name for below in _below(node) if self._queues.get(below.owner.name) is below}
+        return sorted(names - {queue})
+
+    def share(self, queue: str, more: Amounts | None = None) -> list[Fraction | None]:
+        """The dominant share of a queue, and of each cohort above it but the root, nearest to the root first: per resource what is
+        borrowed of what the parent could lend, the largest of these, by weight. None: infinite, of weight zero.
+
+        `more` is counted as if it were in use (KEP-1714, fair sharing).
+        """
+        node, shares = self._queues[queue], list[Fraction | None]()
+        added = dict(more or {})
+        current: _Node | None = node
+        while current is not None and current.parent is not None:
+            shares.append(_share(current, added))
+            added = {
+                name: max(0, current.usage.get(name, 0) + amount - current.own.get(name, 0))
+                - max(0, current.usage.get(name, 0) - current.own.get(name, 0))
+                for name, amount in added.items()
+            }
+            current = current.parent
+        return shares[::-1]
+
+
+def _share(node: _Node, more: Amounts) -> Fraction | None:
+    assert node.parent is not None
+    borrowed: dict[str, int] = {}
+    for name in node.usage.keys() | more.keys():
+        amount = node.usage.get(name, 0) + more.get(name, 0) - node.subtree.get(name, 0)
+        if amount > 0:
+            borrowed[name[1]] = borrowed.get(name[1], 0) + amount
+    if not borrowed:
+        return Fraction(0)
+    if not node.owner.weight:
+        return None
+    lendable: dict[str, int] = {}
+    for name in node.parent.subtree:
+        if name[1] in borrowed:
+            lendable[name[1]] = lendable.get(name[1], 0) + node.parent.left(name, empty=True)
+    ratios = (Fraction(amount, lendable[resource]) for resource, amount in borrowed.items() if lendable.get(resource, 0) > 0)
+    return max(ratios, default=Fraction(0)) / node.owner.weight
+
+
+def _is_circular(node: _Node) -> bool:
+    """Whether going up from a cohort never ends."""
+    seen, current = set[int](), node.parent
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        current = current.parent
+    return current is not None
+
+
+def _below(root: _Node) -> Iterator[_Node]:
+    """A node and all below it, parents first."""
+    queue = [root]
+    for node in queue:
+        yield node
+        queue += node.children

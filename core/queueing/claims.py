@@ -1,0 +1,69 @@
+"""Room that is being made: who was told to go, and who gets it."""
+
+from collections.abc import Iterable
+
+from core.queueing.outcome import Preempting
+from core.state.cluster import ClusterState
+from core.state.facts import WorkloadFacts
+
+_SHOWN = 5
+
+
+class Claims:
+    """Those who wait for others to be gone, and those others.
+
+    During a cycle a claim counts as taken from the moment at which its workload's turn has come: those behind it see no room,
+    those before it do.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._by_uid: dict[str, Preempting] = {}
+        self._evicting: dict[str, str] = {}  # key -> uid of those that are to be evicted and are not seen to be yet
+
+    def begin(self, pending: Iterable[WorkloadFacts]) -> None:
+        """A cycle begins: forgets those who wait no more, and those who are seen evicted or gone."""
+        self._by_uid = {workload.uid: self._by_uid[workload.uid] for workload in pending if workload.uid in self._by_uid}
+        facts = self._state.workloads.facts
+        self._evicting = {
+            key: uid for key, uid in self._evicting.items() if key in facts and facts[key].uid == uid and not facts[key].evicted
+        }
+
+    def leaving(self) -> set[str]:
+        """Those who are to go and still hold something."""
+        return self._state.workloads.leaving() | {key for key in self._evicting if self._state.workloads.holding(key) is not None}
+
+    def of(self, uid: str) -> Preempting | None:
+        """What a workload waits for, if for others to go."""
+        return self._by_uid.get(uid)
+
+    def note(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
+        """What a workload waits for from now on."""
+        if preempting is None:
+            self._by_uid.pop(workload.uid, None)
+            return
+        self._by_uid[workload.uid] = preempting
+        self._evicting |= {victim.workload.key: victim.workload.uid for victim in preempting.victims}
+
+    def place(self, workload: WorkloadFacts) -> None:
+        """Takes what a workload waits for out of what the others see, until the end of the cycle."""
+        claim = self._by_uid.get(workload.uid)
+        if claim is not None:
+            plan = {placement.pod_set: placement.nodes for _, placement in claim.found.placements}
+            self._state.claim(workload.key, claim.found.admission, plan)
+
+    def spare(self, key: str) -> list[str]:
+        """A victim could not be evicted. Uids of those who wait for it."""
+        self._evicting.pop(key, None)
+        return [uid for uid, claim in self._by_uid.items() if any(victim.workload.key == key for victim in claim.victims)]
+
+
+def show(preempting: Preempting) -> str:
+    """What a workload waits for, and whom it has preempted."""
+    names = [victim.workload.key for victim in preempting.victims]
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    waits = f"waits until {len(preempting.leaving)} evicted workload(s) are gone" if preempting.leaving else ""
+    if not names:
+        return waits
+    by = ", ".join(dict.fromkeys(victim.why for victim in preempting.victims))
+    return f"preempts {len(names)} workload(s) by {by}: {shown}" + (f", and {waits}" if waits else "")

@@ -1,0 +1,73 @@
+"""What a search comes to: a way to admit a workload, or why there is none and who must go first."""
+
+from dataclasses import dataclass
+
+from core.model.admission import Admission
+from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER
+from core.placement.choice import Choice
+from core.placement.engine import Placement
+from core.placement.explain import NotFit
+from core.state.facts import WorkloadFacts
+
+_WHY = {
+    REASON_IN_QUEUE: "prioritization in the ClusterQueue",
+    REASON_RECLAIMED: "reclamation within the cohort",
+    REASON_RECLAIMED_BY_BORROWER: "reclamation within the cohort while borrowing",
+    REASON_FAIR_SHARING: "fair sharing within the cohort",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One flavor tried for one pod set, and why it did not serve."""
+
+    pod_set: str
+    flavor: str
+    reason: str
+    sentence: str
+    refusal: NotFit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A way to admit a workload."""
+
+    admission: Admission
+    placements: tuple[tuple[str, Placement], ...]  # flavor, placement
+    attempts: tuple[Attempt, ...]
+    choices: tuple[Choice, ...] = ()  # why there
+    together: str = ""  # the domain of the level that the workload asks for, if it does
+    borrows: bool = False  # from its cohort
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A workload that must go, and by which right."""
+
+    workload: WorkloadFacts
+    reason: str
+
+    @property
+    def why(self) -> str:
+        """The right in words."""
+        return _WHY[self.reason]
+
+
+@dataclass(frozen=True, slots=True)
+class Preempting:
+    """How a workload will be admitted once the victims, and those who are leaving already, are gone."""
+
+    found: Found
+    victims: tuple[Victim, ...]
+    leaving: tuple[str, ...]  # keys
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """No way to admit a workload now; `breaks_rule`: nor ever, as it is. With `preempting` it will be, once others are gone."""
+
+    reason: str
+    message: str
+    attempts: tuple[Attempt, ...]
+    breaks_rule: bool = False
+    preempting: Preempting | None = None

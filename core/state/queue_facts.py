@@ -1,0 +1,157 @@
+"""What topogate needs to know of ClusterQueues, Cohorts and LocalQueues, read once from their JSON: small, frozen, comparable."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from core.model.quantity import canonical, parse_quantity
+from core.model.quota import FlavorResource, Quota, QuotaOwner
+from core.state.facts import object_key, profile_of
+
+Json = Mapping[str, Any]
+NEVER, LOWER_PRIORITY, LOWER_OR_NEWER, ANY = "Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"  # whom to preempt
+TRY_NEXT, STOP = "TryNextFlavor", "MayStopSearch"  # what to do with a flavor that would serve, at a price
+_OLD_NAMES = {"Borrow": STOP, "Preempt": STOP}  # as v1beta1 wrote them
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceGroup:
+    """Resources that get their quota from the same flavors, flavors in the order they are tried."""
+
+    resources: tuple[str, ...]
+    flavors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Whose workloads may be preempted (ClusterQueue, spec.preemption)."""
+
+    within_queue: str = NEVER
+    reclaim: str = NEVER  # of quota that others of the cohort have borrowed
+    while_borrowing: str = NEVER  # by a workload that borrows itself
+    highest_priority: int | None = None  # of those whom one that borrows may preempt
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether anybody may be preempted at all."""
+        return self.within_queue != NEVER or self.reclaim != NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Fungibility:
+    """When to go on to the next flavor (ClusterQueue, spec.flavorFungibility)."""
+
+    when_can_borrow: str = STOP
+    when_can_preempt: str = TRY_NEXT
+    prefers_preemption: bool = False  # to borrowing, where every flavor has its price
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueueFacts:
+    """A ClusterQueue: its quota and in which order it serves."""
+
+    name: str
+    strict: bool  # StrictFIFO: what cannot be admitted blocks what is behind it
+    groups: tuple[ResourceGroup, ...]
+    namespace_selector: Json | None
+    stopped: bool
+    deleting: bool
+    profile: str | None = None  # the placement profile that it names
+    quota: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    cohort: str | None = None
+    weight: Fraction = Fraction(1)  # in fair sharing
+    preemption: Preemption = Preemption()
+    fungibility: Fungibility = Fungibility()
+    drains: bool = False  # stopped, and what it admitted is to be evicted
+
+    @classmethod
+    def read(cls, queue: Json) -> "ClusterQueueFacts":
+        spec = queue.get("spec") or {}
+        return cls(
+            queue["metadata"]["name"],
+            spec.get("queueingStrategy") == "StrictFIFO",
+            tuple(
+                ResourceGroup(tuple(group["coveredResources"]), tuple(flavor["name"] for flavor in group["flavors"]))
+                for group in spec.get("resourceGroups") or ()
+            ),
+            spec.get("namespaceSelector"),
+            (spec.get("stopPolicy") or "None") != "None",
+            bool(queue["metadata"].get("deletionTimestamp")),
+            profile_of(queue),
+            dict(_quotas(spec)),
+            spec.get("cohortName") or None,
+            _weight(spec),
+            _preemption(spec.get("preemption") or {}),
+            _fungibility(spec.get("flavorFungibility") or {}),
+            spec.get("stopPolicy") == "HoldAndDrain",
+        )
+
+    @property
+    def flavors(self) -> tuple[str, ...]:
+        """Names of all flavors, in the order they are tried."""
+        return tuple(dict.fromkeys(flavor for group in self.groups for flavor in group.flavors))
+
+    @property
+    def owner(self) -> QuotaOwner:
+        """Its place in the tree of quota."""
+        return QuotaOwner(self.name, self.quota, self.cohort, self.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class CohortFacts:
+    """A Cohort: its parent and quota of its own."""
+
+    owner: QuotaOwner
+
+    @classmethod
+    def read(cls, cohort: Json) -> "CohortFacts":
+        spec = cohort.get("spec") or {}
+        return cls(QuotaOwner(cohort["metadata"]["name"], dict(_quotas(spec)), spec.get("parentName") or None, _weight(spec)))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalQueueFacts:
+    """A LocalQueue: a namespace's way into a ClusterQueue."""
+
+    key: str
+    cluster_queue: str
+    stopped: bool
+    drains: bool = False
+
+    @classmethod
+    def read(cls, queue: Json) -> "LocalQueueFacts":
+        spec = queue.get("spec") or {}
+        policy = spec.get("stopPolicy") or "None"
+        return cls(object_key(queue), spec.get("clusterQueue") or "", policy != "None", policy == "HoldAndDrain")
+
+
+def _quotas(spec: Json) -> Iterator[tuple[FlavorResource, Quota]]:
+    for group in spec.get("resourceGroups") or ():
+        for flavor in group["flavors"]:
+            for entry in flavor["resources"]:
+                limits = (entry.get(name) for name in ("borrowingLimit", "lendingLimit"))
+                borrowing, lending = (None if limit is None else canonical(entry["name"], limit) for limit in limits)
+                yield (flavor["name"], entry["name"]), Quota(canonical(entry["name"], entry["nominalQuota"]), borrowing, lending)
+
+
+def _weight(spec: Json) -> Fraction:
+    weight = (spec.get("fairSharing") or {}).get("weight")
+    return Fraction(1) if weight is None else Fraction(parse_quantity(weight, milli=True), 1000)
+
+
+def _preemption(wire: Json) -> Preemption:
+    borrowing = wire.get("borrowWithinCohort") or {}
+    return Preemption(
+        wire.get("withinClusterQueue") or NEVER,
+        wire.get("reclaimWithinCohort") or NEVER,
+        borrowing.get("policy") or NEVER,
+        borrowing.get("maxPriorityThreshold"),
+    )
+
+
+def _fungibility(wire: Json) -> Fungibility:
+    borrow, preempt = wire.get("whenCanBorrow") or STOP, wire.get("whenCanPreempt") or TRY_NEXT
+    return Fungibility(
+        _OLD_NAMES.get(borrow, borrow), _OLD_NAMES.get(preempt, preempt), wire.get("preference") == "PreemptionOverBorrowing"
+    )

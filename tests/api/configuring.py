@@ -1,0 +1,208 @@
+"""Configuration files for tests: a file in parts, values as files, and what fuzzing puts in odd places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import strategies as st
+
+from core.api.configuration import read_configuration
+from core.api.configuration_fields import FRAMEWORKS
+from core.api.configuration_wire import ConfigurationFile
+from core.api.mistakes import InvalidFile
+from core.model.configuration import (
+    Configuration,
+    FairSharing,
+    Integrations,
+    LeaseRules,
+    PreemptionStrategy,
+    ResourceRules,
+    SecondPass,
+    Transformation,
+)
+from core.model.gates import GATES, Effect
+from core.model.pods_ready import PodsReadyRules, RequeueTime, Scope
+
+Json = dict[str, Any]
+NEW, OLD = "config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1"
+RESOURCES = ("cpu", "memory", "nvidia.com/gpu", "example.com/accelerator-memory", "pods")
+
+
+def file_with(version: str = NEW, /, **blocks: Any) -> Json:
+    """A file as parsed, blocks by their key."""
+    return {"apiVersion": version, "kind": "Configuration", **blocks}
+
+
+def as_text(file: Any) -> str:
+    """A file as YAML."""
+    return yaml.safe_dump(file, sort_keys=False)
+
+
+def read(version: str = NEW, /, **blocks: Any) -> Configuration:
+    return read_configuration(as_text(file_with(version, **blocks)))
+
+
+def mistakes(text: str | bytes) -> list[str]:
+    """What is told of a file, line by line."""
+    with pytest.raises(InvalidFile) as error:
+        read_configuration(text)
+    lines = str(error.value).splitlines()
+    assert lines == [str(mistake) for mistake in error.value.mistakes], "a mistake has more than one line"
+    return lines
+
+
+def mistakes_in(version: str = NEW, /, **blocks: Any) -> list[str]:
+    return mistakes(as_text(file_with(version, **blocks)))
+
+
+# --- values as files --------------------------------------------------------------------------------------
+
+
+def written(values: Configuration, version: str) -> Json:
+    """The file that says all of this, with nothing left to defaults where there is a value."""
+    file = file_with(version, featureGates=dict(values.gates), namespace=values.namespace)
+    if rules := values.pods_ready:
+        file["waitForPodsReady"] = {
+            "enable": True,
+            "timeout": f"{rules.timeout_s:.0f}s",
+            "recoveryTimeout": f"{rules.recovery_timeout_s or 0:.0f}s",
+            "blockAdmission": rules.blocks is not None,
+            "blockAdmissionScope": rules.blocks.value if rules.blocks else None,
+            "requeuingStrategy": {
+                "timestamp": rules.requeue_time.value,
+                "backoffLimitCount": rules.backoff_limit,
+                "backoffBaseSeconds": int(rules.backoff_base_s),
+                "backoffMaxSeconds": int(rules.backoff_max_s),
+            },
+        }
+    if values.fair_sharing:
+        file["fairSharing"] = {"enable": True, "preemptionStrategies": [one.value for one in values.fair_sharing.strategies]}
+    file["resources"] = {
+        "excludeResourcePrefixes": list(values.resources.excluded_prefixes),
+        "transformations": [
+            {
+                "input": one.input,
+                "strategy": "Retain" if one.retains else "Replace",
+                "outputs": {name: f"{amount}m" for name, amount in one.outputs_milli.items()},
+                "multiplyBy": one.multiply_by,
+            }
+            for one in values.resources.transformations
+        ],
+    }
+    file["integrations"] = {
+        "frameworks": list(values.integrations.frameworks) if values.integrations.frameworks else None,
+        "externalFrameworks": list(values.integrations.external_frameworks),
+        "labelKeysToCopy": list(values.integrations.label_keys_to_copy),
+    }
+    lease = values.lease
+    file["leaderElection"] = {
+        "leaderElect": lease.elects,
+        "resourceNamespace": lease.namespace,
+        "resourceName": lease.name,
+        "leaseDuration": f"{lease.lease_duration_s:.0f}s",
+        "renewDeadline": f"{lease.renew_deadline_s:.0f}s",
+        "retryPeriod": f"{lease.retry_period_s:.0f}s",
+    }
+    file["topogate"] = {
+        "secondPass": {"baseDelay": f"{values.second_pass.base_delay_s:.0f}s", "timeout": f"{values.second_pass.timeout_s:.0f}s"},
+        "placementProfile": values.placement_profile,
+        "reserveDaemonSets": values.reserves_daemon_sets,
+        "nominateNodes": values.nominates_nodes,
+    }
+    return file
+
+
+_names = st.sampled_from(["kueue-system", "topogate", "x"])
+_seconds = st.integers(1, 10**6).map(float)
+_maybe = st.none() | st.booleans()
+_limits = st.integers(0, 2**31 - 1)
+_pods_ready = st.builds(
+    PodsReadyRules,
+    timeout_s=_seconds,
+    recovery_timeout_s=st.none() | _seconds,
+    blocks=st.none() | st.sampled_from(Scope),
+    requeue_time=st.sampled_from(RequeueTime),
+    backoff_limit=st.none() | _limits,
+    backoff_base_s=_limits.map(float),
+    backoff_max_s=_limits.map(float),
+)
+_transformations = st.lists(
+    st.builds(
+        Transformation,
+        input=st.sampled_from(RESOURCES),
+        retains=st.booleans(),
+        outputs_milli=st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 10**12)),
+        multiply_by=st.none() | st.sampled_from(RESOURCES),
+    ),
+    unique_by=lambda one: one.input,
+).map(tuple)
+_switches = [name for name, gate in GATES.items() if gate.effect is Effect.SWITCHES and not name.startswith("TASProfile")]
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> Configuration:
+    """Values that a file can say."""
+    renewed = draw(_seconds)
+    pause = draw(_seconds)
+    profile = draw(st.sampled_from([None, "kep", "compact"]))
+    gates = draw(st.dictionaries(st.sampled_from(_switches), st.booleans()))
+    if profile == "compact":
+        gates.pop("TASBalancedPlacement", None)
+    strategies = st.lists(st.sampled_from(PreemptionStrategy), min_size=1, unique=True).map(tuple)
+    return Configuration(
+        pods_ready=draw(st.none() | _pods_ready),
+        second_pass=SecondPass(pause, pause + draw(_seconds)),
+        fair_sharing=draw(st.none() | st.builds(FairSharing, strategies)),
+        resources=ResourceRules(
+            draw(st.lists(st.sampled_from(["networking.example.com/", "hugepages-"])).map(tuple)), draw(_transformations)
+        ),
+        integrations=Integrations(
+            draw(st.none() | st.lists(st.sampled_from(FRAMEWORKS), min_size=1, unique=True).map(tuple)),
+            draw(st.lists(st.just("Foo.v1.example.com")).map(tuple)),
+            draw(st.lists(st.sampled_from(["team", "example.com/cost-center"])).map(tuple)),
+        ),
+        lease=LeaseRules(
+            draw(_maybe), draw(st.none() | _names), draw(st.none() | _names), renewed + draw(_seconds), renewed, draw(_seconds)
+        ),
+        gates=gates,
+        namespace=draw(st.none() | _names),
+        placement_profile=profile,
+        reserves_daemon_sets=draw(_maybe),
+        nominates_nodes=draw(_maybe),
+    )
+
+
+# --- odd things in odd places -----------------------------------------------------------------------------
+
+
+def known_words() -> list[str]:
+    """Every key that some object of a file has."""
+    found: dict[str, None] = {}
+
+    def walk(schema: Any) -> None:
+        if isinstance(schema, dict):
+            found.update(dict.fromkeys(schema.get("properties", {}) if isinstance(schema.get("properties"), dict) else ()))
+            schema = list(schema.values())
+        for inner in schema if isinstance(schema, list) else ():
+            walk(inner)
+
+    walk(ConfigurationFile.model_json_schema(by_alias=True))
+    return list(found)
+
+
+_words = st.sampled_from([*known_words(), *GATES, "MultiKueue", "5m", "cpu", "Cluster", "batch/job"])
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([2**31, 2**63, 1 << 200])
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["\ud800", "a\nb", "\u2028", "x" * 500])
+    | _words
+)
+odd_values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_words | st.text(max_size=5), inner, max_size=4)
+)

@@ -1,0 +1,306 @@
+"""The configuration file: what the peer's users bring loads and means the same, and every mistake in one is told at once."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from core.api.configuration import read_configuration
+from core.api.configuration_wire import ConfigurationFile, RequeuingStrategy, SecondPassBlock, Topogate, WaitForPodsReady
+from core.api.strict import Ignored
+from core.model.configuration import (
+    Configuration,
+    FairSharing,
+    Integrations,
+    LeaseRules,
+    PreemptionStrategy,
+    ResourceRules,
+    SecondPass,
+    Transformation,
+)
+from core.model.gates import GATES, Stage
+from core.model.peer_gates import FORMER_GATES, OTHER_GATES
+from core.model.pods_ready import PodsReadyRules, RequeueTime, Scope
+from core.names import PLACEMENT_PROFILES
+from tests.api.configuring import NEW, OLD, Json, as_text, configurations, file_with, mistakes, mistakes_in, read, written
+
+PEER_GATES = json.loads((Path(__file__).parents[1] / "vectors/gates/gate_defaults.json").read_text())
+
+
+# --- what users bring -------------------------------------------------------------------------------------
+
+BROUGHT = """
+apiVersion: config.kueue.x-k8s.io/v1beta1
+kind: Configuration
+namespace: kueue-system
+health: {healthProbeBindAddress: ":8081"}
+metrics: {bindAddress: ":8443", enableClusterQueueResources: true}
+webhook: {port: 9443}
+leaderElection: {leaderElect: true, resourceName: c1f6bfd2.kueue.x-k8s.io, leaseDuration: 30s}
+controller:
+  groupKindConcurrency: {Job.batch: 5, Pod: 5}
+clientConnection: {qps: 50, burst: 100}
+#waitForPodsReady:
+waitForPodsReady:
+  enable: true
+  timeout: 10m
+  recoveryTimeout: 3m
+  blockAdmission: true
+  requeuingStrategy:
+    timestamp: Creation
+    backoffLimitCount: null # without end
+    backoffBaseSeconds: 10
+    backoffMaxSeconds: 600
+manageJobsWithoutQueueName: true
+managedJobsNamespaceSelector:
+  matchExpressions:
+  - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, kueue-system]}
+internalCertManagement: {enable: false}
+queueVisibility: {updateIntervalSeconds: 5}
+integrations:
+  frameworks: [batch/job, ray.io/rayjob, pod, leaderworkerset.x-k8s.io/leaderworkerset]
+  externalFrameworks: [Foo.v1.example.com]
+  labelKeysToCopy: [team]
+  podOptions: {podSelector: {}}
+fairSharing: {enable: true, preemptionStrategies: [LessThanInitialShare]}
+resources:
+  excludeResourcePrefixes: [networking.example.com/]
+  transformations:
+  - input: nvidia.com/mig-4g.5gb
+    strategy: Replace
+    outputs: {example.com/accelerator-memory: 5Gi, example.com/accelerator-gpc: 4, cpu: 500m}
+featureGates: {TASBalancedPlacement: true, MultiKueue: false, LendingLimit: true}
+"""
+
+
+def test_a_file_of_the_peers_is_read():
+    found = read_configuration(BROUGHT)
+    assert replace(found, warnings=()) == Configuration(
+        pods_ready=PodsReadyRules(600.0, 180.0, Scope.CLUSTER, RequeueTime.CREATION, None, 10.0, 600.0),
+        fair_sharing=FairSharing((PreemptionStrategy.INITIAL_SHARE,)),
+        resources=ResourceRules(
+            ("networking.example.com/",),
+            (
+                Transformation(
+                    "nvidia.com/mig-4g.5gb",
+                    retains=False,
+                    outputs_milli={"example.com/accelerator-memory": 5 * 2**30 * 1000, "example.com/accelerator-gpc": 4000, "cpu": 500},
+                ),
+            ),
+        ),
+        integrations=Integrations(
+            ("batch/job", "ray.io/rayjob", "pod", "leaderworkerset.x-k8s.io/leaderworkerset"), ("Foo.v1.example.com",), ("team",)
+        ),
+        lease=LeaseRules(True, None, "c1f6bfd2.kueue.x-k8s.io", 30.0, 10.0, 2.0),
+        gates={"TASBalancedPlacement": True},
+        namespace="kueue-system",
+    )
+
+
+def test_what_has_no_effect_is_told_once_each():
+    said = [warning.split(": ")[:2] for warning in read_configuration(BROUGHT).warnings]
+    places = [place for kind, place in said if kind == "ignored"]
+    assert len(places) == len(said) == len(set(places))
+    expected = {"health", "metrics", "webhook", "controller", "clientConnection", "queueVisibility", "integrations.podOptions"}
+    assert expected | {"manageJobsWithoutQueueName", "featureGates.MultiKueue", "featureGates.LendingLimit"} <= set(places)
+    assert not {"waitForPodsReady", "namespace", "topogate", "featureGates.TASBalancedPlacement"} & set(places)
+
+
+def test_nothing_but_the_head_stands_at_the_defaults():
+    for version in (NEW, OLD):
+        assert read(version) == Configuration()
+
+
+def test_json_is_yaml():
+    file = file_with(topogate={"nominateNodes": True})
+    assert read_configuration(json.dumps(file).encode()).nominates_nodes is True
+
+
+def test_nulls_stand_for_what_is_not_given():
+    blocks = {name: None for name in ConfigurationFile.model_fields if name not in ("api_version", "kind")}
+    aliases = {ConfigurationFile.model_fields[name].alias or name: value for name, value in blocks.items()}
+    assert read(**aliases) == Configuration()
+
+
+def test_anchors_and_merges_are_understood():
+    text = as_text(file_with()) + "x-retry: &b {backoffBaseSeconds: 1}\n"
+    assert any("x-retry: unknown key" in line for line in mistakes(text))
+    text = as_text(file_with()) + "waitForPodsReady: {requeuingStrategy: {<<: {backoffBaseSeconds: 1}, backoffMaxSeconds: 2}}\n"
+    rules = read_configuration(text).pods_ready
+    assert rules is not None
+    assert (rules.backoff_base_s, rules.backoff_max_s) == (1.0, 2.0)
+
+
+WHOLE = [field.alias or name for name, field in ConfigurationFile.model_fields.items() if field.annotation is Any]
+
+
+@pytest.mark.parametrize("key", WHOLE)
+def test_what_is_ignored_as_a_whole_may_hold_anything(key: str):
+    field = next(field for field in ConfigurationFile.model_fields.values() if field.alias == key)
+    why = next(mark.why for mark in field.metadata if isinstance(mark, Ignored))
+    assert read(**{key: {"of": ["a newer peer"]}}).warnings == (f"ignored: {key}: {why}",)
+
+
+# --- waiting for pods -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "block", "rules"),
+    [
+        (OLD, {"timeout": "1m"}, None),
+        (OLD, {"enable": False, "blockAdmission": True}, None),
+        (OLD, {"enable": True}, PodsReadyRules()),
+        (NEW, {"enable": False}, None),
+        (NEW, {}, PodsReadyRules()),
+        (NEW, {"timeout": "30s", "recoveryTimeout": "0s"}, PodsReadyRules(30.0)),
+        (NEW, {"blockAdmission": True}, PodsReadyRules(blocks=Scope.CLUSTER)),
+        (NEW, {"blockAdmission": False}, PodsReadyRules()),
+        (NEW, {"blockAdmission": True, "blockAdmissionScope": "Cohort"}, PodsReadyRules(blocks=Scope.COHORT)),
+        (NEW, {"blockAdmission": True, "blockAdmissionScope": "ClusterQueue"}, PodsReadyRules(blocks=Scope.CLUSTER_QUEUE)),
+        (NEW, {"requeuingStrategy": {"backoffLimitCount": 0}}, PodsReadyRules(backoff_limit=0)),
+        (NEW, {"requeuingStrategy": {"backoffBaseSeconds": 0}}, PodsReadyRules(backoff_base_s=0.0)),
+    ],
+)
+def test_wait_for_pods_ready(version: str, block: Json, rules: PodsReadyRules | None):
+    assert read(version, waitForPodsReady=block).pods_ready == rules
+
+
+def test_the_gate_that_switches_waiting_off_is_heard():
+    assert read(waitForPodsReady={"timeout": "1m"}, featureGates={"DisableWaitForPodsReady": True}) == Configuration()
+    assert read(waitForPodsReady={}, featureGates={"DisableWaitForPodsReady": False}).pods_ready == PodsReadyRules()
+
+
+def test_defaults_that_differ_from_the_peers_of_today_are_told():
+    def differences(version: str, **block: Any) -> list[str]:
+        return [said.split(": ")[1] for said in read(version, waitForPodsReady=block).warnings if said.startswith("different: ")]
+
+    assert differences(NEW) == ["waitForPodsReady.timeout", "waitForPodsReady.recoveryTimeout"]
+    assert differences(NEW, timeout="1m", recoveryTimeout="0s") == []
+    assert differences(NEW, enable=False) == []
+    assert differences(OLD, enable=True) == []
+
+
+# --- the other blocks -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "block", "sharing"),
+    [
+        (OLD, {}, None),
+        (OLD, {"enable": True}, FairSharing()),
+        (NEW, {"preemptionStrategies": ["LessThanOrEqualToFinalShare"]}, FairSharing((PreemptionStrategy.FINAL_SHARE,))),
+        (NEW, {"enable": False, "preemptionStrategies": []}, None),
+        (NEW, {"preemptionStrategies": []}, FairSharing()),
+    ],
+)
+def test_fair_sharing(version: str, block: Json, sharing: FairSharing | None):
+    assert read(version, fairSharing=block).fair_sharing == sharing
+
+
+def test_transformations_retain_unless_they_say_replace():
+    entries = [{"input": "cpu"}, {"input": "memory", "strategy": "Replace"}, {"input": "pods", "strategy": "Retain", "multiplyBy": "cpu"}]
+    found = read(resources={"transformations": entries}).resources.transformations
+    assert found == (Transformation("cpu"), Transformation("memory", retains=False), Transformation("pods", multiply_by="cpu"))
+
+
+def test_our_own_block():
+    block = {
+        "secondPass": {"baseDelay": "1s", "timeout": "1m"},
+        "placementProfile": "compact",
+        "reserveDaemonSets": False,
+        "nominateNodes": True,
+    }
+    expected = Configuration(
+        second_pass=SecondPass(1.0, 60.0), placement_profile="compact", reserves_daemon_sets=False, nominates_nodes=True
+    )
+    assert read(topogate=block) == expected
+    assert read(topogate={"secondPass": {"timeout": "10m"}}).second_pass == SecondPass(10.0, 600.0)
+    for profile in PLACEMENT_PROFILES:
+        assert read(topogate={"placementProfile": profile}).placement_profile == profile
+
+
+def test_frameworks_are_a_set_and_an_empty_list_is_none():
+    assert read(integrations={"frameworks": ["pod", "batch/job", "pod"]}).integrations.frameworks == ("pod", "batch/job")
+    assert read(integrations={"frameworks": []}).integrations == Integrations()
+
+
+def test_empty_names_are_not_given():
+    found = read(namespace="", leaderElection={"resourceName": "", "resourceNamespace": ""})
+    assert (found.namespace, found.lease) == (None, LeaseRules())
+
+
+# --- gates ------------------------------------------------------------------------------------------------
+
+
+def test_every_gate_of_the_peer_is_known():
+    ours = {name for name, gate in GATES.items() if gate.stage is not Stage.REMOVED}
+    assert PEER_GATES.keys() - ours == OTHER_GATES
+    assert not FORMER_GATES & (PEER_GATES.keys() | GATES.keys())
+
+
+def test_gates_at_the_peers_defaults_load_but_for_what_is_not_done_yet():
+    lines = mistakes_in(featureGates=PEER_GATES)
+    assert all(line.endswith("cannot be true: topogate does not do this yet") for line in lines)
+    assert {line.split(":")[0].removeprefix("featureGates.") for line in lines} == {
+        name for name, gate in GATES.items() if PEER_GATES.get(name) and gate.effect.name == "NOT_YET"
+    }
+
+
+@pytest.mark.parametrize(
+    ("gates", "said"),
+    [
+        ({"TASBalancedPlacment": True}, "featureGates.TASBalancedPlacment: unknown feature gate; did you mean TASBalancedPlacement?"),
+        ({"multikueue": True}, "featureGates.multikueue: unknown feature gate; did you mean MultiKueue?"),
+        ({"Zzz": True}, "featureGates.Zzz: unknown feature gate; known are ElasticJobs"),
+        ({"TASBalancedPlacement": "true"}, 'featureGates.TASBalancedPlacement: "true" is not accepted; use true or false'),
+        ({"MultiKueue": None}, "featureGates.MultiKueue: null is not accepted; use true or false"),
+        ({"TopologyAwareScheduling": False}, "featureGates.TopologyAwareScheduling: feature gate TopologyAwareScheduling cannot be false"),
+        (
+            {"TASProfileBestFit": True, "TASProfileLeastFreeCapacity": True},
+            "featureGates: TASProfileBestFit and TASProfileLeastFreeCapacity exclude each other",
+        ),
+    ],
+)
+def test_wrong_gates(gates: Json, said: str):
+    (line,) = mistakes_in(featureGates=gates)
+    assert line.startswith(said)
+
+
+def test_a_gate_and_the_profile_of_one_file_must_agree():
+    (line,) = mistakes_in(featureGates={"TASBalancedPlacement": True}, topogate={"placementProfile": "compact"})
+    assert line.startswith("topogate.placementProfile: TASBalancedPlacement=true and the placement profile compact each say")
+
+
+@given(configurations(), st.sampled_from([NEW, OLD]))
+@settings(suppress_health_check=[HealthCheck.too_slow])
+def test_what_is_written_is_read(values: Configuration, version: str):
+    found = read_configuration(as_text(written(values, version)))
+    assert replace(found, warnings=()) == values
+    assert all(warning.startswith("ignored: ") for warning in found.warnings)
+
+
+# --- docs/configuration.md --------------------------------------------------------------------------------
+
+DOCS = (Path(__file__).parents[2] / "docs/configuration.md").read_text()
+
+
+def test_the_documented_example_is_read_and_nothing_in_it_is_in_vain():
+    found = read_configuration(textwrap.dedent(DOCS.partition("## An example\n")[2]))
+    assert found.pods_ready == PodsReadyRules(600.0, 180.0, Scope.CLUSTER_QUEUE, backoff_limit=5)
+    assert (found.second_pass, found.nominates_nodes) == (SecondPass(5.0), True)
+    assert found.warnings == ()
+
+
+def test_every_key_is_documented():
+    keys = {field.alias or name for name, field in ConfigurationFile.model_fields.items()} - {"apiVersion", "kind"}
+    for block in (WaitForPodsReady, RequeuingStrategy, Topogate, SecondPassBlock):
+        keys |= {field.alias or name for name, field in block.model_fields.items()}
+    assert {key for key in keys if not re.search(rf"[`.]{key}\b", DOCS)} == set()

@@ -1,0 +1,354 @@
+"""Who goes for whom: within a queue, in a cohort, for quota and for place."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.names import (
+    REASON_IN_QUEUE,
+    REASON_RECLAIMED,
+    REASON_RECLAIMED_BY_BORROWER,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+    REASON_WAITING_FOR_PREEMPTED,
+    REASON_WAITING_FOR_QUOTA,
+)
+from core.queueing.outcome import NotFound
+from tests.builders import RACK
+from tests.queueing.scene import refused
+from tests.queueing.shared import ALL_MAY, Shared, victims
+
+LOWER = {"withinClusterQueue": "LowerPriority"}
+ANYWHERE = {"unconstrained": True}
+
+
+def one_queue(nominal: str = "8", **preemption: str) -> Shared:
+    scene = Shared()
+    scene.rack("r1", 2)
+    scene.pool("q", nominal, preemption=preemption or LOWER)
+    return scene
+
+
+# --- within a queue -------------------------------------------------------------------------------------
+
+
+def test_a_lower_priority_makes_room_and_the_preemptor_gets_it():
+    scene = one_queue()
+    scene.submit("low", 8, queue="q", priority=0)
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    outcome = scene.run()["high"]
+    assert victims(outcome) == {"low": REASON_IN_QUEUE}
+    assert isinstance(outcome, NotFound)
+    assert outcome.reason == REASON_WAITING_FOR_PREEMPTED
+    assert "preempts 1 workload(s) by prioritization in the ClusterQueue: ns/low" in outcome.message
+    assert scene.run() == {} or victims(scene.run()["high"]) == {}
+    scene.leave("low")
+    assert "high" in scene.run()
+    assert scene.running() == {"high"}
+
+
+@pytest.mark.parametrize(("policy", "goes"), [("Never", False), ("LowerPriority", False), ("LowerOrNewerEqualPriority", True)])
+def test_equals_go_only_if_newer_and_only_where_the_policy_says_so(policy: str, goes: bool):
+    scene = one_queue(withinClusterQueue=policy)
+    early = "2025-01-01T00:00:00Z"
+    scene.submit("newer", 8, queue="q")
+    scene.run()
+    scene.submit("older", 8, queue="q", created=early)
+    outcome = scene.run()["older"]
+    assert isinstance(outcome, NotFound)
+    assert (outcome.preempting is not None) == goes
+    scene.submit("newest", 8, queue="q")
+    assert "newest" not in scene.run() or scene.evicted() == ({"newer"} if goes else set())
+
+
+def test_nobody_goes_for_nothing():
+    """With all of lower priority gone it would still not fit."""
+    scene = one_queue(nominal="100")
+    scene.submit("low", 4, queue="q")
+    scene.submit("same", 4, queue="q", priority=1)
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    outcome = scene.run()["high"]
+    assert isinstance(outcome, NotFound)
+    assert (outcome.preempting, outcome.reason) == (None, REASON_TOPOLOGY_PLACEMENT_FAILED)
+    assert scene.evicted() == set()
+
+
+def test_one_large_victim_rather_than_many_small():
+    """D26: the many are newer and of the same priority, yet one elsewhere will do."""
+    scene = one_queue(nominal="100")
+    scene.rack("r2", 2)
+    scene.submit("whole", 8, queue="q")
+    scene.run()
+    for i in range(8):
+        scene.submit(f"small{i}", 1, queue="q")
+    scene.run()
+    assert len(scene.running()) == 9
+    scene.submit("high", 8, queue="q", priority=1)
+    assert victims(scene.run()["high"]) == {"whole": REASON_IN_QUEUE}
+
+
+def test_a_lower_priority_goes_before_fewer_of_higher():
+    scene = one_queue(nominal="100")
+    scene.rack("r2", 2)
+    scene.submit("one", 8, queue="q", priority=1)
+    scene.run()
+    for i in range(4):
+        scene.submit(f"two{i}", 2, queue="q", priority=0)
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=2)
+    assert victims(scene.run()["high"]) == {f"two{i}": REASON_IN_QUEUE for i in range(4)}
+
+
+def test_of_equals_the_one_goes_who_has_lost_least():
+    scene = one_queue(nominal="100")
+    for name in ("older", "younger"):
+        scene.submit(name, 4, queue="q")
+        scene.run()
+    scene.submit("high", 4, queue="q", priority=1)
+    assert victims(scene.run()["high"]) == {"younger": REASON_IN_QUEUE}
+
+
+# --- for a place ------------------------------------------------------------------------------------------
+
+
+def test_victims_are_chosen_in_one_rack():
+    """Quota is plenty: only those of one rack help a workload that needs one."""
+    scene = Shared()
+    scene.pool("q", "100", preemption=LOWER)
+    for rack in ("r1", "r2", "r3"):
+        scene.rack(rack, 2)
+    for i in range(12):
+        scene.submit(f"w{i}", 2, queue="q")
+        scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    chosen = victims(scene.run()["high"])
+    assert len(chosen) == 4
+    for name in chosen:
+        scene.leave(name)
+    scene.run()
+    assert "high" in scene.running()
+
+
+def test_nobody_else_takes_the_room_that_was_made():
+    scene = one_queue(nominal="100")
+    scene.submit("a", 4, queue="q")
+    scene.submit("b", 4, queue="q")
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=5)
+    assert set(victims(scene.run()["high"])) == {"a", "b"}
+    scene.submit("thief", 4, queue="q", priority=4)
+    scene.run()
+    scene.leave("a")
+    assert scene.run().get("thief") is None or "thief" not in scene.running()
+    assert scene.running() == set()
+    scene.leave("b")
+    scene.run()
+    assert scene.running() == {"high"}
+
+
+def test_who_is_before_the_preemptor_may_take_it():
+    scene = one_queue(nominal="100")
+    scene.submit("low", 8, queue="q")
+    scene.run()
+    scene.submit("middle", 8, queue="q", priority=1)
+    scene.run()
+    scene.submit("top", 8, queue="q", priority=2)
+    outcome = scene.run()["top"]
+    assert victims(outcome) == {}
+    assert "waits until 1 evicted workload(s) are gone" in outcome.message  # type: ignore[union-attr]
+    scene.leave("low")
+    scene.run()
+    assert scene.running() == {"top"}
+
+
+def test_a_scheduler_that_starts_anew_evicts_nobody_twice():
+    scene = one_queue(nominal="100")
+    scene.submit("low", 8, queue="q")
+    scene.submit("other", 8, queue="q")
+    scene.rack("r2", 2)
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    scene.run()
+    gone = scene.evicted()
+    assert len(gone) == 1
+    scene.cycle = type(scene.cycle)(scene.state, scene.cycle._profiles)
+    assert victims(scene.run()["high"]) == {}
+    scene.leave(gone.pop())
+    scene.run()
+    assert "high" in scene.running()
+
+
+def test_a_victim_that_could_not_be_evicted_is_asked_again():
+    scene = one_queue()
+    scene.submit("low", 8, queue="q")
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    (verdict,) = scene.verdicts()
+    assert victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
+    assert scene.verdicts() == []
+    scene.cycle.spare("ns/low")
+    scene.cycle.reconsider("uid-high")
+    (verdict,) = scene.verdicts()
+    assert victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
+
+
+# --- in a cohort ------------------------------------------------------------------------------------------
+
+
+def two_queues(**preemption: object) -> Shared:
+    scene = Shared()
+    scene.rack("r1", 10)
+    scene.pool("mine", "4", "c", preemption=preemption or ALL_MAY)
+    scene.pool("theirs", "4", "c")
+    return scene
+
+
+def test_what_is_not_used_is_lent():
+    scene = two_queues()
+    scene.submit("big", 8, queue="theirs")
+    scene.run()
+    assert scene.running() == {"big"}
+    scene.submit("more", 1, queue="theirs")
+    assert refused(scene.run())["more"].reason == REASON_WAITING_FOR_QUOTA
+
+
+def test_what_was_lent_is_reclaimed():
+    scene = two_queues()
+    scene.submit("kept", 4, queue="theirs", priority=9)
+    scene.run()
+    scene.submit("borrowed", 4, queue="theirs", priority=9)
+    scene.run()
+    scene.submit("owner", 4, queue="mine")
+    assert victims(scene.run()["owner"]) == {"borrowed": REASON_RECLAIMED}
+
+
+def test_nobody_is_brought_below_what_is_its_own():
+    scene = two_queues()
+    scene.submit("kept", 4, queue="theirs")
+    scene.run()
+    scene.submit("owner", 5, queue="mine")
+    outcome = scene.run()["owner"]
+    assert isinstance(outcome, NotFound)
+    assert outcome.preempting is None
+    assert 'and cohort "c" lends no more than 0' in outcome.message
+
+
+def test_reclaiming_only_lower_priorities():
+    scene = two_queues(reclaimWithinCohort="LowerPriority")
+    scene.submit("borrowed", 8, queue="theirs", priority=1)
+    scene.run()
+    scene.submit("equal", 4, queue="mine", priority=1)
+    assert scene.evicted() == set()
+    scene.submit("higher", 4, queue="mine", priority=2)
+    assert victims(scene.run()["higher"]) == {"borrowed": REASON_RECLAIMED}
+
+
+@pytest.mark.parametrize(("threshold", "goes"), [(None, True), (0, True), (-1, False)])
+def test_a_borrower_may_preempt_only_below_a_threshold(threshold: int | None, goes: bool):
+    borrowing = {"policy": "LowerPriority"} | ({} if threshold is None else {"maxPriorityThreshold": threshold})
+    scene = two_queues(reclaimWithinCohort="LowerPriority", borrowWithinCohort=borrowing)
+    scene.pool("third", "4", "c")
+    scene.submit("low", 8, queue="theirs", priority=0)
+    scene.run()
+    scene.submit("big", 8, queue="mine", priority=1)
+    outcome = scene.run()["big"]
+    assert isinstance(outcome, NotFound)
+    assert (outcome.preempting is not None) == goes
+    if goes:
+        assert victims(outcome) == {"low": REASON_RECLAIMED_BY_BORROWER}
+
+
+def test_an_admission_still_on_its_way_is_judged_again_once_it_is_seen():
+    """The borrower's admission is not seen yet when the owner is refused: nothing else will wake the owner."""
+    scene = two_queues()
+    scene.submit("borrower", 8, queue="theirs")
+    on_its_way = {verdict.workload.key.partition("/")[2]: verdict.outcome for verdict in scene.verdicts()}
+    scene.submit("owner", 4, queue="mine")
+    first = scene.run()["owner"]
+    assert isinstance(first, NotFound)
+    assert first.preempting is None
+    scene.write(on_its_way)
+    assert victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
+
+
+def test_what_is_reclaimed_is_not_borrowed_again_by_a_higher_priority():
+    """The borrower is before the owner in the queue: if it had its turn first, the two would go round for ever."""
+    scene = two_queues()
+    scene.submit("borrower", 8, queue="theirs", priority=9)
+    scene.run()
+    scene.submit("owner", 4, queue="mine")
+    assert victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
+    scene.leave("borrower")
+    scene.run()
+    assert scene.running() == {"owner"}
+
+
+def test_limits_of_borrowing_and_lending():
+    scene = Shared()
+    scene.rack("r1", 20)
+    scene.pool("limited", "4", "c", borrowingLimit="2")
+    scene.pool("lender", "10", "c", lendingLimit="5")
+    scene.submit("seven", 7, queue="limited")
+    assert "more than the 6 it could ever have" in refused(scene.run())["seven"].message
+    scene.submit("six", 6, queue="limited")
+    scene.run()
+    assert scene.running() == {"six"}
+    scene.submit("own", 10, queue="lender")
+    assert "own" in refused(scene.run())
+    scene.finish("six")
+    scene.run()
+    assert scene.running() == {"own"}
+
+
+def test_a_cohort_of_cohorts():
+    scene = Shared()
+    scene.rack("r1", 20)
+    scene.cohort("left", "root")
+    scene.cohort("right", "root", nominal="3")
+    scene.pool("a", "4", "left")
+    scene.pool("b", "4", "right")
+    scene.submit("eleven", 11, queue="a")
+    scene.run()
+    assert scene.running() == {"eleven"}
+    assert scene.used("a") == 11000
+    scene.finish("eleven")
+    scene.submit("twelve", 12, queue="a")
+    assert 'all that cohort "left" lends' in refused(scene.run())["twelve"].message
+
+
+def test_a_circle_of_cohorts_admits_nobody():
+    scene = Shared()
+    scene.rack("r1", 1)
+    scene.cohort("left", "right")
+    scene.cohort("right", "left")
+    scene.pool("a", "4", "left")
+    scene.submit("w", 1, queue="a")
+    assert "inactive" in refused(scene.run())["w"].message
+    scene.cohort("right")
+    scene.run()
+    assert scene.running() == {"w"}
+
+
+# --- flavors ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("policy", "flavor"), [("MayStopSearch", "tas"), ("TryNextFlavor", "spare")])
+def test_borrowing_or_the_next_flavor(policy: str, flavor: str):
+    scene = Shared()
+    scene.rack("r1", 4, kind="old")
+    scene.flavor("spare", "t")
+    scene.pool("lender", "4", "c")
+    quotas = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": quota}]} for name, quota in (("tas", "1"), ("spare", "4"))]
+    scene.queue(
+        "q",
+        {},
+        cohortName="c",
+        resourceGroups=[{"coveredResources": ["cpu"], "flavors": quotas}],
+        flavorFungibility={"whenCanBorrow": policy},
+    )
+    scene.local_queue("q", "q")
+    scene.submit("w", 3, queue="q", topology={"required": RACK})
+    outcome = scene.run()["w"]
+    assert not isinstance(outcome, NotFound), outcome.message
+    assert outcome.admission.pod_sets[0].flavors == {"cpu": flavor}
