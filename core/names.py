@@ -97,6 +97,7 @@ PREEMPTED = "Preempted"
 REQUEUED = "Requeued"
 FINISHED = "Finished"
 PODS_READY = "PodsReady"
+DEACTIVATION_TARGET = "DeactivationTarget"
 RANK_ORDER_KEPT = "topogate.dev/RankOrderKept"  # on a Workload: whether ranks could be used
 NODES_PLACED = "topogate.dev/NodesPlaced"  # on a Topology: whether every node of its flavors has a place
 
@@ -120,6 +121,14 @@ REASON_RECLAIMED_BY_BORROWER = "InCohortReclaimWhileBorrowing"
 REASON_SUCCEEDED = "Succeeded"
 REASON_FAILED = "Failed"
 REASON_OWNER_NOT_FOUND = "OwnerNotFound"
+REASON_WAIT_FOR_START = "WaitForStart"  # of PodsReady, as the next three
+REASON_WAIT_FOR_RECOVERY = "WaitForRecovery"
+REASON_STARTED = "Started"
+REASON_RECOVERED = "Recovered"
+REASON_PODS_READY_TIMEOUT = "PodsReadyTimeout"
+REASON_LIMIT_EXCEEDED = "RequeuingLimitExceeded"  # of DeactivationTarget
+REASON_BACKOFF_FINISHED = "BackoffFinished"
+REASON_REACTIVATED = "Reactivated"
 
 # --- Active conditions ------------------------------------------------------------------------------
 ACTIVE = "Active"

@@ -34,6 +34,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
                 kinds=kinds,
                 reserve_daemon_sets=settings.reserve_daemon_sets,
                 nominates_nodes=settings.nominates_nodes,
+                pods_ready=settings.pods_ready,
             )
             await reconciler.run()
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
+from core.model.pods_ready import PodsReadyRules
 from core.placement.profile import Profiles
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -15,6 +16,7 @@ from reconciler.jobs import Jobs
 from reconciler.observed import Observed
 from reconciler.orphans import Orphans
 from reconciler.pods import Pods
+from reconciler.pods_ready import PodsReady
 from reconciler.queues import Queues
 from reconciler.scheduler import Scheduler
 from reconciler.strangers import Strangers
@@ -36,6 +38,7 @@ class Reconciler:
         kinds: Sequence[JobKind] = KINDS,
         reserve_daemon_sets: bool = True,
         nominates_nodes: bool = False,
+        pods_ready: PodsReadyRules | None = None,
     ) -> None:
         self._clock = clock
         self.observed = Observed(client, clock, kinds=kinds, reserve_daemon_sets=reserve_daemon_sets)
@@ -47,6 +50,7 @@ class Reconciler:
         self.strangers = Strangers(self.observed, writer, clock)
         self.ungater = Ungater(self.observed, writer, clock, nominates=nominates_nodes)
         self.queues = Queues(self.observed, writer, clock)
+        self.pods_ready = PodsReady(self.observed, writer, clock, pods_ready) if pods_ready is not None else None
 
     async def run(self) -> None:
         """Never returns: lists everything, then works. Whatever ends a part ends all."""
@@ -58,7 +62,8 @@ class Reconciler:
             )
             eternal(group, "scheduler", self.scheduler.run())
             eternal(group, "ledger audit", self._audit())
-            for part in (self.jobs, self.pods, self.orphans, self.strangers, self.ungater, self.queues):
+            parts = (self.jobs, self.pods, self.orphans, self.strangers, self.ungater, self.queues, self.pods_ready)
+            for part in (part for part in parts if part is not None):
                 eternal(group, part.controller.name, part.controller.run())
 
     async def _audit(self) -> None:

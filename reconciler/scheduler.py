@@ -33,7 +33,9 @@ from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound
 from core.runtime.resource import Obj, Resource
-from core.runtime.store import Change
+from core.runtime.store import Change, object_key
+from core.runtime.tasks import eternal
+from core.runtime.workqueue import WorkQueue
 from core.state.facts import WorkloadFacts, condition_is_true, controller_of
 from reconciler import resources as r
 from reconciler import tracing
@@ -69,6 +71,8 @@ class Scheduler:
         self._cycle = Cycle(observed.state, profiles)
         self._wake = asyncio.Event()
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
+        self._not_before: dict[str, datetime] = {}  # uid -> when it is queued again, as its status says
+        self._due = WorkQueue(clock)  # uids of those that are passed over for that, at the time at which they no longer are
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
         self._seen_changes = -1
         for informer in (
@@ -90,19 +94,33 @@ class Scheduler:
             self._wake.set()
 
     def _on_workload(self, change: Change) -> None:
+        uid = change.obj["metadata"]["uid"]
+        facts = self._observed.state.workloads.facts.get(object_key(change.obj)) if change.new is not None else None
         if change.new is None:
-            self._held_back.pop(change.obj["metadata"]["uid"], None)
+            self._held_back.pop(uid, None)
+        until = tracing.parse_time(facts.requeue_at) if facts is not None else None
+        if until is None:
+            self._not_before.pop(uid, None)
+        else:
+            self._not_before[uid] = until
         self._wake.set()
 
     async def run(self) -> None:
         """Never returns."""
         async with asyncio.TaskGroup() as self._background:
+            eternal(self._background, "requeuing", self._wake_when_due())
             while True:
                 await self._wake.wait()
                 await self._clock.sleep(BATCH_WINDOW_S)
                 self._wake.clear()
                 self._seen_changes = self._observed.state.changes
                 await self.run_cycle()
+
+    async def _wake_when_due(self) -> None:
+        while True:
+            item = await self._due.get()
+            self._due.done(item.key)
+            self._wake.set()
 
     async def run_cycle(self) -> None:
         """One batch of decisions, and their writes."""
@@ -184,6 +202,12 @@ class Scheduler:
         self._take_back(verdict, "its write did not arrive")
 
     def _is_held_back(self, uid: str) -> bool:
+        """A write of its verdict failed a moment ago, or it was evicted and is to be queued again only later."""
+        later = self._not_before.get(uid)
+        left = (later - self._clock.now()).total_seconds() if later is not None else 0.0
+        if left > 0:
+            self._due.add_after(uid, left, "queued again")
+            return True
         _, until = self._held_back.get(uid, (0, 0.0))
         return self._clock.monotonic() < until
 

@@ -35,9 +35,11 @@ _OF_QUEUED_PODS = (
 )
 _OF_WAITING_PODS = (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME)  # what they ask for may change until they start
 
+_READY = [{"type": "Ready", "status": "True"}]  # one for all pods that are
+
 
 def slim_pod(pod: Obj) -> Obj:
-    """A pod's identity, place, gates, requests, phase, and what keeps other pods away from it."""
+    """A pod's identity, place, gates, requests, phase, readiness, and what keeps other pods away from it."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
     queued = (metadata.get("labels") or {}).get(MANAGED) == "true"
@@ -58,8 +60,12 @@ def slim_pod(pod: Obj) -> Obj:
             for part in ("containers", "initContainers")
             if spec.get(part)
         },
-        "status": _pick(status, "phase"),
+        "status": _pick(status, "phase") | ({"conditions": _READY} if _is_ready(status) else {}),
     }
+
+
+def _is_ready(status: dict[str, Any]) -> bool:
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ())
 
 
 def _pick_anti_affinity(spec: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Steps in the life of a Workload that are the same whatever it stands for."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from core.names import EVICTED, PRIORITY_CLASS_LABEL, QUOTA_RESERVED, RESOURCE_IN_USE_FINALIZER
 from core.plan.admission import evicted_status, released_status
@@ -42,9 +43,18 @@ class WorkloadSteps:
         reference = {"group": r.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": found["metadata"]["name"]}
         return int(found.get("value") or 0), reference
 
-    async def evict(self, workload: Obj, reason: str, message: str, *, fresh: bool = False) -> None:
-        """To be stopped; quota and domains are kept until it has."""
-        status = evicted_status(workload, reason, message, self._writer.now())
+    async def evict(
+        self,
+        workload: Obj,
+        reason: str,
+        message: str,
+        *,
+        fresh: bool = False,
+        also: Sequence[Condition] = (),
+        requeue_state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """To be stopped; quota and domains are kept until it has. In the same write other conditions, and when it is queued again."""
+        status = evicted_status(workload, reason, message, self._writer.now(), also, requeue_state)
         await self._writer.apply_admission(workload, status, strict=not fresh)
         logger.info("workload evicted", extra={"workload": object_key(workload), "reason": reason})
         await self._writer.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", message)

@@ -148,6 +148,10 @@ class AppWrapper(TemplatedKind):
         conditions = (job.get("status") or {}).get("conditions") or ()
         return int(any(c.get("type") == "ResourcesDeployed" and c.get("status") == "True" for c in conditions))
 
+    def pods_ready(self, job: Json) -> bool | None:
+        conditions = (job.get("status") or {}).get("conditions") or ()
+        return next((c.get("status") == "True" for c in conditions if c.get("type") == "PodsReady"), None)
+
     def finished(self, job: Json) -> Finish | None:
         phase = (job.get("status") or {}).get("phase")
         if phase not in ("Succeeded", "Failed"):

@@ -209,6 +209,11 @@ class JobKind(Protocol):
         """Pods that its status says it still runs or is ending."""
         ...
 
+    def pods_ready(self, job: Json) -> bool | None:
+        """Whether all pods that it runs at once are ready or have succeeded, by its status; None where that does not tell,
+        and its pods are looked at."""
+        ...
+
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
         """A stopped job with its own templates: those of the Workload's pod sets (JSON), or where there is no Workload
         any more without what only a start puts there."""

@@ -27,6 +27,14 @@ class Job(TemplatedKind):
         status = job.get("status") or {}
         return int(status.get("active") or 0) + int(status.get("terminating") or 0)
 
+    def pods_ready(self, job: Json) -> bool | None:
+        # Those that have just succeeded are neither ready nor counted as succeeded yet (KEP-349). With fewer completions than
+        # parallelism there are never more pods than completions.
+        status = job.get("status") or {}
+        uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or ()
+        ready = int(status.get("ready") or 0) + int(status.get("succeeded") or 0) + len(uncounted)
+        return ready >= pods_at_once(job.get("spec") or {})
+
     def status_reset(self, job: Json) -> dict[str, Any] | None:
         # The API server lets templates of suspended jobs change only while they have no start time.
         return {"startTime": None} if (job.get("status") or {}).get("startTime") else None

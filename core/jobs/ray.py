@@ -47,6 +47,19 @@ def ray_roles(job: Json, path: Path) -> list[Role]:
     return roles
 
 
+def ray_pods_ready(job: Json, path: Path, status_path: Path) -> bool | None:
+    """Whether head and workers of the Ray cluster at a path are ready by the status at another. That is `ready` once it has
+    been, so that its count of workers and the condition of its head decide, where it has them."""
+    status = get(job, status_path) or {}
+    if status.get("state") not in (None, "", "ready"):
+        return False
+    workers = status.get("readyWorkerReplicas")
+    if not status.get("state") or workers is None:
+        return None
+    head_is_ready = all(c.get("status") == "True" for c in status.get("conditions") or () if c.get("type") == "HeadPodReady")
+    return head_is_ready and int(workers) >= sum(role.count for role in ray_roles(job, path) if role.pod_set != HEAD)
+
+
 def ray_rules(job: Json, path: Path) -> Iterator[FieldError]:
     """Rules of a Ray cluster at a path of a job."""
     cluster, shown = get(job, path) or {}, ".".join(map(str, path))

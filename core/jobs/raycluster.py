@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from core.jobs.contract import FieldError, Finish, Json
-from core.jobs.ray import RAY_CLUSTER_SPEC, ray_roles, ray_rules
+from core.jobs.ray import RAY_CLUSTER_SPEC, ray_pods_ready, ray_roles, ray_rules
 from core.jobs.templated import Role, TemplatedKind
 
 
@@ -18,6 +18,9 @@ class RayCluster(TemplatedKind):
 
     def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
         return ray_rules(job, ("spec",))
+
+    def pods_ready(self, job: Json) -> bool | None:
+        return ray_pods_ready(job, ("spec",), ("status",))
 
     def finished(self, job: Json) -> Finish | None:
         status = job.get("status") or {}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json
-from core.jobs.ray import RAY_CLUSTER_SPEC, ray_roles, ray_rules
+from core.jobs.ray import RAY_CLUSTER_SPEC, ray_pods_ready, ray_roles, ray_rules
 from core.jobs.shape import BOOLEAN, POD_TEMPLATE, TEXT, TEXTS, Fields
 from core.jobs.templated import Path, Role, TemplatedKind, get
 
@@ -44,6 +44,9 @@ class RayJob(TemplatedKind):
             accepted = "true is expected: else the cluster would hold its capacity when the job has ended"
             yield FieldError(ErrorType.INVALID, "spec.shutdownAfterJobFinishes", False, accepted)
         yield from ray_rules(job, _CLUSTER)
+
+    def pods_ready(self, job: Json) -> bool | None:
+        return ray_pods_ready(job, _CLUSTER, ("status", "rayClusterStatus"))
 
     def finished(self, job: Json) -> Finish | None:
         status = job.get("status") or {}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from core.jobs.contract import FieldError, Finish, Json
-from core.jobs.ray import RAY_CLUSTER_SPEC, ray_roles, ray_rules
+from core.jobs.ray import RAY_CLUSTER_SPEC, ray_pods_ready, ray_roles, ray_rules
 from core.jobs.shape import Fields
 from core.jobs.templated import Path, Role, TemplatedKind
 
@@ -25,6 +25,9 @@ class RayService(TemplatedKind):
 
     def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
         return ray_rules(job, _CLUSTER)
+
+    def pods_ready(self, job: Json) -> bool | None:
+        return ray_pods_ready(job, _CLUSTER, ("status", "activeServiceStatus", "rayClusterStatus"))
 
     def finished(self, job: Json) -> Finish | None:
         return None

@@ -89,6 +89,11 @@ class SparkApplication(TemplatedKind):
         state = ((job.get("status") or {}).get("applicationState") or {}).get("state")
         return 1 if state in _RUNS else 0
 
+    def pods_ready(self, job: Json) -> bool | None:
+        # Spark deletes executors that have done their work, so that pods alone would look like lost ones.
+        state = ((job.get("status") or {}).get("applicationState") or {}).get("state")
+        return True if state == "SUCCEEDING" else None
+
     def finished(self, job: Json) -> Finish | None:
         state = (job.get("status") or {}).get("applicationState") or {}
         if state.get("state") not in ("COMPLETED", "FAILED"):

@@ -76,6 +76,10 @@ class TemplatedKind(ABC):
         """Pods that the job's status says it still runs or is ending; pods that are observed count besides."""
         return 0
 
+    def pods_ready(self, job: Json) -> bool | None:
+        """Whether all pods are ready or have succeeded by the job's status; None where it does not tell, as most do not."""
+        return None
+
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
         """A queued job with the defaults of this kind alone; `job` is a copy to be written into."""
         return job
@@ -239,6 +243,18 @@ class TemplatedKind(ABC):
                 name = job.get("kind") or "the job"
                 return Finish(done, condition.get("message") or f"{name} {'finished successfully' if done else 'failed'}")
         return None
+
+    @staticmethod
+    def jobs_ready(roles: Sequence[Role], statuses: Sequence[Json]) -> bool | None:
+        """The same of a job of jobs, by how many Jobs of each role its status says are ready; None where it says of none."""
+        counts = {
+            status.get("name"): int(status["ready"]) + int(status.get("succeeded") or 0)
+            for status in statuses
+            if status.get("ready") is not None
+        }
+        if not roles or not counts:
+            return None
+        return all(counts.get(role.pod_set, 0) >= (role.sub_group_count or 0) for role in roles)
 
     def _suspended(self, job: Json, suspended: bool) -> dict[str, Any]:
         changed = deepcopy(dict(job))

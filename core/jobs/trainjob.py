@@ -134,6 +134,9 @@ class TrainJob(TemplatedKind):
     def active_pods(self, job: Json) -> int:
         return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("jobsStatus") or ())
 
+    def pods_ready(self, job: Json) -> bool | None:
+        return self.jobs_ready(self.roles(job), (job.get("status") or {}).get("jobsStatus") or ())
+
     def finished(self, job: Json) -> Finish | None:
         return self.finish_by_condition(job, "Complete", "Failed")
 

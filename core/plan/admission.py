@@ -4,21 +4,25 @@ What one apply leaves out, the API server deletes, so every apply carries everyt
 owns (wire contract B.5).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from core.model.admission import Admission, admission_to_wire
 from core.model.quantity import format_quantity
 from core.names import (
     ADMITTED,
+    DEACTIVATION_TARGET,
     EVICTED,
     FINISHED,
     PODS_READY,
     PREEMPTED,
     QUOTA_RESERVED,
+    REASON_BACKOFF_FINISHED,
     REASON_NO_RESERVATION,
     REASON_PENDING_EVALUATION,
     REASON_PREEMPTED,
+    REASON_WAIT_FOR_RECOVERY,
+    REASON_WAIT_FOR_START,
     REQUEUED,
 )
 from core.plan.conditions import Condition, set_conditions
@@ -32,7 +36,7 @@ MANAGED_CONDITIONS = (
     ADMITTED,
     PREEMPTED,
     REQUEUED,
-    "DeactivationTarget",
+    DEACTIVATION_TARGET,
     FINISHED,
     PODS_READY,
 )
@@ -45,6 +49,7 @@ MANAGED_FIELDS = (
     "nominatedClusterNames",
     "preemptionGates",
 )
+NOT_READY = "Not all pods are ready or succeeded"
 MAX_ETCD_BYTES = 1_500_000  # etcd refuses a request above 1.5 MiB; metadata and spec share that
 
 
@@ -68,6 +73,7 @@ def admitted_status(workload: Json, admission: Admission, now: str) -> dict[str,
         if before is not None and before.get("status") == "True":
             conditions.append(Condition(kind, False, QUOTA_RESERVED, f"Previously: {before.get('message', '')}"))
     conditions.append(Condition(ADMITTED, True, ADMITTED, "The workload is admitted"))
+    conditions += _end_backoff(status, now)
     return _with(workload, status, conditions, now)
 
 
@@ -82,12 +88,27 @@ def waiting_status(workload: Json, facts: WorkloadFacts, reason: str, message: s
         }
         for pod_set in facts.pod_sets
     ]
-    return _with(workload, status, _waiting(workload, reason, message), now)
+    return _with(workload, status, _waiting(workload, reason, message) + _end_backoff(status, now), now)
 
 
-def evicted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
-    """To be stopped: quota is kept until the job has stopped."""
-    return _with(workload, managed_status(workload), [Condition(EVICTED, True, reason, message)], now)
+def evicted_status(
+    workload: Json, reason: str, message: str, now: str, also: Sequence[Condition] = (), requeue_state: Json | None = None
+) -> dict[str, Any]:
+    """To be stopped: quota is kept until the job has stopped. `requeue_state`, where there is one, replaces what there was."""
+    state = requeue_state if requeue_state is not None else (workload.get("status") or {}).get("requeueState")
+    return amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state)
+
+
+def amended_status(
+    workload: Json, conditions: Sequence[Condition], now: str, requeue_state: Json | None, drops: Collection[str] = ()
+) -> dict[str, Any]:
+    """As it stands, but for some conditions that are set or dropped, and for the state of its requeuing."""
+    status = managed_status(workload)
+    status.pop("requeueState", None)
+    if requeue_state:
+        status["requeueState"] = dict(requeue_state)
+    status["conditions"] = [condition for condition in status["conditions"] if condition["type"] not in drops]
+    return _with(workload, status, list(conditions), now)
 
 
 def preempted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
@@ -99,6 +120,9 @@ def preempted_status(workload: Json, reason: str, message: str, now: str) -> dic
 def released_status(workload: Json, message: str, now: str) -> dict[str, Any]:
     """Quota and domains given back, after the job has stopped."""
     status = managed_status(workload)
+    until = (status.get("requeueState") or {}).get("requeueAt")
+    if until and until > now:
+        message = f"Not to be admitted before {until}: {message}"
     status.pop("admission", None)
     return _with(workload, status, _waiting(workload, REASON_PENDING_EVALUATION, message), now)
 
@@ -107,7 +131,22 @@ def _waiting(workload: Json, reason: str, message: str) -> list[Condition]:
     conditions = [Condition(QUOTA_RESERVED, False, reason, message)]
     if find_condition(workload, ADMITTED) is not None:
         conditions.append(Condition(ADMITTED, False, REASON_NO_RESERVATION, "The workload has no reservation"))
+    ready = find_condition(workload, PODS_READY) or {}
+    if ready.get("status") == "True" or ready.get("reason") == REASON_WAIT_FOR_RECOVERY:
+        conditions.append(Condition(PODS_READY, False, REASON_WAIT_FOR_START, NOT_READY))
     return conditions
+
+
+def _end_backoff(status: dict[str, Any], now: str) -> list[Condition]:
+    """Who is judged again is held back no more, and what is written of it says so; how often it was goes on counting."""
+    state = dict(status.get("requeueState") or {})
+    until = state.pop("requeueAt", None)
+    if until is None or until > now:
+        return []
+    status.pop("requeueState")
+    if state:
+        status["requeueState"] = state
+    return [Condition(REQUEUED, True, REASON_BACKOFF_FINISHED, "The workload backoff was finished")]
 
 
 def _with(workload: Json, status: dict[str, Any], conditions: list[Condition], now: str) -> dict[str, Any]:

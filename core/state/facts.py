@@ -15,6 +15,7 @@ from core.model.resources import PODS, Resources, add, parse_resources, pod_requ
 from core.names import (
     ADMITTED,
     COORDINATE_PREFIXES,
+    DEACTIVATION_TARGET,
     EVICTED,
     FINISHED,
     JOB_NAME_LABELS,
@@ -252,6 +253,8 @@ class WorkloadFacts:
     profile: str | None = None  # the placement profile that it names
     reserved_at: str = ""  # since when it holds quota
     preempted: bool = False  # for another's sake
+    evicted_for: str | None = None  # the reason of its eviction, while it is evicted
+    requeue_at: str | None = None  # before then it is not to be admitted
 
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
@@ -268,7 +271,8 @@ class WorkloadFacts:
             int(spec.get("priority") or 0),
             created,
             since,
-            spec.get("active", True) is not False,
+            # Whoever is to be deactivated is as good as that: between the two writes it must not be admitted once more.
+            spec.get("active", True) is not False and not condition_is_true(workload, DEACTIVATION_TARGET),
             bool(metadata.get("deletionTimestamp")),
             owner["uid"] if owner else None,
             tuple(PodSetFacts.read(pod_set, namespace, labels) for pod_set in spec.get("podSets") or ()),
@@ -283,6 +287,8 @@ class WorkloadFacts:
             profile_of(workload),
             (find_condition(workload, QUOTA_RESERVED) or {}).get("lastTransitionTime") or "",
             condition_is_true(workload, PREEMPTED),
+            (evicted.get("reason") or "") if evicted and evicted.get("status") == "True" else None,
+            (status.get("requeueState") or {}).get("requeueAt"),
         )
 
 

@@ -1,0 +1,202 @@
+"""waitForPodsReady: what is to be done with a workload whose pods have, or have not, come to be ready (KEP-349).
+
+All is told from what stands in the statuses of workload and job, so that a reconciler that has just started goes on where
+another stopped:
+
+    workload                                          what is done
+    admitted, condition PodsReady not as it is        it is set; the time of its transition is what the timers go by
+    not ready for `timeout_s` since its start         evicted, counted and held back, all in one write
+    not ready for `recovery_timeout_s` since it was   the same
+    evicted so more often than `backoff_limit`        to be deactivated (DeactivationTarget), in the write that evicts it
+    to be deactivated, active                         deactivated
+    to be deactivated, or held back, and inactive     marked as deactivated (Requeued=False)
+    marked as deactivated, active                     reactivated: what was counted is forgotten
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from core.model.pods_ready import PodsReadyRules
+from core.names import (
+    ADMITTED,
+    DEACTIVATION_TARGET,
+    EVICTED,
+    FINISHED,
+    PODS_READY,
+    PODSET_LABEL,
+    REASON_DEACTIVATED,
+    REASON_LIMIT_EXCEEDED,
+    REASON_PODS_READY_TIMEOUT,
+    REASON_REACTIVATED,
+    REASON_RECOVERED,
+    REASON_STARTED,
+    REASON_WAIT_FOR_RECOVERY,
+    REASON_WAIT_FOR_START,
+    REQUEUED,
+)
+from core.plan.admission import NOT_READY
+from core.plan.conditions import Condition, says
+from core.state.facts import condition_is_true, find_condition
+
+Json = Mapping[str, Any]
+REASON_DEACTIVATED_BY_LIMIT = f"{REASON_DEACTIVATED}DueTo{REASON_LIMIT_EXCEEDED}"
+# Times of the API have whole seconds, rounded down: what began then may have begun almost a second later.
+RESOLUTION_S = 1.0
+_READY = "All pods reached readiness and the workload is running"
+_LOST = "At least one pod has failed, waiting for recovery"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How far the job of a workload is. `started`: its own time of start, where it has one; `over`: it has ended, though its
+    workload does not say so yet."""
+
+    ready: bool
+    started: str | None = None
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Amend:
+    """Conditions to be set and dropped; what `requeue_state` says from then on."""
+
+    set: tuple[Condition, ...]
+    requeue_state: Json | None
+    drop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """The workload is to be stopped, with other conditions and the state of its requeuing in the same write."""
+
+    reason: str
+    message: str
+    also: tuple[Condition, ...]
+    requeue_state: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Deactivate:
+    """`spec.active` is to be false."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Time itself will change something after so many seconds."""
+
+    seconds: float
+
+
+Action = Amend | Evict | Deactivate | Wait
+
+
+def plan_pods_ready(workload: Json, seen: Seen, rules: PodsReadyRules, now: datetime, jitter: float) -> Action | None:
+    """The next step, None while there is nothing to do until something changes. `jitter` is a share of the backoff."""
+    if condition_is_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
+        return None
+    state: Json = (workload.get("status") or {}).get("requeueState") or {}
+    active = workload["spec"].get("active", True) is not False
+    targeted = condition_is_true(workload, DEACTIVATION_TARGET)
+    if targeted and active:
+        return Deactivate()
+    if not active:
+        return _mark(workload, state) if targeted or (state and not _is_marked(workload)) else None
+    if _is_marked(workload):
+        return Amend((Condition(REQUEUED, True, REASON_REACTIVATED, "The workload was reactivated"),), None)
+    if seen.over or not condition_is_true(workload, ADMITTED) or condition_is_true(workload, EVICTED):
+        return None
+    return _while_admitted(workload, state, seen, rules, now, jitter)
+
+
+def pods_are_ready(counts: Mapping[str, int], pods: Iterable[Json]) -> bool:
+    """Whether so many pods of each pod set are ready or have succeeded."""
+    found: Counter[str] = Counter()
+    for pod in pods:
+        metadata, status = pod["metadata"], pod.get("status") or {}
+        if status.get("phase") == "Succeeded" or (condition_is_true(pod, "Ready") and not metadata.get("deletionTimestamp")):
+            found[(metadata.get("labels") or {}).get(PODSET_LABEL, "")] += 1
+    return all(found[name] >= count for name, count in counts.items())
+
+
+def to_time(text: str) -> datetime:
+    """A time of the API."""
+    return datetime.fromisoformat(text)
+
+
+def _while_admitted(workload: Json, state: Json, seen: Seen, rules: PodsReadyRules, now: datetime, jitter: float) -> Action | None:
+    condition = _condition(find_condition(workload, PODS_READY) or {}, ready=seen.ready)
+    stands = says((workload.get("status") or {}).get("conditions") or (), condition)
+    timer = None if seen.ready else _timer(workload, condition, seen, rules)
+    if timer is None or (not stands and condition.reason == REASON_WAIT_FOR_RECOVERY):
+        # The time from which a recovery counts is that of the very transition which is written now.
+        return None if stands else Amend((condition,), state)
+    deadline, why = timer
+    if now >= deadline:
+        return _evict(state, why, rules, now, jitter)
+    return Wait((deadline - now).total_seconds()) if stands else Amend((condition,), state)
+
+
+def _condition(before: Json, *, ready: bool) -> Condition:
+    """PodsReady as it should stand, by what it was before."""
+    was_ready = before.get("status") == "True" or before.get("reason") == REASON_WAIT_FOR_RECOVERY
+    if not ready:
+        return Condition(PODS_READY, False, REASON_WAIT_FOR_RECOVERY, _LOST) if was_ready else NOT_STARTED
+    if before.get("status") == "True":
+        return Condition(PODS_READY, True, str(before.get("reason") or REASON_STARTED), _READY)
+    return Condition(PODS_READY, True, REASON_RECOVERED if was_ready else REASON_STARTED, _READY)
+
+
+NOT_STARTED = Condition(PODS_READY, False, REASON_WAIT_FOR_START, NOT_READY)
+
+
+def _timer(workload: Json, condition: Condition, seen: Seen, rules: PodsReadyRules) -> tuple[datetime, str] | None:
+    """Until when pods may take to be ready, and what is said of them if they take longer; None if they may for ever."""
+    admitted = str((find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or "")
+    if condition.reason == REASON_WAIT_FOR_START:
+        # A job may still have the time of an earlier start, from before this admission.
+        since, limit, why = max(admitted, seen.started or ""), rules.timeout_s, "Not all pods were ready within {} of the start"
+    elif rules.recovery_timeout_s is not None:
+        since = str((find_condition(workload, PODS_READY) or {}).get("lastTransitionTime") or admitted)
+        limit, why = rules.recovery_timeout_s, "A pod was lost, and not all were ready again within {}"
+    else:
+        return None
+    if not since:
+        return None  # written by hand: the API server takes no condition without its time
+    return to_time(since) + timedelta(seconds=limit + RESOLUTION_S), why.format(f"{limit:g} s")
+
+
+def _evict(state: Json, why: str, rules: PodsReadyRules, now: datetime, jitter: float) -> Evict:
+    times = int(state.get("count") or 0)
+    if rules.backoff_limit is not None and times >= rules.backoff_limit:
+        message = (
+            f"{why}. The workload is deactivated: it has been queued again {times} times already, and backoffLimitCount is "
+            f"{rules.backoff_limit}. Set its spec.active to true to begin anew"
+        )
+        target = Condition(DEACTIVATION_TARGET, True, REASON_LIMIT_EXCEEDED, "exceeding the maximum number of re-queuing retries")
+        requeued = Condition(REQUEUED, False, REASON_DEACTIVATED_BY_LIMIT, message)
+        return Evict(REASON_DEACTIVATED_BY_LIMIT, message, (target, requeued), {"count": times} if times else {})
+    until = _rounded_up(now + timedelta(seconds=rules.backoff_s(times + 1, jitter)))
+    of = "" if rules.backoff_limit is None else f" of {rules.backoff_limit}"
+    message = f"{why}. It is queued again at {until}, for the {times + 1}. time{of}"
+    requeued = Condition(REQUEUED, False, REASON_PODS_READY_TIMEOUT, message)
+    return Evict(REASON_PODS_READY_TIMEOUT, message, (requeued,), {"count": times + 1, "requeueAt": until})
+
+
+def _is_marked(workload: Json) -> bool:
+    requeued = find_condition(workload, REQUEUED) or {}
+    return requeued.get("status") == "False" and str(requeued.get("reason") or "").startswith(REASON_DEACTIVATED)
+
+
+def _mark(workload: Json, state: Json) -> Amend:
+    mark = () if _is_marked(workload) else (Condition(REQUEUED, False, REASON_DEACTIVATED, "The workload is deactivated"),)
+    # Without a time of requeuing: a backoff that ends would take the mark away, and with it the new beginning.
+    return Amend(mark, {name: value for name, value in state.items() if name != "requeueAt"}, (DEACTIVATION_TARGET,))
+
+
+def _rounded_up(time: datetime) -> str:
+    """As the API writes it, which has whole seconds: never before the time that is meant."""
+    whole = time.astimezone(UTC).replace(microsecond=0)
+    return (whole if whole == time else whole + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,116 @@
+"""waitForPodsReady: the condition PodsReady, and the timers that evict and deactivate workloads whose pods are not ready in time.
+
+Level-triggered, a workload at a time: what is to be done is told from the statuses alone (`core.plan.pods_ready`), which keep
+the times that the timers go by. The backoff that follows an eviction is the scheduler's, whether this runs or not.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from core.model.pods_ready import PodsReadyRules
+from core.plan.admission import amended_status
+from core.plan.pods_ready import Amend, Deactivate, Evict, Seen, Wait, plan_pods_ready, pods_are_ready
+from core.runtime.clock import Clock
+from core.runtime.controller import Done, RequeueAfter, Result
+from core.runtime.resource import Obj
+from core.runtime.store import Change, object_key
+from core.runtime.workqueue import INITIAL_PRIORITY, Item
+from core.state.facts import condition_is_true, controller_of
+from reconciler import resources as r
+from reconciler.apply import Writer
+from reconciler.controllers import build_controller
+from reconciler.observed import Observed, workloads_of_pod
+from reconciler.steps import WorkloadSteps
+
+logger = logging.getLogger(__name__)
+BATCH_S = 0.3  # pods of one workload become ready one by one
+MAX_JITTER = 0.1  # of the backoff: what was evicted together does not come back together
+
+
+class PodsReady:
+    """Reconciles one workload at a time by namespace/name. `jitter` draws the share of a backoff that it is made longer by."""
+
+    def __init__(
+        self,
+        observed: Observed,
+        writer: Writer,
+        clock: Clock,
+        rules: PodsReadyRules,
+        jitter: Callable[[], float] = lambda: random.uniform(0.0, MAX_JITTER),
+    ) -> None:
+        self._observed = observed
+        self._writer = writer
+        self._clock = clock
+        self._rules = rules
+        self._jitter = jitter
+        self._steps = WorkloadSteps(observed, writer)
+        self.controller = build_controller("pods ready", self._reconcile, clock, workers=4)
+        self._queue = self.controller.queue
+        observed.workloads.add_handler(self._on_workload)
+        observed.pods.add_handler(self._on_pod)
+        for informer in observed.jobs.values():
+            informer.add_handler(self._on_job)
+
+    def _on_workload(self, change: Change) -> None:
+        if change.new is not None:
+            self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+
+    def _on_job(self, change: Change) -> None:
+        for workload in self._observed.workloads.store.by_index("owner", change.obj["metadata"]["uid"]):
+            self._queue.add(object_key(workload), "job changed", INITIAL_PRIORITY if change.initial else 0)
+
+    def _on_pod(self, change: Change) -> None:
+        if change.old is not None and change.new is not None and _matters(change.old) == _matters(change.new):
+            return
+        for workload in workloads_of_pod(change.obj):
+            self._queue.add_after(workload, BATCH_S, "pod changed")
+
+    async def _reconcile(self, item: Item) -> Result:
+        key = str(item.key)
+        workload = self._observed.workloads.store.get(key)
+        if workload is None:
+            return Done()
+        action = plan_pods_ready(workload, self._look(workload), self._rules, self._clock.now(), self._jitter())
+        match action:
+            case None:
+                return Done()
+            case Wait(seconds):
+                return RequeueAfter(seconds)
+            case Amend(conditions, state, drop):
+                status = amended_status(workload, conditions, self._writer.now(), state, drop)
+                await self._writer.apply_admission(workload, status, strict=True)
+                logger.info("workload amended", extra={"workload": key, "reasons": [condition.reason for condition in conditions]})
+            case Evict(reason, message, also, state):
+                await self._steps.evict(workload, reason, message, also=also, requeue_state=state)
+            case Deactivate():
+                await self._writer.patch_workload(workload, {"spec": {"active": False}})
+                logger.info("workload deactivated", extra={"workload": key})
+            case _:
+                assert_never(action)
+        return Done()  # the event of the write brings us back
+
+    def _look(self, workload: Obj) -> Seen:
+        """By the status of its job, where that tells, else by its pods."""
+        owner = controller_of(workload)
+        kind = self._observed.kinds.get(r.key_of_owner(owner)) if owner is not None else None
+        if owner is None or kind is None:
+            return Seen(self._by_pods(workload))
+        job = self._observed.jobs[r.key_of(kind)].store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
+        if job is None or job["metadata"]["uid"] != owner["uid"]:
+            return Seen(ready=False, over=True)
+        job, _ = self._observed.related.expanded(kind, job)
+        started = (job.get("status") or {}).get("startTime")
+        # A suspended job has no pods, whatever its status still says of earlier ones.
+        told = False if kind.is_suspended(job) else kind.pods_ready(job)
+        return Seen(self._by_pods(workload) if told is None else told, started, kind.finished(job) is not None)
+
+    def _by_pods(self, workload: Obj) -> bool:
+        counts = {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
+        return pods_are_ready(counts, self._observed.pods.store.by_index("workload", object_key(workload)))
+
+
+def _matters(pod: Obj) -> tuple[Any, ...]:
+    phase = (pod.get("status") or {}).get("phase")
+    return condition_is_true(pod, "Ready"), phase == "Succeeded", bool(pod["metadata"].get("deletionTimestamp"))
