@@ -43,7 +43,7 @@ class Reconciler:
         self._clock = clock
         self.observed = Observed(client, clock, kinds=kinds, reserve_daemon_sets=reserve_daemon_sets)
         writer = Writer(client, clock)
-        self.scheduler = Scheduler(self.observed, writer, clock, profiles)
+        self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready)
         self.jobs = Jobs(self.observed, writer, clock)
         self.pods = Pods(self.observed, writer, clock)
         self.orphans = Orphans(self.observed, writer, clock)

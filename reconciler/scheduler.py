@@ -12,6 +12,7 @@ from typing import Any
 
 from core.model.admission import admission_to_wire
 from core.model.encoding import encoded_size
+from core.model.pods_ready import PodsReadyRules
 from core.names import (
     ADMITTED,
     EVENT_WORKLOAD_REFUSED,
@@ -36,7 +37,7 @@ from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
 from core.runtime.workqueue import WorkQueue
-from core.state.facts import WorkloadFacts, condition_is_true, controller_of
+from core.state.facts import WorkloadFacts, condition_is_true, controller_of, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
@@ -46,6 +47,7 @@ logger = logging.getLogger(__name__)
 BATCH_WINDOW_S = 0.02  # lets a burst of events be decided as one batch
 CYCLE_BUDGET_S = 0.25  # then the loop writes and serves events before it goes on
 WRITES_AT_ONCE = 16
+TELL_AFTER_S, TELLS_PER_S = 1.0, 20  # that somebody waits for the same reason as before, in other words
 RETRY_S = 1.0
 FIND_OUT_ATTEMPTS = 120
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0  # of a workload whose verdict could not be written
@@ -64,15 +66,19 @@ class _Judged:
 class Scheduler:
     """Decides on waiting workloads whenever something changed that could help one."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock, profiles: Profiles) -> None:
+    def __init__(
+        self, observed: Observed, writer: Writer, clock: Clock, profiles: Profiles, pods_ready: PodsReadyRules | None = None
+    ) -> None:
         self._observed = observed
         self._writer = writer
         self._clock = clock
-        self._cycle = Cycle(observed.state, profiles)
+        self._cycle = Cycle(observed.state, profiles, pods_ready)
         self._wake = asyncio.Event()
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
         self._not_before: dict[str, datetime] = {}  # uid -> when it is queued again, as its status says
         self._due = WorkQueue(clock)  # uids of those that are passed over for that, at the time at which they no longer are
+        self._news: dict[str, _Judged] = {}  # uid -> why it waits now; it has been told before, for the same reason in other words
+        self._to_tell = WorkQueue(clock)
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
         self._seen_changes = -1
         for informer in (
@@ -109,6 +115,7 @@ class Scheduler:
         """Never returns."""
         async with asyncio.TaskGroup() as self._background:
             eternal(self._background, "requeuing", self._wake_when_due())
+            eternal(self._background, "other words", self._tell_news())
             while True:
                 await self._wake.wait()
                 await self._clock.sleep(BATCH_WINDOW_S)
@@ -121,6 +128,24 @@ class Scheduler:
             item = await self._due.get()
             self._due.done(item.key)
             self._wake.set()
+
+    async def _tell_news(self) -> None:
+        """Whatever is freed or taken changes the words of many who wait for the same reason as before: told in good time, not at once."""
+        while True:
+            item = await self._to_tell.get()
+            judged = self._news.pop(str(item.key), None)
+            if judged is not None and self._observed.state.workloads.holding(judged.verdict.workload.key) is None:
+                await self._write(judged)
+            self._to_tell.done(item.key)
+            await self._clock.sleep(1 / TELLS_PER_S)
+
+    def _is_no_hurry(self, verdict: Verdict) -> bool:
+        """Whether a workload goes on waiting for the reason that it was told last."""
+        outcome, workload = verdict.outcome, self._observed.workloads.store.get(verdict.workload.key)
+        if isinstance(outcome, Found) or outcome.preempting is not None or outcome.breaks_rule or workload is None:
+            return False
+        told = find_condition(workload, QUOTA_RESERVED) or {}
+        return told.get("status") == "False" and told.get("reason") == outcome.reason
 
     async def run_cycle(self) -> None:
         """One batch of decisions, and their writes."""
@@ -135,9 +160,18 @@ class Scheduler:
             span.set_attribute(tracing.VERDICT_COUNT, len(judged))
             if self._clock.monotonic() >= deadline:
                 self._wake.set()
-            if judged:
+            hurried: list[_Judged] = []
+            for one in judged:
+                uid = one.verdict.workload.uid
+                self._news.pop(uid, None)
+                if self._is_no_hurry(one.verdict):
+                    self._news[uid] = one
+                    self._to_tell.add_after(uid, TELL_AFTER_S, "other words")
+                else:
+                    hurried.append(one)
+            if hurried:
                 async with asyncio.TaskGroup() as group:
-                    for one in judged:
+                    for one in hurried:
                         group.create_task(self._write(one), name=f"write verdict on {one.verdict.workload.key}")
 
     async def _write(self, judged: _Judged) -> None:

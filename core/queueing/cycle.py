@@ -14,6 +14,7 @@ do not (so that a preemption leads to the admission that it was made for, and no
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from core.model.pods_ready import PodsReadyRules
 from core.names import (
     REASON_COHORT_CYCLE,
     REASON_FLAVOR_NOT_FOUND,
@@ -24,6 +25,7 @@ from core.names import (
     REASON_TERMINATING,
     REASON_TOPOLOGY_NOT_FOUND,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
+    REASON_WAITING_FOR_PODS_READY,
     REASON_WAITING_FOR_PREEMPTED,
     REASON_WAITING_FOR_QUOTA,
 )
@@ -32,6 +34,7 @@ from core.placement.profile import Profiles
 from core.queueing.alike import Alike
 from core.queueing.claims import Claims, show
 from core.queueing.flavors import find_admission
+from core.queueing.one_at_a_time import find_obstacle
 from core.queueing.order import in_queue_order
 from core.queueing.outcome import Found, NotFound
 from core.queueing.preemption import find_preemption
@@ -57,8 +60,9 @@ class Verdict:
 class Cycle:
     """Decides on pending workloads; remembers at which state each was refused last."""
 
-    def __init__(self, state: ClusterState, profiles: Profiles) -> None:
+    def __init__(self, state: ClusterState, profiles: Profiles, pods_ready: PodsReadyRules | None = None) -> None:
         self._state = state
+        self._pods_ready = pods_ready
         self._profiles = profiles
         self._refused_at: dict[str, tuple[str, int, WorkloadFacts]] = {}
         self._claims = Claims(state)
@@ -84,7 +88,7 @@ class Cycle:
 
     def _run(self, may_go_on: Callable[[], bool], is_held_back: Callable[[str], bool]) -> Iterator[Verdict]:
         self._state.refresh()
-        pending = in_queue_order(self._state.workloads)
+        pending = in_queue_order(self._state.workloads, self._pods_ready)
         self._refused_at = {workload.uid: self._refused_at[workload.uid] for workload in pending if workload.uid in self._refused_at}
         self._claims.begin(pending)
         self._alike.begin({workload.uid for workload in pending})
@@ -110,6 +114,9 @@ class Cycle:
             return NotFound(REASON_PENDING_EVALUATION, why, ())
         if queue.name in self._borrowing and not may_borrow:
             return _LATER
+        obstacle = find_obstacle(self._state, queue, self._pods_ready)
+        if obstacle is not None:
+            return obstacle
         last, claim = self._refused_at.get(workload.uid), self._claims.of(workload.uid)
         outcome: Found | NotFound | None = None
         if last is None or last[1] != self._state.changes or not _same_request(last[2], workload):
@@ -139,7 +146,7 @@ class Cycle:
         before = self._refused_at.pop(workload.uid, None)
         if isinstance(outcome, Found):
             return True
-        judged = queue is not None and outcome.reason != REASON_PENDING_EVALUATION
+        judged = queue is not None and outcome.reason not in (REASON_PENDING_EVALUATION, REASON_WAITING_FOR_PODS_READY)
         self._refused_at[workload.uid] = (outcome.message, self._now(queue) if judged and queue is not None else _NOT_JUDGED, workload)
         return before is None or before[0] != outcome.message
 

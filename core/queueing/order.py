@@ -5,17 +5,22 @@ made them, but for those that were there before this process: these go by what t
 open; a blocked head of a StrictFIFO queue must not be overtaken by chance).
 """
 
-from collections.abc import Iterable
-
+from core.model.pods_ready import PodsReadyRules, RequeueTime
+from core.names import REASON_PODS_READY_TIMEOUT
 from core.state.facts import WorkloadFacts
 from core.state.workloads import Workloads
 
 
-def queue_order(workload: WorkloadFacts) -> tuple[int, str, str]:
-    """Sort key: higher priority, longer in the queue, created earlier."""
-    return (-workload.priority, workload.queued_since, workload.created)
+def queue_order(workload: WorkloadFacts, rules: PodsReadyRules | None = None) -> tuple[int, str, str]:
+    """Sort key: higher priority, longer in the queue, created earlier.
+
+    Who was evicted queues up from then on, unless it was because its pods were not ready, and the rules say that this
+    costs nobody its place (KEP-349, requeuingStrategy.timestamp).
+    """
+    keeps_its_place = rules is not None and rules.requeue_time is RequeueTime.CREATION and workload.evicted_for == REASON_PODS_READY_TIMEOUT
+    return (-workload.priority, workload.created if keeps_its_place else workload.queued_since, workload.created)
 
 
-def in_queue_order(workloads: Workloads) -> Iterable[WorkloadFacts]:
+def in_queue_order(workloads: Workloads, rules: PodsReadyRules | None = None) -> list[WorkloadFacts]:
     """Workloads that wait, the first to be served first."""
-    return sorted(workloads.pending(), key=lambda workload: (*queue_order(workload), workloads.arrival(workload.key)))
+    return sorted(workloads.pending(), key=lambda workload: (*queue_order(workload, rules), workloads.arrival(workload.key)))

@@ -24,6 +24,7 @@ from core.names import (
     MAIN_POD_SET,
     PLACEMENT_PROFILE,
     POD_INDEX_OFFSET,
+    PODS_READY,
     PODSET_LABEL,
     PREEMPTED,
     QUOTA_RESERVED,
@@ -255,6 +256,7 @@ class WorkloadFacts:
     preempted: bool = False  # for another's sake
     evicted_for: str | None = None  # the reason of its eviction, while it is evicted
     requeue_at: str | None = None  # before then it is not to be admitted
+    pods_ready: bool = False
 
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
@@ -289,6 +291,7 @@ class WorkloadFacts:
             condition_is_true(workload, PREEMPTED),
             (evicted.get("reason") or "") if evicted and evicted.get("status") == "True" else None,
             (status.get("requeueState") or {}).get("requeueAt"),
+            condition_is_true(workload, PODS_READY),
         )
 
 

@@ -1,6 +1,6 @@
 """Workloads with what was decided for them but not yet observed, and the quota they hold."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from core.model.admission import Admission
@@ -26,6 +26,7 @@ class Workloads:
         self._holding: dict[str, Admission] = {}
         self._holders: dict[str, dict[str, None]] = {}  # by ClusterQueue
         self._leaving: set[str] = set()
+        self._starting: dict[str, str] = {}  # key -> ClusterQueue
         self._pending: dict[str, WorkloadFacts] = {}
         self._usage: dict[str, dict[FlavorResource, int]] = {}  # of queues that are gone, too
         self.quota = QuotaTree()
@@ -87,6 +88,10 @@ class Workloads:
             self._leaving.add(key)
         else:
             self._leaving.discard(key)
+        if now is not None and facts is not None and not facts.evicted and not facts.pods_ready:
+            self._starting[key] = now.cluster_queue
+        else:
+            self._starting.pop(key, None)
         if facts is not None and now is None and facts.active and not facts.finished and not facts.deleting:
             self._pending[key] = facts
         else:
@@ -127,6 +132,10 @@ class Workloads:
     def leaving(self) -> set[str]:
         """Keys of workloads that are evicted and still hold something."""
         return set(self._leaving)
+
+    def starting(self) -> Mapping[str, str]:
+        """Workloads that hold something and whose pods are not said to be ready, and their ClusterQueues."""
+        return self._starting
 
     def arrival(self, key: str) -> int:
         """The place of a workload among all in the order in which they were first seen."""
