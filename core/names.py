@@ -131,6 +131,16 @@ REASON_LIMIT_EXCEEDED = "RequeuingLimitExceeded"  # of DeactivationTarget
 REASON_BACKOFF_FINISHED = "BackoffFinished"
 REASON_REACTIVATED = "Reactivated"
 
+# --- admission checks -----------------------------------------------------------------------------
+PROVISIONING_CONTROLLER = "kueue.x-k8s.io/provisioning-request"
+MULTIKUEUE_CONTROLLER = "kueue.x-k8s.io/multikueue"
+CHECK_PENDING, CHECK_READY, CHECK_RETRY, CHECK_REJECTED = "Pending", "Ready", "Retry", "Rejected"
+TOPOLOGY_PENDING, TOPOLOGY_READY = "Pending", "Ready"  # of delayedTopologyRequest
+REASON_UNSATISFIED_CHECKS = "UnsatisfiedAdmissionChecks"
+REASON_PENDING_TOPOLOGY = "PendingDelayedTopologyRequests"
+REASON_ADMISSION_CHECK = "AdmissionCheck"  # of an eviction
+EVENT_SECOND_PASS_FAILED = "SecondPassFailed"
+
 # --- Active conditions ------------------------------------------------------------------------------
 ACTIVE = "Active"
 REASON_READY = "Ready"
@@ -138,6 +148,9 @@ REASON_TERMINATING = "Terminating"
 REASON_STOPPED = "Stopped"
 REASON_FLAVOR_NOT_FOUND = "FlavorNotFound"
 REASON_TOPOLOGY_NOT_FOUND = "TopologyNotFound"
+REASON_CHECK_NOT_FOUND = "AdmissionCheckNotFound"
+REASON_CHECK_INACTIVE = "AdmissionCheckInactive"
+REASON_MULTIKUEUE_WITH_TOPOLOGY = "MultiKueueWithTopology"
 REASON_COHORT_CYCLE = "CohortCycle"
 
 # --- events -------------------------------------------------------------------------------------------

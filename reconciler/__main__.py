@@ -35,6 +35,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
                 reserve_daemon_sets=settings.reserve_daemon_sets,
                 nominates_nodes=settings.nominates_nodes,
                 pods_ready=settings.pods_ready,
+                second_pass=settings.second_pass,
             )
             await reconciler.run()
 

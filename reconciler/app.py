@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
+from core.model.configuration import SecondPass
 from core.model.pods_ready import PodsReadyRules
 from core.placement.profile import Profiles
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.tasks import eternal
 from reconciler.apply import Writer
+from reconciler.checks import Checks
 from reconciler.jobs import Jobs
 from reconciler.observed import Observed
 from reconciler.orphans import Orphans
@@ -39,6 +41,7 @@ class Reconciler:
         reserve_daemon_sets: bool = True,
         nominates_nodes: bool = False,
         pods_ready: PodsReadyRules | None = None,
+        second_pass: SecondPass = SecondPass(),  # noqa: B008, a frozen value
     ) -> None:
         self._clock = clock
         self.observed = Observed(client, clock, kinds=kinds, reserve_daemon_sets=reserve_daemon_sets)
@@ -49,6 +52,7 @@ class Reconciler:
         self.orphans = Orphans(self.observed, writer, clock)
         self.strangers = Strangers(self.observed, writer, clock)
         self.ungater = Ungater(self.observed, writer, clock, nominates=nominates_nodes)
+        self.checks = Checks(self.observed, writer, clock, second_pass)
         self.queues = Queues(self.observed, writer, clock)
         self.pods_ready = PodsReady(self.observed, writer, clock, pods_ready) if pods_ready is not None else None
 
@@ -62,7 +66,7 @@ class Reconciler:
             )
             eternal(group, "scheduler", self.scheduler.run())
             eternal(group, "ledger audit", self._audit())
-            parts = (self.jobs, self.pods, self.orphans, self.strangers, self.ungater, self.queues, self.pods_ready)
+            parts = (self.jobs, self.pods, self.orphans, self.strangers, self.ungater, self.queues, self.checks, self.pods_ready)
             for part in (part for part in parts if part is not None):
                 eternal(group, part.controller.name, part.controller.run())
 

@@ -19,6 +19,7 @@ from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
+from core.state.check_facts import CheckFacts
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, controller_of
@@ -66,6 +67,7 @@ class Observed:
         self.flavors = informer(r.RESOURCE_FLAVORS)
         self.cluster_queues = informer(r.CLUSTER_QUEUES)
         self.cohorts = informer(r.COHORTS)
+        self.admission_checks = informer(r.ADMISSION_CHECKS)
         self.local_queues = informer(r.LOCAL_QUEUES)
         self.workloads = informer(r.WORKLOADS)
         self.kinds = {r.key_of(kind): kind for kind in kinds}
@@ -103,6 +105,7 @@ class Observed:
         self._fold(self.topologies, TopologyFacts.read, state.observe_topology)
         self._fold(self.flavors, FlavorFacts.read, state.observe_flavor)
         self._fold(self.cluster_queues, ClusterQueueFacts.read, state.observe_cluster_queue)
+        self._fold(self.admission_checks, CheckFacts.read, state.observe_check)
         self._fold(self.cohorts, CohortFacts.read, state.observe_cohort)
         self._fold(self.local_queues, LocalQueueFacts.read, state.observe_local_queue)
         self._fold(self.nodes, NodeFacts.read, state.observe_node)
@@ -201,6 +204,7 @@ class Observed:
             self.flavors,
             self.cluster_queues,
             self.cohorts,
+            self.admission_checks,
             self.local_queues,
             self.nodes,
             *((self.daemon_sets,) if self.state.reserves_daemon_sets else ()),

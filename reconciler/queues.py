@@ -50,7 +50,14 @@ class Queues:
         self.controller = build_controller("queues", self._reconcile, clock, workers=2)
         self._queue = self.controller.queue
         self._held_back: dict[tuple[str, str], str] = {}  # what was told that its deletion waits, by plural and name: its uid
-        for informer in (observed.cluster_queues, observed.cohorts, observed.local_queues, observed.flavors, observed.topologies):
+        for informer in (
+            observed.cluster_queues,
+            observed.cohorts,
+            observed.admission_checks,
+            observed.local_queues,
+            observed.flavors,
+            observed.topologies,
+        ):
             informer.add_handler(lambda change: self._everything("configuration changed"))
         observed.nodes.add_handler(self._on_node)
         observed.workloads.add_handler(self._on_workload)

@@ -20,6 +20,7 @@ PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "Prior
 TOPOLOGIES = Resource(GROUP, VERSION, "topologies", "Topology", namespaced=False)
 RESOURCE_FLAVORS = Resource(GROUP, VERSION, "resourceflavors", "ResourceFlavor", namespaced=False)
 CLUSTER_QUEUES = Resource(GROUP, VERSION, "clusterqueues", "ClusterQueue", namespaced=False)
+ADMISSION_CHECKS = Resource(GROUP, VERSION, "admissionchecks", "AdmissionCheck", namespaced=False)
 COHORTS = Resource(GROUP, VERSION, "cohorts", "Cohort", namespaced=False)
 LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
 WORKLOADS = Resource(GROUP, VERSION, "workloads", "Workload")

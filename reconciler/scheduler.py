@@ -10,22 +10,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from core.model.admission import admission_to_wire
+from core.model.admission import admission_from_wire, admission_to_wire
 from core.model.encoding import encoded_size
 from core.model.pods_ready import PodsReadyRules
 from core.names import (
     ADMITTED,
+    EVENT_SECOND_PASS_FAILED,
     EVENT_WORKLOAD_REFUSED,
     EVICTED,
     PREEMPTED,
     QUOTA_RESERVED,
     REASON_PENDING_EVALUATION,
+    REASON_PENDING_TOPOLOGY,
     REASON_PREEMPTED,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
 )
 from core.placement.choice import show_choices
 from core.placement.profile import Profiles
-from core.plan.admission import MAX_ETCD_BYTES, admitted_status, preempted_status, waiting_status
+from core.plan.admission import MAX_ETCD_BYTES, admitted_status, amended_status, preempted_status, waiting_status
 from core.plan.conditions import Condition, says
 from core.plan.pod_units import seniority, unit_of_workload
 from core.queueing.cycle import Cycle, Verdict
@@ -89,6 +91,7 @@ class Scheduler:
             observed.flavors,
             observed.cluster_queues,
             observed.cohorts,
+            observed.admission_checks,
             observed.local_queues,
             observed.namespaces,
         ):
@@ -142,7 +145,13 @@ class Scheduler:
     def _is_no_hurry(self, verdict: Verdict) -> bool:
         """Whether a workload goes on waiting for the reason that it was told last."""
         outcome, workload = verdict.outcome, self._observed.workloads.store.get(verdict.workload.key)
-        if isinstance(outcome, Found) or outcome.preempting is not None or outcome.breaks_rule or workload is None:
+        if (
+            verdict.is_second_pass
+            or isinstance(outcome, Found)
+            or outcome.preempting is not None
+            or outcome.breaks_rule
+            or workload is None
+        ):
             return False
         told = find_condition(workload, QUOTA_RESERVED) or {}
         return told.get("status") == "False" and told.get("reason") == outcome.reason
@@ -188,6 +197,8 @@ class Scheduler:
                     else:
                         self._observed.state.forget(key)
                         await self._let_wait(workload, judged, too_large)
+                elif verdict.is_second_pass:
+                    await self._tell_of_failed_pass(workload, verdict.outcome)
                 else:
                     await self._let_wait(workload, judged, verdict.outcome)
         except (Unreachable, ServerError) as error:
@@ -223,10 +234,16 @@ class Scheduler:
                 now = await self._writer.read_workload(namespace, name)
                 if now["metadata"]["uid"] != verdict.workload.uid:
                     break
-                if (now.get("status") or {}).get("admission"):
+                admission = admission_from_wire((now.get("status") or {}).get("admission"))
+                if admission is not None and not (verdict.is_second_pass and admission.awaits_topology):
                     self._observed.state.confirm(verdict.workload.key, int(now["metadata"]["resourceVersion"]))
                     return
-                status = waiting_status(now, verdict.workload, REASON_PENDING_EVALUATION, LOST_ANSWER, self._writer.now())
+                if verdict.is_second_pass and admission is not None:
+                    lost = Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, LOST_ANSWER)
+                    state = (now.get("status") or {}).get("requeueState")
+                    status = amended_status(now, [lost], self._writer.now(), state)
+                else:
+                    status = waiting_status(now, verdict.workload, REASON_PENDING_EVALUATION, LOST_ANSWER, self._writer.now())
                 await self._writer.apply_admission(now, status, strict=True)
                 break
             except ObjectNotFound:
@@ -260,22 +277,35 @@ class Scheduler:
     async def _admit(self, workload: Obj, judged: _Judged, found: Found) -> None:
         verdict, queue = judged.verdict, found.admission.cluster_queue
         since = tracing.parse_time(verdict.workload.queued_since)
-        with tracing.step(tracing.QUEUED, workload, start=since, **self._attributes(workload, queue)):
-            pass
+        if not verdict.is_second_pass:
+            with tracing.step(tracing.QUEUED, workload, start=since, **self._attributes(workload, queue)):
+                pass
         self._tell_of_solve(workload, judged, queue)
         with tracing.step(tracing.ADMIT, workload, **self._attributes(workload, queue)):
-            status = admitted_status(workload, found.admission, self._writer.now())
+            status = admitted_status(workload, found.admission, self._writer.now(), found.checks)
             # Strict: if the workload was deactivated, changed or deleted since it was seen, the decision is void.
             written = await self._writer.apply_admission(workload, status, strict=True)
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
-        waited = int((self._clock.now() - since).total_seconds()) if since is not None else 0
+        if not verdict.is_second_pass:
+            message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {self._seconds_since(since)}s"
+            await self._writer.event(r.WORKLOADS, workload, QUOTA_RESERVED, message)
+        if not condition_is_true(written, ADMITTED):
+            logger.info("workload waits for its checks", extra={"workload": verdict.workload.key, "cluster_queue": queue})
+            return
         logger.info("workload admitted", extra={"workload": verdict.workload.key, "cluster_queue": queue})
-        message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
-        await self._writer.event(r.WORKLOADS, workload, QUOTA_RESERVED, message)
-        message = f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
+        reserved = tracing.parse_time(verdict.workload.reserved_at) if verdict.is_second_pass else None
+        message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {self._seconds_since(reserved)}s"
         placed = [text for text in (found.together, show_choices(found.choices)) if text]
         message += f"; placed: {'; '.join(placed)}" if placed else ""
         await self._writer.event(r.WORKLOADS, workload, ADMITTED, message)
+
+    def _seconds_since(self, moment: datetime | None) -> int:
+        return max(0, int((self._clock.now() - moment).total_seconds())) if moment is not None else 0
+
+    async def _tell_of_failed_pass(self, workload: Obj, outcome: NotFound) -> None:
+        """It keeps its quota, and is tried again when something that could help has changed."""
+        await self._writer.event(r.WORKLOADS, workload, EVENT_SECOND_PASS_FAILED, outcome.message, warning=True)
+        await self._tell_maker(workload, EVENT_SECOND_PASS_FAILED, outcome.message)
 
     async def _let_wait(self, workload: Obj, judged: _Judged, outcome: NotFound) -> None:
         verdict = judged.verdict

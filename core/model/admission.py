@@ -8,6 +8,7 @@ from core.model.assignment import TopologyAssignment
 from core.model.encoding import decode, encode
 from core.model.quantity import format_quantity
 from core.model.resources import parse_resources
+from core.names import TOPOLOGY_PENDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class PodSetAdmission:
     usage: Mapping[str, int]
     count: int
     assignment: TopologyAssignment | None = None
+    delayed: str | None = None  # whether the assignment is to follow (Pending), or came, in a second pass (Ready)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,11 @@ class Admission:
 
     cluster_queue: str
     pod_sets: tuple[PodSetAdmission, ...]
+
+    @property
+    def awaits_topology(self) -> bool:
+        """Whether a pod set's place is still to be found."""
+        return any(pod_set.delayed == TOPOLOGY_PENDING and pod_set.assignment is None for pod_set in self.pod_sets)
 
 
 def admission_to_wire(admission: Admission) -> dict[str, Any]:
@@ -41,6 +48,7 @@ def admission_to_wire(admission: Admission) -> dict[str, Any]:
                 "count": pod_set.count,
             }
             | ({"topologyAssignment": encode(pod_set.assignment)} if pod_set.assignment is not None else {})
+            | ({"delayedTopologyRequest": pod_set.delayed} if pod_set.delayed is not None else {})
             for pod_set in admission.pod_sets
         ],
     }
@@ -59,6 +67,7 @@ def admission_from_wire(wire: Mapping[str, Any] | None) -> Admission | None:
                 parse_resources(entry.get("resourceUsage")),
                 int(entry.get("count") or 0),
                 decode(entry["topologyAssignment"]) if entry.get("topologyAssignment") else None,
+                entry.get("delayedTopologyRequest"),
             )
             for entry in wire.get("podSetAssignments") or ()
         ),

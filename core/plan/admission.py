@@ -25,6 +25,7 @@ from core.names import (
     REASON_WAIT_FOR_START,
     REQUEUED,
 )
+from core.plan.checks import admitted_condition, reset_checks, sync_checks
 from core.plan.conditions import Condition, set_conditions
 from core.state.facts import WorkloadFacts, find_condition
 
@@ -61,9 +62,13 @@ def managed_status(workload: Json) -> dict[str, Any]:
     return kept
 
 
-def admitted_status(workload: Json, admission: Admission, now: str) -> dict[str, Any]:
-    """Quota reserved and admitted."""
+def admitted_status(workload: Json, admission: Admission, now: str, checks: Sequence[str] | None = None) -> dict[str, Any]:
+    """Quota reserved, and admitted unless there are admission checks to be passed (None: those it has) or a place is still to be found."""
     status = managed_status(workload)
+    known = status.pop("admissionChecks", ())
+    entries = tuple(known) if checks is None else sync_checks(known, checks, now)
+    if entries:
+        status["admissionChecks"] = list(entries)
     status.pop("unhealthyNodes", None)
     status.pop("resourceRequests", None)
     status["admission"] = admission_to_wire(admission)
@@ -72,7 +77,7 @@ def admitted_status(workload: Json, admission: Admission, now: str) -> dict[str,
         before = find_condition(workload, kind)
         if before is not None and before.get("status") == "True":
             conditions.append(Condition(kind, False, QUOTA_RESERVED, f"Previously: {before.get('message', '')}"))
-    conditions.append(Condition(ADMITTED, True, ADMITTED, "The workload is admitted"))
+    conditions.append(admitted_condition(entries, awaits_topology=admission.awaits_topology))
     conditions += _end_backoff(status, now)
     return _with(workload, status, conditions, now)
 
@@ -96,7 +101,7 @@ def evicted_status(
 ) -> dict[str, Any]:
     """To be stopped: quota is kept until the job has stopped. `requeue_state`, where there is one, replaces what there was."""
     state = requeue_state if requeue_state is not None else (workload.get("status") or {}).get("requeueState")
-    return amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state)
+    return _without_checks(amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state), now)
 
 
 def amended_status(
@@ -114,7 +119,28 @@ def amended_status(
 def preempted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
     """To be stopped for another's sake; `reason` says by which right."""
     conditions = [Condition(EVICTED, True, REASON_PREEMPTED, message), Condition(PREEMPTED, True, reason, message)]
-    return _with(workload, managed_status(workload), conditions, now)
+    return _without_checks(_with(workload, managed_status(workload), conditions, now), now)
+
+
+def returned_status(workload: Json, reason: str, message: str, now: str, requeue_at: str | None = None) -> dict[str, Any]:
+    """Evicted before anything was started: quota is given back in the same write."""
+    state = dict((workload.get("status") or {}).get("requeueState") or {}) | ({"requeueAt": requeue_at} if requeue_at else {})
+    status = evicted_status(workload, reason, message, now, requeue_state=state)
+    status.pop("admission", None)
+    until = f"Not to be admitted before {requeue_at}: " if requeue_at else ""
+    return _with(workload, status, _waiting(workload, REASON_PENDING_EVALUATION, f"{until}{message}"), now)
+
+
+def sync_status(workload: Json, checks: Sequence[Json], now: str) -> dict[str, Any]:
+    """As it stands, with other admission checks."""
+    return _with(workload, managed_status(workload) | {"admissionChecks": [dict(check) for check in checks]}, [], now)
+
+
+def _without_checks(status: dict[str, Any], now: str) -> dict[str, Any]:
+    """Whatever checks were passed must be passed again."""
+    if status.get("admissionChecks"):
+        status["admissionChecks"] = reset_checks(status["admissionChecks"], now)
+    return status
 
 
 def released_status(workload: Json, message: str, now: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import JobKind, PodSetStart, PodSetTemplate
@@ -132,14 +132,29 @@ def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, Flav
             annotations[UNCONSTRAINED_TOPOLOGY] = "true"
         if traceparent:
             annotations[TRACEPARENT_ANNOTATION] = traceparent
+        updates = _updates_of(workload, given.name)
         infos.append(
             PodSetStart(
                 given.name,
                 given.assignment is not None,
-                {key: value for flavor in used for key, value in flavor.node_labels.items()},
-                tuple(toleration for flavor in used for toleration in flavor.tolerations),
-                labels,
-                annotations,
+                {key: value for flavor in used for key, value in flavor.node_labels.items()} | _joined(updates, "nodeSelector"),
+                tuple(
+                    t
+                    for source in (*(flavor.tolerations for flavor in used), *(u.get("tolerations") or () for u in updates))
+                    for t in source
+                ),
+                _joined(updates, "labels") | labels,
+                _joined(updates, "annotations") | annotations,
             )
         )
     return infos
+
+
+def _updates_of(workload: Json, pod_set: str) -> list[Json]:
+    """What admission checks add to a pod set (status.admissionChecks[].podSetUpdates)."""
+    checks = (workload.get("status") or {}).get("admissionChecks") or ()
+    return [update for check in checks for update in check.get("podSetUpdates") or () if update.get("name") == pod_set]
+
+
+def _joined(updates: Iterable[Json], field: str) -> dict[str, str]:
+    return {key: value for update in updates for key, value in (update.get(field) or {}).items()}

@@ -16,9 +16,13 @@ from dataclasses import dataclass
 
 from core.model.pods_ready import PodsReadyRules
 from core.names import (
+    MULTIKUEUE_CONTROLLER,
+    REASON_CHECK_INACTIVE,
+    REASON_CHECK_NOT_FOUND,
     REASON_COHORT_CYCLE,
     REASON_FLAVOR_NOT_FOUND,
     REASON_MISCONFIGURED,
+    REASON_MULTIKUEUE_WITH_TOPOLOGY,
     REASON_PENDING_EVALUATION,
     REASON_STOPPED,
     REASON_SUSPENDED,
@@ -39,8 +43,9 @@ from core.queueing.order import in_queue_order
 from core.queueing.outcome import Found, NotFound
 from core.queueing.preemption import find_preemption
 from core.queueing.rules import find_violation
+from core.queueing.second_pass import due_for_second_pass, find_second_pass
 from core.state.cluster import ClusterState
-from core.state.facts import WorkloadFacts
+from core.state.facts import CheckState, WorkloadFacts
 from core.state.queue_facts import STOP, ClusterQueueFacts
 from core.state.selectors import labels_match
 
@@ -55,6 +60,7 @@ class Verdict:
 
     workload: WorkloadFacts
     outcome: Found | NotFound
+    is_second_pass: bool = False  # the workload has its quota, and keeps it
 
 
 class Cycle:
@@ -65,6 +71,7 @@ class Cycle:
         self._pods_ready = pods_ready
         self._profiles = profiles
         self._refused_at: dict[str, tuple[str, int, WorkloadFacts]] = {}
+        self._failed_at: dict[str, tuple[int, tuple[CheckState, ...]]] = {}  # second passes, at which state
         self._claims = Claims(state)
         self._alike = Alike(state)
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
@@ -93,6 +100,7 @@ class Cycle:
         self._claims.begin(pending)
         self._alike.begin({workload.uid for workload in pending})
         self._blocked, self._borrowing, self._ways = set(), set(), {}
+        yield from self._second_passes(is_held_back)
         later: list[WorkloadFacts] = []
         for workloads, may_borrow in ((pending, False), (later, True)):
             for workload in workloads:
@@ -106,6 +114,22 @@ class Cycle:
                     later.append(workload)
                 elif outcome is not None and self._is_news(workload, outcome, None if problem is not None else queue):
                     yield Verdict(workload, outcome)
+
+    def _second_passes(self, is_held_back: Callable[[str], bool]) -> Iterator[Verdict]:
+        """Who has quota already, and its nodes, comes before all who have nothing yet."""
+        due = due_for_second_pass(self._state)
+        self._failed_at = {w.uid: self._failed_at[w.uid] for w in due if w.uid in self._failed_at}
+        for workload in due:
+            queue = self._state.cluster_queues[workload.admission.cluster_queue] if workload.admission is not None else None
+            if queue is None or is_held_back(workload.uid) or self._failed_at.get(workload.uid) == (self._state.changes, workload.checks):
+                continue
+            outcome = find_second_pass(self._state, workload, queue, self._profiles)
+            if isinstance(outcome, Found):
+                plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
+                self._state.assume(workload.key, outcome.admission, plan)
+            else:
+                self._failed_at[workload.uid] = self._state.changes, workload.checks
+            yield Verdict(workload, outcome, is_second_pass=True)
 
     def _turn(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, may_borrow: bool) -> Found | NotFound | None:
         """What becomes of a workload whose turn it is; None: still what it was told last."""
@@ -205,6 +229,7 @@ class Cycle:
     def reconsider(self, uid: str) -> None:
         """Makes the next cycle look at a workload again, whatever changed (its verdict could not be written)."""
         self._refused_at.pop(uid, None)
+        self._failed_at.pop(uid, None)
 
     def _find_queue(self, workload: WorkloadFacts) -> tuple[ClusterQueueFacts | None, NotFound | None]:
         """The ClusterQueue that serves a workload, or what is wrong with the way there."""
@@ -241,6 +266,17 @@ def inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str,
     missing = [name for name in queue.flavors if name not in state.flavors]
     if missing:
         return REASON_FLAVOR_NOT_FOUND, f"Can't admit new workloads: references missing ResourceFlavor(s): {', '.join(missing)}"
+    unknown = [name for name, _ in queue.checks if name not in state.checks]
+    if unknown:
+        return REASON_CHECK_NOT_FOUND, f"Can't admit new workloads: references missing AdmissionCheck(s): {', '.join(unknown)}"
+    inactive = [name for name, _ in queue.checks if not state.checks[name].active]
+    if inactive:
+        return REASON_CHECK_INACTIVE, f"Can't admit new workloads: references inactive AdmissionCheck(s): {', '.join(inactive)}"
+    remote = [name for name, _ in queue.checks if state.checks[name].controller == MULTIKUEUE_CONTROLLER]
+    topological = [name for name in queue.flavors if state.flavors[name].topology]
+    if remote and topological:
+        why = f"AdmissionCheck {remote[0]} sends workloads to other clusters, whose topology flavor {topological[0]} does not know"
+        return REASON_MULTIKUEUE_WITH_TOPOLOGY, f"Can't admit new workloads: {why}"
     if queue.cohort in state.quota.circular:
         return REASON_COHORT_CYCLE, f'Can\'t admit new workloads: going up from cohort "{queue.cohort}" ends in a circle of cohorts'
     lost = sorted({flavor.topology for name in queue.flavors if (flavor := state.flavors[name]).topology} - state.topologies.keys())

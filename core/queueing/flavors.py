@@ -14,6 +14,7 @@ from core.names import (
     REASON_NO_MATCHING_FLAVOR,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
     REASON_WAITING_FOR_QUOTA,
+    TOPOLOGY_PENDING,
 )
 from core.placement.choice import Choice, explain_choice, explain_together
 from core.placement.engine import Placement, Together, place, take_from
@@ -45,7 +46,7 @@ class _Served:
 
 
 @dataclass(slots=True)
-class _Search:
+class Search:
     """What the pod sets placed so far of one workload take; `profile` says by which profile they are placed in a topology."""
 
     world: World
@@ -105,7 +106,7 @@ def find_admission(
 
     units = [workload.pod_sets] if workload.together is not None else _units(workload.pod_sets)
     world = World(state) if world is None else world
-    search = _Search(world, profile_for, workload.together)
+    search = Search(world, profile_for, workload.together)
     given: dict[str, PodSetAdmission] = {}
     for unit in units:
         outcome = _find_for_unit(state, unit, queue, search)
@@ -121,8 +122,21 @@ def find_admission(
             return NotFound(_worst(tried), truncate(message), tuple(search.attempts))
         given |= {admission.name: admission for admission in outcome}
     ordered = tuple(given[pod_set.name] for pod_set in workload.pod_sets)
-    admission = Admission(queue.name, ordered)
-    return Found(admission, tuple(search.placements), tuple(search.attempts), tuple(search.choices), search.shared, search.borrows)
+    return found_by(search, Admission(queue.name, ordered), queue)
+
+
+def found_by(search: Search, admission: Admission, queue: ClusterQueueFacts) -> Found:
+    """What a search has come to."""
+    flavors = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
+    return Found(
+        admission,
+        tuple(search.placements),
+        tuple(search.attempts),
+        tuple(search.choices),
+        search.shared,
+        search.borrows,
+        tuple(queue.checks_for(flavors)),
+    )
 
 
 def _find_at_once(
@@ -136,7 +150,7 @@ def _find_at_once(
     usages = [_unit_usage(unit, queue) for unit in units]
     choices = product(*(list(_combinations(queue, usage)) for usage in usages))
     for choice in islice(choices, _MOST_CHOICES):
-        search, state = _Search(world, profile_for), world.state
+        search, state = Search(world, profile_for), world.state
         served = [_serve(state, *part, queue, search) for part in zip(units, usages, choice, strict=True)]
         if None in served:
             continue
@@ -144,12 +158,11 @@ def _find_at_once(
         for unit, flavor in zip(units, (each.flavor for each in served if each is not None), strict=True):
             if flavor is not None:
                 by_flavor.setdefault(flavor.name, (flavor, []))[1].extend(unit)
-        if all(_place(state, tuple(pod_sets), flavor, search) for flavor, pod_sets in by_flavor.values()):
+        if all(place_unit(state, tuple(pod_sets), flavor, search) for flavor, pod_sets in by_flavor.values()):
             given = [each for part in zip(units, choice, strict=True) for each in _admit(*part, queue, search)]
             by_name = {admission.name: admission for admission in given}
             ordered = tuple(by_name[pod_set.name] for pod_set in workload.pod_sets)
-            placements, attempts = tuple(search.placements), tuple(search.attempts)
-            return Found(Admission(queue.name, ordered), placements, attempts, tuple(search.choices), borrows=search.borrows)
+            return found_by(search, Admission(queue.name, ordered), queue)
     return None
 
 
@@ -181,7 +194,7 @@ def _unit_usage(unit: Unit, queue: ClusterQueueFacts) -> dict[str, int]:
     return usage
 
 
-def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, search: _Search) -> list[PodSetAdmission] | None:
+def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, search: Search) -> list[PodSetAdmission] | None:
     usage = _unit_usage(unit, queue)
     covered = {resource for group in queue.groups for resource in group.resources}
     uncovered = sorted(resource for resource, amount in usage.items() if amount and resource not in covered)
@@ -196,7 +209,7 @@ def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, se
     for combination in _combinations(queue, usage):
         before = search.mark()
         served = _serve(state, unit, usage, combination, queue, search)
-        if served is not None and (served.flavor is None or _place(state, unit, served.flavor, search)):
+        if served is not None and _fits(state, unit, served, combination, queue, search):
             if not served.borrows or queue.fungibility.when_can_borrow == STOP:
                 return _admit(unit, combination, queue, search)
             borrowing = combination if borrowing is None else borrowing
@@ -205,19 +218,36 @@ def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, se
         return None
     served = _serve(state, unit, usage, borrowing, queue, search)
     assert served is not None
-    fits = served.flavor is None or _place(state, unit, served.flavor, search)
+    fits = _fits(state, unit, served, borrowing, queue, search)
     assert fits  # as it did a moment ago
     return _admit(unit, borrowing, queue, search)
 
 
-def _admit(unit: Unit, combination: Combination, queue: ClusterQueueFacts, search: _Search) -> list[PodSetAdmission]:
+def _fits(state: ClusterState, unit: Unit, served: _Served, combination: Combination, queue: ClusterQueueFacts, search: Search) -> bool:
+    """Whether there is a place, where one is to be found now."""
+    if served.flavor is None or _is_delayed(state, queue, [flavor for _, flavor in combination]):
+        return True
+    return place_unit(state, unit, served.flavor, search)
+
+
+def _is_delayed(state: ClusterState, queue: ClusterQueueFacts, flavors: Sequence[str]) -> bool:
+    """Whether the nodes come only with an admission check, so that the place is found in a second pass."""
+    checks = (state.checks.get(name) for name in queue.checks_for(flavors))
+    return any(check is not None and check.delays_topology for check in checks)
+
+
+def _admit(unit: Unit, combination: Combination, queue: ClusterQueueFacts, search: Search) -> list[PodSetAdmission]:
+    state = search.world.state
     flavors = {resource: flavor for resources, flavor in combination for resource in resources}
     assignments = {placement.pod_set: placement.assignment for _, placement in search.placements}
     admissions = []
     for pod_set in unit:
         own = pod_set_usage(pod_set, queue)
         usage = {resource: own.get(resource, 0) for resource in flavors}
-        admissions.append(PodSetAdmission(pod_set.name, flavors, usage, pod_set.count, assignments.get(pod_set.name)))
+        assignment = assignments.get(pod_set.name)
+        waits = assignment is None and state.topology_flavor(flavors.values()) is not None
+        delayed = TOPOLOGY_PENDING if waits and _is_delayed(state, queue, list(flavors.values())) else None
+        admissions.append(PodSetAdmission(pod_set.name, flavors, usage, pod_set.count, assignment, delayed))
     return admissions
 
 
@@ -233,9 +263,9 @@ def _combinations(queue: ClusterQueueFacts, usage: Mapping[str, int]) -> Iterato
 
 
 def _serve(
-    state: ClusterState, unit: Unit, usage: Mapping[str, int], combination: Combination, queue: ClusterQueueFacts, search: _Search
+    state: ClusterState, unit: Unit, usage: Mapping[str, int], combination: Combination, queue: ClusterQueueFacts, search: Search
 ) -> _Served | None:
-    """Judges one choice of flavors by what they are and by quota, and takes that; topology is judged by `_place`."""
+    """Judges one choice of flavors by what they are and by quota, and takes that; topology is judged by `place_unit`."""
     topological: list[FlavorFacts] = []
     tree, borrowed = search.world.quota, False
     for resources, name in combination:
@@ -265,7 +295,7 @@ def _serve(
     return _Served(topological[0] if topological else None, borrowed)
 
 
-def _place(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: _Search) -> bool:
+def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Search) -> bool:
     view = state.view(flavor.name)
     if view is None:
         sentence = f'flavor "{flavor.name}": topology "{flavor.topology}" does not exist'

@@ -38,6 +38,7 @@ class Found:
     choices: tuple[Choice, ...] = ()  # why there
     together: str = ""  # the domain of the level that the workload asks for, if it does
     borrows: bool = False  # from its cohort
+    checks: tuple[str, ...] = ()  # admission checks to be passed
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from core.model.resources import PODS, Resources, add
 from core.placement.free import FreeCapacity, with_pod
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import NodeLabels, TopologyTree
+from core.state.check_facts import CheckFacts
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, TopologyFacts, WorkloadFacts
 from core.state.ledger import Domain, Ledger, PodSetKey, Reservation
@@ -61,6 +62,7 @@ class ClusterState:
         self.flavors: dict[str, FlavorFacts] = {}
         self.cluster_queues: dict[str, ClusterQueueFacts] = {}
         self.cohorts: dict[str, CohortFacts] = {}
+        self.checks: dict[str, CheckFacts] = {}
         self.local_queues: dict[str, LocalQueueFacts] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.workloads = Workloads()
@@ -126,6 +128,10 @@ class ClusterState:
         if _update(self.cohorts, name, cohort):
             self.changes += 1
             self._quota_is_old = True
+
+    def observe_check(self, name: str, check: CheckFacts | None) -> None:
+        """An AdmissionCheck came, changed or went."""
+        self.changes += _update(self.checks, name, check)
 
     def observe_local_queue(self, key: str, queue: LocalQueueFacts | None) -> None:
         """A LocalQueue came, changed or went."""

@@ -230,6 +230,20 @@ def _labels_to_come(spec: Json, owner: Json | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckState:
+    """How far a workload is with one admission check."""
+
+    name: str
+    state: str
+    since: str
+    updates: tuple[Json, ...] = ()  # what its pod sets get when it is passed, as `podSetUpdates` has it
+
+    @classmethod
+    def read(cls, wire: Json) -> "CheckState":
+        return cls(wire["name"], wire.get("state") or "", wire.get("lastTransitionTime") or "", tuple(wire.get("podSetUpdates") or ()))
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadFacts:
     """A Workload: what it asks for and how far it is."""
 
@@ -257,6 +271,7 @@ class WorkloadFacts:
     evicted_for: str | None = None  # the reason of its eviction, while it is evicted
     requeue_at: str | None = None  # before then it is not to be admitted
     pods_ready: bool = False
+    checks: tuple[CheckState, ...] = ()
 
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
@@ -292,6 +307,7 @@ class WorkloadFacts:
             (evicted.get("reason") or "") if evicted and evicted.get("status") == "True" else None,
             (status.get("requeueState") or {}).get("requeueAt"),
             condition_is_true(workload, PODS_READY),
+            tuple(CheckState.read(check) for check in status.get("admissionChecks") or ()),
         )
 
 

@@ -1,6 +1,6 @@
 """What topogate needs to know of ClusterQueues, Cohorts and LocalQueues, read once from their JSON: small, frozen, comparable."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -64,6 +64,7 @@ class ClusterQueueFacts:
     preemption: Preemption = Preemption()
     fungibility: Fungibility = Fungibility()
     drains: bool = False  # stopped, and what it admitted is to be evicted
+    checks: tuple[tuple[str, frozenset[str]], ...] = ()  # admission checks, and the flavors that each is for (none: all)
 
     @classmethod
     def read(cls, queue: Json) -> "ClusterQueueFacts":
@@ -85,7 +86,15 @@ class ClusterQueueFacts:
             _preemption(spec.get("preemption") or {}),
             _fungibility(spec.get("flavorFungibility") or {}),
             spec.get("stopPolicy") == "HoldAndDrain",
+            tuple(
+                (check["name"], frozenset(check.get("onFlavors") or ()))
+                for check in (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
+            ),
         )
+
+    def checks_for(self, flavors: Collection[str]) -> list[str]:
+        """Names of the admission checks that a workload with these flavors must pass."""
+        return [name for name, on in self.checks if not on or not on.isdisjoint(flavors)]
 
     @property
     def flavors(self) -> tuple[str, ...]:

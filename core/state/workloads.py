@@ -27,6 +27,7 @@ class Workloads:
         self._holders: dict[str, dict[str, None]] = {}  # by ClusterQueue
         self._leaving: set[str] = set()
         self._starting: dict[str, str] = {}  # key -> ClusterQueue
+        self._awaiting: dict[str, WorkloadFacts] = {}
         self._pending: dict[str, WorkloadFacts] = {}
         self._usage: dict[str, dict[FlavorResource, int]] = {}  # of queues that are gone, too
         self.quota = QuotaTree()
@@ -88,6 +89,10 @@ class Workloads:
             self._leaving.add(key)
         else:
             self._leaving.discard(key)
+        if assumed is None and now is not None and facts is not None and now.awaits_topology and facts.active and not facts.evicted:
+            self._awaiting[key] = facts
+        else:
+            self._awaiting.pop(key, None)
         if now is not None and facts is not None and not facts.evicted and not facts.pods_ready:
             self._starting[key] = now.cluster_queue
         else:
@@ -136,6 +141,10 @@ class Workloads:
     def starting(self) -> Mapping[str, str]:
         """Workloads that hold something and whose pods are not said to be ready, and their ClusterQueues."""
         return self._starting
+
+    def awaiting_topology(self) -> list[WorkloadFacts]:
+        """Workloads that have quota and wait for a second pass."""
+        return list(self._awaiting.values())
 
     def arrival(self, key: str) -> int:
         """The place of a workload among all in the order in which they were first seen."""

@@ -180,7 +180,6 @@ NOTHING_SAID = {  # as the API server fills in what a ClusterQueue leaves out
 }
 NOT_SERVED: dict[str, dict[str, Any]] = {
     "fairSharing": {"fairSharing": {"weight": 1}},
-    "admissionChecksStrategy": {"admissionChecksStrategy": {"admissionChecks": [{"name": "provision"}]}},
     "admissionScope": {"admissionScope": {"admissionMode": "NoAdmissionFairSharing"}},
 }
 

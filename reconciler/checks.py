@@ -1,0 +1,115 @@
+"""Admission checks: workloads that have quota are admitted once all their checks are Ready, and lose it where one says no.
+
+Level-triggered, a workload at a time; what is to be done is told from the statuses alone (`core.plan.checks`). The checks
+themselves are judged by others, who write their state.
+"""
+
+import logging
+from datetime import timedelta
+from typing import assert_never
+
+from core.model.configuration import SecondPass
+from core.names import ADMITTED, QUOTA_RESERVED, REASON_ADMISSION_CHECK, REASON_DEACTIVATED
+from core.plan.admission import admitted_status, returned_status, sync_status
+from core.plan.checks import Admit, GiveBack, Sync, Wait, plan_checks
+from core.runtime.clock import Clock
+from core.runtime.controller import Done, RequeueAfter, Result
+from core.runtime.resource import Obj
+from core.runtime.store import Change, object_key
+from core.runtime.workqueue import INITIAL_PRIORITY, Item
+from core.state.facts import WorkloadFacts, condition_is_true
+from reconciler import resources as r
+from reconciler import tracing
+from reconciler.apply import Writer
+from reconciler.controllers import build_controller
+from reconciler.observed import Observed
+
+logger = logging.getLogger(__name__)
+REASON_REJECTED = f"{REASON_DEACTIVATED}DueToAdmissionCheckRejected"
+
+
+class Checks:
+    """Reconciles one workload at a time by namespace/name."""
+
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock, second_pass: SecondPass) -> None:
+        self._observed = observed
+        self._writer = writer
+        self._clock = clock
+        self._second_pass = second_pass
+        self.controller = build_controller("admission checks", self._reconcile, clock, workers=4)
+        self._queue = self.controller.queue
+        observed.workloads.add_handler(self._on_workload)
+        observed.cluster_queues.add_handler(self._on_cluster_queue)
+
+    def _on_workload(self, change: Change) -> None:
+        if change.new is not None and condition_is_true(change.new, QUOTA_RESERVED) and not condition_is_true(change.new, ADMITTED):
+            self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+
+    def _on_cluster_queue(self, change: Change) -> None:
+        for facts in self._observed.state.workloads.holders(change.obj["metadata"]["name"]):
+            if not facts.admitted:
+                self._queue.add(facts.key, "queue changed")
+
+    async def _reconcile(self, item: Item) -> Result:
+        key = str(item.key)
+        workload, facts = self._observed.workloads.store.get(key), self._observed.state.workloads.facts.get(key)
+        if workload is None or facts is None or facts.admission is None or not facts.quota_reserved:
+            return Done()
+        if facts.admitted or facts.evicted or facts.finished or facts.deleting or self._observed.state.workloads.is_assumed(key):
+            return Done()  # the event of what is on its way brings us back
+        if not facts.active:
+            return await self._give_back(workload, GiveBack("The workload is deactivated"), REASON_DEACTIVATED)
+        needed = self._needed(facts)
+        checks = (workload.get("status") or {}).get("admissionChecks") or []
+        action = plan_checks(
+            checks,
+            needed,
+            awaits_topology=facts.admission.awaits_topology,
+            now=self._clock.now(),
+            timeout_s=self._second_pass.timeout_s,
+        )
+        match action:
+            case Wait(seconds):
+                return Done() if seconds is None else RequeueAfter(seconds)
+            case Sync(entries):
+                await self._writer.apply_admission(workload, sync_status(workload, entries, self._writer.now()), strict=True)
+            case Admit():
+                await self._admit(workload, facts, needed)
+            case GiveBack():
+                return await self._give_back(workload, action, REASON_REJECTED if action.deactivates else REASON_ADMISSION_CHECK)
+            case _:
+                assert_never(action)
+        return Done()
+
+    def _needed(self, facts: WorkloadFacts) -> list[str]:
+        """What its queue asks for, by the flavors that it was given; where the queue is gone what it has."""
+        assert facts.admission is not None
+        queue = self._observed.state.cluster_queues.get(facts.admission.cluster_queue)
+        if queue is None:
+            return [check.name for check in facts.checks]
+        return queue.checks_for({flavor for pod_set in facts.admission.pod_sets for flavor in pod_set.flavors.values()})
+
+    async def _admit(self, workload: Obj, facts: WorkloadFacts, needed: list[str]) -> None:
+        assert facts.admission is not None
+        queue = facts.admission.cluster_queue
+        with tracing.step(tracing.ADMIT, workload, **{tracing.WORKLOAD: workload["metadata"]["name"], tracing.CLUSTER_QUEUE: queue}):
+            status = admitted_status(workload, facts.admission, self._writer.now(), needed)
+            await self._writer.apply_admission(workload, status, strict=True)
+        logger.info("workload admitted", extra={"workload": facts.key, "cluster_queue": queue})
+        reserved = tracing.parse_time(facts.reserved_at)
+        waited = max(0, int((self._clock.now() - reserved).total_seconds())) if reserved is not None else 0
+        message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
+        await self._writer.event(r.WORKLOADS, workload, ADMITTED, message)
+
+    async def _give_back(self, workload: Obj, action: GiveBack, reason: str) -> Result:
+        """Nothing of it runs: evicted and free of its quota in one write, deactivated before where it is not to come back."""
+        if action.deactivates:
+            workload = await self._writer.patch_workload(workload, {"spec": {"active": False}})
+        requeue_at = None
+        if action.after_s:
+            requeue_at = (self._clock.now() + timedelta(seconds=action.after_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        status = returned_status(workload, reason, action.message, self._writer.now(), requeue_at)
+        await self._writer.apply_admission(workload, status, strict=True)
+        logger.info("workload gave its quota back", extra={"workload": object_key(workload), "reason": reason})
+        await self._writer.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", action.message)
+        return Done()

@@ -1,0 +1,201 @@
+"""Admission checks and the second pass on the real control plane; the test plays the controller that judges the checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e import truth
+from e2e.nodes import node_object
+from tests.reconciler.scenes import GPU, WORKLOADS, Scene
+
+ROOT = "/apis/kueue.x-k8s.io/v1beta2"
+PROVISIONING, CUSTOM = "kueue.x-k8s.io/provisioning-request", "example.com/judge"
+Json = dict[str, Any]
+
+
+class Judge:
+    """An AdmissionCheck of the scene's queue, and the states that its controller writes."""
+
+    def __init__(self, scene: Scene, controller: str) -> None:
+        self.scene, self.name = scene, f"{scene.prefix}check"
+        body: Json = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": self.name}}
+        scene.api.create(f"{ROOT}/admissionchecks", body | {"spec": {"controllerName": controller}})
+        self.set_active(active=True)
+        strategy = {"admissionChecksStrategy": {"admissionChecks": [{"name": self.name}]}}
+        scene.api.patch(f"{ROOT}/clusterqueues/{scene.prefix}queue", {"spec": strategy})
+        scene.eventually("the queue to be active with it", lambda _: self.active()[0] == "True" and self.is_known())
+
+    def is_known(self) -> bool:
+        return bool(self.scene.api.get(f"{ROOT}/clusterqueues/{self.scene.prefix}queue")["spec"].get("admissionChecksStrategy"))
+
+    def active(self) -> tuple[str | None, str | None]:
+        condition = truth.condition(self.scene.api.get(f"{ROOT}/clusterqueues/{self.scene.prefix}queue"), "Active")
+        return condition.get("status"), condition.get("reason")
+
+    def set_active(self, *, active: bool) -> None:
+        condition = {"type": "Active", "status": str(active), "reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        self.scene.api.patch(f"{ROOT}/admissionchecks/{self.name}/status", {"status": {"conditions": [condition]}})
+
+    def say(self, job: str, state: str, message: str = "", **more: Any) -> None:
+        workload = self.scene.read().workload_of(job)
+        assert workload is not None
+        now = self.scene.read().workload_of(job)
+        assert now is not None
+        (check,) = now["status"]["admissionChecks"]
+        changed = {**check, "state": state, "message": message, "lastTransitionTime": _later(check), **more}
+        path = f"{WORKLOADS.format(self.scene.namespace)}/{workload['metadata']['name']}/status"
+        self.scene.api.patch(path, {"status": {"admissionChecks": [changed]}})
+
+
+def _later(check: Json) -> str:
+    return str(check["lastTransitionTime"])
+
+
+@pytest.fixture
+def judges(scene: Scene) -> Iterator[list[Judge]]:
+    made: list[Judge] = []
+    yield made
+    scene.clear()
+    scene.api.patch(f"{ROOT}/clusterqueues/{scene.prefix}queue", {"spec": {"admissionChecksStrategy": None}})
+    for judge in made:
+        scene.api.delete(f"{ROOT}/admissionchecks/{judge.name}")
+
+
+def checks_of(now: truth.Snapshot, job: str) -> dict[str, str]:
+    status = (now.workload_of(job) or {}).get("status") or {}
+    return {check["name"]: check["state"] for check in status.get("admissionChecks") or ()}
+
+
+def reason_not_admitted(now: truth.Snapshot, job: str) -> str | None:
+    condition = truth.condition(now.workload_of(job), "Admitted")
+    return condition.get("reason") if condition.get("status") == "False" else None
+
+
+def has_quota(now: truth.Snapshot, job: str) -> bool:
+    return truth.is_true(now.workload_of(job), "QuotaReserved")
+
+
+def test_a_check_of_another_kind_delays_the_start_and_keeps_the_place(scene: Scene, judges: list[Judge]) -> None:
+    judge = Judge(scene, CUSTOM)
+    judges.append(judge)
+    scene.submit("train", pods=2, gpus=8, required=scene.rack)
+    now = scene.eventually("its quota", lambda now: reason_not_admitted(now, "train") == "UnsatisfiedAdmissionChecks")
+    assert checks_of(now, "train") == {judge.name: "Pending"}
+    (given,) = now.workload_of("train")["status"]["admission"]["podSetAssignments"]  # type: ignore[index]
+    assert given["topologyAssignment"]["levels"] == ["kubernetes.io/hostname"]
+    assert scene.job("train")["spec"]["suspend"]
+    update = {"name": "main", "labels": {"by": "judge"}, "annotations": {"approved": "yes"}}
+    judge.say("train", "Ready", podSetUpdates=[update])
+    now = scene.until_bound("train", 2)
+    for pod in now.pods_of("train"):
+        assert pod["metadata"]["labels"]["by"] == "judge"
+        assert pod["metadata"]["annotations"]["approved"] == "yes"
+
+
+def test_with_a_provisioning_check_the_place_is_found_on_the_nodes_that_come(scene: Scene, judges: list[Judge]) -> None:
+    """Three pods of a node each in one rack of two: it fits once the provisioned node is there."""
+    judge = Judge(scene, PROVISIONING)
+    judges.append(judge)
+    scene.submit("train", pods=3, gpus=8, required=scene.rack)
+    now = scene.eventually("its quota", lambda now: has_quota(now, "train"))
+    (given,) = now.workload_of("train")["status"]["admission"]["podSetAssignments"]  # type: ignore[index]
+    assert given["delayedTopologyRequest"] == "Pending"
+    assert "topologyAssignment" not in given
+    judge.say("train", "Ready")
+    scene.eventually("the second pass to be told of", lambda now: "SecondPassFailed" in reasons_of_events(scene, now, "train"))
+    assert scene.job("train")["spec"]["suspend"]
+    assert has_quota(scene.read(), "train"), "it keeps its quota"
+    scene.cluster.add_nodes([node_object(scene.pool, 1, 1, 3)])
+    now = scene.until_bound("train", 3)
+    assert truth.together(now, "train", scene.rack) == []
+    (given,) = now.workload_of("train")["status"]["admission"]["podSetAssignments"]  # type: ignore[index]
+    assert given["delayedTopologyRequest"] == "Ready"
+
+
+def reasons_of_events(scene: Scene, now: truth.Snapshot, job: str) -> set[str]:
+    events = scene.api.get(f"/api/v1/namespaces/{scene.namespace}/events")["items"]
+    workload = now.workload_of(job)
+    assert workload is not None
+    return {event["reason"] for event in events if event["involvedObject"].get("uid") == workload["metadata"]["uid"]}
+
+
+def test_nodes_that_only_the_check_names_are_used(scene: Scene, judges: list[Judge]) -> None:
+    judge = Judge(scene, PROVISIONING)
+    judges.append(judge)
+    only = sorted(name for name in scene.read().nodes if name.startswith(scene.prefix))[-1]
+    scene.submit("train", pods=1, gpus=8, required=scene.rack)
+    scene.eventually("its quota", lambda now: has_quota(now, "train"))
+    judge.say("train", "Ready", podSetUpdates=[{"name": "main", "nodeSelector": {"kubernetes.io/hostname": only}}])
+    now = scene.until_bound("train", 1)
+    assert [pod["spec"]["nodeName"] for pod in now.pods_of("train")] == [only]
+
+
+def test_retry_gives_the_quota_back_for_a_while_and_asks_again(scene: Scene, judges: list[Judge]) -> None:
+    judge = Judge(scene, CUSTOM)
+    judges.append(judge)
+    scene.submit("train", pods=1, gpus=8, required=scene.rack)
+    scene.eventually("its quota", lambda now: has_quota(now, "train"))
+    judge.say("train", "Retry", "not now", requeueAfterSeconds=3)
+    now = scene.eventually("its quota to be given back", lambda now: not has_quota(now, "train"))
+    told = truth.condition(now.workload_of("train"), "Evicted")
+    assert (told["reason"], told["message"]) == ("AdmissionCheck", f"At least one admission check is false: {judge.name}: not now")
+    assert checks_of(now, "train") == {judge.name: "Pending"}
+    assert truth.condition(now.workload_of("train"), "QuotaReserved")["message"].startswith("Not to be admitted before 2")
+    scene.eventually("its quota again", lambda now: has_quota(now, "train"))
+    judge.say("train", "Ready")
+    scene.until_bound("train", 1)
+
+
+def test_rejected_deactivates_and_reactivation_asks_anew(scene: Scene, judges: list[Judge]) -> None:
+    judge = Judge(scene, CUSTOM)
+    judges.append(judge)
+    scene.submit("train", pods=1, gpus=8, required=scene.rack)
+    scene.eventually("its quota", lambda now: has_quota(now, "train"))
+    judge.say("train", "Rejected", "never")
+    now = scene.eventually("it to be deactivated", lambda now: not has_quota(now, "train"))
+    workload = now.workload_of("train")
+    assert workload is not None
+    assert workload["spec"]["active"] is False
+    assert truth.condition(workload, "Evicted")["reason"] == "DeactivatedDueToAdmissionCheckRejected"
+    assert "never" in truth.condition(workload, "Evicted")["message"]
+    scene.patch_workload("train", {"spec": {"active": True}})
+    scene.eventually("its quota again", lambda now: has_quota(now, "train"))
+    assert checks_of(scene.read(), "train") == {judge.name: "Pending"}
+    judge.say("train", "Ready")
+    scene.until_bound("train", 1)
+
+
+def test_a_queue_says_which_check_is_missing_or_inactive(scene: Scene, judges: list[Judge]) -> None:
+    judge = Judge(scene, CUSTOM)
+    judges.append(judge)
+    judge.set_active(active=False)
+    scene.eventually("the queue to be inactive", lambda _: judge.active() == ("False", "AdmissionCheckInactive"))
+    scene.submit("train", pods=1, gpus=8, required=scene.rack)
+    assert "is inactive" in scene.until_waiting("train", "Suspended")
+    judge.set_active(active=True)
+    scene.eventually("its quota", lambda now: has_quota(now, "train"))
+    scene.api.delete(f"{ROOT}/admissionchecks/{judge.name}")
+    scene.eventually("the queue to miss it", lambda _: judge.active() == ("False", "AdmissionCheckNotFound"))
+    judges.clear()
+
+
+def test_gpus_are_taken_once(scene: Scene, judges: list[Judge]) -> None:
+    """Quota that waits for its second pass is taken, though no node is yet."""
+    judge = Judge(scene, PROVISIONING)
+    judges.append(judge)
+    scene.submit("train", pods=2, gpus=8, required=scene.rack)
+    scene.eventually("its quota", lambda now: has_quota(now, "train"))
+
+    def reserved(_: truth.Snapshot) -> bool:
+        queue = scene.api.get(f"{ROOT}/clusterqueues/{scene.prefix}queue")
+        (flavor,) = queue["status"]["flavorsReservation"]
+        (used,) = queue["status"]["flavorsUsage"]
+        totals = [{r["name"]: r["total"] for r in each["resources"]}[GPU] for each in (flavor, used)]
+        return totals == ["16", "0"]
+
+    scene.eventually("reservation without usage", reserved)
+    judge.say("train", "Ready")
+    scene.until_bound("train", 2)
