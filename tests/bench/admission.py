@@ -39,7 +39,7 @@ def measure(load: Load, qps: float | None = None) -> dict[str, Any]:
             cluster.stop_part(part)  # the peer's rig has neither
         for obj in load.configuration():
             cluster.api.create(manifests.path(obj), obj)
-        topogate.start_reconciler(options=["--max-qps", str(qps)] if qps else [])
+        topogate.start_reconciler(options=["--kube-api-qps", str(qps), "--kube-api-burst", str(int(2 * qps))] if qps else [])
         assert topogate.reconciler is not None
         pid = topogate.reconciler.pid
         before = _calls(cluster)
