@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -32,7 +33,9 @@ PEER = {None: {"wall_s": 263, "cpu_s": 76, "rss_mb": 451}, 50.0: {"wall_s": 391,
 
 def measure(load: Load, qps: float | None = None) -> dict[str, Any]:
     """One run on a control plane of its own."""
-    with Cluster() as cluster, Topogate(cluster, leader_election=False).start(converts_only=True) as topogate:
+    with Cluster() as cluster, contextlib.ExitStack() as stack:
+        topogate = Topogate(cluster, leader_election=False).start(converts_only=True)
+        stack.callback(topogate.stop)
         cluster.add_nodes(load.node_objects())
         cluster.create_namespace(NAMESPACE)
         for part in ("kube-scheduler", "kube-controller-manager"):
