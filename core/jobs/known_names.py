@@ -50,7 +50,7 @@ DRAFTS: Mapping[str, str] = {
     "kueue.x-k8s.io/prefer-topology": PREFERRED_TOPOLOGY,
 }
 OWN, OWN_LABELS = "metadata.annotations", "metadata.labels"  # of the job itself
-PODSET = "kueue.x-k8s.io/podset-"
+PODSET, WORKLOAD = "kueue.x-k8s.io/podset-", "topogate.dev/workload-"  # what annotations about placement begin with
 _PREFIXES = (names.GROUP, "topogate.dev")
 # What topogate itself writes is known as well: templates and pods carry it while they run.
 _KNOWN = frozenset(value for value in vars(names).values() if isinstance(value, str)) | frozenset(DRAFTS)
