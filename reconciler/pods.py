@@ -225,7 +225,11 @@ class Pods:
         now = self._clock.monotonic()
         if not self._created.satisfied(unit, now):
             return RequeueAfter(max(STOP_POLL_S, self._created.retry_in(unit, now) or 0.0))
-        priority, priority_class = self._steps.priority(wanted.labels, lambda: _class_of(wanted.pod_sets))
+        try:
+            priority, priority_class = self._steps.priority(wanted.labels, lambda: _class_of(wanted.pod_sets))
+        except Retryable as error:
+            await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
+            raise
         workload = build_workload_of_pods(wanted, unit.namespace, priority=priority, priority_class=priority_class)
         attributes: dict[str, Any] = {tracing.JOB_NAME: unit.name, tracing.WORKLOAD: wanted.name}
         with tracing.step(tracing.CREATE, source, **attributes):
