@@ -118,6 +118,13 @@ def test_the_dominant_share_is_the_largest_part_of_what_could_be_lent():
     assert free.share("a", {CPU: 3}) == [None]
 
 
+def test_a_share_counts_a_resource_over_all_flavors():
+    other = ("g", "cpu")
+    tree = QuotaTree([QuotaOwner("a", {CPU: Quota(2), other: Quota(1)}, "c"), QuotaOwner("b", {CPU: Quota(6), other: Quota(3)}, "c")])
+    tree.add("a", {CPU: 4, other: 2})
+    assert tree.share("a") == [Fraction(2 + 1, 8 + 4)]
+
+
 def test_shares_are_told_from_the_root_down():
     cohorts = [owner("left", 0, "root"), owner("root", 0)]
     tree = QuotaTree([owner("a", 2, "left"), owner("b", 4, "left"), owner("c", 6, "root")], cohorts)
