@@ -236,8 +236,8 @@ class _Search:
 
     def cheapest(self, candidates: list[_Candidate], *, may_borrow: bool) -> tuple[_Candidate, ...] | None:
         """The best set found; None if none would help."""
-        if not candidates:
-            return None
+        if not candidates or not self._fits(candidates, may_borrow=may_borrow):
+            return None  # not even if all of them were gone, whoever may
         if 2 ** len(candidates) <= _EXACT:
             sets = [chosen for size in range(1, len(candidates) + 1) for chosen in combinations(candidates, size)]
             return next((s for s in sorted(sets, key=cost) if self._is_legal(s) and self._fits(s, may_borrow=may_borrow)), None)
