@@ -6,7 +6,7 @@ from typing import Any
 
 from core.model.configuration import ResourceRules, SecondPass
 from core.plan.admission import admitted_status, evicted_status, waiting_status
-from core.plan.checks import RESOLUTION_S, all_ready_since
+from core.plan.checks import all_ready_since
 from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found
 
@@ -33,5 +33,5 @@ def next_pass_s(workload: Mapping[str, Any], now: datetime, second_pass: SecondP
     checks = status.get("admissionChecks") or ()
     if not checks or status.get("unhealthyNodes"):
         return None
-    waited = (now - all_ready_since(checks, now)).total_seconds() - RESOLUTION_S
+    waited = (now - all_ready_since(checks, now)).total_seconds()
     return second_pass.until_next_s(max(0.0, waited))
