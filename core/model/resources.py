@@ -62,10 +62,10 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     return {name: amount for name, amount in running.items() if amount}
 
 
-def zero_requests(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of resources of which the containers of this spec ask for zero, and nothing else does for more."""
+def zero_requests(spec: Mapping[str, Any], requests: Resources) -> tuple[str, ...]:
+    """Names of resources of which the containers of this spec ask for zero, and nothing else does for more; `requests` are its pod's."""
     named = {name for kind in ("containers", "initContainers") for each in spec.get(kind) or () for name in _container_requests(each)}
-    return tuple(sorted(named - pod_requests(spec).keys()))
+    return tuple(sorted(named - requests.keys()))
 
 
 def resource_names(*lists: Iterable[str]) -> list[str]:

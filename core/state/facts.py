@@ -207,11 +207,11 @@ class PodSetFacts:
         name = pod_set.get("name") or MAIN_POD_SET
         template = pod_set.get("template") or {}
         spec = template.get("spec") or {}
-        offset = ((template.get("metadata") or {}).get("annotations") or {}).get(POD_INDEX_OFFSET, "")
+        offset, requests = ((template.get("metadata") or {}).get("annotations") or {}).get(POD_INDEX_OFFSET, ""), pod_requests(spec)
         return cls(
             name,
             int(pod_set.get("count", 1)),
-            pod_requests(spec),
+            requests,
             parse_topology_request(pod_set.get("topologyRequest")),
             dict(spec.get("nodeSelector") or {}),
             spec.get("affinity"),
@@ -219,7 +219,7 @@ class PodSetFacts:
             read_index(offset) or 0,
             (pod_set.get("topologyRequest") or {}).get("podSetGroupName"),
             traits_of_template(template, namespace, {**(labels or {}), PODSET_LABEL: name}),
-            zero_requests(spec),
+            zero_requests(spec, requests),
         )
 
 
