@@ -112,6 +112,7 @@ REASON_SUSPENDED = "Suspended"
 REASON_PENDING_EVALUATION = "PendingEvaluation"
 REASON_NO_RESERVATION = "NoReservation"
 REASON_DEACTIVATED = "Deactivated"
+REASON_NODE_FAILURES = "NodeFailures"  # of an eviction
 REASON_QUEUE_STOPPED = "ClusterQueueStopped"  # of an eviction, as the next two
 REASON_LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
 REASON_PREEMPTED = "Preempted"  # of an eviction; the next four say for whom

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
+from core.queueing.second_pass import NodeReplacement
 from core.runtime import logs, plugins, telemetry
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
@@ -38,6 +39,8 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
                 nominates_nodes=settings.nominates_nodes,
                 pods_ready=settings.pods_ready,
                 second_pass=settings.second_pass,
+                replacement=NodeReplacement.from_gates(settings.gates),
+                resource_rules=settings.resources,
             )
             await reconciler.run()
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
-from core.model.configuration import SecondPass
+from core.model.configuration import ResourceRules, SecondPass
 from core.model.pods_ready import PodsReadyRules
 from core.placement.profile import Profiles
+from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.tasks import eternal
@@ -42,11 +43,13 @@ class Reconciler:
         nominates_nodes: bool = False,
         pods_ready: PodsReadyRules | None = None,
         second_pass: SecondPass = SecondPass(),  # noqa: B008, a frozen value
+        replacement: NodeReplacement = REPLACES,
+        resource_rules: ResourceRules | None = None,
     ) -> None:
         self._clock = clock
-        self.observed = Observed(client, clock, kinds=kinds, reserve_daemon_sets=reserve_daemon_sets)
+        self.observed = Observed(client, clock, kinds=kinds, reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
         writer = Writer(client, clock)
-        self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready)
+        self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready, second_pass, replacement)
         self.jobs = Jobs(self.observed, writer, clock)
         self.pods = Pods(self.observed, writer, clock)
         self.orphans = Orphans(self.observed, writer, clock)

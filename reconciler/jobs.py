@@ -322,7 +322,7 @@ class Jobs:
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if facts is not None:
             message = f"the job's pod sets are refused: {error}"
-            status = waiting_status(workload, facts, REASON_MISCONFIGURED, message, self._writer.now())
+            status = waiting_status(workload, facts, REASON_MISCONFIGURED, message, self._writer.now(), self._observed.state.resource_rules)
             await self._writer.apply_admission(workload, status, strict=True)
         raise Terminal(str(error)) from error
 

@@ -11,6 +11,7 @@ from core.jobs.kinds import KINDS
 from core.jobs.pod import Pod
 from core.jobs.pod_kinds import POD_SETS
 from core.jobs.pod_parents import StatefulSet
+from core.model.configuration import ResourceRules
 from core.names import LWS_WORKER_INDEX_LABEL, SPARK_DRIVER, SPARK_ROLE_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.plan.pod_units import ALONE, GROUP, PARENTS, owner_of_group, unit_of_pod, unit_of_workload
 from core.runtime.client import Client
@@ -51,8 +52,16 @@ class Observed:
     the informer after construction and so is told after the state has been changed.
     """
 
-    def __init__(self, client: Client, clock: Clock, *, kinds: Sequence[JobKind] = KINDS, reserve_daemon_sets: bool = True) -> None:
-        self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets)
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        *,
+        kinds: Sequence[JobKind] = KINDS,
+        reserve_daemon_sets: bool = True,
+        resource_rules: ResourceRules | None = None,
+    ) -> None:
+        self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
 
         def informer(resource: Resource, transform: Callable[[Obj], Obj] = without_managed_fields) -> Informer:
             return Informer(client, resource, transform=transform, clock=clock)

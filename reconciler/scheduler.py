@@ -7,11 +7,12 @@ taken back and decided again.
 import asyncio
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from core.model.admission import admission_from_wire, admission_to_wire
+from core.model.admission import Admission, admission_from_wire, admission_to_wire
+from core.model.configuration import SecondPass
 from core.model.encoding import encoded_size
 from core.model.pods_ready import PodsReadyRules
 from core.names import (
@@ -28,11 +29,13 @@ from core.names import (
 )
 from core.placement.choice import show_choices
 from core.placement.profile import Profiles
-from core.plan.admission import MAX_ETCD_BYTES, admitted_status, amended_status, preempted_status, waiting_status
+from core.plan.admission import MAX_ETCD_BYTES, amended_status, preempted_status, waiting_status
 from core.plan.conditions import Condition, says
 from core.plan.pod_units import seniority, unit_of_workload
+from core.plan.verdicts import next_pass_s, verdict_status
 from core.queueing.cycle import Cycle, Verdict
 from core.queueing.outcome import Found, NotFound, Preempting, Victim
+from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound
@@ -73,16 +76,26 @@ class Scheduler:
     """Decides on waiting workloads whenever something changed that could help one."""
 
     def __init__(
-        self, observed: Observed, writer: Writer, clock: Clock, profiles: Profiles, pods_ready: PodsReadyRules | None = None
+        self,
+        observed: Observed,
+        writer: Writer,
+        clock: Clock,
+        profiles: Profiles,
+        pods_ready: PodsReadyRules | None = None,
+        second_pass: SecondPass = SecondPass(),  # noqa: B008, a frozen value
+        replacement: NodeReplacement = REPLACES,
     ) -> None:
         self._observed = observed
         self._writer = writer
         self._clock = clock
-        self._cycle = Cycle(observed.state, profiles, pods_ready)
+        self._cycle = Cycle(observed.state, profiles, pods_ready, replacement)
+        self._second_pass = second_pass
         self._wake = asyncio.Event()
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
         self._not_before: dict[str, datetime] = {}  # uid -> when it is queued again, as its status says
-        self._due = WorkQueue(clock)  # uids of those that are passed over for that, at the time at which they no longer are
+        # Uids of those that are passed over for that, and of those whose second pass has failed, at the time at which they are
+        # to be looked at again.
+        self._due = WorkQueue(clock)
         self._news: dict[str, _Judged] = {}  # uid -> why it waits now; it has been told before, for the same reason in other words
         self._to_tell = WorkQueue(clock)
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
@@ -142,6 +155,7 @@ class Scheduler:
         while True:
             item = await self._due.get()
             self._due.done(item.key)
+            self._cycle.reconsider(str(item.key))
             self._wake.set()
 
     async def _tell_news(self) -> None:
@@ -233,12 +247,20 @@ class Scheduler:
                         await self._admit(workload, judged, verdict.outcome)
                     else:
                         self._observed.state.forget(key)
-                        await self._let_wait(workload, judged, too_large)
+                        if verdict.is_second_pass:
+                            await self._tell_of_failed_pass(workload, too_large)
+                        else:
+                            await self._let_wait(workload, judged, too_large)
+                elif verdict.outcome.evicts:
+                    await self._evict(workload, judged, verdict.outcome)
                 elif verdict.is_second_pass:
                     await self._tell_of_failed_pass(workload, verdict.outcome)
                 else:
                     await self._let_wait(workload, judged, verdict.outcome)
         except (Unreachable, ServerError) as error:
+            if verdict.is_second_pass and isinstance(verdict.outcome, NotFound):
+                self._take_back(verdict, str(error))  # nothing is assumed, and an eviction may be written twice
+                return
             logger.warning("verdict may or may not have been written", extra={"workload": key, "error": str(error)})
             self._background.create_task(self._find_out(judged), name=f"find out about {key}")
         except KubeError as error:
@@ -272,15 +294,18 @@ class Scheduler:
                 if now["metadata"]["uid"] != verdict.workload.uid:
                     break
                 admission = admission_from_wire((now.get("status") or {}).get("admission"))
-                if admission is not None and not (verdict.is_second_pass and admission.awaits_topology):
+                if admission is not None and not (verdict.is_second_pass and _wants_second_pass(now, admission)):
                     self._observed.state.confirm(verdict.workload.key, int(now["metadata"]["resourceVersion"]))
                     return
                 if verdict.is_second_pass and admission is not None:
                     lost = Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, LOST_ANSWER)
+                    if condition_is_true(now, ADMITTED):
+                        lost = Condition(ADMITTED, True, ADMITTED, LOST_ANSWER)
                     state = (now.get("status") or {}).get("requeueState")
                     status = amended_status(now, [lost], self._writer.now(), state)
                 else:
-                    status = waiting_status(now, verdict.workload, REASON_PENDING_EVALUATION, LOST_ANSWER, self._writer.now())
+                    facts, rules = verdict.workload, self._observed.state.resource_rules
+                    status = waiting_status(now, facts, REASON_PENDING_EVALUATION, LOST_ANSWER, self._writer.now(), rules)
                 await self._writer.apply_admission(now, status, strict=True)
                 break
             except ObjectNotFound:
@@ -322,13 +347,17 @@ class Scheduler:
                 pass
         self._tell_of_solve(workload, judged, queue)
         with tracing.step(tracing.ADMIT, workload, **self._attributes(workload, queue)):
-            status = admitted_status(workload, found.admission, self._writer.now(), found.checks)
             # Strict: if the workload was deactivated, changed or deleted since it was seen, the decision is void.
-            written = await self._writer.apply_admission(workload, status, strict=True)
+            written = await self._writer.apply_admission(workload, self._status(workload, verdict), strict=True)
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
         if not verdict.is_second_pass:
             message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {self._seconds_since(since)}s"
             self._start(self._tell(r.WORKLOADS, workload, QUOTA_RESERVED, message), "tell of quota")
+        if verdict.workload.admitted:
+            logger.info(
+                "failed nodes replaced", extra={"workload": verdict.workload.key, "nodes": sorted(verdict.workload.unhealthy_nodes)}
+            )
+            return
         if not condition_is_true(written, ADMITTED):
             logger.info("workload waits for its checks", extra={"workload": verdict.workload.key, "cluster_queue": queue})
             return
@@ -343,9 +372,24 @@ class Scheduler:
         return max(0, int((self._clock.now() - moment).total_seconds())) if moment is not None else 0
 
     async def _tell_of_failed_pass(self, workload: Obj, outcome: NotFound) -> None:
-        """It keeps its quota, and is tried again when something that could help has changed."""
+        """It keeps its quota, and is tried again when something that could help has changed, or after a pause that doubles."""
+        pause = next_pass_s(workload, self._clock.now(), self._second_pass)
+        if pause is not None:
+            self._due.add_after(workload["metadata"]["uid"], pause, "second pass")
         await self._writer.event(r.WORKLOADS, workload, EVENT_SECOND_PASS_FAILED, outcome.message, warning=True)
         await self._tell_maker(workload, EVENT_SECOND_PASS_FAILED, outcome.message)
+
+    async def _evict(self, workload: Obj, judged: _Judged, outcome: NotFound) -> None:
+        """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
+        self._tell_of_solve(workload, judged, judged.verdict.workload.admission.cluster_queue if judged.verdict.workload.admission else "")
+        await self._writer.apply_admission(workload, self._status(workload, judged.verdict), strict=True)
+        logger.info("workload evicted", extra={"workload": judged.verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
+        self._start(self._tell(r.WORKLOADS, workload, f"EvictedDueTo{outcome.reason}", outcome.message), "tell of eviction")
+
+    def _status(self, workload: Obj, verdict: Verdict) -> dict[str, Any]:
+        status = verdict_status(workload, verdict, self._writer.now(), self._observed.state.resource_rules)
+        assert status is not None, "a second pass that failed writes nothing"
+        return status
 
     async def _let_wait(self, workload: Obj, judged: _Judged, outcome: NotFound) -> None:
         verdict = judged.verdict
@@ -356,8 +400,7 @@ class Scheduler:
             return
         queue = self._observed.state.find_cluster_queue(verdict.workload)
         self._tell_of_solve(workload, judged, queue.name if queue is not None else "")
-        status = waiting_status(workload, verdict.workload, outcome.reason, outcome.message, self._writer.now())
-        written = await self._writer.apply_admission(workload, status, strict=True)
+        written = await self._writer.apply_admission(workload, self._status(workload, replace(verdict, outcome=outcome)), strict=True)
         if outcome.breaks_rule:  # what is wrong is told first, so that no deactivated workload is without a reason
             await self._writer.patch_workload(written, {"spec": {"active": False}})
         logger.info("workload waits", extra={"workload": verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
@@ -435,6 +478,11 @@ class Scheduler:
     @staticmethod
     def _attributes(workload: Obj, queue: str) -> dict[str, Any]:
         return {tracing.WORKLOAD: workload["metadata"]["name"], tracing.CLUSTER_QUEUE: queue}
+
+
+def _wants_second_pass(workload: Obj, admission: Admission) -> bool:
+    """Whether what a second pass found is not written."""
+    return admission.awaits_topology or bool((workload.get("status") or {}).get("unhealthyNodes"))
 
 
 def _too_large(workload: Obj, found: Found) -> NotFound | None:

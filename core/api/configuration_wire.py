@@ -204,7 +204,7 @@ class ConfigurationFile(Strict):
     wait_for_pods_ready: WaitForPodsReady | None = None
     feature_gates: Gates | None = None
     fair_sharing: Annotated[FairSharingBlock | None, _UNSERVED] = None
-    resources: Annotated[Resources | None, _UNSERVED] = None
+    resources: Resources | None = None
     integrations: IntegrationsBlock | None = None
     leader_election: LeaderElection | None = None
     topogate: Topogate | None = None

@@ -17,6 +17,25 @@ class SecondPass:
     base_delay_s: float = 10.0
     timeout_s: float = 300.0
 
+    def pause_s(self, attempt: int) -> float | None:
+        """The pause after a failed attempt, of which 1 is the first; None if the workload is evicted before it is over."""
+        pause = self.base_delay_s * 2.0 ** (attempt - 1)
+        return pause if 2 * pause - self.base_delay_s < self.timeout_s else None
+
+    def until_next_s(self, waited_s: float) -> float | None:
+        """How long until the next attempt, `waited_s` after the first; None if the workload is evicted before.
+
+        A function of time alone, so that whoever starts anew keeps to the same times.
+        """
+        attempt, at = 0, 0.0
+        while at <= waited_s:
+            attempt += 1
+            pause = self.pause_s(attempt)
+            if pause is None:
+                return None
+            at += pause
+        return at - waited_s
+
 
 class PreemptionStrategy(Enum):
     """By which comparison of shares a queue may take from another. Values are those of `fairSharing.preemptionStrategies`."""

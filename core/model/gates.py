@@ -41,6 +41,8 @@ PROFILE_MIXED = "TASProfileMixed"
 PROFILE_BEST_FIT = "TASProfileBestFit"
 PROFILE_LEAST_FREE = "TASProfileLeastFreeCapacity"
 PROFILE_MOST_FREE = "TASProfileMostFreeCapacity"
+NODE_REPLACEMENT = "TASFailedNodeReplacement"
+REPLACEMENT_FAILS_FAST = "TASFailedNodeReplacementFailFast"
 PROFILE_GATES = (PROFILE_MIXED, PROFILE_BEST_FIT, PROFILE_LEAST_FREE, PROFILE_MOST_FREE)  # at most one of them is on
 
 GATES: Mapping[str, Gate] = {
@@ -59,8 +61,8 @@ GATES: Mapping[str, Gate] = {
     "TASCacheNodeMatchResults": Gate(True, Stage.BETA, Effect.ALWAYS),
     "TASCacheTopologyTree": Gate(True, Stage.BETA, Effect.ALWAYS),
     "TASCachingRemainingResources": Gate(True, Stage.BETA, Effect.ALWAYS),
-    "TASFailedNodeReplacement": Gate(True, Stage.BETA, Effect.NOT_YET),
-    "TASFailedNodeReplacementFailFast": Gate(True, Stage.BETA, Effect.NOT_YET),
+    NODE_REPLACEMENT: Gate(True, Stage.BETA, Effect.SWITCHES),
+    REPLACEMENT_FAILS_FAST: Gate(True, Stage.BETA, Effect.SWITCHES),
     "TASReplaceNodeOnPodTermination": Gate(True, Stage.BETA, Effect.NOT_YET),
     "TASReplaceNodeOnNodeTaints": Gate(True, Stage.BETA, Effect.NOT_YET),
     "TASReplaceNodeDueToNotReadyOverFixedTime": Gate(False, Stage.DEPRECATED, Effect.NOT_YET),

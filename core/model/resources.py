@@ -62,6 +62,12 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     return {name: amount for name, amount in running.items() if amount}
 
 
+def zero_requests(spec: Mapping[str, Any], requests: Resources) -> tuple[str, ...]:
+    """Names of resources of which the containers of this spec ask for zero, and nothing else does for more; `requests` are its pod's."""
+    named = {name for kind in ("containers", "initContainers") for each in spec.get(kind) or () for name in _container_requests(each)}
+    return tuple(sorted(named - requests.keys()))
+
+
 def resource_names(*lists: Iterable[str]) -> list[str]:
     """All names that occur, sorted; `pods` is always among them."""
     return sorted({PODS}.union(*lists))

@@ -8,7 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from core.model.admission import Admission, admission_to_wire
+from core.model.configuration import ResourceRules
 from core.model.quantity import format_quantity
+from core.model.transformation import counted_by_quota
 from core.names import (
     ADMITTED,
     DEACTIVATION_TARGET,
@@ -82,16 +84,16 @@ def admitted_status(workload: Json, admission: Admission, now: str, checks: Sequ
     return _with(workload, status, conditions, now)
 
 
-def waiting_status(workload: Json, facts: WorkloadFacts, reason: str, message: str, now: str) -> dict[str, Any]:
-    """Not admitted, and why."""
+def waiting_status(
+    workload: Json, facts: WorkloadFacts, reason: str, message: str, now: str, rules: ResourceRules | None = None
+) -> dict[str, Any]:
+    """Not admitted, and why. `rules` say how quota counts what it asks for."""
     status = managed_status(workload)
     status.pop("admission", None)
     status["resourceRequests"] = [
-        {
-            "name": pod_set.name,
-            "resources": {name: format_quantity(name, amount * pod_set.count) for name, amount in pod_set.requests.items()},
-        }
+        {"name": pod_set.name, "resources": {name: format_quantity(name, amount * pod_set.count) for name, amount in counted.items()}}
         for pod_set in facts.pod_sets
+        for counted in (counted_by_quota(pod_set.requests, rules or ResourceRules()),)
     ]
     return _with(workload, status, _waiting(workload, reason, message) + _end_backoff(status, now), now)
 
@@ -137,7 +139,8 @@ def sync_status(workload: Json, checks: Sequence[Json], now: str) -> dict[str, A
 
 
 def _without_checks(status: dict[str, Any], now: str) -> dict[str, Any]:
-    """Whatever checks were passed must be passed again."""
+    """Whatever checks were passed must be passed again, and no node is to be replaced any more."""
+    status.pop("unhealthyNodes", None)
     if status.get("admissionChecks"):
         status["admissionChecks"] = reset_checks(status["admissionChecks"], now)
     return status
@@ -155,8 +158,7 @@ def released_status(workload: Json, message: str, now: str) -> dict[str, Any]:
 
 def _waiting(workload: Json, reason: str, message: str) -> list[Condition]:
     conditions = [Condition(QUOTA_RESERVED, False, reason, message)]
-    if find_condition(workload, ADMITTED) is not None:
-        conditions.append(Condition(ADMITTED, False, REASON_NO_RESERVATION, "The workload has no reservation"))
+    conditions.append(Condition(ADMITTED, False, REASON_NO_RESERVATION, "The workload has no reservation"))
     ready = find_condition(workload, PODS_READY) or {}
     if ready.get("status") == "True" or ready.get("reason") == REASON_WAIT_FOR_RECOVERY:
         conditions.append(Condition(PODS_READY, False, REASON_WAIT_FOR_START, NOT_READY))

@@ -78,7 +78,7 @@ def plan_checks(checks: Sequence[Json], needed: Sequence[str], *, awaits_topolog
         return Wait()
     if not awaits_topology:
         return Admit()
-    ready = max((_time(check.get("lastTransitionTime")) for check in checks), default=now)
+    ready = all_ready_since(checks, now)
     left = (ready + timedelta(seconds=timeout_s + RESOLUTION_S) - now).total_seconds()
     if left > 0:
         return Wait(left)
@@ -114,6 +114,11 @@ def admitted_condition(checks: Iterable[Json], *, awaits_topology: bool) -> Cond
     if awaits_topology:
         return Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, _PLACE_WAITS)
     return Condition(ADMITTED, True, ADMITTED, "The workload is admitted")
+
+
+def all_ready_since(checks: Sequence[Json], now: datetime) -> datetime:
+    """When the last of the checks, which are all Ready, became so; now if there are none."""
+    return max((_time(check.get("lastTransitionTime")) for check in checks), default=now)
 
 
 def _told(checks: Sequence[Json]) -> str:

@@ -43,7 +43,7 @@ from core.queueing.order import in_queue_order
 from core.queueing.outcome import Found, NotFound
 from core.queueing.preemption import find_preemption
 from core.queueing.rules import find_violation
-from core.queueing.second_pass import due_for_second_pass, find_second_pass
+from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass
 from core.state.cluster import ClusterState
 from core.state.facts import CheckState, WorkloadFacts
 from core.state.queue_facts import STOP, ClusterQueueFacts
@@ -67,12 +67,19 @@ class Verdict:
 class Cycle:
     """Decides on pending workloads; remembers at which state each was refused last."""
 
-    def __init__(self, state: ClusterState, profiles: Profiles, pods_ready: PodsReadyRules | None = None) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        profiles: Profiles,
+        pods_ready: PodsReadyRules | None = None,
+        replacement: NodeReplacement = REPLACES,
+    ) -> None:
         self._state = state
         self._pods_ready = pods_ready
         self._profiles = profiles
+        self._replacement = replacement
         self._refused_at: dict[str, tuple[str, int, WorkloadFacts]] = {}
-        self._failed_at: dict[str, tuple[int, tuple[CheckState, ...]]] = {}  # second passes, at which state
+        self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
         self._claims = Claims(state)
         self._alike = Alike(state)
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
@@ -118,19 +125,26 @@ class Cycle:
 
     def _second_passes(self, is_held_back: Callable[[str], bool]) -> Iterator[Verdict]:
         """Who has quota already, and its nodes, comes before all who have nothing yet."""
-        due = due_for_second_pass(self._state)
+        due = due_for_second_pass(self._state, self._replacement)
         self._failed_at = {w.uid: self._failed_at[w.uid] for w in due if w.uid in self._failed_at}
         for workload in due:
             queue = self._state.cluster_queues[workload.admission.cluster_queue] if workload.admission is not None else None
-            if queue is None or is_held_back(workload.uid) or self._failed_at.get(workload.uid) == (self._state.changes, workload.checks):
+            now = self._state.changes, workload.checks, workload.unhealthy_nodes
+            if queue is None or is_held_back(workload.uid) or self._failed_at.get(workload.uid) == now:
                 continue
-            outcome = find_second_pass(self._state, workload, queue, self._profiles)
+            outcome = self._second_pass(workload, queue)
             if isinstance(outcome, Found):
                 plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
-                self._state.assume(workload.key, outcome.admission, plan)
+                self._state.assume(workload.key, outcome.admission, plan, dict(outcome.leaves))
             else:
-                self._failed_at[workload.uid] = self._state.changes, workload.checks
+                self._failed_at[workload.uid] = now
             yield Verdict(workload, outcome, is_second_pass=True)
+
+    def _second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
+        try:
+            return find_second_pass(self._state, workload, queue, self._profiles, self._replacement)
+        except Exception as error:
+            return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be placed: {error!r}"), ())
 
     def _turn(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, may_borrow: bool) -> Found | NotFound | None:
         """What becomes of a workload whose turn it is; None: still what it was told last."""

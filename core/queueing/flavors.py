@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 
 from core.model.admission import Admission, PodSetAdmission
+from core.model.configuration import ResourceRules
 from core.model.podset import Mode, PodSetRequest
 from core.model.quota import FlavorResource
-from core.model.resources import add
+from core.model.resources import PODS, add
 from core.names import (
     REASON_EXCEEDS_MAX_QUOTA,
     REASON_NO_MATCHING_FLAVOR,
@@ -147,7 +148,7 @@ def _find_at_once(
     profile_for: Callable[[TopologyFacts], Profile],
 ) -> Found | None:
     """Flavors for all units first, in the order the queue lists them, then all pod sets of a flavor placed together."""
-    usages = [_unit_usage(unit, queue) for unit in units]
+    usages = [_unit_usage(unit, queue, world.state.resource_rules) for unit in units]
     choices = product(*(list(_combinations(queue, usage)) for usage in usages))
     for choice in islice(choices, _MOST_CHOICES):
         search, state = Search(world, profile_for), world.state
@@ -187,15 +188,15 @@ def _worst(attempts: list[Attempt]) -> str:
     return REASON_NO_MATCHING_FLAVOR
 
 
-def _unit_usage(unit: Unit, queue: ClusterQueueFacts) -> dict[str, int]:
+def _unit_usage(unit: Unit, queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
     usage: dict[str, int] = {}
     for pod_set in unit:
-        add(usage, pod_set_usage(pod_set, queue))
+        add(usage, pod_set_usage(pod_set, queue, rules))
     return usage
 
 
 def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, search: Search) -> list[PodSetAdmission] | None:
-    usage = _unit_usage(unit, queue)
+    usage = _unit_usage(unit, queue, state.resource_rules)
     covered = {resource for group in queue.groups for resource in group.resources}
     uncovered = sorted(resource for resource, amount in usage.items() if amount and resource not in covered)
     if uncovered:
@@ -242,10 +243,10 @@ def _admit(unit: Unit, combination: Combination, queue: ClusterQueueFacts, searc
     assignments = {placement.pod_set: placement.assignment for _, placement in search.placements}
     admissions = []
     for pod_set in unit:
-        own = pod_set_usage(pod_set, queue)
+        own = pod_set_usage(pod_set, queue, state.resource_rules)
         usage = {resource: own.get(resource, 0) for resource in flavors}
-        assignment = assignments.get(pod_set.name)
-        waits = assignment is None and state.topology_flavor(flavors.values()) is not None
+        assignment = assignments.get(pod_set.name) if pod_set.count else None  # no pods are nowhere
+        waits = assignment is None and pod_set.count > 0 and state.topology_flavor(flavors.values()) is not None
         delayed = TOPOLOGY_PENDING if waits and _is_delayed(state, queue, list(flavors.values())) else None
         admissions.append(PodSetAdmission(pod_set.name, flavors, usage, pod_set.count, assignment, delayed))
     return admissions
@@ -268,11 +269,14 @@ def _serve(
     """Judges one choice of flavors by what they are and by quota, and takes that; topology is judged by `place_unit`."""
     topological: list[FlavorFacts] = []
     tree, borrowed = search.world.quota, False
+    placed_by = state.topology_flavor(name for _, name in combination)
     for resources, name in combination:
         flavor = state.flavors.get(name)
         if flavor is None:
             return search.refuse(unit, name, REASON_NO_MATCHING_FLAVOR, f'flavor "{name}" does not exist')
-        mismatch = next((why for pod_set in unit if (why := _mismatch(state, pod_set, flavor, queue)) is not None), None)
+        # Pods need no node for what only quota counts, as long as another flavor has nodes for them.
+        in_kind = not placed_by or any(r == PODS or r in pod_set.requests or r in pod_set.none_of for pod_set in unit for r in resources)
+        mismatch = next((why for p in unit if (why := _mismatch(state, p, flavor, queue, in_kind=in_kind)) is not None), None)
         if mismatch is not None:
             return search.refuse(unit, name, REASON_NO_MATCHING_FLAVOR, mismatch)
         shortage = find_shortage(tree, queue.name, name, resources, usage, search.quota)
@@ -327,10 +331,10 @@ def _quota_reason(shortage: QuotaShortage) -> str:
     return REASON_EXCEEDS_MAX_QUOTA if shortage.never_fits else REASON_WAITING_FOR_QUOTA
 
 
-def _mismatch(state: ClusterState, pod_set: PodSetFacts, flavor: FlavorFacts, queue: ClusterQueueFacts) -> str | None:
-    """Why a flavor cannot serve a pod set whatever is free, if so."""
+def _mismatch(state: ClusterState, pod_set: PodSetFacts, flavor: FlavorFacts, queue: ClusterQueueFacts, *, in_kind: bool) -> str | None:
+    """Why a flavor cannot serve a pod set whatever is free, if so; `in_kind` if it is for what pods themselves ask for."""
     explicit = pod_set.topology is None or pod_set.topology.mode is not Mode.IMPLIED
-    if explicit and not flavor.topology:
+    if explicit and in_kind and not flavor.topology:
         return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling'
     if not explicit and flavor.topology and not all((f := state.flavors.get(name)) is not None and f.topology for name in queue.flavors):
         return f'Flavor "{flavor.name}" supports only TopologyAwareScheduling'

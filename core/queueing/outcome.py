@@ -39,6 +39,7 @@ class Found:
     together: str = ""  # the domain of the level that the workload asks for, if it does
     borrows: bool = False  # from its cohort
     checks: tuple[str, ...] = ()  # admission checks to be passed
+    leaves: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()  # pod set, and the nodes from which it takes how many pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,14 @@ class Preempting:
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """No way to admit a workload now; `breaks_rule`: nor ever, as it is. With `preempting` it will be, once others are gone."""
+    """No way to admit a workload now; `breaks_rule`: nor ever, as it is. With `preempting` it will be, once others are gone.
+
+    `evicts`: one that is admitted already loses its place for this reason.
+    """
 
     reason: str
     message: str
     attempts: tuple[Attempt, ...]
     breaks_rule: bool = False
     preempting: Preempting | None = None
+    evicts: bool = False

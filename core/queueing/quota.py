@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from core.model.configuration import ResourceRules
 from core.model.quantity import format_quantity
 from core.model.quota import FlavorResource, QuotaTree
 from core.model.resources import PODS
+from core.model.transformation import counted_by_quota
 from core.state.facts import PodSetFacts
 from core.state.queue_facts import ClusterQueueFacts
 
@@ -50,9 +52,10 @@ class QuotaShortage:
         return text
 
 
-def pod_set_usage(pod_set: PodSetFacts, queue: ClusterQueueFacts) -> dict[str, int]:
+def pod_set_usage(pod_set: PodSetFacts, queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
     """Canonical amounts that all pods of a pod set take from quota; `pods` only where the queue covers them."""
-    usage = {resource: amount * pod_set.count for resource, amount in pod_set.requests.items()}
+    usage = {resource: amount * pod_set.count for resource, amount in counted_by_quota(pod_set.requests, rules).items()}
+    usage |= {resource: 0 for resource in pod_set.none_of if resource not in usage}
     if any(PODS in group.resources for group in queue.groups):
         usage[PODS] = usage.get(PODS, 0) + pod_set.count
     return usage

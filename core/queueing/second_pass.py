@@ -1,28 +1,59 @@
-"""The second pass: a place for workloads that have quota, once their admission checks have brought the nodes.
+"""The second pass: a place for workloads that have quota, once their admission checks have brought the nodes, and a new place
+for the pods of those that run whose nodes have failed.
 
 The flavor is the one that was chosen with the quota; what the checks add to the pod sets (a node selector for the new nodes,
-tolerations) counts (KEP-2724, Support for ProvisioningRequests).
+tolerations) counts (KEP-2724, Support for ProvisioningRequests). Pods on healthy nodes stay where they are; any number of
+failed nodes is replaced at once (core.placement.replacement).
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import groupby
 
-from core.model.admission import Admission
-from core.names import CHECK_READY, REASON_TOPOLOGY_PLACEMENT_FAILED, TOPOLOGY_PENDING, TOPOLOGY_READY
-from core.placement.explain import truncate
+import numpy as np
+
+from core.model.admission import Admission, PodSetAdmission
+from core.model.gates import NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST, ChosenGates
+from core.names import CHECK_READY, REASON_NODE_FAILURES, REASON_TOPOLOGY_PLACEMENT_FAILED, TOPOLOGY_PENDING, TOPOLOGY_READY
+from core.placement.decision import Decision, Placement
+from core.placement.engine import place
+from core.placement.explain import NotFit, Refusal, refusal_sentence, truncate
+from core.placement.free import Matrix
+from core.placement.held import Held, find_failed, locate
 from core.placement.profile import Profile, Profiles
+from core.placement.replacement import replace_failed
+from core.placement.tree import Flags
 from core.queueing.flavors import Search, found_by, place_unit
 from core.queueing.order import queue_order
-from core.queueing.outcome import Found, NotFound
+from core.queueing.outcome import Attempt, Found, NotFound
 from core.queueing.world import World
-from core.state.cluster import ClusterState
+from core.state.cluster import ClusterState, FlavorView
 from core.state.facts import CheckState, PodSetFacts, TopologyFacts, WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts
 
 
-def due_for_second_pass(state: ClusterState) -> list[WorkloadFacts]:
-    """Workloads that have quota and all their checks, and no place yet, the first to be served first."""
-    return sorted((w for w in state.workloads.awaiting_topology() if _has_passed(state, w)), key=lambda w: (*queue_order(w), w.key))
+@dataclass(frozen=True, slots=True)
+class NodeReplacement:
+    """What is done about pods whose nodes have failed: whether they are placed anew, and whether a workload for whose pods there
+    is no other place is evicted at once, or keeps what it has and is tried again."""
+
+    is_on: bool = True
+    fails_fast: bool = True
+
+    @classmethod
+    def from_gates(cls, gates: ChosenGates) -> "NodeReplacement":
+        return cls(gates.is_on(NODE_REPLACEMENT), gates.is_on(REPLACEMENT_FAILS_FAST))
+
+
+REPLACES = NodeReplacement()
+
+
+def due_for_second_pass(state: ClusterState, replacement: NodeReplacement = REPLACES) -> list[WorkloadFacts]:
+    """Workloads that have quota and all their checks, and no place yet, and those that have lost nodes; the first to be served first."""
+    due = {w.key: w for w in state.workloads.awaiting_topology() if w.quota_reserved and _has_passed(state, w)}
+    if replacement.is_on:
+        due |= {w.key: w for w in state.workloads.unhealthy() if w.quota_reserved and _has_lost_nodes(state, w)}
+    return sorted(due.values(), key=lambda w: (*queue_order(w), w.key))
 
 
 def _has_passed(state: ClusterState, workload: WorkloadFacts) -> bool:
@@ -34,14 +65,47 @@ def _has_passed(state: ClusterState, workload: WorkloadFacts) -> bool:
     return ready.issuperset(queue.checks_for(flavors))
 
 
-def find_second_pass(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles) -> Found | NotFound:
-    """The places of all pod sets that wait for one, all or none."""
+def _has_lost_nodes(state: ClusterState, workload: WorkloadFacts) -> bool:
+    """Whether its assignment names a node that is said to have failed, or a domain that has one."""
+    if workload.admission is None or workload.admission.cluster_queue not in state.cluster_queues:
+        return False
+    for given in workload.admission.pod_sets:
+        values = {domain.values for domain in given.assignment.domains} if given.assignment is not None else set()
+        view = _view_of(state, given)
+        failed = find_failed(view.capacity.tree, workload.unhealthy_nodes) if view is not None else np.zeros(0, dtype=bool)
+        if view is not None and values & {view.capacity.tree.emitted[domain] for domain in _domains(view, failed)}:
+            return True
+        if workload.unhealthy_nodes & {value[-1] for value in values}:
+            return True
+    return False
+
+
+def _domains(view: FlavorView, nodes: Flags) -> set[int]:
+    level = view.capacity.tree.levels[view.capacity.tree.lowest]
+    return set((np.searchsorted(level.starts, np.flatnonzero(nodes), side="right") - 1).tolist())
+
+
+def _view_of(state: ClusterState, given: PodSetAdmission) -> FlavorView | None:
+    flavor = state.topology_flavor(given.flavors.values())
+    return state.view(flavor) if flavor is not None else None
+
+
+def find_second_pass(
+    state: ClusterState,
+    workload: WorkloadFacts,
+    queue: ClusterQueueFacts,
+    profiles: Profiles,
+    replacement: NodeReplacement = REPLACES,
+) -> Found | NotFound:
+    """A place for all that need one, or for none. Who both lost nodes and waits for a place gets the first now, the second next."""
 
     def profile_for(topology: TopologyFacts) -> Profile:
         return profiles.nearest(workload.profile, queue.profile, topology.profile)
 
     assert workload.admission is not None
     search = Search(World(state), profile_for, workload.together)
+    if replacement.is_on and workload.unhealthy_nodes and _has_lost_nodes(state, workload):
+        return _find_replacement(search, workload, workload.admission, fails_fast=replacement.fails_fast)
     waiting: dict[str, list[PodSetFacts]] = {}
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=True):
         flavor = state.topology_flavor(given.flavors.values())
@@ -69,3 +133,98 @@ def _updated(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
                 selector = {**pod_set.node_selector, **(update.get("nodeSelector") or {})}
                 pod_set = replace(pod_set, node_selector=selector, tolerations=pod_set.tolerations + tuple(update.get("tolerations") or ()))
     return pod_set
+
+
+# --- failed nodes -----------------------------------------------------------------------------------------
+
+
+def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admission, *, fails_fast: bool) -> Found | NotFound:
+    """Other nodes for the pods that have lost theirs, flavor by flavor."""
+    state, checks = search.world.state, tuple(check.name for check in workload.checks)
+    held = [
+        (state.topology_flavor(given.flavors.values()) or "", pod_set, given)
+        for pod_set, given in zip(workload.pod_sets, admission.pod_sets, strict=True)
+        if given.assignment is not None
+    ]
+    leaves: list[tuple[str, tuple[tuple[str, int], ...]]] = []
+    for name, group in groupby(sorted(held, key=lambda one: one[0]), key=lambda one: one[0]):
+        members, view = list(group), state.view(name)
+        if view is None:
+            return _no_replacement(search, workload, name, f'flavor "{name}" or its topology is not there', fails_fast=fails_fast)
+        parts = [_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
+        decision = _replace(search, view, parts, workload)
+        if decision.refusal is not None:
+            # Who has pods on a node that is about to be named, too, is judged when it is: nothing is known to be lost for good yet.
+            hurried = fails_fast and decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
+            sentence = refusal_sentence(view.topology.name, decision.refusal)
+            return _no_replacement(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
+        search.placements += ((name, placement) for placement in decision.placements)
+        leaves += (
+            (placement.pod_set, left)
+            for part, placement in zip(parts, decision.placements, strict=True)
+            if (left := _left(view, part, placement))
+        )
+    placed = {placement.pod_set: placement.assignment for _, placement in search.placements}
+    pod_sets = tuple(replace(given, assignment=placed.get(given.name, given.assignment)) for given in admission.pod_sets)
+    found = replace(admission, pod_sets=pod_sets)
+    return Found(found, tuple(search.placements), tuple(search.attempts), checks=checks, leaves=tuple(leaves))
+
+
+def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_set: PodSetFacts, given: PodSetAdmission) -> Held:
+    assert given.assignment is not None
+    request = state.request_for(_updated(pod_set, workload.checks), view.flavor)
+    nodes = None if view.capacity.tree.is_hostname else state.ledger.nodes_of((workload.key, pod_set.name, workload.owner_uid))
+    return Held(request, given.assignment, nodes)
+
+
+def _replace(search: Search, view: FlavorView, parts: list[Held], workload: WorkloadFacts) -> Decision:
+    """As the engine replaces failed nodes; pod sets that are tied to one domain stay in the one that those have which stay."""
+    failed, profile, tie = sorted(workload.unhealthy_nodes), search.profile(view.topology), search.together
+
+    def anywhere(free: Matrix | None) -> Decision:
+        return replace_failed(view.capacity, parts, failed, profile, free=free, recreated=workload.remade)
+
+    level = view.capacity.tree.find_level(tie.level) if tie is not None else None
+    if tie is None or level is None or not workload.remade:
+        return anywhere(None)
+    tree, out = view.capacity.tree, find_failed(view.capacity.tree, failed)
+    kept = np.sum([locate(view.capacity, part, failed, out).kept for part in parts], axis=0)
+    if kept.any():
+        domain = int(np.searchsorted(tree.levels[level].starts, int(np.argmax(kept > 0)), side="right")) - 1
+        beyond = np.ones(len(tree), dtype=bool)
+        beyond[tree.levels[level].starts[domain] : tree.levels[level].ends[domain]] = False
+        decision = anywhere(_without(view, beyond))
+    else:
+        requests = [replace(part.request, count=part.assignment.count) for part in parts]
+        decision = place(view.capacity, requests, profile, free=_without(view, out), together=tie)
+    return decision if decision.refusal is None or tie.required else anywhere(None)
+
+
+def _without(view: FlavorView, nodes: Flags) -> Matrix:
+    free = view.capacity.free.copy()
+    free[:, nodes] = np.minimum(free[:, nodes], 0)
+    return free
+
+
+def _left(view: FlavorView, part: Held, placement: Placement) -> tuple[tuple[str, int], ...]:
+    """How many pods a replacement takes from which nodes that are there."""
+    now = dict(placement.nodes)
+    before = part.nodes
+    if before is None:
+        before = [(name, domain.count) for domain in part.assignment.domains for name in view.domain_nodes(domain.values)[:1]]
+    return tuple(
+        (name, count - now.get(name, 0)) for name, count in before if count > now.get(name, 0) and name in view.capacity.tree.index
+    )
+
+
+def _no_replacement(
+    search: Search, workload: WorkloadFacts, flavor: str, why: str, refusal: NotFit | None = None, *, fails_fast: bool
+) -> NotFound:
+    nodes = ", ".join(sorted(workload.unhealthy_nodes))
+    search.attempts.append(Attempt(", ".join(p.name for p in workload.pod_sets), flavor, REASON_TOPOLOGY_PLACEMENT_FAILED, why, refusal))
+    attempts = tuple(search.attempts)
+    if fails_fast:
+        message = truncate(f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}; {why}")
+        return NotFound(REASON_NODE_FAILURES, message, attempts, evicts=True)
+    message = truncate(f"there is no replacement for unhealthy node(s): {nodes}; {why}")
+    return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, attempts)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.assignment import TopologyAssignment
+from core.model.configuration import ResourceRules
 from core.model.podset import PodSetRequest
 from core.model.quota import QuotaTree
 from core.model.resources import PODS, Resources, add
@@ -26,6 +27,7 @@ from core.state.workloads import Workloads
 T = TypeVar("T")
 _Held = tuple[Admission | None, str | None, tuple[PodSetFacts, ...]]  # what a workload holds, who owns its pods, what they ask for
 Plan = Mapping[str, Sequence[tuple[str, int]]]  # pod set -> (node, pods): where the engine counted them
+_NOTHING: Plan = {}
 
 
 @dataclass(slots=True)
@@ -51,11 +53,12 @@ class ClusterState:
 
     `changes` counts events that could help a workload that waits: nodes that came or changed,
     capacity or quota given back, queues and flavors edited. With `reserve_daemon_sets` nodes keep room
-    for the pods that DaemonSets are about to put there.
+    for the pods that DaemonSets are about to put there. `resource_rules` say how quota counts requests.
     """
 
-    def __init__(self, *, reserve_daemon_sets: bool = True) -> None:
+    def __init__(self, *, reserve_daemon_sets: bool = True, resource_rules: ResourceRules | None = None) -> None:
         self.changes = 0
+        self.resource_rules = resource_rules or ResourceRules()
         self.reserves_daemon_sets = reserve_daemon_sets
         self.nodes: dict[str, NodeFacts] = {}
         self.topologies: dict[str, TopologyFacts] = {}
@@ -70,6 +73,7 @@ class ClusterState:
         self._views: dict[str, FlavorView] = {}
         self._plans: dict[str, Plan] = {}
         self._claims: list[str] = []
+        self._leaving: dict[str, list[PodSetKey]] = {}  # what is counted where decisions on their way take pods from
         self._quota_is_old = False
         self._dropped: set[str] = set()  # flavors whose view events have dropped, until the next refresh
 
@@ -145,16 +149,30 @@ class ClusterState:
         """A Workload came, changed or went."""
         before = self._held(key)
         self.workloads.observe(key, workload)
+        if not self.workloads.is_assumed(key):
+            self._end_leaving(key)
         self._after(key, before)
 
     # --- decisions not yet observed -----------------------------------------------------------------
 
-    def assume(self, key: str, admission: Admission, plan: Plan) -> None:
-        """Counts a decision as used from this moment, before its write is even sent."""
+    def assume(self, key: str, admission: Admission, plan: Plan, leaves: Plan = _NOTHING) -> None:
+        """Counts a decision as used from this moment, before its write is even sent.
+
+        Pods that it `leaves` on other nodes are counted there, too, until its write is known to have succeeded: if it fails,
+        that is where they still are.
+        """
         self._plans[key] = plan
         before = self._held(key)
         self.workloads.assume(key, admission)
         self._after(key, before)
+        self._end_leaving(key)
+        facts = self.workloads.facts.get(key)
+        for pod_set in facts.pod_sets if facts is not None else ():
+            nodes = leaves.get(pod_set.name)
+            if nodes and facts is not None:
+                left: PodSetKey = (key, f"{pod_set.name} before", facts.owner_uid)
+                self._leaving.setdefault(key, []).append(left)
+                self.ledger.reserve(left, Reservation(with_pod(pod_set.requests), tuple(nodes)))
         # Where the hostname is the lowest level the assignment says it all; a plan kept by names keeps no tree alive.
         durable = {name: tuple(nodes) for name, nodes in plan.items() if not (isinstance(nodes, NodeCounts) and nodes.tree.is_hostname)}
         if durable:
@@ -164,15 +182,22 @@ class ClusterState:
 
     def confirm(self, key: str, resource_version: int) -> None:
         """The write of an assumed decision succeeded: it holds until an event at least as new replaces it."""
+        self._end_leaving(key)
         before = self._held(key)
         self.workloads.confirm(key, resource_version)
         self._after(key, before)
 
     def forget(self, key: str) -> None:
         """The write of an assumed decision failed: it never was."""
+        self._end_leaving(key)
         before = self._held(key)
         self.workloads.forget(key)
         self._after(key, before)
+
+    def _end_leaving(self, key: str) -> None:
+        for left in self._leaving.pop(key, ()):
+            self.ledger.reserve(left, None)
+            self.changes += 1
 
     def claim(self, key: str, admission: Admission, plan: Plan) -> None:
         """Counts what a workload will be given once others are gone, on top of what they hold, until `drop_claims`."""

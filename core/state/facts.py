@@ -11,7 +11,7 @@ from typing import Any
 from core.model.admission import Admission, admission_from_wire
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits, traits_of_pod, traits_of_template
 from core.model.podset import TopologyRequest, parse_topology_request
-from core.model.resources import PODS, Resources, add, parse_resources, pod_requests
+from core.model.resources import PODS, Resources, add, parse_resources, pod_requests, zero_requests
 from core.names import (
     ADMITTED,
     COORDINATE_PREFIXES,
@@ -199,6 +199,7 @@ class PodSetFacts:
     index_offset: int = 0  # where the ranks of its pods start (annotation pod-index-offset)
     group: str | None = None  # the group it belongs to, also where the rest of its request is nothing
     traits: PodTraits = NO_TRAITS
+    none_of: tuple[str, ...] = ()  # resources of which it asks for zero: they get a flavor, too
 
     @classmethod
     def read(cls, pod_set: Json, namespace: str = "", labels: Labels | None = None) -> "PodSetFacts":
@@ -206,11 +207,11 @@ class PodSetFacts:
         name = pod_set.get("name") or MAIN_POD_SET
         template = pod_set.get("template") or {}
         spec = template.get("spec") or {}
-        offset = ((template.get("metadata") or {}).get("annotations") or {}).get(POD_INDEX_OFFSET, "")
+        offset, requests = ((template.get("metadata") or {}).get("annotations") or {}).get(POD_INDEX_OFFSET, ""), pod_requests(spec)
         return cls(
             name,
             int(pod_set.get("count", 1)),
-            pod_requests(spec),
+            requests,
             parse_topology_request(pod_set.get("topologyRequest")),
             dict(spec.get("nodeSelector") or {}),
             spec.get("affinity"),
@@ -218,6 +219,7 @@ class PodSetFacts:
             read_index(offset) or 0,
             (pod_set.get("topologyRequest") or {}).get("podSetGroupName"),
             traits_of_template(template, namespace, {**(labels or {}), PODSET_LABEL: name}),
+            zero_requests(spec, requests),
         )
 
 
@@ -272,6 +274,7 @@ class WorkloadFacts:
     requeue_at: str | None = None  # before then it is not to be admitted
     pods_ready: bool = False
     checks: tuple[CheckState, ...] = ()
+    remade: bool = True  # whether something makes lost pods anew; not where a pod is all that it stands for
 
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
@@ -308,6 +311,7 @@ class WorkloadFacts:
             (status.get("requeueState") or {}).get("requeueAt"),
             condition_is_true(workload, PODS_READY),
             tuple(CheckState.read(check) for check in status.get("admissionChecks") or ()),
+            owner is None or owner.get("kind") != "Pod",
         )
 
 

@@ -211,6 +211,21 @@ class Ledger:
             held.append((taken.reservation.requests, [(name, count) for name, count in per_node.items() if count]))
         return held
 
+    def nodes_of(self, key: PodSetKey) -> list[tuple[str, int]]:
+        """The nodes that the pods of a pod set are counted on: where they are bound, else where they are expected."""
+        taken = self._taken.get(key)
+        if taken is None:
+            return []
+        planned = Counter(dict(taken.reservation.pinned))
+        for domain in taken.reservation.domains:
+            planned.update(dict(domain.plan))
+        now = Counter(self._bound.get(key, Counter()))
+        now.update(taken.wide)
+        now.update(dict(zip((name for name, _ in taken.reservation.pinned), taken.pinned.tolist(), strict=True)))
+        # More are bound than were assigned while old pods end: the plan says where those are that stay.
+        counted = now if now.total() == planned.total() else planned
+        return [(name, count) for name, count in counted.items() if count]
+
     # --- invariant --------------------------------------------------------------------------------
 
     def recount(self) -> "Ledger":

@@ -28,6 +28,7 @@ class Workloads:
         self._leaving: set[str] = set()
         self._starting: dict[str, str] = {}  # key -> ClusterQueue
         self._awaiting: dict[str, WorkloadFacts] = {}
+        self._unhealthy: dict[str, WorkloadFacts] = {}
         self._pending: dict[str, WorkloadFacts] = {}
         self._usage: dict[str, dict[FlavorResource, int]] = {}  # of queues that are gone, too
         self.quota = QuotaTree()
@@ -93,6 +94,11 @@ class Workloads:
             self._awaiting[key] = facts
         else:
             self._awaiting.pop(key, None)
+        stays = assumed is None and now is not None and facts is not None and facts.active and not facts.evicted
+        if stays and facts is not None and facts.unhealthy_nodes:
+            self._unhealthy[key] = facts
+        else:
+            self._unhealthy.pop(key, None)
         if now is not None and facts is not None and not facts.evicted and not facts.pods_ready:
             self._starting[key] = now.cluster_queue
         else:
@@ -145,6 +151,10 @@ class Workloads:
     def awaiting_topology(self) -> list[WorkloadFacts]:
         """Workloads that have quota and wait for a second pass."""
         return list(self._awaiting.values())
+
+    def unhealthy(self) -> list[WorkloadFacts]:
+        """Workloads that run, or are about to, of whose nodes some are said to have failed."""
+        return list(self._unhealthy.values())
 
     def arrival(self, key: str) -> int:
         """The place of a workload among all in the order in which they were first seen."""

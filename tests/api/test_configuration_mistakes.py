@@ -232,7 +232,7 @@ WRONG = {
     ("waitForPodsReady", "requeuingStrategy", "timestamp"): "now",
     ("waitForPodsReady", "requeuingStrategy", "backoff"): 1,
     ("featureGates", "TASBalancedPlacment"): True,
-    ("featureGates", "TASFailedNodeReplacement"): True,
+    ("featureGates", "TASReplaceNodeOnNodeTaints"): True,
     ("fairSharing", "preemptionStrategies"): {},
     ("resources", "excludeResourcePrefixes"): [1],
     ("integrations", "frameworks"): ["jobs"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.model.admission import Admission, PodSetAdmission
+from core.model.configuration import ResourceRules, Transformation
 from core.names import ADMITTED, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, REQUEUED
 from core.plan.admission import (
     MANAGED_CONDITIONS,
@@ -12,6 +13,7 @@ from core.plan.admission import (
     apply_body,
     evicted_status,
     managed_status,
+    preempted_status,
     released_status,
     waiting_status,
 )
@@ -77,9 +79,23 @@ def test_waiting_says_what_is_asked_for():
     status = waiting_status(workload(), WorkloadFacts.read(workload()), "NoRoom", "why", NOW)
     assert status["resourceRequests"] == [{"name": "main", "resources": {"cpu": "2"}}]
     assert by_type(status)[QUOTA_RESERVED] | {"status": "False", "reason": "NoRoom", "message": "why"} == by_type(status)[QUOTA_RESERVED]
-    assert ADMITTED not in by_type(status)
+    assert (by_type(status)[ADMITTED]["status"], by_type(status)[ADMITTED]["reason"]) == ("False", "NoReservation")
     again = waiting_status(workload(condition_json(ADMITTED)), WorkloadFacts.read(workload()), "NoRoom", "why", NOW)
     assert by_type(again)[ADMITTED]["status"] == "False"
+
+
+def test_waiting_says_what_quota_counts():
+    rules = ResourceRules((), (Transformation("cpu", True, {"credits": 2000}),))
+    status = waiting_status(workload(), WorkloadFacts.read(workload()), "NoRoom", "why", NOW, rules)
+    assert status["resourceRequests"] == [{"name": "main", "resources": {"cpu": "2", "credits": "4"}}]
+
+
+def test_who_is_evicted_has_no_node_to_be_replaced_any_more():
+    old = workload(condition_json(ADMITTED), unhealthyNodes=[{"name": "n"}], admission={"clusterQueue": "cq"})
+    for status in (evicted_status(old, "R", "m", NOW), preempted_status(old, "R", "m", NOW)):
+        assert "unhealthyNodes" not in status
+        assert by_type(status)[EVICTED]["status"] == "True"
+    assert "unhealthyNodes" in waiting_status(old, WorkloadFacts.read(old), "R", "m", NOW)
 
 
 def test_a_time_changes_only_with_its_status():

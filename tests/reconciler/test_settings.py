@@ -145,7 +145,7 @@ def test_compact_can_be_chosen_by_annotation_where_gates_say_what_kep_means():
         ("TASBalancedPlacement", "feature gate TASBalancedPlacement=: true or false is expected"),
         ("TASBalancedPlacement=yes", "feature gate TASBalancedPlacement=yes: true or false is expected"),
         ("TASProfileBestFit=true,TASProfileMixed=true", "TASProfileMixed and TASProfileBestFit exclude each other"),
-        ("TASFailedNodeReplacement=true", "feature gate TASFailedNodeReplacement cannot be true: topogate does not do this yet"),
+        ("TASReplaceNodeOnNodeTaints=true", "feature gate TASReplaceNodeOnNodeTaints cannot be true: topogate does not do this yet"),
     ],
 )
 def test_wrong_gates_end_the_process_with_one_line(capsys: pytest.CaptureFixture[str], text: str, said: str):
@@ -200,7 +200,7 @@ def test_the_file_says_what_no_flag_says(config: Callable[[str], list[str]]):
     assert settings.profiles.default == Profile("kep", balanced=True)
     assert (settings.namespace, settings.leader_elect) == ("leases", False)
     assert (settings.reserve_daemon_sets, settings.nominates_nodes) == (False, True)
-    assert [said.split(": ")[1] for said in settings.warnings] == ["fairSharing", "resources", "integrations.frameworks"]
+    assert [said.split(": ")[1] for said in settings.warnings] == ["fairSharing", "integrations.frameworks"]
 
 
 def test_without_a_file_and_with_an_empty_one_all_stands_at_the_defaults(config: Callable[[str], list[str]]):

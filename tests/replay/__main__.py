@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.replay import encoding, placement, podsets, ungater, validation
+from tests.replay import encoding, placement, podsets, scheduling, ungater, validation
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ FAMILIES = {
     "encoding": Family(encoding.answer, encoding.differences, "", encoding.rule, encoding.leave_out),
     "placement": Family(placement.answer, placement.differences, "expect", placement.rule),
     "podsets": Family(podsets.answer, podsets.differences, "", podsets.rule, podsets.leave_out),
+    "scheduling": Family(scheduling.answer, scheduling.differences, "", scheduling.rule),
     "validation": Family(validation.answer, validation.differences, "", validation.rule),
     "ungater": Family(ungater.answer, ungater.differences, "", ungater.rule),
 }

@@ -1,0 +1,37 @@
+"""What requests come to where some resources count as others for quota (Kueue's KEP-2937); what pods need on nodes stays as it is."""
+
+from fractions import Fraction
+
+from core.model.configuration import ResourceRules
+from core.model.resources import Resources
+
+
+def counted_by_quota(requests: Resources, rules: ResourceRules) -> dict[str, int]:
+    """Requests of one pod as quota counts them, canonical amounts rounded up.
+
+    Outputs are not transformed again; what several inputs come to is summed. Where nothing is asked for of the resource to
+    multiply by, the factor is one.
+    """
+    if not rules.excluded_prefixes and not rules.transformations:
+        return dict(requests)
+    asked = {name: amount for name, amount in requests.items() if not name.startswith(rules.excluded_prefixes)}
+    by_input = {each.input: each for each in rules.transformations}
+    total: dict[str, Fraction] = {}
+    for name, amount in asked.items():
+        transformation = by_input.get(name)
+        if transformation is None or transformation.retains:
+            total[name] = total.get(name, Fraction()) + amount
+        if transformation is None:
+            continue
+        whole = Fraction(amount, _units(name))
+        factor = transformation.multiply_by
+        if factor is not None and factor in asked:
+            whole *= Fraction(asked[factor], _units(factor))
+        for output, milli in transformation.outputs_milli.items():
+            total[output] = total.get(output, Fraction()) + whole * Fraction(milli, 1000) * _units(output)
+    return {name: -(-amount.numerator // amount.denominator) for name, amount in total.items()}
+
+
+def _units(resource: str) -> int:
+    """Canonical units in a whole one."""
+    return 1000 if resource == "cpu" else 1

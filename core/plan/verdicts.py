@@ -1,0 +1,37 @@
+"""What a verdict of the scheduler writes, and when a second pass that failed is made again."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from core.model.configuration import ResourceRules, SecondPass
+from core.plan.admission import admitted_status, evicted_status, waiting_status
+from core.plan.checks import all_ready_since
+from core.queueing.cycle import Verdict
+from core.queueing.outcome import Found
+
+
+def verdict_status(workload: Mapping[str, Any], verdict: Verdict, now: str, rules: ResourceRules | None = None) -> dict[str, Any] | None:
+    """The status to be applied; None where a workload keeps what it has, and its second pass is to be tried again."""
+    outcome = verdict.outcome
+    if isinstance(outcome, Found):
+        return admitted_status(workload, outcome.admission, now, outcome.checks)
+    if outcome.evicts:
+        return evicted_status(workload, outcome.reason, outcome.message, now)
+    if verdict.is_second_pass:
+        return None
+    return waiting_status(workload, verdict.workload, outcome.reason, outcome.message, now, rules)
+
+
+def next_pass_s(workload: Mapping[str, Any], now: datetime, second_pass: SecondPass) -> float | None:
+    """Seconds until a second pass that has failed is made again, counted from when the last check became Ready, so that a process
+    that starts anew keeps to it; None where an event only can help, or the workload is evicted before.
+
+    Who has lost nodes has no such time: it is tried again whenever something that could help has changed.
+    """
+    status = workload.get("status") or {}
+    checks = status.get("admissionChecks") or ()
+    if not checks or status.get("unhealthyNodes"):
+        return None
+    waited = (now - all_ready_since(checks, now)).total_seconds()
+    return second_pass.until_next_s(max(0.0, waited))

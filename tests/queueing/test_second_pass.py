@@ -1,0 +1,518 @@
+"""The second pass: places after admission checks, and other nodes for pods whose nodes have failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.model.admission import admission_from_wire
+from core.model.gates import read_gates
+from core.names import HOSTNAME_LABEL, TOPOLOGY_PENDING, TOPOLOGY_READY
+from core.placement.profile import STANDARD
+from core.plan.verdicts import verdict_status
+from core.queueing.cycle import Cycle, Verdict
+from core.queueing.outcome import Found, NotFound
+from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass
+from core.state.check_facts import CheckFacts
+from core.state.facts import NodeFacts, TopologyFacts, WorkloadFacts
+from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, topology_json, workload_json
+from tests.queueing.scene import Scene
+
+NOW = "2026-01-01T01:00:00Z"
+Outcome = Found | NotFound
+KEEPS = NodeReplacement(fails_fast=False)
+
+
+class Running(Scene):
+    """A scene whose verdicts are written as the reconciler writes them, and seen at once."""
+
+    def __init__(self, replacement: NodeReplacement = REPLACES, **options: Any) -> None:
+        super().__init__(**options)
+        self.cycle = Cycle(self.state, STANDARD, replacement=replacement)
+        self.objects: dict[str, dict[str, Any]] = {}
+
+    def workload(self, workload: Mapping[str, Any]) -> str:
+        self.objects[workload["metadata"]["name"]] = dict(workload)
+        return super().workload(workload)
+
+    def run(self) -> dict[str, Outcome]:
+        verdicts = self.verdicts()
+        for verdict in verdicts:
+            self.write(verdict)
+        return {verdict.workload.key.partition("/")[2]: verdict.outcome for verdict in verdicts}
+
+    def write(self, verdict: Verdict) -> None:
+        name = verdict.workload.key.partition("/")[2]
+        status = verdict_status(self.objects[name], verdict, NOW, self.state.resource_rules)
+        if status is not None:
+            self.set_status(name, status)
+
+    def set_status(self, name: str, status: Mapping[str, Any]) -> None:
+        wire = self.objects[name]
+        version = str(int(wire["metadata"]["resourceVersion"]) + 1)
+        changed = {**wire, "metadata": {**wire["metadata"], "resourceVersion": version}, "status": dict(status)}
+        self.objects[name] = changed
+        self.state.confirm(f"{NAMESPACE}/{name}", int(version))
+        self.state.observe_workload(f"{NAMESPACE}/{name}", WorkloadFacts.read(changed))
+
+    def lose(self, name: str, *nodes: str) -> None:
+        """The workload is told that these nodes of its have failed."""
+        self.set_status(name, {**self.objects[name]["status"], "unhealthyNodes": [{"name": node} for node in nodes]})
+
+    def break_down(self, node: str) -> None:
+        facts = self.state.nodes[node]
+        allocatable = dict(facts.state.allocatable)
+        self.state.observe_node(node, NodeFacts.read(node_json(Node(node, facts.labels, allocatable, ready=False))))
+
+    def say(self, name: str, *, ready: bool = True, **more: Any) -> None:
+        """What the controller of check `check` says."""
+        check = {"name": "check", "state": "Ready" if ready else "Pending", "lastTransitionTime": NOW, **more}
+        self.set_status(name, {**self.objects[name]["status"], "admissionChecks": [check]})
+
+    def where(self, name: str) -> Counter[str]:
+        """Pods per host, all pod sets together."""
+        admission = admission_from_wire(self.objects[name]["status"].get("admission"))
+        counts: Counter[str] = Counter()
+        for given_ in admission.pod_sets if admission is not None else ():
+            for domain in given_.assignment.domains if given_.assignment is not None else ():
+                counts[domain.values[-1]] += domain.count
+        return counts
+
+    def conditions(self, name: str) -> dict[str, tuple[str, str]]:
+        return {c["type"]: (c["status"], c["reason"]) for c in self.objects[name]["status"]["conditions"]}
+
+
+def told(outcome: Outcome) -> NotFound:
+    assert isinstance(outcome, NotFound), outcome
+    return outcome
+
+
+def running(replacement: NodeReplacement = REPLACES, *, racks: int = 1, nodes: int = 4, cpu: int = 4, **options: Any) -> Running:
+    scene = Running(replacement, **options)
+    for i in range(racks):
+        scene.rack(f"r{i}", nodes, cpu=cpu)
+    return scene
+
+
+# --- failed nodes ---------------------------------------------------------------------------------------
+
+
+def test_pods_of_a_failed_node_get_another_and_the_others_stay() -> None:
+    scene = running()
+    scene.submit("w", 3, cpu="4")
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1, "r0-n2": 1}
+    scene.break_down("r0-n1")
+    scene.lose("w", "r0-n1")
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1, "r0-n3": 1}
+    assert "unhealthyNodes" not in scene.objects["w"]["status"]
+    assert scene.conditions("w") == {"QuotaReserved": ("True", "QuotaReserved"), "Admitted": ("True", "Admitted")}
+    assert scene.state.quota.usage("cq") == {("tas", "cpu"): 12000}, "it holds what it held"
+    assert scene.run() == {}
+
+
+def test_several_failed_nodes_are_replaced_together() -> None:
+    scene = running(racks=2)
+    scene.submit("w", 4, cpu="4", topology={"required": RACK})
+    scene.run()
+    scene.lose("w", "r0-n0", "r0-n1", "r0-n2", "r0-n3")
+    scene.run()
+    assert scene.where("w") == {f"r1-n{i}": 1 for i in range(4)}, "the first alone could not have left the rack"
+
+
+def test_without_a_replacement_it_is_evicted_at_once() -> None:
+    scene = running(nodes=3)
+    scene.submit("w", 3, cpu="4")
+    scene.run()
+    scene.lose("w", "r0-n1", "r0-n0")
+    outcome = told(scene.run()["w"])
+    assert outcome.evicts
+    assert outcome.message.startswith("Workload was evicted as there was no replacement for unhealthy node(s): r0-n0, r0-n1; ")
+    assert 'topology "t"' in outcome.message
+    assert scene.conditions("w")["Evicted"] == ("True", "NodeFailures")
+    assert scene.conditions("w")["Admitted"][0] == "True", "until it has stopped"
+    assert "unhealthyNodes" not in scene.objects["w"]["status"]
+    assert scene.state.quota.usage("cq") == {("tas", "cpu"): 12000}
+    assert scene.run() == {}
+
+
+def test_pods_stay_in_the_rack_that_the_others_are_in() -> None:
+    scene = running(racks=2, nodes=3)
+    scene.submit("w", 3, cpu="4", topology={"required": RACK})
+    scene.run()
+    scene.lose("w", "r0-n1")
+    assert told(scene.run()["w"]).evicts, "the other rack is free, and yet no replacement"
+
+
+def test_with_fail_fast_off_it_keeps_its_place_and_is_tried_again_once_something_changes() -> None:
+    scene = running(KEEPS, nodes=3)
+    scene.submit("w", 3, cpu="4")
+    scene.run()
+    scene.lose("w", "r0-n1")
+    outcome = told(scene.run()["w"])
+    assert not outcome.evicts
+    assert "no replacement for unhealthy node(s): r0-n1" in outcome.message
+    assert scene.where("w")["r0-n1"] == 1
+    assert scene.conditions("w")["Admitted"] == ("True", "Admitted")
+    assert scene.run() == {}, "the same question has the same answer"
+    scene.cycle.reconsider("uid-w")
+    assert told(scene.run()["w"]).message == outcome.message
+    scene.node(Node("r0-n9", {RACK: "r0", HOSTNAME_LABEL: "r0-n9"}, {"cpu": 4000, "pods": 10}))
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w")["r0-n9"] == 1
+
+
+def test_another_failed_node_is_a_new_question() -> None:
+    scene = running(KEEPS, nodes=3)
+    scene.submit("w", 3, cpu="4")
+    scene.run()
+    scene.lose("w", "r0-n1")
+    scene.run()
+    scene.lose("w", "r0-n1", "r0-n2")
+    assert "r0-n1, r0-n2" in told(scene.run()["w"]).message
+
+
+def test_with_the_gate_off_nothing_is_replaced() -> None:
+    scene = running(NodeReplacement(is_on=False))
+    scene.submit("w", 1)
+    scene.run()
+    scene.lose("w", "r0-n0")
+    assert scene.run() == {}
+    assert due_for_second_pass(scene.state) != []
+
+
+def test_gates_say_what_is_done() -> None:
+    off = [f"{name}=false" for name in ("TASFailedNodeReplacement", "TASFailedNodeReplacementFailFast")]
+    found = [NodeReplacement.from_gates(read_gates(gates)) for gates in ([], off[:1], off[1:], off)]
+    assert [(each.is_on, each.fails_fast) for each in found] == [(True, True), (False, True), (True, False), (False, False)]
+
+
+def test_nodes_that_it_does_not_use_are_none_of_its_business() -> None:
+    scene = running()
+    scene.submit("w", 1)
+    scene.run()
+    scene.lose("w", "r0-n3", "elsewhere")
+    assert scene.run() == {}
+
+
+def test_who_is_evicted_or_over_or_inactive_gets_nothing() -> None:
+    scene = running()
+    for name in ("evicted", "finished"):
+        scene.submit(name, 1)
+        scene.run()
+        (node,) = scene.where(name)
+        scene.lose(name, node)
+        status = scene.objects[name]["status"]
+        over = {"type": name.capitalize(), "status": "True", "reason": "R", "message": "", "lastTransitionTime": NOW}
+        scene.set_status(name, {**status, "conditions": [*status["conditions"], over]})
+    assert scene.run() == {}
+
+
+def test_a_pod_that_nobody_makes_anew_keeps_its_place() -> None:
+    scene = running()
+    wire = workload_json("w", [pod_set_json(count=1, topology={"required": RACK})], owner="pod")
+    wire["metadata"]["ownerReferences"][0]["kind"] = "Pod"
+    scene.workload(wire)
+    scene.run()
+    before = scene.where("w")
+    scene.lose("w", *before)
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == before
+    assert "unhealthyNodes" not in scene.objects["w"]["status"]
+
+
+def test_pods_on_a_node_that_is_deleted_are_replaced() -> None:
+    scene = running()
+    scene.submit("w", 2, cpu="4")
+    scene.run()
+    scene.state.observe_node("r0-n1", None)
+    scene.lose("w", "r0-n1")
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1}
+
+
+def test_who_has_pods_on_a_node_that_is_not_named_yet_is_judged_when_it_is() -> None:
+    scene = running()
+    scene.submit("w", 2, cpu="4")
+    scene.run()
+    for node in ("r0-n0", "r0-n1"):
+        scene.break_down(node)
+    scene.lose("w", "r0-n1")
+    assert not told(scene.run()["w"]).evicts
+    scene.lose("w", "r0-n0", "r0-n1")
+    scene.run()
+    assert scene.where("w") == {"r0-n2": 1, "r0-n3": 1}
+
+
+def test_a_node_goes_by_its_name_or_by_its_hostname() -> None:
+    scene = Running()
+    for i in range(3):
+        scene.node(Node(f"node{i}", {RACK: "r", HOSTNAME_LABEL: f"host{i}"}, {"cpu": 4000, "pods": 10}))
+    for name, lost in (("by-name", "node0"), ("by-host", "host1")):
+        scene.submit(name, 1, cpu="4")
+        scene.run()
+        scene.lose(name, lost)
+        scene.run()
+        assert f"host{lost[-1]}" not in scene.where(name)
+        assert scene.where(name).total() == 1
+        scene.delete(name)
+
+
+def test_pod_sets_tied_to_one_domain_stay_in_it() -> None:
+    scene = running(racks=2, nodes=4)
+    pod_sets = [pod_set_json(name, 2, cpu="4", topology={"preferred": HOSTNAME_LABEL}) for name in ("a", "b")]
+    wire = workload_json("w", pod_sets)
+    wire["metadata"]["annotations"] = {"topogate.dev/workload-required-topology": RACK}
+    scene.workload(wire)
+    scene.run()
+    assert {node.partition("-")[0] for node in scene.where("w")} == {"r0"}
+    scene.lose("w", "r0-n1")
+    assert told(scene.run()["w"]).evicts
+    scene.delete("w")
+    scene.workload(wire)
+    scene.run()
+    scene.lose("w", *(f"r0-n{i}" for i in range(4)))
+    assert isinstance(scene.run()["w"], Found), "all of it may go to the other rack"
+    assert {node.partition("-")[0] for node in scene.where("w")} == {"r1"}
+    scene.delete("w")
+    wire["metadata"]["annotations"] = {"topogate.dev/workload-preferred-topology": RACK}
+    scene.workload(wire)
+    scene.run()
+    scene.lose("w", "r0-n1")
+    assert isinstance(scene.run()["w"], Found), "it only prefers the rack"
+
+
+def test_where_racks_are_the_lowest_level_pods_move_within_the_rack_or_to_another() -> None:
+    scene = Running()
+    scene.state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK])))
+    scene.rack("r0", 2)
+    scene.rack("r1", 2)
+    scene.submit("w", 2, cpu="2", topology={"required": RACK})
+    scene.run()
+    assert scene.where("w") == {"r0": 2}
+    scene.lose("w", "r0-n0")
+    scene.run()
+    assert scene.where("w") == {"r0": 2}
+    (usage,) = (scene.state.ledger.usage[node]["cpu"] for node in scene.state.ledger.usage if scene.state.ledger.usage[node].get("cpu"))
+    assert usage == 4000, "both are counted on the node that is left"
+    scene.lose("w", "r0-n0", "r0-n1")
+    scene.run()
+    assert scene.where("w") == {"r1": 2}
+
+
+def test_the_old_place_is_nobody_elses_until_the_new_one_is_written() -> None:
+    scene = running(nodes=3)
+    scene.submit("w", 1, cpu="4")
+    scene.run()
+    scene.lose("w", "r0-n0")
+    scene.submit("other", 1, cpu="4")
+    verdicts = scene.verdicts()
+    assert [verdict.workload.key for verdict in verdicts] == ["ns/w", "ns/other"]
+    assert scene.state.ledger.usage["r0-n0"]["cpu"] == 4000
+    for verdict in verdicts:
+        scene.write(verdict)
+    assert (scene.where("w"), scene.where("other")) == ({"r0-n1": 1}, {"r0-n2": 1})
+    assert scene.state.ledger.usage.get("r0-n0", {}).get("cpu", 0) == 0
+    assert scene.state.ledger.drift() == {}
+    scene.submit("third", 1, cpu="4")
+    assert isinstance(scene.run()["third"], Found), "the node itself is there"
+
+
+def test_a_replacement_that_could_not_be_written_never_was() -> None:
+    scene = running(nodes=3)
+    scene.submit("w", 2, cpu="4")
+    scene.run()
+    before = scene.state.ledger.usage
+    scene.lose("w", "r0-n0")
+    (verdict,) = scene.verdicts()
+    assert scene.state.ledger.usage != before
+    assert scene.verdicts() == [], "it is on its way"
+    scene.state.forget("ns/w")
+    assert scene.state.ledger.usage == before
+    assert isinstance(verdict.outcome, Found)
+    assert isinstance(scene.run()["w"], Found)
+
+
+def test_what_checks_have_added_counts_for_replacements_too() -> None:
+    scene = Running(KEEPS)
+    for i, pool in enumerate(("new", "new", "old")):
+        scene.node(Node(f"n{i}", {RACK: "r", HOSTNAME_LABEL: f"n{i}", "pool": pool}, {"cpu": 4000, "pods": 10}))
+    scene.submit("w", 1, cpu="4")
+    scene.run()
+    scene.say("w", podSetUpdates=[{"name": "main", "nodeSelector": {"pool": "old"}}])
+    scene.lose("w", "n0")
+    scene.run()
+    assert scene.where("w") == {"n2": 1}
+    scene.lose("w", "n2")
+    assert not told(scene.run()["w"]).evicts
+
+
+def test_without_its_topology_there_is_no_replacement() -> None:
+    scene = running(KEEPS)
+    scene.submit("w", 1)
+    scene.run()
+    scene.state.observe_topology("t", None)
+    scene.lose("w", "r0-n0")
+    assert 'flavor "tas" or its topology is not there' in told(scene.run()["w"]).message
+
+
+# --- after admission checks -------------------------------------------------------------------------------
+
+
+def waiting(replacement: NodeReplacement = REPLACES, *, nodes: int = 1) -> Running:
+    """A queue with a check that brings nodes, and workload `w`, which has quota."""
+    scene = Running(replacement)
+    scene.state.observe_check("check", CheckFacts("check", "kueue.x-k8s.io/provisioning-request", active=True))
+    scene.queue("cq", {"tas": "100"}, admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})
+    scene.rack("r0", nodes)
+    scene.submit("w", 2, cpu="4")
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.conditions("w")["Admitted"] == ("False", "UnsatisfiedAdmissionChecks")
+    return scene
+
+
+def test_a_place_is_found_once_the_check_is_ready() -> None:
+    scene = waiting(nodes=2)
+    assert scene.run() == {}
+    scene.say("w")
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
+    assert scene.conditions("w")["Admitted"] == ("True", "Admitted")
+
+
+def test_without_a_place_it_keeps_its_quota_and_is_tried_again_when_told_to() -> None:
+    scene = waiting()
+    scene.say("w")
+    assert not told(scene.run()["w"]).evicts
+    assert scene.run() == {}
+    scene.cycle.reconsider("uid-w")
+    told(scene.run()["w"])
+    scene.rack("r0", 3)
+    assert isinstance(scene.run()["w"], Found)
+
+
+def test_who_has_lost_nodes_and_waits_for_a_place_gets_both() -> None:
+    scene = Running()
+    scene.state.observe_check("check", CheckFacts("check", "kueue.x-k8s.io/provisioning-request", active=True))
+    scene.flavor("late", "t", nodeLabels={"pool": "late"})
+    checks = {"admissionChecks": [{"name": "check", "onFlavors": ["late"]}]}
+    scene.queue("cq", {"tas": "4", "late": "4"}, admissionChecksStrategy=checks)
+    scene.rack("r0", 2)
+    pod_sets = [pod_set_json(name, 1, cpu="4", topology={"required": RACK}) for name in ("a", "b")]
+    scene.workload(workload_json("w", pod_sets))
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1}
+    scene.say("w")
+    scene.rack("r1", 1, pool="late")
+    scene.lose("w", "r0-n0")
+    scene.run()
+    assert scene.where("w") == {"r0-n1": 1}
+    assert scene.conditions("w")["Admitted"] == ("False", "PendingDelayedTopologyRequests")
+    scene.run()
+    assert scene.where("w") == {"r0-n1": 1, "r1-n0": 1}
+    assert [given_["delayedTopologyRequest"] for given_ in _given(scene)[1:]] == [TOPOLOGY_READY]
+
+
+def _given(scene: Running) -> list[dict[str, Any]]:
+    return list(scene.objects["w"]["status"]["admission"]["podSetAssignments"])
+
+
+def test_pod_sets_without_pods_wait_for_no_place() -> None:
+    scene = Running()
+    scene.state.observe_check("check", CheckFacts("check", "kueue.x-k8s.io/provisioning-request", active=True))
+    scene.queue("cq", {"tas": "100"}, admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})
+    scene.rack("r0", 1)
+    scene.workload(workload_json("w", [pod_set_json(name, count, topology={"required": RACK}) for name, count in (("a", 1), ("b", 0))]))
+    scene.run()
+    assert [given_.get("delayedTopologyRequest") for given_ in _given(scene)] == [TOPOLOGY_PENDING, None]
+    scene.say("w")
+    scene.run()
+    assert scene.conditions("w")["Admitted"] == ("True", "Admitted")
+    assert ["topologyAssignment" in given_ for given_ in _given(scene)] == [True, False]
+
+
+# --- whatever fails ---------------------------------------------------------------------------------------
+
+_jobs = st.tuples(st.integers(1, 4), st.sampled_from(("1", "2", "4")), st.sampled_from(("required", "preferred", "unconstrained")))
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> tuple[Running, list[tuple[str, ...]], set[str]]:
+    """A cluster with some workloads on it, rounds of nodes that fail, and those of them that are deleted."""
+    scene = running(draw(st.sampled_from((REPLACES, KEEPS))), racks=draw(st.integers(1, 3)), nodes=draw(st.integers(1, 4)))
+    for i, (count, cpu, mode) in enumerate(draw(st.lists(_jobs, min_size=1, max_size=5))):
+        topology = {"unconstrained": True} if mode == "unconstrained" else {mode: RACK}
+        scene.submit(f"w{i}", count, cpu=cpu, topology=topology, owner=f"owner-{i}")
+    nodes = st.lists(st.sampled_from(sorted(scene.state.nodes)), min_size=1, max_size=3, unique=True)
+    rounds = draw(st.lists(nodes.map(tuple), min_size=1, max_size=3))
+    return scene, rounds, draw(st.sets(st.sampled_from(sorted({node for each in rounds for node in each}))))
+
+
+@given(lives(), st.booleans())
+def test_counts_add_up_healthy_pods_stay_and_no_node_holds_too_much(
+    life: tuple[Running, list[tuple[str, ...]], set[str]], bound: bool
+) -> None:
+    scene, rounds, deleted = life
+    scene.run()
+    down: set[str] = set()
+    for nodes in rounds:
+        before = {name: scene.where(name) for name in scene.objects}
+        for node in nodes:
+            if bound:
+                _bind(scene, node, before)
+            if node in scene.state.nodes:
+                if node in deleted:
+                    scene.state.observe_node(node, None)
+                else:
+                    scene.break_down(node)
+        down |= set(nodes)
+        for name, where in before.items():
+            lost = {*where} & down
+            if lost:
+                scene.lose(name, *lost)
+        scene.run()
+        for name, where in before.items():
+            now = scene.where(name)
+            assert now.total() == where.total() or not where, "counts add up"
+            assert all(now[node] >= count for node, count in where.items() if node not in down), "pods on healthy nodes stay"
+            if not scene.objects[name]["status"].get("unhealthyNodes") and "Evicted" not in scene.conditions(name):
+                assert not {*now} & down
+        _holds_no_more_than_it_can(scene, down)
+        assert scene.state.ledger.drift() == {}
+
+
+def _bind(scene: Running, node: str, assigned: Mapping[str, Counter[str]]) -> None:
+    """The pods of a node are bound to it, and go on ending when it fails."""
+    for i, (name, where) in enumerate(sorted(assigned.items())):
+        for pod in range(where[node]):
+            requests = scene.state.workloads.facts[f"{NAMESPACE}/{name}"].pod_sets[0].requests
+            cpu = f"{requests['cpu']}m"
+            scene.pod(pod_json(f"{name}-{node}-{pod}", node=node, workload=name, owner=f"owner-{i}", cpu=cpu))
+
+
+def _holds_no_more_than_it_can(scene: Running, down: set[str]) -> None:
+    used: Counter[str] = Counter()
+    for name in scene.objects:
+        (pod_set,) = scene.state.workloads.facts[f"{NAMESPACE}/{name}"].pod_sets
+        for node, count in scene.where(name).items():
+            used[node] += count * pod_set.requests["cpu"]
+    for node, facts in scene.state.nodes.items():
+        if node not in down:
+            assert used[node] <= facts.state.allocatable["cpu"], node
+
+
+@pytest.mark.parametrize("replacement", [REPLACES, KEEPS])
+def test_a_decision_maker_that_starts_anew_decides_the_same(replacement: NodeReplacement) -> None:
+    scene = running(replacement, nodes=3)
+    scene.submit("w", 3, cpu="4")
+    scene.run()
+    scene.lose("w", "r0-n2")
+    (first,) = scene.verdicts()
+    (again,) = Cycle(scene.state, STANDARD, replacement=replacement).run()
+    assert (again.outcome, again.is_second_pass) == (first.outcome, True)

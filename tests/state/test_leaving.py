@@ -1,0 +1,100 @@
+"""Pods whose nodes have failed: where they are counted, and while a decision takes them elsewhere."""
+
+from __future__ import annotations
+
+from core.model.admission import Admission, PodSetAdmission, admission_to_wire
+from core.model.assignment import DomainCount, TopologyAssignment
+from core.names import HOSTNAME_LABEL
+from core.state.cluster import ClusterState
+from core.state.facts import WorkloadFacts
+from tests.builders import NAMESPACE, RACK, condition_json, pod_set_json, workload_json
+from tests.state.test_cluster import OWNER, cluster, see_pod, see_workload
+
+KEY = f"{NAMESPACE}/w"
+MAIN = (KEY, "main", OWNER)
+
+
+def on_hosts(**counts: int) -> Admission:
+    domains = tuple(DomainCount((host,), count) for host, count in counts.items())
+    assignment = TopologyAssignment((HOSTNAME_LABEL,), domains)
+    return Admission("cq", (PodSetAdmission("main", {"cpu": "tas"}, {"cpu": 2000}, sum(counts.values()), assignment),))
+
+
+def cpu(state: ClusterState) -> dict[str, int]:
+    return {node: amounts["cpu"] for node, amounts in state.ledger.usage.items() if amounts.get("cpu")}
+
+
+def moving() -> ClusterState:
+    """A workload on n0 and n1, whose pod on n0 is to go to n2."""
+    state = cluster([HOSTNAME_LABEL], cpus=(4, 4, 4))
+    state.refresh()
+    see_workload(state, on_hosts(n0=1, n1=1), count=2)
+    state.assume(KEY, on_hosts(n1=1, n2=1), {}, {"main": (("n0", 1),)})
+    assert cpu(state) == {"n0": 1000, "n1": 1000, "n2": 1000}, "its write may fail"
+    assert state.ledger.drift() == {}
+    return state
+
+
+def test_what_was_written_is_counted_where_it_is_now() -> None:
+    state = moving()
+    changes = state.changes
+    state.confirm(KEY, 2)
+    assert cpu(state) == {"n1": 1000, "n2": 1000}
+    assert state.changes > changes, "room has come free"
+
+
+def test_what_was_not_written_is_counted_where_it_was() -> None:
+    state = moving()
+    state.forget(KEY)
+    assert cpu(state) == {"n0": 1000, "n1": 1000}
+
+
+def test_whoever_is_gone_is_counted_nowhere() -> None:
+    state = moving()
+    state.observe_workload(KEY, None)
+    assert cpu(state) == {}
+    assert state.ledger.drift() == {}
+
+
+def test_an_older_event_changes_nothing() -> None:
+    state = moving()
+    see_workload(state, on_hosts(n0=1, n1=1), count=2)
+    assert cpu(state) == {"n0": 1000, "n1": 1000, "n2": 1000}
+
+
+def test_pods_are_where_they_are_bound_else_where_they_are_expected() -> None:
+    state = cluster([RACK], cpus=(2, 2, 2))
+    state.refresh()
+    assert state.ledger.nodes_of(MAIN) == []
+    assignment = TopologyAssignment((RACK,), (DomainCount(("r",), 3),))
+    given = Admission("cq", (PodSetAdmission("main", {"cpu": "tas"}, {"cpu": 3000}, 3, assignment),))
+    see_workload(state, given, count=3)
+    assert dict(state.ledger.nodes_of(MAIN)) == {"n0": 2, "n1": 1}
+    see_pod(state, "p0", node="n2", workload="w", owner=OWNER)
+    found = dict(state.ledger.nodes_of(MAIN))
+    assert found["n2"] == 1
+    assert sum(found.values()) == 3
+    for i in range(1, 4):  # one that ends, and the one in its place
+        see_pod(state, f"p{i}", node="n2", workload="w", owner=OWNER, terminating=i == 1)
+    assert sum(count for _, count in state.ledger.nodes_of(MAIN)) == 3
+
+
+def test_only_those_are_unhealthy_that_hold_something_and_stay() -> None:
+    state = cluster([HOSTNAME_LABEL])
+
+    def unhealthy(*conditions: str, active: bool = True, holds: bool = True, named: bool = True) -> bool:
+        wire = workload_json("w", [pod_set_json(count=1)], conditions=[condition_json(kind) for kind in conditions], active=active)
+        wire["status"] |= {"admission": admission_to_wire(on_hosts(n0=1))} if holds else {}
+        wire["status"] |= {"unhealthyNodes": [{"name": "n0"}]} if named else {}
+        state.observe_workload(KEY, WorkloadFacts.read(wire))
+        return [facts.key for facts in state.workloads.unhealthy()] == [KEY]
+
+    assert unhealthy("QuotaReserved", "Admitted")
+    assert not unhealthy("QuotaReserved", "Admitted", named=False)
+    assert not unhealthy("QuotaReserved", "Admitted", "Evicted")
+    assert not unhealthy("QuotaReserved", "Admitted", "Finished")
+    assert not unhealthy("QuotaReserved", "Admitted", active=False)
+    assert not unhealthy(holds=False)
+    assert unhealthy("QuotaReserved", "Admitted")
+    state.assume(KEY, on_hosts(n1=1), {})
+    assert state.workloads.unhealthy() == [], "a decision is on its way"
