@@ -24,12 +24,14 @@ import numpy as np
 
 from core.model.podset import Mode
 from core.model.quota import Amounts, FlavorResource
+from core.model.resources import add
 from core.names import REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER
 from core.placement.profile import Profiles
 from core.placement.slices import Shape, find_shape
 from core.queueing.flavors import find_admission
 from core.queueing.order import queue_order
 from core.queueing.outcome import Found, Preempting, Victim
+from core.queueing.quota import pod_set_usage
 from core.queueing.world import World
 from core.state.cluster import ClusterState, FlavorView
 from core.state.facts import PodSetFacts, WorkloadFacts
@@ -149,9 +151,17 @@ class _Search:
         return other.priority < self._workload.priority or equal
 
     @cached_property
+    def _wanted(self) -> dict[str, int]:
+        """What the workload would take from quota."""
+        total: dict[str, int] = {}
+        for pod_set in self._workload.pod_sets:
+            add(total, pod_set_usage(pod_set, self._queue, self._state.resource_rules))
+        return total
+
+    @cached_property
     def _names(self) -> list[FlavorResource]:
         """The quota that the workload could use."""
-        asked = {resource for pod_set in self._workload.pod_sets for resource in pod_set.requests}
+        asked = self._wanted
         return [(flavor, r) for group in self._queue.groups for flavor in group.flavors for r in group.resources if r in asked]
 
     def _takes_of_others(self, queue: str) -> bool:
@@ -298,8 +308,8 @@ class _Search:
     def _size(self, candidate: _Candidate) -> float:
         """How much of the quota in question somebody holds, as a share of what the workload asks for."""
         held = candidate.holds
-        wanted = {r: sum(p.requests.get(r, 0) * p.count for p in self._workload.pod_sets) for _, r in self._names}
-        return max((held.get((flavor, r), 0) / wanted[r] for flavor, r in self._names if wanted[r]), default=0.0)
+        wanted = self._wanted
+        return max((held.get((flavor, r), 0) / wanted[r] for flavor, r in self._names if wanted.get(r)), default=0.0)
 
     def _orders_by_domain(self, view: FlavorView, allowed: list[_Candidate], sizes: Mapping[str, float]) -> Iterator[list[_Candidate]]:
         pod_set = max(self._workload.pod_sets, key=lambda p: p.count)
