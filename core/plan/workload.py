@@ -16,6 +16,7 @@ from core.names import (
     PLACEMENT_PROFILE,
     PODSET_LABEL,
     PRIORITY_CLASS_LABEL,
+    PROVISIONING_ANNOTATIONS,
     QUEUE_NAME_LABEL,
     RESOURCE_IN_USE_FINALIZER,
     TRACEPARENT_ANNOTATION,
@@ -70,7 +71,7 @@ def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: J
     seconds = labels.get(MAX_EXEC_TIME_LABEL, "")
     if seconds.isascii() and seconds.isdigit():
         spec["maximumExecutionTimeSeconds"] = int(seconds)
-    kept = {key: value for key, value in annotations.items() if key in KEPT_ANNOTATIONS}
+    kept = {key: value for key, value in annotations.items() if key in KEPT_ANNOTATIONS or key.startswith(PROVISIONING_ANNOTATIONS)}
     return {
         "apiVersion": API_VERSION,
         "kind": "Workload",
