@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import assert_never
 
 from core.model.configuration import SecondPass
-from core.names import ADMITTED, PROVISIONING_CONTROLLER, QUOTA_RESERVED, REASON_ADMISSION_CHECK, REASON_DEACTIVATED
+from core.names import ADMITTED, EVICTED, PROVISIONING_CONTROLLER, QUOTA_RESERVED, REASON_ADMISSION_CHECK, REASON_DEACTIVATED
 from core.plan.admission import admitted_status, returned_status, sync_status
 from core.plan.checks import Admit, GiveBack, Sync, Wait, plan_checks, plan_refused
 from core.runtime.clock import Clock
@@ -18,7 +18,7 @@ from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.check_facts import RetryStrategy
-from core.state.facts import WorkloadFacts, condition_is_true
+from core.state.facts import WorkloadFacts, condition_is_true, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
@@ -45,9 +45,10 @@ class Checks:
         observed.cluster_queues.add_handler(self._on_cluster_queue)
 
     def _on_workload(self, change: Change) -> None:
-        if change.new is None or not condition_is_true(change.new, QUOTA_RESERVED):
+        if change.new is None:
             return
-        if not condition_is_true(change.new, ADMITTED) or plan_refused(_checks_of(change.new)) is not None:
+        holds, admitted = (condition_is_true(change.new, kind) for kind in (QUOTA_RESERVED, ADMITTED))
+        if (holds and (not admitted or plan_refused(_checks_of(change.new)) is not None)) or _is_to_deactivate(change.new):
             self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_cluster_queue(self, change: Change) -> None:
@@ -58,6 +59,9 @@ class Checks:
     async def _reconcile(self, item: Item) -> Result:
         key = str(item.key)
         workload, facts = self._observed.workloads.store.get(key), self._observed.state.workloads.facts.get(key)
+        if workload is not None and _is_to_deactivate(workload):
+            await self._writer.patch_workload(workload, {"spec": {"active": False}})
+            return Done()
         if workload is None or facts is None or facts.admission is None or not facts.quota_reserved:
             return Done()
         if facts.evicted or facts.finished or facts.deleting or self._observed.state.workloads.is_assumed(key):
@@ -106,12 +110,13 @@ class Checks:
         return config.retry if config is not None else RetryStrategy()
 
     async def _stop(self, workload: Obj, refused: GiveBack | None) -> Result:
-        """What runs by a check that holds no more is evicted; its job gives the quota back once it has stopped."""
+        """What runs by a check that holds no more is evicted; its job gives the quota back once it has stopped.
+
+        It is deactivated after that, not before: whoever stops what is deactivated would tell users so, and not why it was.
+        """
         if refused is None:
             return Done()
         reason = REASON_REJECTED if refused.deactivates else REASON_ADMISSION_CHECK
-        if refused.deactivates:
-            workload = await self._writer.patch_workload(workload, {"spec": {"active": False}})
         requeue_at = self._requeue_at(refused)
         state = dict((workload.get("status") or {}).get("requeueState") or {}) | ({"requeueAt": requeue_at} if requeue_at else {})
         await self._steps.evict(workload, reason, refused.message, requeue_state=state)
@@ -145,3 +150,14 @@ class Checks:
 
 def _checks_of(workload: Obj) -> list[Obj]:
     return list((workload.get("status") or {}).get("admissionChecks") or ())
+
+
+def _is_to_deactivate(workload: Obj) -> bool:
+    """Whether a workload is evicted for good, and still active as it was then: who was activated again since has another generation."""
+    evicted = find_condition(workload, EVICTED) or {}
+    return (
+        evicted.get("status") == "True"
+        and evicted.get("reason") == REASON_REJECTED
+        and workload["spec"].get("active", True) is not False
+        and evicted.get("observedGeneration") == workload["metadata"].get("generation")
+    )

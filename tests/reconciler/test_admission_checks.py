@@ -150,7 +150,7 @@ def test_a_check_that_is_withdrawn_evicts_what_runs_by_it(scene: Scene, judges: 
     scene.eventually("its quota", lambda now: has_quota(now, "train"))
     judge.say("train", "Ready")
     scene.until_bound("train", 1)
-    judge.say("train", "Retry", "not any more", requeueAfterSeconds=1)
+    judge.say("train", "Retry", "not any more", requeueAfterSeconds=5)
     now = scene.eventually("its quota to be given back", lambda now: not has_quota(now, "train"))
     assert truth.condition(now.workload_of("train"), "Evicted")["reason"] == "AdmissionCheck"
     assert not now.pods_of("train"), "what had quota has stopped before"
@@ -158,5 +158,11 @@ def test_a_check_that_is_withdrawn_evicts_what_runs_by_it(scene: Scene, judges: 
     judge.say("train", "Ready")
     scene.until_bound("train", 1)
     judge.say("train", "Rejected", "never again")
-    now = scene.eventually("its quota to be given back", lambda now: not has_quota(now, "train"))
-    assert (now.workload_of("train") or {})["spec"]["active"] is False
+    now = scene.eventually("it to be deactivated", lambda now: (now.workload_of("train") or {})["spec"]["active"] is False)
+    told = truth.condition(now.workload_of("train"), "Evicted")
+    assert told["reason"] == "DeactivatedDueToAdmissionCheckRejected"
+    assert "never again" in told["message"]
+    scene.eventually("its quota to be given back", lambda now: not has_quota(now, "train"))
+    scene.patch_workload("train", {"spec": {"active": True}})
+    scene.eventually("its quota again", lambda now: has_quota(now, "train"))
+    assert (scene.read().workload_of("train") or {})["spec"]["active"] is True
