@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check coverage mutation bench bench-webhook bench-ungate cluster cluster-stop kind fmt generate lock
+.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate cluster cluster-stop kind fmt generate lock
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
+
+venv: $(STAMP) ## only the Python packages, in .venv: enough for check and the fast tests
 
 demo: $(STAMP) ## start a control plane, place annotated jobs on it, show and verify where they went
 	@$(BIN)/python -m e2e.demo

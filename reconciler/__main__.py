@@ -12,6 +12,7 @@ from core.runtime.client import Client
 from core.runtime.clock import SystemClock
 from core.runtime.kubeconfig import UnusableKubeconfig
 from core.runtime.lease import LeaderElection
+from core.runtime.pace import Pace
 from core.runtime.tasks import run_until_stopped
 from reconciler.app import Reconciler
 from reconciler.settings import Settings, parse
@@ -25,6 +26,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
     """Runs until stopped by a signal; raises what ended it otherwise."""
     clock = SystemClock()
     async with await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler") as client:
+        client.pace = Pace(clock, *settings.pace) if settings.pace is not None else None
 
         async def work() -> None:
             reconciler = Reconciler(

@@ -173,7 +173,7 @@ class Writer:
             return False
         return True
 
-    async def delete_provisioning(self, request: Obj) -> None:
+    async def delete_provisioning(self, request: Mapping[str, Any]) -> None:
         """Deletes the very request that was seen, after the PodTemplates that were made for it."""
         metadata = request["metadata"]
         for pod_set in request["spec"].get("podSets") or ():

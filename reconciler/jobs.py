@@ -40,7 +40,15 @@ from core.names import (
 )
 from core.plan.admission import waiting_status
 from core.plan.conditions import Condition
-from core.plan.workload import MissingFlavor, build_workload, counts_differ, pod_sets_differ, start_infos, workload_name
+from core.plan.workload import (
+    MissingFlavor,
+    build_workload,
+    changed_annotations,
+    counts_differ,
+    pod_sets_differ,
+    start_infos,
+    workload_name,
+)
 from core.runtime.client import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable, Terminal
@@ -294,16 +302,17 @@ class Jobs:
         priority, priority_class = self._priority(kind, job)
         if int(workload["spec"].get("priority") or 0) != priority:
             changes |= {"priority": priority, "priorityClassRef": priority_class}
-        if not changes:
+        notes = changed_annotations(job["metadata"].get("annotations") or {}, workload)
+        if not changes and not notes:
             return Done()
         waits = find_condition(workload, QUOTA_RESERVED) or {}
-        if "podSets" in changes and waits.get("reason") == REASON_MISCONFIGURED:
+        if ("podSets" in changes or notes) and waits.get("reason") == REASON_MISCONFIGURED:
             changes["active"] = True  # what was wrong with it has been changed
         try:
-            await self._writer.patch_workload(workload, {"spec": changes})
+            await self._writer.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}})
         except Invalid as error:
             return await self._set_aside(workload, error)
-        await self._event(kind, job, EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted(changes))}")
+        await self._event(kind, job, EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted((*changes, *notes)))}")
         return Done()
 
     async def _set_aside(self, workload: Obj, error: Invalid) -> Result:

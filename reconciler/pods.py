@@ -56,7 +56,7 @@ from core.plan.pod_units import (
     unit_of_workload,
 )
 from core.plan.pod_workloads import Wanted, asks_otherwise, build_workload_of_pods, read_group, with_requests
-from core.plan.workload import MissingFlavor, pod_sets_differ, start_infos
+from core.plan.workload import MissingFlavor, changed_annotations, pod_sets_differ, start_infos
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable
 from core.runtime.errors import AlreadyExists, Invalid, KubeError
@@ -225,7 +225,11 @@ class Pods:
         now = self._clock.monotonic()
         if not self._created.satisfied(unit, now):
             return RequeueAfter(max(STOP_POLL_S, self._created.retry_in(unit, now) or 0.0))
-        priority, priority_class = self._steps.priority(wanted.labels, lambda: _class_of(wanted.pod_sets))
+        try:
+            priority, priority_class = self._steps.priority(wanted.labels, lambda: _class_of(wanted.pod_sets))
+        except Retryable as error:
+            await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
+            raise
         workload = build_workload_of_pods(wanted, unit.namespace, priority=priority, priority_class=priority_class)
         attributes: dict[str, Any] = {tracing.JOB_NAME: unit.name, tracing.WORKLOAD: wanted.name}
         with tracing.step(tracing.CREATE, source, **attributes):
@@ -313,13 +317,17 @@ class Pods:
             pod_sets = [pod_set.to_wire() for pod_set in wanted.pod_sets]
         if pod_sets is not None:
             changes["podSets"] = pod_sets
-            if (find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_MISCONFIGURED:
-                changes["active"] = True  # what was wrong with it has been changed
-        if not changes:
+        # Of what has no parent nobody keeps them: a pod can be made again.
+        notes = {} if wanted is None else changed_annotations(wanted.annotations, workload)
+        if not changes and not notes:
             return Done()
-        await self._writer.patch_workload(workload, {"spec": changes})
-        if pod_sets is not None:
-            await self._unit_steps.tell(unit, source, EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted(changes))}")
+        asks_anew = pod_sets is not None or bool(notes)
+        if asks_anew and (find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_MISCONFIGURED:
+            changes["active"] = True  # what was wrong with it has been changed
+        await self._writer.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}})
+        if asks_anew:
+            told = f"Updated Workload: {', '.join(sorted((*changes, *notes)))}"
+            await self._unit_steps.tell(unit, source, EVENT_UPDATED_WORKLOAD, told)
         return Done()
 
     # --- pods -----------------------------------------------------------------------------------------

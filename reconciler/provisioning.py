@@ -13,7 +13,7 @@ from core.names import ACTIVE, ADMISSION_CHECK_UPDATED, EVENT_PROVISIONING_CREAT
 from core.plan.admission import sync_status
 from core.plan.checks import attempt_of, changed_check
 from core.plan.conditions import says, set_conditions
-from core.plan.provisioning import Drop, Judge, Make, Wait, active_condition, plan_provisioning, superseded
+from core.plan.provisioning import Drop, Judge, Make, Wait, active_condition, plan_provisioning, superseded, withdrawn
 from core.plan.provisioning_objects import Wanted, request_name
 from core.plan.workload import MissingFlavor
 from core.runtime.clock import Clock
@@ -53,7 +53,10 @@ class Provisioning:
     # --- what brings us here --------------------------------------------------------------------------
 
     def _on_workload(self, change: Change) -> None:
-        if change.new is not None and condition_is_true(change.new, QUOTA_RESERVED) and (change.new["status"].get("admissionChecks")):
+        if change.new is None:
+            return
+        holds = condition_is_true(change.new, QUOTA_RESERVED) and change.new["status"].get("admissionChecks")
+        if holds or self._observed.provisioning_requests.store.by_index("workload", change.new["metadata"]["uid"]):
             self._queue.add((WORKLOAD, object_key(change.obj)), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_request(self, change: Change) -> None:
@@ -103,7 +106,11 @@ class Provisioning:
 
     async def _workload(self, key: str) -> Result:
         workload, facts = self._observed.workloads.store.get(key), self._observed.state.workloads.facts.get(key)
-        if workload is None or facts is None or facts.admission is None or not facts.quota_reserved:
+        if workload is None or facts is None:
+            return Done()
+        for request in withdrawn(workload, self._requests(workload, {})):
+            await self._writer.delete_provisioning(request)
+        if facts.admission is None or not facts.quota_reserved:
             return Done()
         if facts.evicted or facts.finished or facts.deleting or not facts.active:
             return Done()
@@ -128,7 +135,7 @@ class Provisioning:
                     if why_not and why_not != entries[name].get("message"):
                         judged[name] = changed_check(entries[name], entries[name]["state"], why_not, self._writer.now())
                 case Drop(request):
-                    await self._writer.delete_provisioning(dict(request))
+                    await self._writer.delete_provisioning(request)
                 case Judge(entry):
                     judged[name] = entry
                 case Wait():
@@ -138,7 +145,7 @@ class Provisioning:
         if judged:
             await self._judge(workload, entries, judged)
         for request in superseded(workload, {name: entries[name] for name in mine}, requests):
-            await self._writer.delete_provisioning(dict(request))
+            await self._writer.delete_provisioning(request)
         return RequeueAfter(REFUSED_S) if refused else Done()
 
     def _plan(

@@ -6,6 +6,7 @@ taken back and decided again.
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -42,14 +43,17 @@ from core.runtime.workqueue import WorkQueue
 from core.state.facts import WorkloadFacts, condition_is_true, controller_of, find_condition
 from reconciler import resources as r
 from reconciler import tracing
+from reconciler.allowance import Allowance
 from reconciler.apply import Writer
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
 BATCH_WINDOW_S = 0.02  # lets a burst of events be decided as one batch
 CYCLE_BUDGET_S = 0.25  # then the loop writes and serves events before it goes on
-WRITES_AT_ONCE = 16
-TELL_AFTER_S, TELLS_PER_S = 1.0, 20  # that somebody waits for the same reason as before, in other words
+WRITES_AT_ONCE, TELLS_AT_ONCE = 32, 8
+MOST_TASKS = 1024  # then deciding waits for writing
+WORDS_AT_ONCE = 64  # first refusals told at once
+TELL_AFTER_S, TELLS_PER_S = 1.0, 50  # that somebody waits for the same reason as before, in other words
 RETRY_S = 1.0
 FIND_OUT_ATTEMPTS = 120
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0  # of a workload whose verdict could not be written
@@ -82,6 +86,10 @@ class Scheduler:
         self._news: dict[str, _Judged] = {}  # uid -> why it waits now; it has been told before, for the same reason in other words
         self._to_tell = WorkQueue(clock)
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
+        self._telling = asyncio.Semaphore(TELLS_AT_ONCE)  # events: whoever waits for its admission does not wait for them
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writing: dict[str, bool] = {}  # uid -> whether it was passed over, since its last verdict was still being written
+        self._words = Allowance(TELLS_PER_S, WORDS_AT_ONCE)
         self._seen_changes = -1
         for informer in (
             observed.nodes,
@@ -119,12 +127,16 @@ class Scheduler:
         async with asyncio.TaskGroup() as self._background:
             eternal(self._background, "requeuing", self._wake_when_due())
             eternal(self._background, "other words", self._tell_news())
-            while True:
-                await self._wake.wait()
-                await self._clock.sleep(BATCH_WINDOW_S)
-                self._wake.clear()
-                self._seen_changes = self._observed.state.changes
-                await self.run_cycle()
+            try:
+                while True:
+                    await self._wake.wait()
+                    await self._clock.sleep(BATCH_WINDOW_S)
+                    self._wake.clear()
+                    self._seen_changes = self._observed.state.changes
+                    await self.run_cycle()
+            finally:
+                for task in self._tasks:
+                    task.cancel()
 
     async def _wake_when_due(self) -> None:
         while True:
@@ -142,8 +154,8 @@ class Scheduler:
             self._to_tell.done(item.key)
             await self._clock.sleep(1 / TELLS_PER_S)
 
-    def _is_no_hurry(self, verdict: Verdict) -> bool:
-        """Whether a workload goes on waiting for the reason that it was told last."""
+    def _told_in(self, verdict: Verdict) -> float | None:
+        """After how many seconds a workload is told why it waits, at the pace of all that are told. None: at once, whatever it is."""
         outcome, workload = verdict.outcome, self._observed.workloads.store.get(verdict.workload.key)
         if (
             verdict.is_second_pass
@@ -152,12 +164,14 @@ class Scheduler:
             or outcome.breaks_rule
             or workload is None
         ):
-            return False
+            return None
         told = find_condition(workload, QUOTA_RESERVED) or {}
-        return told.get("status") == "False" and told.get("reason") == outcome.reason
+        if told.get("status") == "False" and told.get("reason") == outcome.reason:
+            return TELL_AFTER_S
+        return None if self._words.take(self._clock.monotonic()) else 0.0  # of a crowd that comes at once some are told a bit later
 
     async def run_cycle(self) -> None:
-        """One batch of decisions, and their writes."""
+        """One batch of decisions. Their writes are under way when it returns, see `settle`."""
         deadline = self._clock.monotonic() + CYCLE_BUDGET_S
         with tracing.cycle() as span:
             judged: list[_Judged] = []
@@ -169,19 +183,42 @@ class Scheduler:
             span.set_attribute(tracing.VERDICT_COUNT, len(judged))
             if self._clock.monotonic() >= deadline:
                 self._wake.set()
-            hurried: list[_Judged] = []
             for one in judged:
                 uid = one.verdict.workload.uid
                 self._news.pop(uid, None)
-                if self._is_no_hurry(one.verdict):
-                    self._news[uid] = one
-                    self._to_tell.add_after(uid, TELL_AFTER_S, "other words")
+                told_in = self._told_in(one.verdict)
+                if told_in is None:
+                    self._writing[uid] = False
+                    self._start(self._write_first(one), f"write verdict on {one.verdict.workload.key}")
                 else:
-                    hurried.append(one)
-            if hurried:
-                async with asyncio.TaskGroup() as group:
-                    for one in hurried:
-                        group.create_task(self._write(one), name=f"write verdict on {one.verdict.workload.key}")
+                    self._news[uid] = one
+                    self._to_tell.add_after(uid, told_in, "other words")
+        while len(self._tasks) > MOST_TASKS:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def settle(self) -> None:
+        """Until all that was decided is written and told, in whatever pace else."""
+        for uid in list(self._news):
+            await self._write(self._news.pop(uid))
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _write_first(self, judged: _Judged) -> None:
+        """The workload is passed over until its verdict is written: two writes at once would be in each other's way."""
+        try:
+            await self._write(judged)
+        finally:
+            if self._writing.pop(judged.verdict.workload.uid, False):
+                self._wake.set()
+
+    async def _tell(self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False) -> None:
+        async with self._telling:
+            await self._writer.event(resource, obj, reason, message, warning=warning)
 
     async def _write(self, judged: _Judged) -> None:
         verdict, key = judged.verdict, judged.verdict.workload.key
@@ -253,7 +290,10 @@ class Scheduler:
         self._take_back(verdict, "its write did not arrive")
 
     def _is_held_back(self, uid: str) -> bool:
-        """A write of its verdict failed a moment ago, or it was evicted and is to be queued again only later."""
+        """Its verdict is being written, or that failed a moment ago, or it was evicted and is to be queued again only later."""
+        if uid in self._writing:
+            self._writing[uid] = True
+            return True
         later = self._not_before.get(uid)
         left = (later - self._clock.now()).total_seconds() if later is not None else 0.0
         if left > 0:
@@ -288,7 +328,7 @@ class Scheduler:
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
         if not verdict.is_second_pass:
             message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {self._seconds_since(since)}s"
-            await self._writer.event(r.WORKLOADS, workload, QUOTA_RESERVED, message)
+            self._start(self._tell(r.WORKLOADS, workload, QUOTA_RESERVED, message), "tell of quota")
         if not condition_is_true(written, ADMITTED):
             logger.info("workload waits for its checks", extra={"workload": verdict.workload.key, "cluster_queue": queue})
             return
@@ -297,7 +337,7 @@ class Scheduler:
         message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {self._seconds_since(reserved)}s"
         placed = [text for text in (found.together, show_choices(found.choices)) if text]
         message += f"; placed: {'; '.join(placed)}" if placed else ""
-        await self._writer.event(r.WORKLOADS, workload, ADMITTED, message)
+        self._start(self._tell(r.WORKLOADS, workload, ADMITTED, message), "tell of admission")
 
     def _seconds_since(self, moment: datetime | None) -> int:
         return max(0, int((self._clock.now() - moment).total_seconds())) if moment is not None else 0
@@ -321,7 +361,7 @@ class Scheduler:
         if outcome.breaks_rule:  # what is wrong is told first, so that no deactivated workload is without a reason
             await self._writer.patch_workload(written, {"spec": {"active": False}})
         logger.info("workload waits", extra={"workload": verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
-        await self._writer.event(r.WORKLOADS, workload, outcome.reason, outcome.message, warning=True)
+        self._start(self._tell(r.WORKLOADS, workload, outcome.reason, outcome.message, warning=True), "tell why it waits")
         await self._tell_maker(workload, EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason, outcome.message)
 
     # --- preemption -----------------------------------------------------------------------------------
@@ -372,7 +412,7 @@ class Scheduler:
         """Who made a job looks at the job, and need not know that there is a Workload."""
         made_for = self._made_for(workload)
         if made_for is not None:
-            await self._writer.event(*made_for, reason, message, warning=True)
+            self._start(self._tell(*made_for, reason, message, warning=True), "tell the job why it waits")
 
     def _made_for(self, workload: Obj) -> tuple[Resource, Obj] | None:
         """What a Workload stands for: its owner. A pod group has none: its oldest pod, which is one event however many they are."""

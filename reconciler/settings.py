@@ -15,7 +15,7 @@ from core.model.gates import GATES, BadGates, ChosenGates, Effect, read_gates
 from core.model.pods_ready import PodsReadyRules
 from core.names import COMPACT_PROFILE, KEP_PROFILE, PLACEMENT_PROFILES
 from core.placement.profile import ContradictingProfile, Profiles, profiles_from_gates
-from core.runtime.arguments import OneLineParser, add_common
+from core.runtime.arguments import OneLineParser, add_common, at_least_one
 
 _T = TypeVar("_T")
 
@@ -41,6 +41,7 @@ class Settings:
     integrations: Integrations = field(default_factory=Integrations)
     lease: LeaseRules = field(default_factory=LeaseRules)  # as the file has it; flags are in `namespace` and `leader_elect`
     warnings: tuple[str, ...] = ()  # of the configuration file
+    pace: tuple[float, int] | None = None  # requests a second, and at once; None: as the API server allows
 
 
 def parse(arguments: list[str] | None = None) -> Settings:
@@ -72,6 +73,7 @@ def parse(arguments: list[str] | None = None) -> Settings:
         file.integrations,
         file.lease,
         file.warnings,
+        None if options.kube_api_qps is None else (options.kube_api_qps, int(options.kube_api_burst or 2 * options.kube_api_qps)),
     )
 
 
@@ -111,6 +113,12 @@ def _parser() -> OneLineParser:
         "--nominate-nodes",
         action=argparse.BooleanOptionalAction,
         help="keep each pod's slot on its node until it is bound, by one more write a pod (needs kube-scheduler 1.36; default: no)",
+    )
+    parser.add_argument(
+        "--kube-api-qps", type=at_least_one, metavar="N", help="send at most N requests a second to the API server (default: as it allows)"
+    )
+    parser.add_argument(
+        "--kube-api-burst", type=at_least_one, metavar="N", help="with --kube-api-qps: so many at once (default: twice as many)"
     )
     add_common(parser)
     return parser

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from core.names import EVICTED, PRIORITY_CLASS_LABEL, QUOTA_RESERVED, RESOURCE_IN_USE_FINALIZER
@@ -17,6 +18,7 @@ from reconciler.apply import Writer
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
+MAX_NAMED_CLASSES = 5  # a message is read, not searched
 
 
 class WorkloadSteps:
@@ -32,7 +34,7 @@ class WorkloadSteps:
         if name:
             found = self._observed.workload_priority_classes.store.get(name)
             if found is None:
-                raise Retryable(f'WorkloadPriorityClass "{name}" does not exist')
+                raise Retryable(self._no_such_class(name))
             reference = {"group": r.WORKLOAD_PRIORITY_CLASSES.group, "kind": "WorkloadPriorityClass", "name": name}
             return int(found.get("value") or 0), reference
         classes = self._observed.priority_classes.store
@@ -42,6 +44,14 @@ class WorkloadSteps:
             return 0, None
         reference = {"group": r.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": found["metadata"]["name"]}
         return int(found.get("value") or 0), reference
+
+    def _no_such_class(self, name: str) -> str:
+        """What was most likely meant comes first."""
+        there = [found["metadata"]["name"] for found in self._observed.workload_priority_classes.store.list()]
+        nearest = get_close_matches(name, sorted(there), n=MAX_NAMED_CLASSES, cutoff=0.0)
+        more = len(there) - len(nearest)
+        known = f"there are {', '.join(nearest)}{f' and {more} more' if more else ''}" if nearest else "there is none at all"
+        return f'WorkloadPriorityClass "{name}" does not exist; {known}. The job waits until it does, or names another'
 
     async def evict(
         self,

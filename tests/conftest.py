@@ -8,12 +8,15 @@ import inspect
 import itertools
 import os
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
 
 import hypothesis
 import pytest
 
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
+from e2e.kind import tools
 
 # No deadline: a loaded machine is no failure. CI repeats the same examples, so that a red build is red again.
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=60)
@@ -24,6 +27,7 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 BUILD_TIMEOUT_S = 1800
 
 _numbers = itertools.count(1)
+_KEPT_LOGS = pytest.StashKey[Path]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,13 +44,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _announced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fast half must run where nothing is built: a test that makes a control plane of its own carries the marker."""
-    if request.node.get_closest_marker("cluster") is None:
+    """The fast half must run where nothing is built: a test that makes a control plane of its own, or asks for one of the
+    programs that are built where they are not there, carries the marker."""
+    if not any(map(request.node.get_closest_marker, ("cluster", "docker"))):
         monkeypatch.setattr(Cluster, "start", _refuse_to_start)
+        for name in ("ensure_binaries", "cache_dir"):  # the first steps towards kubectl, and towards kind and Helm
+            monkeypatch.setattr(tools, name, _refuse_to_build)
 
 
 def _refuse_to_start(_: Cluster) -> Cluster:
     raise AssertionError("a test that starts a control plane is to be marked: @pytest.mark.cluster")
+
+
+def _refuse_to_build(*_: Any, **__: Any) -> NoReturn:
+    raise AssertionError("a test that needs a program which may have to be built is to be marked: @pytest.mark.cluster")
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +67,17 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     try:
         yield running
     finally:
-        running.stop(keep_logs=request.session.testsfailed > 0)
+        failed = request.session.testsfailed > 0
+        running.stop(keep_logs=failed)
+        if failed:
+            request.config.stash[_KEPT_LOGS] = running.log_dir
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What the control plane itself says of it went to stderr in the last test's teardown, which pytest shows nobody."""
+    kept = config.stash.get(_KEPT_LOGS, None)
+    if kept is not None:
+        terminalreporter.write_line(f"the logs of the control plane and of topogate are in {kept}")
 
 
 @pytest.fixture(scope="session")

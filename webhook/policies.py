@@ -1,4 +1,5 @@
-"""What the API server judges by itself, without asking us: ValidatingAdmissionPolicies about who may do what.
+"""What the API server judges by itself, without asking us: ValidatingAdmissionPolicies about who may do what, and one that
+warns of objects which nobody will queue although somebody seems to have meant it.
 
 A namespace user may write jobs and pods, but not what topogate alone decides: taking a gate off a pod, starting a queued
 job, saying of a pod whose it is. The API server's own authorizer tells users from controllers: who may write the status of
@@ -7,10 +8,11 @@ makes Jobs for it. So no user names are configured, the policies hold while the 
 writes cost no call.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import JobKind
+from core.jobs.known_names import PODSET, WORKLOAD
 from core.jobs.pod_kinds import pod_kinds
 from core.jobs.pod_parents import Deployment, LeaderWorkerSet, PodParent
 from core.jobs.shape import Fields, ListOf, MapOf, Shape
@@ -58,7 +60,8 @@ def policies(kinds: Sequence[JobKind]) -> list[dict[str, Any]]:
     made = [_pods(kinds), _owners(kinds), _owned_by_pods(kinds), _queues(kinds)]
     made += [_parts(kinds, *part) for part in _possible_parts(kinds)]
     made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kind) for kind in kinds]
-    return [obj for policy in made for obj in (policy, _binding(policy))]
+    warning = _unqueued(kinds)
+    return [*(obj for policy in made for obj in (policy, _binding(policy))), warning, _binding(warning, "Warn")]
 
 
 def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
@@ -209,24 +212,102 @@ def _parts(kinds: Sequence[JobKind], kind: _Kind, names_workload: str) -> dict[s
     return policy
 
 
-def _names_workload(shape: Shape, here: str, depth: int = 0) -> str:
+def _names_workload(shape: Shape, here: str) -> str:
     """Whether annotations anywhere in a part of an object name a workload, as those of started pod templates do; '' where
     that part has none. As deep as topogate reads it."""
+    return _in_any(shape, here, "annotations", lambda there: f"'{WORKLOAD_ANNOTATION}' in {there}")
+
+
+def _in_any(shape: Shape, here: str, part: str, question: Callable[[str], str], depth: int = 0) -> str:
+    """Whether a question about the labels or annotations of a part of an object is true of any of them; '' where it has none."""
     match shape:
         case Fields(fields):
             found = []
             for name, inner in fields.items():
                 there = f"{here}.{name}"
-                inside = f"'{WORKLOAD_ANNOTATION}' in {there}" if name == "annotations" else _names_workload(inner, there, depth)
+                inside = question(there) if name == part else _in_any(inner, there, part, question, depth)
                 if inside:
                     found.append(f"has({there}) && {inside}")
             return f"({' || '.join(found)})" if len(found) > 1 else "".join(found)
         case ListOf(inner) | MapOf(inner):
             each = f"e{depth}"
-            inside = _names_workload(inner, each if isinstance(shape, ListOf) else f"{here}[{each}]", depth + 1)
+            inside = _in_any(inner, each if isinstance(shape, ListOf) else f"{here}[{each}]", part, question, depth + 1)
             return f"{here}.exists({each}, {inside})" if inside else ""
         case _:
             return ""
+
+
+# --- what nobody queued ---------------------------------------------------------------------------------
+
+
+def _unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
+    """An object without a queue which says how its pods are to be placed, or names a queue where nobody reads it, runs wherever
+    there is room. The webhook is not asked about it, so that a webhook that is down stops nobody who does not use it.
+
+    Only of new objects, and not of those that a controller makes: nobody reads what that is told.
+    """
+    labels = "object.metadata.labels"
+    misspelt = f"k, k.matches('{_misspelt(QUEUE_NAME_LABEL)}')"
+    so = f"without the label {QUEUE_NAME_LABEL} this object is neither queued nor placed"
+    validations = [
+        {
+            "expression": f"!has({labels}) || !{labels}.exists({misspelt})",
+            "message": f"a label is not known: {QUEUE_NAME_LABEL} is",
+            "messageExpression": f"'metadata.labels[' + {labels}.filter({misspelt})[0] + ']: this label is not known and does nothing; "
+            f"{QUEUE_NAME_LABEL} is'",
+        },
+        {
+            "expression": f"{_value('object', 'annotations', QUEUE_NAME_LABEL)} == ''",
+            "message": f"metadata.annotations[{QUEUE_NAME_LABEL}]: this is a label and does nothing as an annotation: "
+            "set it in metadata.labels",
+        },
+        {
+            "expression": f"!has(object.metadata.annotations) || !{_asks('object.metadata.annotations')}",
+            "message": f"it has annotations that say how to place its pods, but {so}",
+        },
+    ]
+    parents = _parents(kinds)
+    with_templates: tuple[_Kind, ...] = (*kinds, *parents)
+    for kind in with_templates:
+        # Templates are read as what they are in one kind only, which the type checker of the API server cannot know.
+        asks = _in_any(kind.spec_shape, "dyn(object).spec", "annotations", _asks)
+        queued = _in_any(kind.spec_shape, "dyn(object).spec", "labels", lambda there: f"'{QUEUE_NAME_LABEL}' in {there}")
+        told = f"annotations of its pod template say how to place its pods, but {so}"
+        if kind in parents:  # whose pods are queued themselves where the template names the queue
+            asks = f"{asks} && !({queued})"
+        elif queued:
+            message = f"the label {QUEUE_NAME_LABEL} does nothing on a pod template: set it in metadata.labels of the {kind.kind} itself"
+            validations.append({"expression": _unless(kind, queued), "message": message})
+        if asks:
+            validations.append({"expression": _unless(kind, asks), "message": told})
+    rules = [_rule_of_pods("CREATE"), *_rules_of((*kinds, *parents), ["CREATE"])]
+    is_made_by_a_user = {"name": "is-made-by-a-user", "expression": f"size({_controlling('object')}) == 0"}
+    policy = _policy("unqueued", rules, validations, [is_made_by_a_user])
+    policy["spec"]["failurePolicy"] = "Ignore"  # what cannot be said is no reason to refuse anything
+    unmanaged = {**_MANAGED, "operator": "NotIn"}
+    policy["spec"]["matchConstraints"] |= {
+        "namespaceSelector": {"matchExpressions": [*_NOT_SYSTEM["matchExpressions"], unmanaged]},
+        "objectSelector": {"matchExpressions": [{"key": QUEUE_NAME_LABEL, "operator": "DoesNotExist"}]},
+    }
+    return policy
+
+
+def _asks(annotations: str) -> str:
+    """Whether annotations say how close pods are to be."""
+    return f"{annotations}.exists(k, k.startsWith('{PODSET}') || k.startsWith('{WORKLOAD}'))"
+
+
+def _unless(kind: _Kind, question: str) -> str:
+    is_kind = f"request.kind.kind == '{kind.kind}' && request.kind.group == '{kind.group}'"
+    return f"!({is_kind} && has(dyn(object).spec) && {question})"
+
+
+def _misspelt(name: str) -> str:
+    """A regular expression of what one finger makes of a name: a letter too many, too few, another one, two in the wrong order."""
+    prefix, _, rest = name.partition("/")
+    slips = [f"{rest[:i]}.{{0,2}}{rest[i + 1 :]}" for i in range(len(rest))]
+    slips += [f"{rest[:i]}{rest[i + 1]}{rest[i]}{rest[i + 2 :]}" for i in range(len(rest) - 1)]
+    return f"^({prefix.replace('.', '[.]')}|topogate[.]dev)/(?i:{'|'.join(slips)})$"
 
 
 def _queues(kinds: Sequence[JobKind]) -> dict[str, Any]:
@@ -338,11 +419,11 @@ def _policy(
     }
 
 
-def _binding(policy: Mapping[str, Any]) -> dict[str, Any]:
+def _binding(policy: Mapping[str, Any], action: str = "Deny") -> dict[str, Any]:
     name = policy["metadata"]["name"]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
+        "spec": {"policyName": name, "validationActions": [action]},
     }

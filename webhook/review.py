@@ -11,9 +11,10 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from core.api.admission import UNAVAILABLE, AdmissionRequest, Cause, allowed, denied, patched
 from core.api.body import MAX_QUOTE_CHARS
-from core.jobs.annotations import Places, validate_own
+from core.jobs.annotations import validate_own
 from core.jobs.contract import Defaults, FieldError, JobKind, Json, Rules
 from core.jobs.kinds import KINDS
+from core.jobs.known_names import Places
 from core.jobs.objects import OBJECTS, ObjectRules
 from core.jobs.pod import Pod
 from core.jobs.pod_kinds import Reviewed, pod_kinds
@@ -170,15 +171,16 @@ class Reviews:
 
 
 def _judge_own(kind: Reviewed, job: Json, old: Json | None) -> Rules:
-    """The annotations of the object itself, whose spec nobody has judged yet."""
-    notes, before = (_metadata_map(obj, "annotations") for obj in (job, old))
+    """Annotations and labels of the object itself, whose spec nobody has judged yet."""
+    notes, before, labels, labels_before = (_metadata_map(obj, part) for part in ("annotations", "labels") for obj in (job, old))
     if isinstance(kind, Pod):
-        return validate_own(notes, before)
+        return validate_own(notes, before, None, labels, labels_before)
     places = Places(kind.kind, pods_alone=isinstance(kind, PodParent) and kind.pods_alone)
     # Where the templates are is looked for only if it has to be told.
-    if isinstance(kind, TemplatedKind | PodParent) and any(map(places.has_no_use_for, notes)) and not find_misshapen(kind.spec_shape, job):
+    misplaced = any(map(places.has_no_use_for, (*notes, *labels)))
+    if isinstance(kind, TemplatedKind | PodParent) and misplaced and not find_misshapen(kind.spec_shape, job):
         places = replace(places, templates=kind.annotations_shown(job))
-    return validate_own(notes, before, places)
+    return validate_own(notes, before, places, labels, labels_before)
 
 
 def _metadata_map(obj: Json | None, name: str) -> Json:

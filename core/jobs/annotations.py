@@ -8,11 +8,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from math import isqrt
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
+from core.jobs.known_names import OWN, Places, warn_of_own, warn_of_template
 from core.names import (
     AUTO_LEVEL,
     PLACEMENT_PROFILE,
@@ -28,19 +28,6 @@ from core.names import (
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
 
-_OURS = "kueue.x-k8s.io/podset-"
-_KNOWN = (
-    REQUIRED_TOPOLOGY,
-    PREFERRED_TOPOLOGY,
-    UNCONSTRAINED_TOPOLOGY,
-    SLICE_REQUIRED_TOPOLOGY,
-    SLICE_SIZE,
-    SLICE_CONSTRAINTS,
-    PODSET_GROUP_NAME,
-)
-_OWN = "metadata.annotations"  # of the job itself
-OF_THE_JOB = (PLACEMENT_PROFILE, WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY)
-_DRAFTS = {"kueue.x-k8s.io/require-topology": REQUIRED_TOPOLOGY, "kueue.x-k8s.io/prefer-topology": PREFERRED_TOPOLOGY}
 MAX_LAYERS = 3
 MAX_LEVEL_NAME = 63  # PodSetTopologyRequest; a Topology's own label may be longer
 _MAX_INT32 = 2**31 - 1
@@ -70,6 +57,10 @@ class PodSetAnnotations:
     @property
     def annotations(self) -> Mapping[str, str]:
         return (self.template.get("metadata") or {}).get("annotations") or {}
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return (self.template.get("metadata") or {}).get("labels") or {}
 
 
 def topology_request(
@@ -110,69 +101,41 @@ def topology_request(
     return request or None
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where else a job of some kind has annotations that count: on its pod templates, by the paths that users read.
-
-    `pods_alone`: its pods are workloads by themselves, so that none on the job itself are read.
-    """
-
-    kind: str
-    templates: Sequence[str] = ()
-    pods_alone: bool = False
-
-    def has_no_use_for(self, name: str) -> bool:
-        """Whether a job of this kind should have this annotation on its templates."""
-        return is_of_template(name) or (self.pods_alone and name in OF_THE_JOB)
-
-
-def validate_own(annotations: Mapping[str, Any], before: Mapping[str, Any], places: Places | None = None) -> Rules:
-    """Mistakes in the annotations of a job itself, of any kind, as far as they are new; a Pod has no other places."""
+def validate_own(
+    annotations: Mapping[str, Any],
+    before: Mapping[str, Any],
+    places: Places | None = None,
+    labels: Mapping[str, Any] | None = None,
+    labels_before: Mapping[str, Any] | None = None,
+) -> Rules:
+    """Mistakes in the annotations and labels of a job itself, of any kind, as far as they are new; a Pod has no other places."""
     new = {name: value for name, value in annotations.items() if before.get(name) != value}
-    errors = list(_validate_tie(annotations, new))
+    new_labels = [name for name, value in (labels or {}).items() if (labels_before or {}).get(name) != value]
+    return Rules(tuple(_validate_of_the_job(OWN, annotations, new)), tuple(warn_of_own(new, new_labels, places)))
+
+
+def _validate_of_the_job(path: str, annotations: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[FieldError]:
+    """What is about all pods of a job, where it counts."""
+    yield from _validate_tie(path, annotations, new)
     profile = new.get(PLACEMENT_PROFILE)
     if profile is not None and profile not in PLACEMENT_PROFILES:
         accepted = f"{' or '.join(PLACEMENT_PROFILES)} is expected"
-        errors.append(FieldError(ErrorType.NOT_SUPPORTED, f"{_OWN}[{PLACEMENT_PROFILE}]", profile, accepted))
-    misplaced = () if places is None else _warn_of_misplaced(new, places)
-    return Rules(tuple(errors), (*_warn_of_drafts(_OWN, new), *misplaced))
+        yield FieldError(ErrorType.NOT_SUPPORTED, f"{path}[{PLACEMENT_PROFILE}]", profile, accepted)
 
 
-def is_of_template(name: str) -> bool:
-    """Whether an annotation of this name is read on pod templates, if anywhere."""
-    return name.startswith(_OURS)
-
-
-def _warn_of_misplaced(annotations: Mapping[str, Any], places: Places) -> Iterator[str]:
-    """Nothing reads them on the job itself, which would then run wherever there is room, and nobody would know why."""
-    first, more = next(iter(places.templates), None), len(places.templates) - 1
-    where = "pod template" if first is None else f"pod template ({first})" if not more else f"pod templates ({first} and {more} more)"
-    for name in sorted(filter(places.has_no_use_for, annotations)):
-        if name in _KNOWN + OF_THE_JOB:
-            yield f"{_OWN}[{name}]: has no effect on the {places.kind} itself: set it on the {where}"
-        else:
-            yield f"{_OWN}[{name}]: {_not_known(name)}"
-
-
-def _not_known(name: str) -> str:
-    close = get_close_matches(name, _KNOWN, n=1)
-    return f"this annotation is not known and does nothing{f'; {close[0]} is' if close else ''}"
-
-
-def _validate_tie(annotations: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[FieldError]:
+def _validate_tie(path: str, annotations: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[FieldError]:
     """A level for all pod sets together; whether it is at or above theirs, only the topology tells."""
     ties = [name for name in (WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY) if name in annotations]
     if len(ties) > 1 and any(name in new for name in ties):
-        yield FieldError(ErrorType.INVALID, _OWN, ", ".join(ties), "these annotations exclude each other; keep one of them")
+        yield FieldError(ErrorType.INVALID, path, ", ".join(ties), "these annotations exclude each other; keep one of them")
     for name in ties:
-        if name in new and not (isinstance(new[name], str) and is_label_name(new[name])):
-            yield FieldError(ErrorType.INVALID, f"{_OWN}[{name}]", new[name], _LABEL_NAME)
-
-
-def _warn_of_drafts(path: str, annotations: Mapping[str, Any]) -> Iterator[str]:
-    for name, today in _DRAFTS.items():
-        if name in annotations:
-            yield f"{path}[{name}]: this name is of a draft and does nothing; on the pod template {today} is meant"
+        if name not in new:
+            continue
+        if new[name] == AUTO_LEVEL:
+            accepted = f"the level of a whole job is named; {_LABEL_NAME} ({AUTO_LEVEL} is for {REQUIRED_TOPOLOGY} and -preferred-topology)"
+            yield FieldError(ErrorType.INVALID, f"{path}[{name}]", new[name], accepted)
+        elif not (isinstance(new[name], str) and is_label_name(new[name])):
+            yield FieldError(ErrorType.INVALID, f"{path}[{name}]", new[name], _LABEL_NAME)
 
 
 def validate_pod_sets(pod_sets: Sequence[PodSetAnnotations]) -> Rules:
@@ -201,6 +164,8 @@ def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
     unconstrained = annotations.get(UNCONSTRAINED_TOPOLOGY)
     if unconstrained is not None and unconstrained not in _TRUE + _FALSE:
         yield error(ErrorType.INVALID, UNCONSTRAINED_TOPOLOGY, unconstrained, "true or false is expected")
+    if pod_set.is_job and pod_set.path != OWN:
+        yield from _validate_of_the_job(path, annotations, annotations)
     yield from _validate_slices(pod_set)
     if SLICE_CONSTRAINTS in annotations:
         for name in (SLICE_REQUIRED_TOPOLOGY, SLICE_SIZE):
@@ -306,13 +271,7 @@ def _warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
             missing = f"neither {REQUIRED_TOPOLOGY} nor {PREFERRED_TOPOLOGY}"
             yield f"{pod_set.path}: {missing} is set here; these pods are placed as unconstrained"
     for pod_set in pod_sets:
-        yield from _warn_of_drafts(pod_set.path, pod_set.annotations)
-        for name in OF_THE_JOB:
-            if name in pod_set.annotations and not pod_set.is_job:
-                yield f"{pod_set.path}[{name}]: this annotation does nothing here; set it on the job itself"
-        for name in sorted(pod_set.annotations):
-            if is_of_template(name) and name not in _KNOWN:
-                yield f"{pod_set.path}[{name}]: {_not_known(name)}"
+        yield from warn_of_template(pod_set.path, pod_set.annotations, pod_set.labels, is_job=pod_set.is_job)
         for i, entry in enumerate(_entries(pod_set.annotations.get(SLICE_CONSTRAINTS))):
             unknown = sorted(key for key in entry if key.lower() not in ("topology", "size"))
             if unknown:

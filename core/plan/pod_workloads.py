@@ -30,6 +30,7 @@ from core.plan.pod_units import Unit, note_of, queue_of, role_of_pod, seniority
 from core.plan.workload import KEPT_ANNOTATIONS, hashed_name
 
 Json = dict[str, Any]
+MAX_SHOWN_CHARS = 100  # of an annotation in a message; slices in layers are a list of any length
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +117,7 @@ def read_group(unit: Unit, pods: Sequence[Json]) -> Group:
     for pod in counted:
         first = asking.setdefault(role_of_pod(pod), pod) if has_admission_gate(pod) else pod
         if first is not pod and _topology_asked(first) != _topology_asked(pod):
-            names = f"{first['metadata']['name']} and {pod['metadata']['name']}"
-            return Group({}, {}, problem=f"pods {names} of group {unit.name} are alike, but ask for different topologies")
+            return Group({}, {}, problem=_asked_otherwise(unit, first, pod))
     requests = {role: pod_topology_request(pod) for role, pod in asking.items()}
     roles = Counter(role_of_pod(pod) for pod in counted)
     examples = {role_of_pod(pod): pod["metadata"]["name"] for pod in reversed(counted)}
@@ -196,6 +196,25 @@ def with_requests(workload: Json, requests: Mapping[str, Json | None]) -> list[J
     return None if changed == workload["spec"]["podSets"] else changed
 
 
-def _topology_asked(pod: Json) -> list[Any]:
+def _topology_asked(pod: Json) -> dict[str, str | None]:
     notes = pod["metadata"].get("annotations") or {}
-    return [notes.get(name) for name in (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME)]
+    return {name: notes.get(name) for name in (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME)}
+
+
+def _asked_otherwise(unit: Unit, *pods: Json) -> str:
+    """Of two pods that are alike in all but what they ask for."""
+    asked = {pod["metadata"]["name"]: _topology_asked(pod) for pod in pods}
+    one, other = asked.values()
+    differing = (
+        f"{name} is " + ", ".join(f"{_shown(notes[name])} (pod {pod})" for pod, notes in asked.items())
+        for name in one
+        if one[name] != other[name]
+    )
+    told = f"pods {' and '.join(asked)} of group {unit.name} are alike, but ask for different topologies"
+    return f"{told}: {'; '.join(differing)}; delete those that are wrong"
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "not set"
+    return value if len(value) <= MAX_SHOWN_CHARS else f"{value[: MAX_SHOWN_CHARS - 3]}..."

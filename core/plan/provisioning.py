@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.model.admission import Admission
-from core.names import ACTIVE, CHECK_PENDING, CHECK_READY, PROVISIONING_CONTENT, PROVISIONING_RESERVATION
+from core.names import ACTIVE, CHECK_PENDING, CHECK_READY, FINISHED, PROVISIONING_CONTENT, PROVISIONING_RESERVATION, QUOTA_RESERVED
 from core.plan.checks import attempt_of, changed_check, fail_check
 from core.plan.conditions import Condition
 from core.plan.provisioning_objects import (
@@ -122,6 +122,15 @@ def superseded(workload: Json, checks: Mapping[str, Json], requests: Mapping[str
     if not current <= requests.keys():
         return []
     return [request for name, request in sorted(requests.items()) if name not in current and is_owned(request, workload)]
+
+
+def withdrawn(workload: Json, requests: Mapping[str, Json]) -> list[Json]:
+    """Requests that are still under way for a workload that is over or deactivated: nobody would use what they bring."""
+    is_wanted = workload["spec"].get("active", True) is not False and not condition_is_true(workload, FINISHED)
+    if is_wanted or condition_is_true(workload, QUOTA_RESERVED):
+        return []
+    under_way = (r for _, r in sorted(requests.items()) if ending(r) is None and not condition_is_true(r, PROVISIONED))
+    return [request for request in under_way if is_owned(request, workload) and not request["metadata"].get("deletionTimestamp")]
 
 
 def active_condition(check: CheckFacts, configs: Mapping[str, ProvisioningConfig], *, installed: bool) -> Condition:

@@ -28,12 +28,8 @@ from core.names import (
 from core.state.facts import FlavorFacts
 
 Json = Mapping[str, Any]
-KEPT_ANNOTATIONS = (
-    TRACEPARENT_ANNOTATION,
-    PLACEMENT_PROFILE,
-    WORKLOAD_REQUIRED_TOPOLOGY,
-    WORKLOAD_PREFERRED_TOPOLOGY,
-)  # the job's that its Workload has, too
+_ASKING_ANNOTATIONS = (PLACEMENT_PROFILE, WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY)
+KEPT_ANNOTATIONS = (TRACEPARENT_ANNOTATION, *_ASKING_ANNOTATIONS)  # the job's that its Workload has, too
 _MAX_NAME = 253
 _HASH = 5
 _LABEL_VALUE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -54,6 +50,12 @@ def hashed_name(kind: str, group: str, name: str, uid: str) -> str:
     prefix = f"{kind.lower()}-{name}"[: _MAX_NAME - _HASH - 1]
     text = "\n".join((kind, group, name, uid))
     return f"{prefix}-{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:_HASH]}"
+
+
+def changed_annotations(asked: Mapping[str, str], workload: Json) -> dict[str, str | None]:
+    """What a job asks for by now in annotations of its own where its Workload says something else; None takes one off."""
+    said = workload["metadata"].get("annotations") or {}
+    return {name: asked.get(name) for name in _ASKING_ANNOTATIONS if asked.get(name) != said.get(name)}
 
 
 def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: Json | None) -> dict[str, Any]:

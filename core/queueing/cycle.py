@@ -50,6 +50,7 @@ from core.state.queue_facts import STOP, ClusterQueueFacts
 from core.state.selectors import labels_match
 
 _CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by others going
+_SHOWN = 5  # queues that a message names
 _LATER = NotFound("", "", ())  # who would borrow is asked again after all who need not
 _NOT_JUDGED = -1  # who never got as far as the search is looked at in every cycle
 
@@ -242,10 +243,11 @@ class Cycle:
         namespace, _, name = workload.queue.partition("/")
         local = state.local_queues.get(workload.queue)
         if local is None:
-            return None, NotFound(REASON_MISCONFIGURED, f"LocalQueue {name} doesn't exist", ())
+            return None, NotFound(REASON_MISCONFIGURED, f"LocalQueue {name} doesn't exist; {_queues_of(state, namespace)}", ())
         queue = state.cluster_queues.get(local.cluster_queue)
         if queue is None:
-            return None, NotFound(REASON_MISCONFIGURED, f"ClusterQueue {local.cluster_queue} doesn't exist", ())
+            why = f"ClusterQueue {local.cluster_queue} doesn't exist; LocalQueue {name} names it, and an administrator can make it"
+            return None, NotFound(REASON_MISCONFIGURED, why, ())
         if local.stopped:
             return None, NotFound(REASON_SUSPENDED, f"LocalQueue {name} is inactive", ())
         if queue.deleting or inactive_reason(state, queue) is not None:
@@ -255,6 +257,15 @@ class Cycle:
                 REASON_MISCONFIGURED, f"namespace {namespace} doesn't match the selector of ClusterQueue {queue.name}", ()
             )
         return queue, None
+
+
+def _queues_of(state: ClusterState, namespace: str) -> str:
+    """What a job of a namespace could name instead."""
+    names = sorted(key.partition("/")[2] for key in state.local_queues if key.partition("/")[0] == namespace)
+    if not names:
+        return f"namespace {namespace} has none yet"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"namespace {namespace} has {', '.join(names[:_SHOWN])}{more}"
 
 
 def inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:

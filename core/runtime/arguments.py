@@ -21,6 +21,17 @@ def port(text: str) -> int:
     return int(text)
 
 
+def at_least_one(text: str) -> float:
+    """So many of something."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 1 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; a number of at least 1 is expected")
+    return value
+
+
 def url(text: str) -> str:
     """An HTTP address."""
     try:

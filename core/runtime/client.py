@@ -17,6 +17,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from core.runtime.errors import Gone, ServerError, TooManyRequests, Unreachable
 from core.runtime.kubeconfig import find_kubeconfig, unusable
+from core.runtime.pace import Pace
 from core.runtime.resource import Obj, Page, PatchKind, Resource
 from core.runtime.transport import Endpoint, Transport
 
@@ -37,6 +38,7 @@ class Client:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.on_request: OnRequest | None = None
+        self.pace: Pace | None = None  # of single requests; watches stay open and are not counted
 
     @classmethod
     async def connect(
@@ -326,6 +328,8 @@ class Client:
         retries = THROTTLE_RETRIES if repeatable else 0
         while True:
             self._tell(verb, resource, subresource)
+            if self.pace is not None:
+                await self.pace.turn()
             try:
                 return _parsed(await self._transport.request(method, path, params=params, body=data, content_type=content_type))
             except TooManyRequests as error:

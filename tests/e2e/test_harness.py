@@ -66,3 +66,51 @@ def test_tests_of_the_control_plane_are_marked_and_come_last(tmp_path):
     names = [line.rsplit("::", 1)[1] for line in said.splitlines() if "::" in line]
     assert names == ["test_pure", "test_pure_too", "test_needs_it", "test_needs_a_namespace"]
     assert "2 deselected" in run_pytest(tmp_path, source, "--collect-only", "-q", "-m", "cluster")
+
+
+def test_an_unmarked_test_can_build_nothing(tmp_path):
+    """Wherever the programs are: it is here that it has to be noticed, not where nothing is built."""
+    said = run_pytest(
+        tmp_path,
+        """
+        import pytest
+        from e2e.kind.tools import KIND, ensure_kubectl, ensure_tool
+
+        def test_needs_kubectl():
+            ensure_kubectl()
+
+        def test_needs_kind():
+            ensure_tool(KIND)
+        """,
+    )
+    assert "2 failed" in said
+    assert said.count("E       AssertionError: a test that needs a program which may have to be built is to be marked") == 2
+
+
+SESSION = """
+    import pytest
+    import tests.conftest
+    from pathlib import Path
+
+    class Simulated:
+        log_dir = Path("/tmp/topogate-e2e-x/logs")
+
+        def start(self):
+            return self
+
+        def stop(self, *, keep_logs):
+            self.kept = keep_logs
+
+    @pytest.fixture(scope="session", autouse=True)
+    def simulated():
+        tests.conftest.Cluster = Simulated
+
+    def test_needs_it(cluster):
+        assert {}
+"""
+
+
+def test_a_failed_session_ends_by_saying_where_the_logs_are(tmp_path):
+    told = "the logs of the control plane and of topogate are in /tmp/topogate-e2e-x/logs"
+    assert told in run_pytest(tmp_path, SESSION.format("False"))
+    assert told not in run_pytest(tmp_path, SESSION.format("True"))

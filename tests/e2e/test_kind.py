@@ -60,6 +60,7 @@ def test_its_kubernetes_is_of_the_version_that_the_other_tests_run() -> None:
     assert "@sha256:" in NODE_IMAGE
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(BUILD_TIMEOUT_S)
 def test_kind_itself_takes_the_configuration(tmp_path: Path) -> None:
     """It judges it before it asks Docker for anything."""
@@ -162,6 +163,7 @@ def with_patches(name: str, folder: Path, *objects: Mapping[str, Any]) -> list[d
     return list(yaml.safe_load_all(run([ensure_kubectl(), "kustomize", home])))
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(BUILD_TIMEOUT_S)
 def test_training_operator_leaves_mpijobs_to_mpi_operator(tmp_path: Path) -> None:
     crds = [
@@ -179,6 +181,7 @@ def test_training_operator_leaves_mpijobs_to_mpi_operator(tmp_path: Path) -> Non
     assert container["args"] == [f"--enable-scheme={kind.lower()}" for kind in kinds]
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(BUILD_TIMEOUT_S)
 def test_appwrappers_are_not_queued_by_their_own_operator(tmp_path: Path) -> None:
     shipped = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "appwrapper-operator-config"}, "data": {"config.yaml": "a: 1"}}

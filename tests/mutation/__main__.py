@@ -29,6 +29,7 @@ MUTATED = ("core/placement", "core/model")
 TESTS = ("tests/placement", "tests/model", "tests/queueing", "tests/state", "tests/replay", "tests/jobs", "tests/plan", "tests/api")
 # A test may take so much longer than it did: the machine may be loaded, and a slower program is not a wrong one.
 SLOWER, AT_LEAST_S = 6, 10
+STUCK_S = 240  # no test's own limit ends a single operation on numbers of a billion digits
 _COVERAGE = (sys.executable, "-m", "coverage")
 
 
@@ -75,9 +76,19 @@ def run_pytest(tree: Path, arguments: Sequence[str], environment: dict[str, str]
     command += ["-m", "pytest", "-p", "tests.mutation.plugin"]
     command += ["-p", "no:cacheprovider", "-q", "-x", "--durations=0", "-m", "not cluster", *arguments]
     command += ["--timeout=600"] if measured else []  # being measured takes its time
-    return subprocess.run(
-        command, cwd=tree, env=os.environ | environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    try:
+        return subprocess.run(
+            command,
+            cwd=tree,
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=None if measured else STUCK_S,
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"nothing came of it within {STUCK_S} s")
 
 
 def learn(tree: Path) -> Reach:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.model.admission import Admission, PodSetAdmission
 from core.names import PROVISIONING_CONTENT, QUOTA_RESERVED
 from core.plan.checks import GiveBack, attempt_of, plan_refused, reset_checks
-from core.plan.provisioning import Drop, Judge, Make, Wait, active_condition, plan_provisioning, superseded
+from core.plan.provisioning import Drop, Judge, Make, Wait, active_condition, plan_provisioning, superseded, withdrawn
 from core.plan.provisioning_objects import build_wanted, request_name, template_name
 from core.state.check_facts import CheckFacts, ProvisioningConfig, RetryStrategy
 from core.state.facts import FlavorFacts
@@ -179,6 +179,25 @@ def test_earlier_attempts_go_when_the_next_one_is_there():
     first, second = request(wire), request(wire, attempt=2)
     assert superseded(wire, check, {"w-nodes-1": first}) == []
     assert superseded(wire, check, {"w-nodes-1": first, "w-nodes-2": second}) == [first]
+
+
+@pytest.mark.parametrize(
+    ("active", "holds", "finished", "condition", "goes"),
+    [
+        (False, False, False, "Accepted", True),
+        (True, False, True, "Accepted", True),
+        (True, False, False, "Accepted", False),  # it is queued again, and takes it up
+        (False, True, False, "Accepted", False),  # its quota goes first
+        (False, False, False, "Provisioned", False),
+        (False, False, False, "Failed", False),
+    ],
+)
+def test_what_nobody_would_use_is_not_asked_for_any_more(active: bool, holds: bool, finished: bool, condition: str, goes: bool):
+    wire = workload()
+    found = request(wire, condition_json(condition))
+    wire["spec"]["active"] = active
+    wire["status"]["conditions"] = [condition_json(QUOTA_RESERVED, holds), condition_json("Finished", finished)]
+    assert withdrawn(wire, {"w-nodes-1": found}) == ([found] if goes else [])
 
 
 @pytest.mark.parametrize(

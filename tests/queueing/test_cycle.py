@@ -306,8 +306,12 @@ def spoil(scene: Scene, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "reason", "message"),
     [
-        ("no LocalQueue", REASON_MISCONFIGURED, "LocalQueue lq doesn't exist"),
-        ("no ClusterQueue", REASON_MISCONFIGURED, "ClusterQueue cq doesn't exist"),
+        ("no LocalQueue", REASON_MISCONFIGURED, "LocalQueue lq doesn't exist; namespace ns has none yet"),
+        (
+            "no ClusterQueue",
+            REASON_MISCONFIGURED,
+            "ClusterQueue cq doesn't exist; LocalQueue lq names it, and an administrator can make it",
+        ),
         ("stopped LocalQueue", REASON_SUSPENDED, "LocalQueue lq is inactive"),
         ("stopped ClusterQueue", REASON_SUSPENDED, "ClusterQueue cq is inactive"),
         ("no flavor", REASON_SUSPENDED, "ClusterQueue cq is inactive"),
@@ -371,3 +375,13 @@ def test_a_cordoned_or_unready_node_gives_its_place_back_when_it_is_well():
     assert "unschedulable: 1" in refused(scene.run())["w"].message
     scene.node(replace(sick, ready=True))
     assert admitted(scene.run()) == {"w"}
+
+
+def test_a_job_that_names_no_queue_is_told_of_those_there_are():
+    scene = Scene()
+    scene.state.observe_local_queue(f"{NAMESPACE}/lq", None)
+    for i in range(7):
+        scene.local_queue(f"q{i}", "cq")
+    scene.state.observe_local_queue("other/q9", LocalQueueFacts("other/q9", "cq", False))
+    scene.submit("w")
+    assert refused(scene.run())["w"].message == "LocalQueue lq doesn't exist; namespace ns has q0, q1, q2, q3, q4 and 2 more"

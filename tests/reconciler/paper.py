@@ -115,7 +115,9 @@ class Paper:
         return self.put({**workload, "metadata": {**workload["metadata"], "uid": f"uid-of-{workload['metadata']['name']}"}})
 
     async def patch_workload(self, workload: Obj, body: Mapping[str, Any]) -> Obj:
-        return self.put({**workload, "spec": {**workload["spec"], **body["spec"]}})
+        notes = {**(workload["metadata"].get("annotations") or {}), **(body.get("metadata") or {}).get("annotations", {})}
+        metadata = {**workload["metadata"], "annotations": {name: value for name, value in notes.items() if value is not None}}
+        return self.put({**workload, "metadata": metadata, "spec": {**workload["spec"], **body["spec"]}})
 
     async def delete_workload(self, workload: Obj) -> None:
         self._delete("Workload", workload)

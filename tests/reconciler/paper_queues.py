@@ -79,7 +79,12 @@ class QueuesPaper(Paper):
 
     def decide(self) -> None:
         """One cycle, with its writes."""
-        self.wait_for(self.scheduler.run_cycle())
+
+        async def decide() -> None:
+            await self.scheduler.run_cycle()
+            await self.scheduler.settle()
+
+        self.wait_for(decide())
 
     def reconcile(self, plural: str, name: str) -> None:
         """One run on one queue, flavor or topology."""

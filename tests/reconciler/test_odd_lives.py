@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.names import API_VERSION, QUEUE_NAME_LABEL
+from core.names import API_VERSION, QUEUE_NAME_LABEL, WORKLOAD_REQUIRED_TOPOLOGY
 from e2e import manifests, truth
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import WORKLOADS, Scene
@@ -105,6 +105,37 @@ def test_a_level_that_the_topology_does_not_have_deactivates_the_workload_and_sa
     annotations = {"kueue.x-k8s.io/podset-required-topology": scene.rack}
     scene.patch_job("train", {"spec": {"template": {"metadata": {"annotations": annotations}}}})
     scene.until_bound("train", 2)
+
+
+def test_a_wrong_level_of_a_whole_job_is_mended_on_the_job(scene: Scene) -> None:
+    made = manifests.job("train", scene.namespace, pods=2)
+    made["metadata"]["annotations"] = {WORKLOAD_REQUIRED_TOPOLOGY: "cloud.provider.com/topology-zone"}
+    scene.create(made)
+    assert "no topology level" in scene.until_waiting("train", "Misconfigured")
+    scene.eventually("it to be deactivated", lambda now: (now.workload_of("train") or {"spec": {}})["spec"].get("active") is False)
+    scene.patch_job("train", {"metadata": {"annotations": {WORKLOAD_REQUIRED_TOPOLOGY: scene.rack}}})
+    scene.until_bound("train", 2)
+
+
+def test_a_job_that_waits_may_ask_for_a_larger_domain_for_all_its_pods_or_for_none(scene: Scene) -> None:
+    for name, level in (("wider", scene.block), ("anywhere", None)):
+        made = manifests.job(name, scene.namespace, pods=3, gpus=8)
+        made["metadata"]["annotations"] = {WORKLOAD_REQUIRED_TOPOLOGY: scene.rack}
+        scene.create(made)
+        scene.until_waiting(name, "TopologyPlacementFailed")
+        scene.patch_job(name, {"metadata": {"annotations": {WORKLOAD_REQUIRED_TOPOLOGY: level}}})
+        scene.until_bound(name, 3)
+        scene.delete_job(name)
+        scene.eventually(f"{name} to be gone", lambda now, name=name: now.workload_of(name) is None)  # type: ignore[misc]
+
+
+def test_a_job_too_large_for_its_rack_follows_the_advice_of_its_event(scene: Scene) -> None:
+    """docs/users.md: completions cannot be changed, parallelism can while the job is suspended."""
+    scene.submit("big", pods=3, gpus=8, required=scene.rack)
+    assert "or with 2 pod(s)" in scene.until_waiting("big", "TopologyPlacementFailed")
+    scene.patch_job("big", {"spec": {"parallelism": 2}})
+    scene.eventually("two pods to run", lambda now: scene.job("big").get("status", {}).get("ready") == 2)
+    assert scene.job("big")["spec"]["completions"] == 3
 
 
 def test_a_user_who_suspends_a_job_that_is_about_to_be_stopped_is_not_overruled(scene: Scene, topogate: Topogate) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.names import MANAGED, REQUIRED_TOPOLOGY
+from core.names import MANAGED, REQUIRED_TOPOLOGY, SLICE_CONSTRAINTS
 from core.plan.pod_units import unit_of_pod
 from tests.reconciler.paper import Paper
 from tests.reconciler.paper_pods import Json, admit, end, names, pod, started
@@ -183,7 +183,18 @@ def test_pods_that_are_alike_must_ask_for_the_same(paper: Paper):
     paper.put(pod("b", notes={REQUIRED_TOPOLOGY: "block"}))
     paper.run()
     assert paper.all("Workload") == []
-    assert paper.messages[0] == "pods a and b of group g are alike, but ask for different topologies"
+    assert paper.messages[0] == (
+        "pods a and b of group g are alike, but ask for different topologies: "
+        f"{REQUIRED_TOPOLOGY} is rack (pod a), block (pod b); delete those that are wrong"
+    )
+
+
+def test_it_is_told_which_pod_asks_for_nothing_and_long_values_are_cut(paper: Paper):
+    paper.put(pod("a", notes={SLICE_CONSTRAINTS: "x" * 200, REQUIRED_TOPOLOGY: "rack"}))
+    paper.put(pod("b", notes={REQUIRED_TOPOLOGY: "rack"}))
+    paper.run()
+    (differing,) = [part for part in paper.messages[0].split(": ")[1].split("; ") if " is " in part]
+    assert differing == f"{SLICE_CONSTRAINTS} is {'x' * 97}... (pod a), not set (pod b)"
 
 
 def going(paper: Paper, name: str) -> None:

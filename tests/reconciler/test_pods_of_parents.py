@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.jobs.contract import Defaults
-from core.names import QUEUE_NAME_LABEL
+from core.names import PLACEMENT_PROFILE, QUEUE_NAME_LABEL, WORKLOAD_REQUIRED_TOPOLOGY
 from reconciler.unit_steps import PARENTS_BY_KIND
 from tests.reconciler.paper import Paper
 from tests.reconciler.paper_pods import KINDS, Json, admit, end, names, pod, started
@@ -204,3 +204,20 @@ def test_a_parent_on_its_way_out_whose_workload_was_let_go_of_first_keeps_its_po
     paper.run()
     assert names(paper) == {"db-0"}
     assert [w["metadata"]["name"] for w in paper.all("Workload")] == [name]
+
+
+def test_what_is_asked_for_all_pods_is_followed_and_brings_back_what_was_wrong(paper: Paper):
+    paper.put(stateful_set(2, annotations={WORKLOAD_REQUIRED_TOPOLOGY: "nowhere", PLACEMENT_PROFILE: "compact"}))
+    paper.run()
+    (workload,) = paper.all("Workload")
+    waits = [{"type": "QuotaReserved", "status": "False", "reason": "Misconfigured", "message": ""}]
+    paper.put({**workload, "spec": {**workload["spec"], "active": False}, "status": {"conditions": waits}})
+    paper.run()
+    assert paper.all("Workload")[0]["spec"]["active"] is False, "nothing has been changed"
+    paper.put(stateful_set(2, annotations={WORKLOAD_REQUIRED_TOPOLOGY: "rack"}))
+    paper.run()
+    (workload,) = paper.all("Workload")
+    assert workload["spec"]["active"] is True
+    assert workload["metadata"]["annotations"][WORKLOAD_REQUIRED_TOPOLOGY] == "rack"
+    assert PLACEMENT_PROFILE not in workload["metadata"]["annotations"]
+    assert paper.messages[-1] == f"Updated Workload: active, {PLACEMENT_PROFILE}, {WORKLOAD_REQUIRED_TOPOLOGY}"

@@ -213,6 +213,19 @@ def test_quota_is_taken_while_nodes_are_on_their_way(scene: Scene, make: Make) -
     assert len(nodes.asked()) == 1
 
 
+def test_what_a_deactivated_workload_asked_for_is_withdrawn(scene: Scene, make: Make) -> None:
+    nodes = make()
+    nodes.answer(Eta("in about ten minutes"), Nodes([nodes.node(1)]))
+    scene.submit("train", pods=3, gpus=8, required=scene.rack)
+    scene.eventually("the provider's words", lambda now: nodes.state(now).get("message") == "in about ten minutes")
+    scene.patch_workload("train", {"spec": {"active": False}})
+    scene.eventually("the request to be gone", lambda now: not has_quota(now) and not nodes.requests() and not nodes.templates())
+    scene.patch_workload("train", {"spec": {"active": True}})
+    now = scene.until_bound("train", 3)
+    assert "retryCount" not in nodes.state(now)
+    assert len(nodes.asked()) == 2
+
+
 def test_who_needs_nothing_that_is_provisioned_asks_for_nothing(scene: Scene, make: Make) -> None:
     nodes = make(managedResources=["example.com/other"])
     nodes.answer(Refusal("should not have been asked"))

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import pytest
+
 from core.jobs.kinds import KINDS
+from core.jobs.known_names import find_meant
 from core.jobs.pod_kinds import pod_kinds
 from core.jobs.shape import Fields, ListOf, MapOf, Shape
-from core.names import LWS_GROUP_INDEX_LABEL, LWS_NAME_LABEL, LWS_WORKER_INDEX_LABEL, MANAGED_NAMESPACE_LABEL, WORKLOAD_ANNOTATION
-from webhook.policies import policies
+from core.names import (
+    LWS_GROUP_INDEX_LABEL,
+    LWS_NAME_LABEL,
+    LWS_WORKER_INDEX_LABEL,
+    MANAGED_NAMESPACE_LABEL,
+    QUEUE_NAME_LABEL,
+    WORKLOAD_ANNOTATION,
+)
+from webhook.policies import _misspelt, policies
 
 
-def test_every_policy_is_bound_and_denies():
+def test_every_policy_is_bound_and_denies_but_for_the_one_that_warns():
     made = policies(KINDS)
     names = [obj["metadata"]["name"] for obj in made if obj["kind"] == "ValidatingAdmissionPolicy"]
     assert len(set(names)) == len(names)
     bindings = {obj["spec"]["policyName"]: obj["spec"] for obj in made if obj["kind"] == "ValidatingAdmissionPolicyBinding"}
     assert set(bindings) == set(names)
+    warning = bindings.pop("topogate-unqueued")
+    assert warning["validationActions"] == ["Warn"]
     assert all(spec["validationActions"] == ["Deny"] for spec in bindings.values())
 
 
@@ -34,7 +47,8 @@ def test_no_kind_can_be_started_by_hand_and_each_has_its_owners_guarded():
 def test_the_system_namespace_is_left_alone_and_nothing_is_let_through_unjudged():
     for policy in policies(KINDS):
         if policy["kind"] == "ValidatingAdmissionPolicy":
-            assert policy["spec"]["failurePolicy"] == "Fail"
+            warns = policy["metadata"]["name"] == "topogate-unqueued"
+            assert policy["spec"]["failurePolicy"] == ("Ignore" if warns else "Fail")
             selector = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
             assert {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]} in selector
 
@@ -81,3 +95,35 @@ def test_whoever_can_be_between_a_pod_and_what_is_queued_for_it_has_its_owners_g
         assert between <= guarded
     managed = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]}
     assert managed in pods["namespaceSelector"]["matchExpressions"], "elsewhere pods may control what they like"
+
+
+def test_whatever_the_webhook_would_be_asked_about_is_warned_of_where_it_is_not():
+    unqueued = by_name("topogate-unqueued")["spec"]
+    asked = {kind.plural for kind in (*KINDS, *pod_kinds())}
+    assert {plural for rule in unqueued["matchConstraints"]["resourceRules"] for plural in rule["resources"]} == asked
+    assert {operation for rule in unqueued["matchConstraints"]["resourceRules"] for operation in rule["operations"]} == {"CREATE"}
+    (managed,) = (e for e in unqueued["matchConstraints"]["namespaceSelector"]["matchExpressions"] if e["key"] == MANAGED_NAMESPACE_LABEL)
+    assert managed["operator"] == "NotIn", "there the webhook is asked"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_slip"),
+    [
+        ("kueue.x-k8s.io/queue-nam", True),
+        ("kueue.x-k8s.io/queue-names", True),
+        ("kueue.x-k8s.io/quue-name", True),
+        ("kueue.x-k8s.io/queue_name", True),
+        ("kueue.x-k8s.io/queuename", True),
+        ("kueue.x-k8s.io/queueName", True),
+        ("kueue.x-k8s.io/uqeue-name", True),
+        ("topogate.dev/queue-name", True),
+        ("kueue.x-k8s.io/cluster-queue-name", False),
+        ("kueue.x-k8s.io/local-queue-name", False),
+        ("kueue.x-k8s.io/priority-class", False),
+        ("kueuexx-k8s.io/queue-nam", False),
+        ("example.com/queue-nam", False),
+    ],
+)
+def test_a_slip_of_the_finger_in_the_name_of_the_label_is_told_from_other_names(name: str, is_slip: bool):
+    assert bool(re.search(_misspelt(QUEUE_NAME_LABEL), name)) == is_slip
+    assert not is_slip or find_meant(name) == QUEUE_NAME_LABEL, "the webhook says the same"

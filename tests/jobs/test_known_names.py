@@ -1,0 +1,226 @@
+"""Names that are misspelt, or labels where annotations are read: let in with a warning that names the right one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core import names
+from core.jobs.known_names import ANNOTATIONS, LABELS, find_meant
+from core.names import (
+    PLACEMENT_PROFILE,
+    POD_GROUP_NAME,
+    POD_GROUP_TOTAL_COUNT,
+    PRIORITY_CLASS_LABEL,
+    QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY,
+    SLICE_SIZE,
+    UNCONSTRAINED_TOPOLOGY,
+    WORKLOAD_REQUIRED_TOPOLOGY,
+)
+from tests.webhook.asking import Webhook, api_of
+
+RACK = "cloud.provider.com/rack"
+POD_SPEC = {"containers": [{"name": "c", "image": "registry.example/c:1"}]}
+GROUP = "kueue.x-k8s.io"
+
+
+def made(kind: str, own: dict[str, Any] | None = None, template: dict[str, Any] | None = None) -> dict[str, Any]:
+    """An object in a queue; `own` and `template` are metadata of it and of its pod template."""
+    group, version, _ = api_of(kind)
+    own = own or {}
+    metadata = {"name": "x", "namespace": "team-a", **own, "labels": {QUEUE_NAME_LABEL: "main", **own.get("labels", {})}}
+    spec = POD_SPEC if kind == "Pod" else {"template": {"metadata": template or {}, "spec": POD_SPEC}}
+    return {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def told(obj: dict[str, Any], before: dict[str, Any] | None = None) -> list[str]:
+    response = Webhook().validate(obj, before)
+    assert response["allowed"], "a warning refuses nothing"
+    return list(response.get("warnings", []))
+
+
+# --- which name was meant -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("kueue.x-k8s.io/queue-nam", QUEUE_NAME_LABEL),
+        ("kueue.x-k8s.io/quue-name", QUEUE_NAME_LABEL),
+        ("kueue.x-k8s.io/qeueu-name", QUEUE_NAME_LABEL),
+        ("kueue.x-k8s.io/queuename", QUEUE_NAME_LABEL),
+        ("kueue.x-k8s.io/queueName", QUEUE_NAME_LABEL),
+        ("kueue.x-k8s.io/Queue-Name", QUEUE_NAME_LABEL),
+        ("topogate.dev/queue-name", QUEUE_NAME_LABEL),
+        ("kueue.x-k8s.io/priority-clas", PRIORITY_CLASS_LABEL),
+        ("kueue.x-k8s.io/priority-class-name", PRIORITY_CLASS_LABEL),
+        ("kueue.x-k8s.io/required-topology", REQUIRED_TOPOLOGY),
+        ("kueue.x-k8s.io/requird-topology", REQUIRED_TOPOLOGY),
+        ("kueue.x-k8s.io/slice-size", SLICE_SIZE),
+        ("topogate.dev/podset-required-topology", REQUIRED_TOPOLOGY),
+        ("kueue.x-k8s.io/podset-requird-topology", REQUIRED_TOPOLOGY),
+        ("topogate.dev/workload-requred-topology", WORKLOAD_REQUIRED_TOPOLOGY),
+        ("kueue.x-k8s.io/placement-profile", PLACEMENT_PROFILE),
+        ("kueue.x-k8s.io/pod-group-total", POD_GROUP_TOTAL_COUNT),
+        ("kueue.x-k8s.io/podgroup-name", POD_GROUP_NAME),
+    ],
+)
+def test_a_name_close_to_one_that_users_write_was_meant_to_be_that(written: str, meant: str):
+    assert find_meant(written) == meant
+
+
+def test_every_name_that_we_know_means_itself():
+    for name in (value for value in vars(names).values() if isinstance(value, str)):
+        assert find_meant(name) is None, name
+    assert len({*ANNOTATIONS, *LABELS}) == len(ANNOTATIONS) + len(LABELS)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # What the peer's other features read.
+        "kueue.x-k8s.io/elastic-job",
+        "kueue.x-k8s.io/prebuilt-workload-name",
+        "kueue.x-k8s.io/workload-slice-name",
+        "kueue.x-k8s.io/workload-slice-replacement-for",
+        "kueue.x-k8s.io/job-min-parallelism",
+        "kueue.x-k8s.io/job-completions-equal-parallelism",
+        "kueue.x-k8s.io/multikueue-origin",
+        "kueue.x-k8s.io/safe-to-forcefully-delete",
+        "kueue.x-k8s.io/tas",
+        "kueue.x-k8s.io/node-to-replace",
+        "kueue.x-k8s.io/priority-boost",
+        "topogate.dev/level-3",
+        "example.com/queue-nam",
+        "queue-name",
+        "kueue.x-k8s.io/",
+        "",
+    ],
+)
+def test_a_name_far_from_all_of_them_is_somebody_elses(name: str):
+    assert find_meant(name) is None
+    assert told(made("Job", {"annotations": {name: "1"}, "labels": {name: "1"}}, {"annotations": {name: "1"}, "labels": {name: "1"}})) == []
+
+
+# --- on the object itself -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["Job", "StatefulSet", "Deployment", "Pod"])
+@pytest.mark.parametrize("name", [QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL])
+def test_a_label_given_as_an_annotation(kind: str, name: str):
+    shown = f"metadata.annotations[{name}]: this is a label and does nothing as an annotation: set it in metadata.labels"
+    assert told(made(kind, {"annotations": {name: "main"}})) == [shown]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "place"),
+    [
+        ("Job", UNCONSTRAINED_TOPOLOGY, "as an annotation on the pod template (spec.template.metadata.annotations)"),
+        ("Job", PLACEMENT_PROFILE, "in metadata.annotations"),
+        ("Deployment", PLACEMENT_PROFILE, "as an annotation on the pod template (spec.template.metadata.annotations)"),
+        ("Pod", UNCONSTRAINED_TOPOLOGY, "in metadata.annotations"),
+    ],
+)
+def test_an_annotation_given_as_a_label(kind: str, name: str, place: str):
+    shown = f"metadata.labels[{name}]: this is an annotation and does nothing as a label: set it {place}"
+    assert told(made(kind, {"labels": {name: "true"}})) == [shown]
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "known"),
+    [
+        ("labels", "kueue.x-k8s.io/priority-clas", f"this label is not known and does nothing; {PRIORITY_CLASS_LABEL} is"),
+        ("annotations", "kueue.x-k8s.io/queue-nam", f"this annotation is not known and does nothing; the label {QUEUE_NAME_LABEL} is"),
+        (
+            "annotations",
+            "kueue.x-k8s.io/required-topology",
+            f"this annotation is not known and does nothing; {REQUIRED_TOPOLOGY} is, on the pod template",
+        ),
+        ("annotations", "topogate.dev/placement-profil", f"this annotation is not known and does nothing; {PLACEMENT_PROFILE} is"),
+        (
+            "labels",
+            "topogate.dev/workload-required-topolgy",
+            f"this label is not known and does nothing; the annotation {WORKLOAD_REQUIRED_TOPOLOGY} is",
+        ),
+    ],
+)
+def test_a_misspelt_name(part: str, name: str, known: str):
+    assert told(made("Job", {part: {name: "x"}})) == [f"metadata.{part}[{name}]: {known}"]
+
+
+def test_it_is_told_when_it_is_put_there_and_not_with_every_change_after():
+    wrong = made("Job", {"labels": {"kueue.x-k8s.io/priority-clas": "x"}})
+    assert len(told(wrong, made("Job"))) == 1, "kubectl label job x ..."
+    assert told(wrong, wrong) == []
+
+
+@pytest.mark.parametrize("name", ["kueue.x-k8s.io/podset-requird-topology", "kueue.x-k8s.io/required-topology"])
+def test_a_pod_is_told_once(name: str):
+    shown = f"metadata.annotations[{name}]: this annotation is not known and does nothing; {REQUIRED_TOPOLOGY} is"
+    assert told(made("Pod", {"annotations": {name: RACK}})) == [shown]
+
+
+# --- on its templates -----------------------------------------------------------------------------------
+
+TEMPLATE = "spec.template.metadata"
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "shown"),
+    [
+        (
+            "annotations",
+            QUEUE_NAME_LABEL,
+            "this is a label and does nothing as an annotation: set it in metadata.labels of the job itself",
+        ),
+        (
+            "labels",
+            UNCONSTRAINED_TOPOLOGY,
+            "this is an annotation and does nothing as a label: set it in spec.template.metadata.annotations",
+        ),
+        (
+            "labels",
+            PLACEMENT_PROFILE,
+            "this is an annotation and does nothing as a label: set it in metadata.annotations of the job itself",
+        ),
+        ("annotations", "kueue.x-k8s.io/slice-size", f"this annotation is not known and does nothing; {SLICE_SIZE} is"),
+        ("labels", "kueue.x-k8s.io/slice-size", f"this label is not known and does nothing; the annotation {SLICE_SIZE} is"),
+        (
+            "labels",
+            "kueue.x-k8s.io/priority-clas",
+            f"this label is not known and does nothing; {PRIORITY_CLASS_LABEL} is, on the job itself",
+        ),
+    ],
+)
+def test_on_a_pod_template(part: str, name: str, shown: str):
+    assert told(made("Job", template={part: {name: "true"}})) == [f"{TEMPLATE}.{part}[{name}]: {shown}"]
+
+
+def test_on_that_of_a_deployment_whose_pods_are_jobs_themselves():
+    shown = f"this label is not known and does nothing; {PRIORITY_CLASS_LABEL} is"
+    assert told(made("Deployment", template={"labels": {"kueue.x-k8s.io/priority-clas": "x"}})) == [
+        f"{TEMPLATE}.labels[kueue.x-k8s.io/priority-clas]: {shown}"
+    ]
+    place = f"set it in {TEMPLATE}.annotations"
+    (warning,) = told(made("Deployment", template={"labels": {PLACEMENT_PROFILE: "kep"}}))
+    assert warning.endswith(place)
+
+
+# --- auto is no level of a whole job --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [WORKLOAD_REQUIRED_TOPOLOGY, names.WORKLOAD_PREFERRED_TOPOLOGY])
+@pytest.mark.parametrize("kind", ["Job", "StatefulSet", "Pod", "Deployment"])
+def test_auto_for_a_whole_job_is_refused_when_it_is_created(kind: str, name: str):
+    notes = {"annotations": {name: "auto"}}
+    response = Webhook().validate(made(kind, template=notes) if kind == "Deployment" else made(kind, notes))
+    (cause,) = response["status"]["details"]["causes"]
+    assert cause["field"] == (f"{TEMPLATE}.annotations[{name}]" if kind == "Deployment" else f"metadata.annotations[{name}]")
+    assert '"auto": the level of a whole job is named' in cause["message"]
+
+
+def test_a_profile_that_there_is_not_is_refused_on_the_template_of_a_deployment_where_it_counts():
+    response = Webhook().validate(made("Deployment", template={"annotations": {PLACEMENT_PROFILE: "dense"}}))
+    assert [cause["field"] for cause in response["status"]["details"]["causes"]] == [f"{TEMPLATE}.annotations[{PLACEMENT_PROFILE}]"]

@@ -1,0 +1,239 @@
+"""Quota in a tree: what is lent, borrowed and left, against a recount from the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.model.quota import Quota, QuotaOwner, QuotaTree
+
+CPU, GPU = ("f", "cpu"), ("f", "gpu")
+
+
+def owner(name: str, nominal: int | None = None, parent: str | None = None, **limits: int) -> QuotaOwner:
+    return QuotaOwner(name, {} if nominal is None else {CPU: Quota(nominal, limits.get("borrow"), limits.get("lend"))}, parent)
+
+
+def test_alone_a_queue_has_its_nominal_quota():
+    tree = QuotaTree([owner("q", 10)])
+    assert (tree.available("q", CPU), tree.potential("q", CPU), tree.nominal("q", CPU)) == (10, 10, 10)
+    tree.add("q", {CPU: 7})
+    assert (tree.available("q", CPU), tree.potential("q", CPU), tree.borrowed("q", CPU)) == (3, 10, 0)
+    tree.add("q", {CPU: 5})
+    assert (tree.available("q", CPU), tree.borrowed("q", CPU)) == (-2, 2)
+    assert tree.available("q", GPU) == 0
+    assert tree.cohort_of("q") is None
+    assert tree.relatives("q") == []
+    assert tree.share("q") == []
+
+
+@pytest.mark.parametrize(
+    ("borrow", "lend", "used_by_b", "available", "potential"),
+    [
+        (None, None, 0, 15, 15),
+        (None, None, 5, 10, 15),
+        (None, None, 8, 7, 15),
+        (3, None, 0, 13, 13),
+        (3, None, 8, 7, 13),
+        (0, None, 0, 10, 10),
+        (None, 2, 0, 12, 12),  # b keeps 3 of its 5
+        (None, 2, 3, 12, 12),
+        (None, 2, 4, 11, 12),
+        (None, 0, 0, 10, 10),
+    ],
+)
+def test_two_queues_of_a_cohort(borrow: int | None, lend: int | None, used_by_b: int, available: int, potential: int):
+    a = owner("a", 10, "c", **({} if borrow is None else {"borrow": borrow}))
+    tree = QuotaTree([a, owner("b", 5, "c", **({} if lend is None else {"lend": lend}))])
+    tree.add("b", {CPU: used_by_b})
+    assert (tree.available("a", CPU), tree.potential("a", CPU)) == (available, potential)
+    assert tree.relatives("a") == ["b"]
+    assert tree.cohort_of("a") == "c"
+
+
+def test_a_cohort_has_quota_of_its_own_and_a_parent():
+    cohorts = [owner("left", 2, "root", borrow=4), owner("right", 3, "root", lend=1), owner("root", 1)]
+    tree = QuotaTree([owner("a", 10, "left"), owner("b", 5, "right")], cohorts)
+    assert tree.ancestors("a") == ["left", "root"]
+    # right lends 1 of its 8, root has 1: a gets both, since left may borrow 4.
+    assert tree.potential("a", CPU) == 10 + 2 + 1 + 1
+    assert tree.potential("b", CPU) == 5 + 3 + 12 + 1
+    tree.add("b", {CPU: 20})
+    assert tree.cohort_usage("right") == {CPU: 20}
+    assert tree.cohort_usage("root") == {CPU: 13}
+    assert tree.available("a", CPU) == 1
+    assert tree.takes_of_others("a", "b", CPU)
+    assert not tree.takes_of_others("b", "a", CPU)
+
+
+def test_who_takes_only_of_its_own_cohort_takes_nothing_of_others():
+    cohorts = [owner("left", None, "root"), owner("right", None, "root")]
+    tree = QuotaTree([owner("a", 4, "left"), owner("b", 4, "right"), owner("c", 4, "right")], cohorts)
+    tree.add("b", {CPU: 8})
+    assert not tree.takes_of_others("a", "b", CPU), "of c's, which is its own cohort's"
+    assert tree.takes_of_others("c", "b", CPU)
+    tree.add("b", {CPU: 1})
+    assert tree.takes_of_others("a", "b", CPU)
+    assert not QuotaTree([owner("a", 4), owner("b", 4)]).takes_of_others("a", "b", CPU)
+
+
+def test_cohorts_that_go_round_in_a_circle_are_nobodys():
+    cohorts = [owner("x", 100, "y"), owner("y", 100, "x"), owner("below", 100, "x"), owner("self", 100, "self"), owner("fine", 1)]
+    queues = [owner("a", 4, "x"), owner("b", 4, "below"), owner("c", 4, "self"), owner("d", 4, "fine")]
+    tree = QuotaTree(queues, cohorts)
+    assert tree.circular == {"x", "y", "below", "self"}
+    assert [tree.potential(name, CPU) for name in "abcd"] == [4, 4, 4, 5]
+
+
+def test_a_cohort_without_an_object_and_a_queue_named_like_it():
+    tree = QuotaTree([owner("c", 4, "c"), owner("d", 2, "c")])
+    assert tree.relatives("c") == ["d"]
+    assert tree.available("c", CPU) == 6
+
+
+def test_what_nobody_knows_uses_nothing():
+    tree = QuotaTree([owner("q", 1)])
+    tree.add("gone", {CPU: 5})
+    assert tree.usage("gone") == {}
+    assert tree.borrowed("q", CPU) == 0
+    tree.add("q", {CPU: 1})
+    tree.add("q", {CPU: 1}, -1)
+    assert tree.usage("q") == {}
+
+
+def test_the_dominant_share_is_the_largest_part_of_what_could_be_lent():
+    quota = {CPU: Quota(10), GPU: Quota(4)}
+    tree = QuotaTree([QuotaOwner("a", {CPU: Quota(2), GPU: Quota(1)}, "c", Fraction(2)), QuotaOwner("b", quota, "c")])
+    assert tree.share("a") == [0]
+    tree.add("a", {CPU: 5, GPU: 1})
+    assert tree.share("a") == [Fraction(3, 12) / 2]
+    assert tree.share("a", {GPU: 2}) == [Fraction(2, 5) / 2]
+    assert tree.share("a", {CPU: -4}) == [0]
+    free = QuotaTree([QuotaOwner("a", {CPU: Quota(2)}, "c", Fraction(0)), QuotaOwner("b", quota, "c")])
+    assert free.share("a") == [0]
+    assert free.share("a", {CPU: 3}) == [None]
+
+
+def test_a_share_counts_a_resource_over_all_flavors():
+    other = ("g", "cpu")
+    tree = QuotaTree([QuotaOwner("a", {CPU: Quota(2), other: Quota(1)}, "c"), QuotaOwner("b", {CPU: Quota(6), other: Quota(3)}, "c")])
+    tree.add("a", {CPU: 4, other: 2})
+    assert tree.share("a") == [Fraction(2 + 1, 8 + 4)]
+
+
+def test_shares_are_told_from_the_root_down():
+    cohorts = [owner("left", 0, "root"), owner("root", 0)]
+    tree = QuotaTree([owner("a", 2, "left"), owner("b", 4, "left"), owner("c", 6, "root")], cohorts)
+    tree.add("a", {CPU: 8})
+    # left takes 2 of the 12 that root could lend; a takes 6 of the 12 that left could.
+    assert tree.share("a") == [Fraction(2, 12), Fraction(6, 12)]
+    assert tree.share("a", {CPU: 1}) == [Fraction(3, 12), Fraction(7, 12)]
+
+
+# --- against a recount --------------------------------------------------------------------------------------
+
+limits = st.none() | st.integers(0, 6)
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> tuple[list[QuotaOwner], list[QuotaOwner]]:
+    """Cohorts, each with a parent among those before it, and queues below them."""
+
+    def quota() -> Mapping[tuple[str, str], Quota]:
+        return {name: Quota(draw(st.integers(0, 8)), draw(limits), draw(limits)) for name in (CPU, GPU) if draw(st.booleans())}
+
+    cohorts = [
+        QuotaOwner(f"c{i}", quota(), draw(st.sampled_from([None, *(f"c{j}" for j in range(i))]))) for i in range(draw(st.integers(1, 4)))
+    ]
+    names = [None, *(cohort.name for cohort in cohorts)]
+    return [QuotaOwner(f"q{i}", quota(), draw(st.sampled_from(names))) for i in range(draw(st.integers(1, 5)))], cohorts
+
+
+usages = st.lists(st.tuples(st.integers(0, 4), st.sampled_from([CPU, GPU]), st.integers(0, 6)), max_size=12)
+
+
+class Recount:
+    """The same from the definition, for one resource, from the leaves up at each question."""
+
+    def __init__(self, queues: list[QuotaOwner], cohorts: list[QuotaOwner], name: tuple[str, str], used: Mapping[str, int]) -> None:
+        self.owners = {("q", q.name): q for q in queues} | {("c", c.name): c for c in cohorts}
+        self.name, self.used = name, used
+
+    def quota(self, key: tuple[str, str]) -> Quota:
+        return self.owners[key].quota.get(self.name, Quota(0))
+
+    def below(self, key: tuple[str, str]) -> list[tuple[str, str]]:
+        return [other for other, each in self.owners.items() if key[0] == "c" and each.parent == key[1]]
+
+    def total(self, key: tuple[str, str]) -> int:
+        return self.quota(key).nominal + sum(self.total(each) - self.kept(each) for each in self.below(key))
+
+    def kept(self, key: tuple[str, str]) -> int:
+        lending = self.quota(key).lending_limit
+        return 0 if lending is None or self.owners[key].parent is None else max(0, self.total(key) - lending)
+
+    def usage(self, key: tuple[str, str]) -> int:
+        below = sum(max(0, self.usage(each) - self.kept(each)) for each in self.below(key))
+        return below + (self.used.get(key[1], 0) if key[0] == "q" else 0)
+
+    def broken(self) -> set[tuple[str, str]]:
+        """Owners that use more than they may: roots more than all there is, others more than they may borrow."""
+        found = set()
+        for key, each in self.owners.items():
+            most = self.quota(key).borrowing_limit
+            if each.parent is None:
+                if self.usage(key) > self.total(key):
+                    found.add(key)
+            elif most is not None and max(0, self.usage(key) - self.kept(key)) > self.total(key) - self.kept(key) + most:
+                found.add(key)
+        return found
+
+
+@given(forests(), usages)
+def test_usage_is_what_a_recount_says_whatever_the_order(
+    forest: tuple[list[QuotaOwner], list[QuotaOwner]], steps: list[tuple[int, tuple[str, str], int]]
+):
+    queues, cohorts = forest
+    tree, other = QuotaTree(queues, cohorts), QuotaTree(queues, cohorts)
+    known = [(queues[i % len(queues)].name, name, amount) for i, name, amount in steps]
+    for queue, name, amount in known:
+        tree.add(queue, {name: amount})
+    for queue, name, amount in reversed(known):
+        other.add(queue, {name: 2 * amount})
+        other.add(queue, {name: amount}, -1)
+    for name in (CPU, GPU):
+        used = {q.name: sum(amount for queue, each, amount in known if (queue, each) == (q.name, name)) for q in queues}
+        recount = Recount(queues, cohorts, name, used)
+        for cohort in cohorts:
+            assert (
+                tree.cohort_usage(cohort.name).get(name, 0)
+                == recount.usage(("c", cohort.name))
+                == other.cohort_usage(cohort.name).get(name, 0)
+            )
+        for queue_owner in queues:
+            assert tree.usage(queue_owner.name).get(name, 0) == used[queue_owner.name]
+
+
+@given(forests(), usages, st.integers(0, 4), st.sampled_from([CPU, GPU]))
+def test_what_is_left_may_be_used_and_not_one_more(
+    forest: tuple[list[QuotaOwner], list[QuotaOwner]], steps: list[tuple[int, tuple[str, str], int]], asking: int, name: tuple[str, str]
+):
+    queues, cohorts = forest
+    tree, queue = QuotaTree(queues, cohorts), queues[asking % len(queues)].name
+    used: dict[str, int] = {}
+    for i, each, amount in steps:
+        taker = queues[i % len(queues)].name
+        if each == name and amount <= tree.available(taker, name):  # as topogate does
+            tree.add(taker, {name: amount})
+            used[taker] = used.get(taker, 0) + amount
+    assert Recount(queues, cohorts, name, used).broken() == set()
+    left = tree.available(queue, name)
+    assert 0 <= left <= tree.potential(queue, name)
+    assert Recount(queues, cohorts, name, used | {queue: used.get(queue, 0) + left}).broken() == set()
+    assert Recount(queues, cohorts, name, used | {queue: used.get(queue, 0) + left + 1}).broken() != set()
+    tree.add(queue, {name: left})
+    assert tree.available(queue, name) == 0

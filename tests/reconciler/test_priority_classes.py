@@ -1,0 +1,62 @@
+"""A job that names a priority class which is not there is told which ones are."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from core.names import API_VERSION, PRIORITY_CLASS_LABEL
+from core.runtime.client import Client
+from core.runtime.controller import Retryable
+from core.runtime.watch_step import Applied
+from reconciler.apply import Writer
+from reconciler.observed import Observed
+from reconciler.steps import WorkloadSteps
+from tests.reconciler.paper import Paper
+from tests.reconciler.paper_pods import pod
+from tests.runtime.fakes import ManualClock
+
+
+def told(*classes: str, asked: str = "urgnt") -> str:
+    """What is said of a class that is not among these."""
+    observed = Observed(cast("Client", None), ManualClock())
+    for number, name in enumerate(classes):
+        metadata = {"name": name, "uid": name, "resourceVersion": str(number + 1)}
+        made = {"apiVersion": API_VERSION, "kind": "WorkloadPriorityClass", "metadata": metadata, "value": number}
+        observed.workload_priority_classes._fold(Applied(made))
+    steps = WorkloadSteps(observed, cast("Writer", None))
+    with pytest.raises(Retryable) as error:
+        steps.priority({PRIORITY_CLASS_LABEL: asked}, lambda: None)
+    return str(error.value)
+
+
+WAITS = "The job waits until it does, or names another"
+
+
+def test_the_nearest_is_named_first():
+    assert told("high", "urgent") == f'WorkloadPriorityClass "urgnt" does not exist; there are urgent, high. {WAITS}'
+
+
+def test_of_many_five_are_named():
+    said = told("urgent", *(f"class-{number}" for number in range(9)))
+    assert said.startswith('WorkloadPriorityClass "urgnt" does not exist; there are urgent, class-')
+    assert said.endswith(f" and 5 more. {WAITS}")
+    assert said.count("class-") == 4
+
+
+def test_it_is_told_that_there_is_none():
+    assert told() == f'WorkloadPriorityClass "urgnt" does not exist; there is none at all. {WAITS}'
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_pods_are_told_too(group: str | None):
+    paper = Paper()
+    for name in ("a", "b") if group else ("a",):
+        asked = pod(name, group=group)
+        asked["metadata"]["labels"][PRIORITY_CLASS_LABEL] = "urgnt"
+        paper.put(asked)
+    with pytest.raises(Retryable):
+        paper.run()
+    assert paper.messages == [f'WorkloadPriorityClass "urgnt" does not exist; there is none at all. {WAITS}']
+    assert paper.events == [("ns/a", "WorkloadRefused", "Warning")]

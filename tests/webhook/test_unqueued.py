@@ -1,0 +1,133 @@
+"""Objects that the webhook is never asked about, since they name no queue, although somebody meant them to: kubectl warns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from core.names import PLACEMENT_PROFILE, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, WORKLOAD_REQUIRED_TOPOLOGY
+from e2e import manifests
+from e2e.api import wait_for
+from e2e.cluster import Cluster
+from e2e.nodes import RACK_LABEL
+from e2e.standins.jobset import JobSetStandIn
+from e2e.topogate import REGISTRATIONS, Topogate, managed
+from tests.webhook.test_on_apiserver import create, kubectl_create
+
+ASKS = {"annotations": {REQUIRED_TOPOLOGY: RACK_LABEL}}
+NAMED = {"labels": {QUEUE_NAME_LABEL: "main"}}
+POD_SPEC = {"containers": [{"name": "c", "image": "registry.example/c:1"}]}
+SO = f"without the label {QUEUE_NAME_LABEL} this object is neither queued nor placed"
+OF_TEMPLATE = f"annotations of its pod template say how to place its pods, but {SO}"
+
+
+@pytest.fixture(scope="module")
+def warning(cluster: Cluster, topogate: Topogate) -> Iterator[None]:
+    """The API server takes new policies up a moment after they are written, and knows a new CRD a moment after that is."""
+    jobsets = JobSetStandIn(cluster.api)
+    jobsets.install()  # its CRD alone: nobody has to make Jobs of them
+    for kind in ("Job", "JobSet"):
+        probe = obj(kind, "default", ASKS)
+        wait_for(f"warnings about a {kind}", partial(_is_warned_of, cluster, probe))
+    yield
+    jobsets.uninstall()
+    cluster.api.delete("/apis/batch/v1/namespaces/default/jobs?propagationPolicy=Background")
+
+
+def _is_warned_of(cluster: Cluster, made: dict[str, Any]) -> bool:
+    return "topogate-unqueued" in kubectl_create(cluster, made)[1]
+
+
+pytestmark = [pytest.mark.usefixtures("warning")]
+
+
+def obj(kind: str, namespace: str, template: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    """An object without a queue; `template` is the metadata of its pod template."""
+    selected = {"labels": {"app": "a", **(template or {}).get("labels", {})}, "annotations": (template or {}).get("annotations", {})}
+    pod: dict[str, Any] = {"metadata": selected, "spec": {**POD_SPEC, **({"restartPolicy": "Never"} if kind in ("Job", "JobSet") else {})}}
+    spec: dict[str, Any]
+    match kind:
+        case "Pod":
+            version, spec = "v1", POD_SPEC
+        case "Job":
+            version, spec = "batch/v1", {"suspend": True, "template": pod}
+        case "JobSet":
+            templates = [{"spec": POD_SPEC}, pod]
+            replicated = [{"name": name, "template": {"spec": {"template": made}}} for name, made in zip("ab", templates, strict=True)]
+            version, spec = "jobset.x-k8s.io/v1alpha2", {"suspend": True, "replicatedJobs": replicated}
+        case _:
+            more = {"serviceName": "a"} if kind == "StatefulSet" else {}
+            version, spec = "apps/v1", {"replicas": 0, "selector": {"matchLabels": {"app": "a"}}, "template": pod, **more}
+    return {"apiVersion": version, "kind": kind, "metadata": {"generateName": "x-", "namespace": namespace, **metadata}, "spec": spec}
+
+
+def told(cluster: Cluster, made: dict[str, Any]) -> list[str]:
+    created, shown = kubectl_create(cluster, made)
+    assert created, shown
+    lines = shown.splitlines()
+    assert all(line.startswith("Warning: Validation failed for ValidatingAdmissionPolicy 'topogate-unqueued'") for line in lines), shown
+    return [line.partition("with binding 'topogate-unqueued': ")[2] for line in lines]
+
+
+@pytest.mark.parametrize("kind", ["Job", "JobSet", "StatefulSet", "Deployment"])
+def test_annotations_of_pods_without_a_queue(cluster: Cluster, namespace: str, kind: str):
+    assert told(cluster, obj(kind, namespace, ASKS)) == [OF_TEMPLATE]
+    assert told(cluster, obj(kind, namespace)) == []
+    assert "topogate-unqueued" not in kubectl_create(cluster, obj(kind, namespace, ASKS, **NAMED))[1], "here the webhook is asked"
+
+
+@pytest.mark.parametrize(("kind", "name"), [("Pod", REQUIRED_TOPOLOGY), ("Job", WORKLOAD_REQUIRED_TOPOLOGY), ("Job", REQUIRED_TOPOLOGY)])
+def test_annotations_of_the_object_itself_without_a_queue(cluster: Cluster, namespace: str, kind: str, name: str):
+    shown = [f"it has annotations that say how to place its pods, but {SO}"]
+    assert told(cluster, obj(kind, namespace, annotations={name: RACK_LABEL})) == shown
+    assert told(cluster, obj(kind, namespace, annotations={"example.com/podset-x": "1", PLACEMENT_PROFILE: "kep"})) == []
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Job", "JobSet", "StatefulSet", "Deployment"])
+def test_a_queue_named_in_an_annotation_or_in_a_misspelt_label(cluster: Cluster, namespace: str, kind: str):
+    place = "this is a label and does nothing as an annotation: set it in metadata.labels"
+    assert told(cluster, obj(kind, namespace, annotations={QUEUE_NAME_LABEL: "main"})) == [
+        f"metadata.annotations[{QUEUE_NAME_LABEL}]: {place}"
+    ]
+    for name in ("kueue.x-k8s.io/queue-nam", "kueue.x-k8s.io/queueName", "topogate.dev/queue-name"):
+        shown = f"metadata.labels[{name}]: this label is not known and does nothing; {QUEUE_NAME_LABEL} is"
+        assert told(cluster, obj(kind, namespace, labels={name: "main"})) == [shown]
+    assert told(cluster, obj(kind, namespace, labels={"kueue.x-k8s.io/queue-something-else": "x", "queue-nam": "x"})) == []
+
+
+def test_a_queue_named_on_the_pod_template(cluster: Cluster, namespace: str):
+    """The API server itself copies them to a Job that has no labels at all."""
+    shown = "the label kueue.x-k8s.io/queue-name does nothing on a pod template: set it in metadata.labels of the Job itself"
+    assert told(cluster, obj("Job", namespace, NAMED, labels={"app": "a"})) == [shown]
+    assert told(cluster, obj("Job", namespace, NAMED)) == []
+    assert told(cluster, obj("Deployment", namespace, {**NAMED, **ASKS})) == [], "its pods are queued themselves"
+
+
+def test_what_a_controller_makes_and_what_is_in_other_hands_is_left_alone(cluster: Cluster, namespace: str):
+    owner = create(cluster, obj("Job", namespace))
+    named = {part: owner["metadata"][part] for part in ("name", "uid")}
+    reference = {"apiVersion": "batch/v1", "kind": "Job", **named, "controller": True}
+    annotations = ASKS["annotations"]
+    assert told(cluster, obj("Pod", namespace, annotations=annotations, ownerReferences=[reference])) == []
+    assert told(cluster, obj("Pod", namespace, annotations=annotations, ownerReferences=[{**reference, "controller": False}])) != []
+    system = obj("Job", "kube-system", ASKS, name=f"system-{namespace}")
+    assert told(cluster, system) == []
+    cluster.api.delete(f"/apis/batch/v1/namespaces/kube-system/jobs/system-{namespace}?propagationPolicy=Background")
+
+
+def test_in_a_managed_namespace_the_webhook_is_asked_instead(cluster: Cluster, namespace: str):
+    name = f"managed-{namespace}"
+    cluster.create_namespace(name, managed())
+    try:
+        create(cluster, manifests.local_queue("default", name, "nowhere"))
+        assert told(cluster, obj("Job", name, ASKS)) == []
+    finally:
+        cluster.delete_namespace(name)
+
+
+def test_the_api_server_finds_nothing_wrong_with_the_policy(cluster: Cluster):
+    stored = cluster.api.get(f"{REGISTRATIONS}/validatingadmissionpolicies/topogate-unqueued")
+    assert not (stored.get("status") or {}).get("typeChecking", {}).get("expressionWarnings")
