@@ -13,6 +13,7 @@ from core.names import PROVISIONING_CONTENT, QUOTA_RESERVED
 from core.plan.checks import GiveBack, attempt_of, plan_refused, reset_checks
 from core.plan.provisioning import Drop, Judge, Make, Wait, active_condition, plan_provisioning, superseded, withdrawn
 from core.plan.provisioning_objects import build_wanted, request_name, template_name
+from core.plan.workload import changed_annotations
 from core.state.check_facts import CheckFacts, ProvisioningConfig, RetryStrategy
 from core.state.facts import FlavorFacts
 from tests.builders import condition_json, flavor_json, pod_set_json, workload_json
@@ -254,6 +255,12 @@ def test_a_template_is_what_will_start_without_gates():
 def test_parameters_of_the_job_win():
     wire = workload(annotations={"provreq.kueue.x-k8s.io/a": "2", "provreq.kueue.x-k8s.io/b": "3", "other": "4"})
     assert build(wire).request["spec"]["parameters"] == {"a": "2", "b": "3"}
+
+
+def test_a_waiting_job_may_change_its_parameters():
+    wire = workload(annotations={"provreq.kueue.x-k8s.io/a": "2", "provreq.kueue.x-k8s.io/b": "3", "other": "4"})
+    changed = changed_annotations({"provreq.kueue.x-k8s.io/a": "5", "provreq.kueue.x-k8s.io/c": "6", "another": "7"}, wire)
+    assert changed == {"provreq.kueue.x-k8s.io/a": "5", "provreq.kueue.x-k8s.io/b": None, "provreq.kueue.x-k8s.io/c": "6"}
 
 
 def test_pod_sets_that_need_nothing_of_it_are_left_out():
