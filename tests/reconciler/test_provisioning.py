@@ -302,3 +302,20 @@ def test_whoever_follows_a_killed_reconciler_asks_no_second_time(
     assert len(nodes.templates()) == 1
     assert "retryCount" not in nodes.state(now)
     assert not truth.condition(now.workload_of("train"), "Evicted"), "one admission"
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", [2, 3, 4])
+def test_whoever_follows_a_killed_reconciler_counts_a_failure_once(
+    at: int, after: bool, scene: Scene, make: Make, proxy: WritesProxy, topogate: Topogate, options: list[str], watched: Path
+) -> None:
+    nodes = make()
+    nodes.answer(Refusal("none left"), Nodes([nodes.node(1)]))
+    proxy.cut(Cut(at, after, topogate.kill_reconciler, STATUS))
+    scene.submit("train", pods=3, gpus=8, required=scene.rack)
+    assert proxy.has_cut.wait(30), f"these were all: {proxy.writes}"
+    proxy.cut(None)
+    topogate.start_reconciler(kubeconfig=watched, options=options)
+    now = scene.until_bound("train", 3)
+    assert nodes.state(now)["retryCount"] == 1
+    assert len(nodes.asked()) == 2
