@@ -134,6 +134,11 @@ REASON_REACTIVATED = "Reactivated"
 
 # --- admission checks -----------------------------------------------------------------------------
 PROVISIONING_CONTROLLER = "kueue.x-k8s.io/provisioning-request"
+AUTOSCALING_GROUP = "autoscaling.x-k8s.io"
+CONSUMES_PROVISIONING = "autoscaling.x-k8s.io/consume-provisioning-request"  # annotation of pods, as the next
+PROVISIONING_CLASS_NAME = "autoscaling.x-k8s.io/provisioning-class-name"
+PROVISIONING_CONTENT = "topogate.dev/provisioning-content"  # on what we asked for: a hash of it
+PROVISIONING_RESERVATION = "topogate.dev/provisioning-reservation"  # and since when the workload had the quota it was made for
 MULTIKUEUE_CONTROLLER = "kueue.x-k8s.io/multikueue"
 CHECK_PENDING, CHECK_READY, CHECK_RETRY, CHECK_REJECTED = "Pending", "Ready", "Retry", "Rejected"
 TOPOLOGY_PENDING, TOPOLOGY_READY = "Pending", "Ready"  # of delayedTopologyRequest
@@ -141,6 +146,8 @@ REASON_UNSATISFIED_CHECKS = "UnsatisfiedAdmissionChecks"
 REASON_PENDING_TOPOLOGY = "PendingDelayedTopologyRequests"
 REASON_ADMISSION_CHECK = "AdmissionCheck"  # of an eviction
 EVENT_SECOND_PASS_FAILED = "SecondPassFailed"
+EVENT_PROVISIONING_CREATED = "ProvisioningRequestCreated"
+ADMISSION_CHECK_UPDATED = "AdmissionCheckUpdated"  # an event, too
 
 # --- Active conditions ------------------------------------------------------------------------------
 ACTIVE = "Active"

@@ -20,6 +20,7 @@ from reconciler.observed import Observed
 from reconciler.orphans import Orphans
 from reconciler.pods import Pods
 from reconciler.pods_ready import PodsReady
+from reconciler.provisioning import Provisioning
 from reconciler.queues import Queues
 from reconciler.scheduler import Scheduler
 from reconciler.strangers import Strangers
@@ -56,6 +57,7 @@ class Reconciler:
         self.strangers = Strangers(self.observed, writer, clock)
         self.ungater = Ungater(self.observed, writer, clock, nominates=nominates_nodes)
         self.checks = Checks(self.observed, writer, clock, second_pass)
+        self.provisioning = Provisioning(self.observed, writer, clock)
         self.queues = Queues(self.observed, writer, clock)
         self.pods_ready = PodsReady(self.observed, writer, clock, pods_ready) if pods_ready is not None else None
 
@@ -69,7 +71,17 @@ class Reconciler:
             )
             eternal(group, "scheduler", self.scheduler.run())
             eternal(group, "ledger audit", self._audit())
-            parts = (self.jobs, self.pods, self.orphans, self.strangers, self.ungater, self.queues, self.checks, self.pods_ready)
+            parts = (
+                self.jobs,
+                self.pods,
+                self.orphans,
+                self.strangers,
+                self.ungater,
+                self.queues,
+                self.checks,
+                self.provisioning,
+                self.pods_ready,
+            )
             for part in (part for part in parts if part is not None):
                 eternal(group, part.controller.name, part.controller.run())
 

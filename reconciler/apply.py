@@ -12,6 +12,7 @@ from core.names import (
     MANAGER_ADMISSION,
     MANAGER_JOB_CONTROLLER,
     MANAGER_WORKLOAD_CONTROLLER,
+    PROVISIONING_CONTENT,
     TOPOLOGY_GATE,
 )
 from core.plan.admission import apply_body
@@ -19,7 +20,7 @@ from core.plan.merge import merge_patch
 from core.plan.ungate import Ungate
 from core.runtime.client import Client
 from core.runtime.clock import Clock
-from core.runtime.errors import KubeError
+from core.runtime.errors import AlreadyExists, KubeError, NotFound
 from core.runtime.resource import Obj, PatchKind, Resource
 from core.state.facts import PodFacts
 from reconciler import resources as r
@@ -153,6 +154,40 @@ class Writer:
         namespace, _, name = pod.key.partition("/")
         await self._client.delete(r.PODS, name, namespace, uid=pod.uid)
 
+    # --- provisioning requests ------------------------------------------------------------------------
+
+    async def create_provisioning_request(self, request: Obj) -> Obj:
+        """Asks for nodes. Raises AlreadyExists where an earlier attempt did."""
+        return await self._client.create(r.PROVISIONING_REQUESTS, request, field_manager=FIELD_MANAGER)
+
+    async def ensure_pod_template(self, template: Obj) -> bool:
+        """Makes a PodTemplate, if it is not there. False where another was in its place, which is gone then."""
+        metadata = template["metadata"]
+        try:
+            await self._client.create(r.POD_TEMPLATES, template, field_manager=FIELD_MANAGER)
+        except AlreadyExists:
+            found = (await self._client.get(r.POD_TEMPLATES, metadata["name"], metadata["namespace"]))["metadata"]
+            if _owner_and_content(found) == _owner_and_content(metadata):
+                return True
+            await self._client.delete(r.POD_TEMPLATES, found["name"], found["namespace"], uid=found["uid"])
+            return False
+        return True
+
+    async def delete_provisioning(self, request: Mapping[str, Any]) -> None:
+        """Deletes the very request that was seen, after the PodTemplates that were made for it."""
+        metadata = request["metadata"]
+        for pod_set in request["spec"].get("podSets") or ():
+            try:
+                found = (await self._client.get(r.POD_TEMPLATES, pod_set["podTemplateRef"]["name"], metadata["namespace"]))["metadata"]
+                if _owner_and_content(found) == _owner_and_content(metadata):  # whoever may write requests must not delete by us
+                    await self._client.delete(r.POD_TEMPLATES, found["name"], found["namespace"], uid=found["uid"])
+            except NotFound:
+                continue
+        try:
+            await self._client.delete(r.PROVISIONING_REQUESTS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+        except NotFound:
+            return
+
     # --- queues, flavors, topologies ------------------------------------------------------------------
 
     async def patch_status(self, resource: Resource, obj: Obj, status: Mapping[str, Any]) -> Obj:
@@ -224,3 +259,9 @@ class Writer:
             await self._client.create(r.EVENTS, body, namespace)
         except KubeError as error:
             logger.warning("event could not be written", extra={"reason": reason, "object": metadata["name"], "error": str(error)})
+
+
+def _owner_and_content(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """For whom something was made to ask for nodes, and what it says."""
+    uid = next((owner["uid"] for owner in metadata.get("ownerReferences") or () if owner.get("controller")), None)
+    return uid, (metadata.get("annotations") or {}).get(PROVISIONING_CONTENT)

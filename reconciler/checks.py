@@ -1,7 +1,7 @@
 """Admission checks: workloads that have quota are admitted once all their checks are Ready, and lose it where one says no.
 
 Level-triggered, a workload at a time; what is to be done is told from the statuses alone (`core.plan.checks`). The checks
-themselves are judged by others, who write their state.
+themselves are judged by others, who write their state. One that is withdrawn later evicts what was admitted by it.
 """
 
 import logging
@@ -9,20 +9,22 @@ from datetime import timedelta
 from typing import assert_never
 
 from core.model.configuration import SecondPass
-from core.names import ADMITTED, QUOTA_RESERVED, REASON_ADMISSION_CHECK, REASON_DEACTIVATED
+from core.names import ADMITTED, EVICTED, PROVISIONING_CONTROLLER, QUOTA_RESERVED, REASON_ADMISSION_CHECK, REASON_DEACTIVATED
 from core.plan.admission import admitted_status, returned_status, sync_status
-from core.plan.checks import Admit, GiveBack, Sync, Wait, plan_checks
+from core.plan.checks import Admit, GiveBack, Sync, Wait, plan_checks, plan_refused
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import WorkloadFacts, condition_is_true
+from core.state.check_facts import RetryStrategy
+from core.state.facts import WorkloadFacts, condition_is_true, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed
+from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
 REASON_REJECTED = f"{REASON_DEACTIVATED}DueToAdmissionCheckRejected"
@@ -36,13 +38,17 @@ class Checks:
         self._writer = writer
         self._clock = clock
         self._second_pass = second_pass
+        self._steps = WorkloadSteps(observed, writer)
         self.controller = build_controller("admission checks", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
         observed.cluster_queues.add_handler(self._on_cluster_queue)
 
     def _on_workload(self, change: Change) -> None:
-        if change.new is not None and condition_is_true(change.new, QUOTA_RESERVED) and not condition_is_true(change.new, ADMITTED):
+        if change.new is None:
+            return
+        holds, admitted = (condition_is_true(change.new, kind) for kind in (QUOTA_RESERVED, ADMITTED))
+        if (holds and (not admitted or plan_refused(_checks_of(change.new)) is not None)) or _is_to_deactivate(change.new):
             self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_cluster_queue(self, change: Change) -> None:
@@ -53,20 +59,26 @@ class Checks:
     async def _reconcile(self, item: Item) -> Result:
         key = str(item.key)
         workload, facts = self._observed.workloads.store.get(key), self._observed.state.workloads.facts.get(key)
+        if workload is not None and _is_to_deactivate(workload):
+            await self._writer.patch_workload(workload, {"spec": {"active": False}})
+            return Done()
         if workload is None or facts is None or facts.admission is None or not facts.quota_reserved:
             return Done()
-        if facts.admitted or facts.evicted or facts.finished or facts.deleting or self._observed.state.workloads.is_assumed(key):
+        if facts.evicted or facts.finished or facts.deleting or self._observed.state.workloads.is_assumed(key):
             return Done()  # the event of what is on its way brings us back
+        checks = _checks_of(workload)
+        if facts.admitted:
+            return await self._stop(workload, plan_refused(checks))
         if not facts.active:
             return await self._give_back(workload, GiveBack("The workload is deactivated"), REASON_DEACTIVATED)
         needed = self._needed(facts)
-        checks = (workload.get("status") or {}).get("admissionChecks") or []
         action = plan_checks(
             checks,
             needed,
             awaits_topology=facts.admission.awaits_topology,
             now=self._clock.now(),
             timeout_s=self._second_pass.timeout_s,
+            retries={name: strategy for name in needed if (strategy := self._retry_of(name)) is not None},
         )
         match action:
             case Wait(seconds):
@@ -89,6 +101,30 @@ class Checks:
             return [check.name for check in facts.checks]
         return queue.checks_for({flavor for pod_set in facts.admission.pod_sets for flavor in pod_set.flavors.values()})
 
+    def _retry_of(self, check: str) -> RetryStrategy | None:
+        """How often a check that brings nodes may try again; None for any other."""
+        facts = self._observed.state.checks.get(check)
+        if facts is None or facts.controller != PROVISIONING_CONTROLLER:
+            return None
+        config = self._observed.provisioning.get(facts.provisioning_config or "")
+        return config.retry if config is not None else RetryStrategy()
+
+    async def _stop(self, workload: Obj, refused: GiveBack | None) -> Result:
+        """What runs by a check that holds no more is evicted; its job gives the quota back once it has stopped.
+
+        It is deactivated after that, not before: whoever stops what is deactivated would tell users so, and not why it was.
+        """
+        if refused is None:
+            return Done()
+        reason = REASON_REJECTED if refused.deactivates else REASON_ADMISSION_CHECK
+        requeue_at = self._requeue_at(refused)
+        state = dict((workload.get("status") or {}).get("requeueState") or {}) | ({"requeueAt": requeue_at} if requeue_at else {})
+        await self._steps.evict(workload, reason, refused.message, requeue_state=state)
+        return Done()
+
+    def _requeue_at(self, action: GiveBack) -> str | None:
+        return (self._clock.now() + timedelta(seconds=action.after_s)).strftime("%Y-%m-%dT%H:%M:%SZ") if action.after_s else None
+
     async def _admit(self, workload: Obj, facts: WorkloadFacts, needed: list[str]) -> None:
         assert facts.admission is not None
         queue = facts.admission.cluster_queue
@@ -105,11 +141,23 @@ class Checks:
         """Nothing of it runs: evicted and free of its quota in one write, deactivated before where it is not to come back."""
         if action.deactivates:
             workload = await self._writer.patch_workload(workload, {"spec": {"active": False}})
-        requeue_at = None
-        if action.after_s:
-            requeue_at = (self._clock.now() + timedelta(seconds=action.after_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = returned_status(workload, reason, action.message, self._writer.now(), requeue_at)
+        status = returned_status(workload, reason, action.message, self._writer.now(), self._requeue_at(action))
         await self._writer.apply_admission(workload, status, strict=True)
         logger.info("workload gave its quota back", extra={"workload": object_key(workload), "reason": reason})
         await self._writer.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", action.message)
         return Done()
+
+
+def _checks_of(workload: Obj) -> list[Obj]:
+    return list((workload.get("status") or {}).get("admissionChecks") or ())
+
+
+def _is_to_deactivate(workload: Obj) -> bool:
+    """Whether a workload is evicted for good, and still active as it was then: who was activated again since has another generation."""
+    evicted = find_condition(workload, EVICTED) or {}
+    return (
+        evicted.get("status") == "True"
+        and evicted.get("reason") == REASON_REJECTED
+        and workload["spec"].get("active", True) is not False
+        and evicted.get("observedGeneration") == workload["metadata"].get("generation")
+    )

@@ -1,4 +1,4 @@
-"""Which kinds of job the cluster has: an informer runs for each while its CustomResourceDefinition is served.
+"""Which kinds of job, and others that may be missing, the cluster has: an informer runs for each while its definition is served.
 
 A kind that is not installed costs nothing, and one that appears is picked up without a restart.
 """
@@ -49,7 +49,7 @@ class Installed:
         if key not in self._running:
             informer = self._jobs[key]
             self._running[key] = eternal(self._group, f"informer {informer.resource}", informer.run())
-            logger.info("job kind is watched", extra={"resource": str(informer.resource)})
+            logger.info("kind is watched", extra={"resource": str(informer.resource)})
 
     def _end(self, key: str) -> None:
         task = self._running.pop(key, None)
@@ -59,7 +59,7 @@ class Installed:
         if task is not None:
             task.cancel()
             self._jobs[key].forget_all()
-            logger.info("job kind is gone", extra={"resource": str(self._jobs[key].resource)})
+            logger.info("kind is gone", extra={"resource": str(self._jobs[key].resource)})
 
 
 def is_built_in(resource: Resource) -> bool:

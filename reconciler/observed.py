@@ -20,7 +20,7 @@ from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
-from core.state.check_facts import CheckFacts
+from core.state.check_facts import CheckFacts, ProvisioningConfig
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, controller_of
@@ -77,6 +77,9 @@ class Observed:
         self.cluster_queues = informer(r.CLUSTER_QUEUES)
         self.cohorts = informer(r.COHORTS)
         self.admission_checks = informer(r.ADMISSION_CHECKS)
+        self.provisioning_configs = informer(r.PROVISIONING_REQUEST_CONFIGS)
+        self.provisioning_requests = informer(r.PROVISIONING_REQUESTS)
+        self.provisioning: dict[str, ProvisioningConfig] = {}
         self.local_queues = informer(r.LOCAL_QUEUES)
         self.workloads = informer(r.WORKLOADS)
         self.kinds = {r.key_of(kind): kind for kind in kinds}
@@ -98,6 +101,7 @@ class Observed:
             informer_of_owners.add_handler(self._observe_owner)
         self.pods.add_handler(self._observe_leader)
         self.pods.add_handler(self._observe_driver)
+        self.provisioning_requests.store.add_index("workload", _owner_uid)
         self.pods.store.add_index("workload", workloads_of_pod)
         self.pods.store.add_index("owner", _owner_uid)
         self.pods.store.add_index("unmarked", lambda pod: _owner_uid(pod) if is_unmarked(pod) else [])
@@ -115,6 +119,7 @@ class Observed:
         self._fold(self.flavors, FlavorFacts.read, state.observe_flavor)
         self._fold(self.cluster_queues, ClusterQueueFacts.read, state.observe_cluster_queue)
         self._fold(self.admission_checks, CheckFacts.read, state.observe_check)
+        self._fold(self.provisioning_configs, ProvisioningConfig.read, self._observe_config)
         self._fold(self.cohorts, CohortFacts.read, state.observe_cohort)
         self._fold(self.local_queues, LocalQueueFacts.read, state.observe_local_queue)
         self._fold(self.nodes, NodeFacts.read, state.observe_node)
@@ -122,6 +127,12 @@ class Observed:
         self._fold(self.pods, PodFacts.read, self._observe_pod)
         self._fold(self.workloads, _read_workload, state.observe_workload)
         self.workloads.add_handler(self._observe_orphan)
+
+    def _observe_config(self, name: str, config: ProvisioningConfig | None) -> None:
+        if config is None:
+            self.provisioning.pop(name, None)
+        else:
+            self.provisioning[name] = config
 
     def _observe_pod(self, key: str, pod: PodFacts | None) -> None:
         if pod is None:
@@ -227,7 +238,10 @@ class Observed:
                 eternal(group, f"informer {informer.resource}", informer.run())
             for informer in stage:
                 await informer.wait_synced()
-        await Installed(self.definitions, {**self.jobs, **self.parents, **self._between, **self.related.informers}, group).start()
+        # An older installation may lack our own kind, most clusters lack the autoscaler's.
+        optional = {str(informer.resource): informer for informer in (self.provisioning_configs, self.provisioning_requests)}
+        kinds = {**self.jobs, **self.parents, **self._between, **self.related.informers, **optional}
+        await Installed(self.definitions, kinds, group).start()
 
     def pods_of(self, workload: str) -> list[PodFacts]:
         """Facts of the pods that name a workload, by key."""

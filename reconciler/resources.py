@@ -5,7 +5,7 @@ from typing import Any
 
 from core.jobs.contract import JobKind
 from core.jobs.pod_parents import PodParent
-from core.names import GROUP, VERSION
+from core.names import AUTOSCALING_GROUP, GROUP, VERSION
 from core.runtime.resource import Resource
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -14,6 +14,7 @@ DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")  # only read: RB
 # Between pods and what was queued for them; only read, as these.
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 EVENTS = Resource("", "v1", "events", "Event")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
@@ -21,6 +22,8 @@ TOPOLOGIES = Resource(GROUP, VERSION, "topologies", "Topology", namespaced=False
 RESOURCE_FLAVORS = Resource(GROUP, VERSION, "resourceflavors", "ResourceFlavor", namespaced=False)
 CLUSTER_QUEUES = Resource(GROUP, VERSION, "clusterqueues", "ClusterQueue", namespaced=False)
 ADMISSION_CHECKS = Resource(GROUP, VERSION, "admissionchecks", "AdmissionCheck", namespaced=False)
+PROVISIONING_REQUEST_CONFIGS = Resource(GROUP, VERSION, "provisioningrequestconfigs", "ProvisioningRequestConfig", namespaced=False)
+PROVISIONING_REQUESTS = Resource(AUTOSCALING_GROUP, "v1", "provisioningrequests", "ProvisioningRequest")  # where it is installed
 COHORTS = Resource(GROUP, VERSION, "cohorts", "Cohort", namespaced=False)
 LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
 WORKLOADS = Resource(GROUP, VERSION, "workloads", "Workload")

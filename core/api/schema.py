@@ -28,6 +28,7 @@ from core.api.crd import Column, Crd
 from core.api.flavor import ResourceFlavor
 from core.api.marks import SERVER_DEFAULT
 from core.api.meta import Resource, Wire
+from core.api.provisioning import ProvisioningRequestConfig
 from core.api.queues import ClusterQueue, Cohort, LocalQueue
 from core.api.topology import Topology
 from core.api.workload import Workload
@@ -52,7 +53,17 @@ class Version:
 
 KINDS: Mapping[str, Sequence[Version]] = {
     model.__name__: (Version(VERSION, model, storage=True), Version(OLD_VERSION, model, storage=False, old=True))
-    for model in (AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, Workload, WorkloadPriorityClass)
+    for model in (
+        AdmissionCheck,
+        ClusterQueue,
+        Cohort,
+        LocalQueue,
+        ProvisioningRequestConfig,
+        ResourceFlavor,
+        Topology,
+        Workload,
+        WorkloadPriorityClass,
+    )
 }
 # Kinds of `CONVERTED` are converted by the webhook, the others by the API server itself, which changes no more than the version's name.
 # Whoever installs the CRDs says where the webhook really is, and adds its CA. As it stands nothing but v1beta1 is held up without it.

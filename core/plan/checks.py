@@ -5,7 +5,10 @@
     one is Rejected                                   quota given back, the workload deactivated
     one says Retry                                    quota given back, queued again after the time it asks for
     all are Ready, no place is to be found any more   admitted
-    all are Ready, and no place found in time         quota given back, queued again
+    all are Ready, and no place found in time         those that brought the nodes fail: Retry, or Rejected where all attempts are spent
+    the same, and no check has brought nodes          quota given back, queued again
+
+A workload that is admitted already loses its place in the same way, where a check says Retry or Rejected of it later.
 
 All times are those of the statuses, so that whoever starts anew goes on where another stopped.
 """
@@ -25,11 +28,13 @@ from core.names import (
     REASON_UNSATISFIED_CHECKS,
 )
 from core.plan.conditions import Condition
+from core.state.check_facts import RetryStrategy
 
 Json = Mapping[str, Any]
 _PLACE_WAITS = "There are pending delayed topology requests"
 # Times of the API have whole seconds, rounded down: what began then may have begun almost a second later.
 RESOLUTION_S = 1.0
+MAX_MESSAGE = 32768
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +68,23 @@ class Wait:
 Action = Sync | Admit | GiveBack | Wait
 
 
-def plan_checks(checks: Sequence[Json], needed: Sequence[str], *, awaits_topology: bool, now: datetime, timeout_s: float) -> Action:
-    """For a workload that has quota, is not admitted and not evicted. `needed` are the checks that it must pass."""
+def plan_checks(
+    checks: Sequence[Json],
+    needed: Sequence[str],
+    *,
+    awaits_topology: bool,
+    now: datetime,
+    timeout_s: float,
+    retries: Mapping[str, RetryStrategy] | None = None,
+) -> Action:
+    """For a workload that has quota, is not admitted and not evicted. `needed` are the checks that it must pass, `retries` says of
+    those that bring nodes how often they may try again."""
+    written = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     if {check["name"] for check in checks} != set(needed):
-        return Sync(sync_checks(checks, needed, now.strftime("%Y-%m-%dT%H:%M:%SZ")))
-    rejected = [check for check in checks if check.get("state") == CHECK_REJECTED]
-    if rejected:
-        return GiveBack(f"Admission check(s) rejected the workload: {_told(rejected)}", deactivates=True)
-    retried = [check for check in checks if check.get("state") == CHECK_RETRY]
-    if retried:
-        after = max(int(check.get("requeueAfterSeconds") or 0) for check in retried)
-        return GiveBack(f"At least one admission check is false: {_told(retried)}", after)
+        return Sync(sync_checks(checks, needed, written))
+    refused = plan_refused(checks)
+    if refused is not None:
+        return refused
     if any(check.get("state") != CHECK_READY for check in checks):
         return Wait()
     if not awaits_topology:
@@ -82,7 +93,50 @@ def plan_checks(checks: Sequence[Json], needed: Sequence[str], *, awaits_topolog
     left = (ready + timedelta(seconds=timeout_s + RESOLUTION_S) - now).total_seconds()
     if left > 0:
         return Wait(left)
-    return GiveBack(f"No place was found on the nodes within {timeout_s:g} s after all admission checks were Ready")
+    why = f"No place was found on the nodes within {timeout_s:g} s after all admission checks were Ready"
+    # Other nodes are what may help: the same ones would be as scattered as they are.
+    brought = {check["name"]: retry for check in checks if (retry := (retries or {}).get(check["name"])) and check.get("podSetUpdates")}
+    if not brought:
+        return GiveBack(why)
+    return Sync(
+        tuple(
+            fail_check(check, brought[check["name"]], "placement", why, written) if check["name"] in brought else check for check in checks
+        )
+    )
+
+
+def plan_refused(checks: Sequence[Json]) -> GiveBack | None:
+    """What follows for a workload, admitted or not, of which a check says Retry or Rejected."""
+    rejected = [check for check in checks if check.get("state") == CHECK_REJECTED]
+    if rejected:
+        return GiveBack(f"Admission check(s) rejected the workload: {_told(rejected)}", deactivates=True)
+    retried = [check for check in checks if check.get("state") == CHECK_RETRY]
+    if retried:
+        after = max(int(check.get("requeueAfterSeconds") or 0) for check in retried)
+        return GiveBack(f"At least one admission check is false: {_told(retried)}", after)
+    return None
+
+
+def attempt_of(check: Json) -> int:
+    """Which attempt at a check a workload is in, from 1."""
+    return int(check.get("retryCount") or 0) + 1
+
+
+def changed_check(check: Json, state: str, message: str, now: str) -> dict[str, Any]:
+    """A check in another state, or with another message; what the old state carried is gone."""
+    kept = {name: check[name] for name in ("name", "retryCount") if name in check}
+    since = check["lastTransitionTime"] if check.get("state") == state and check.get("lastTransitionTime") else now
+    return {**kept, "state": state, "message": message[:MAX_MESSAGE], "lastTransitionTime": since}
+
+
+def fail_check(check: Json, retry: RetryStrategy, what: str, why: str, now: str) -> dict[str, Any]:
+    """A check whose attempt has failed: another one after a while, or none where all are spent."""
+    attempt = attempt_of(check)
+    if attempt <= retry.limit:
+        again = changed_check(check, CHECK_RETRY, f"Retrying after {what}: {why}", now)
+        return again | {"retryCount": attempt, "requeueAfterSeconds": retry.delay_s(attempt)}
+    told = f"{why} (given up after {attempt} attempt{'' if attempt == 1 else 's'})"
+    return changed_check(check, CHECK_REJECTED, told, now)
 
 
 def sync_checks(checks: Iterable[Json], needed: Sequence[str], now: str) -> tuple[dict[str, Any], ...]:
@@ -96,9 +150,11 @@ def reset_checks(checks: Iterable[Json], now: str) -> list[dict[str, Any]]:
     """The same checks for the next attempt: what they said holds no more."""
     reset = []
     for check in checks:
-        message, counted = check.get("message") or "", {name: check[name] for name in ("retryCount",) if name in check}
+        message = check.get("message") or ""
+        # Who is activated again after all attempts were spent has them all again.
+        counted = {name: check[name] for name in ("retryCount",) if name in check and check.get("state") != CHECK_REJECTED}
         before = f" Previously: {message}" if message and not message.startswith("Reset to Pending") else ""
-        told = f"Reset to Pending after eviction.{before}"[:32768]
+        told = f"Reset to Pending after eviction.{before}"[:MAX_MESSAGE]
         if check.get("state") == CHECK_PENDING:
             reset.append(dict(check))
         else:

@@ -16,6 +16,7 @@ from core.names import (
     PLACEMENT_PROFILE,
     PODSET_LABEL,
     PRIORITY_CLASS_LABEL,
+    PROVISIONING_ANNOTATIONS,
     QUEUE_NAME_LABEL,
     RESOURCE_IN_USE_FINALIZER,
     TRACEPARENT_ANNOTATION,
@@ -54,7 +55,8 @@ def hashed_name(kind: str, group: str, name: str, uid: str) -> str:
 def changed_annotations(asked: Mapping[str, str], workload: Json) -> dict[str, str | None]:
     """What a job asks for by now in annotations of its own where its Workload says something else; None takes one off."""
     said = workload["metadata"].get("annotations") or {}
-    return {name: asked.get(name) for name in _ASKING_ANNOTATIONS if asked.get(name) != said.get(name)}
+    of_provisioning = sorted(name for name in {*asked, *said} if name.startswith(PROVISIONING_ANNOTATIONS))
+    return {name: asked.get(name) for name in (*_ASKING_ANNOTATIONS, *of_provisioning) if asked.get(name) != said.get(name)}
 
 
 def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: Json | None) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: J
     seconds = labels.get(MAX_EXEC_TIME_LABEL, "")
     if seconds.isascii() and seconds.isdigit():
         spec["maximumExecutionTimeSeconds"] = int(seconds)
-    kept = {key: value for key, value in annotations.items() if key in KEPT_ANNOTATIONS}
+    kept = {key: value for key, value in annotations.items() if key in KEPT_ANNOTATIONS or key.startswith(PROVISIONING_ANNOTATIONS)}
     return {
         "apiVersion": API_VERSION,
         "kind": "Workload",

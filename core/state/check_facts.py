@@ -1,13 +1,14 @@
 """Admission checks: what performs them, and how far a workload is with them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from core.names import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
+from core.names import GROUP, MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
 from core.state.facts import condition_is_true
 
 Json = Mapping[str, Any]
+PROVISIONING_CONFIG_KIND = "ProvisioningRequestConfig"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +19,68 @@ class CheckFacts:
     controller: str
     active: bool
     parameters: str | None = None  # the name of what configures it
+    parameters_kind: str | None = None  # and `Kind.group` of that
 
     @classmethod
     def read(cls, check: Json) -> "CheckFacts":
         spec = check.get("spec") or {}
-        parameters = (spec.get("parameters") or {}).get("name")
-        return cls(check["metadata"]["name"], spec.get("controllerName") or "", condition_is_true(check, "Active"), parameters)
+        given = spec.get("parameters") or {}
+        kind = f"{given.get('kind')}.{given.get('apiGroup')}" if given else None
+        active = condition_is_true(check, "Active")
+        return cls(check["metadata"]["name"], spec.get("controllerName") or "", active, given.get("name"), kind)
+
+    @property
+    def provisioning_config(self) -> str | None:
+        """The name of the ProvisioningRequestConfig that it refers to."""
+        return self.parameters if self.parameters_kind == f"{PROVISIONING_CONFIG_KIND}.{GROUP}" else None
 
     @property
     def delays_topology(self) -> bool:
         """Whether the nodes to be used are only there once it is passed (KEP-2724, Support for ProvisioningRequests)."""
         return self.controller in (PROVISIONING_CONTROLLER, MULTIKUEUE_CONTROLLER)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryStrategy:
+    """What follows a request for nodes that failed. Defaults are those of the API."""
+
+    limit: int = 3
+    base_s: int = 60
+    max_s: int = 1800
+
+    def delay_s(self, attempt: int) -> int:
+        """How long to wait after attempt number `attempt`, from 1."""
+        # No power of two that large is ever needed, and nobody should have to wait for one.
+        return min(self.base_s << min(attempt - 1, 31), self.max_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningConfig:
+    """A ProvisioningRequestConfig."""
+
+    name: str
+    class_name: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    managed_resources: frozenset[str] = frozenset()
+    retry: RetryStrategy = RetryStrategy()
+    selectors: tuple[tuple[str, str], ...] = ()  # key of a node selector, and the provider's detail that has its value
+    merge_policy: str | None = None
+
+    @classmethod
+    def read(cls, config: Json) -> "ProvisioningConfig":
+        spec = config.get("spec") or {}
+        retry, usual = spec.get("retryStrategy") or {}, RetryStrategy()
+        selectors = (spec.get("podSetUpdates") or {}).get("nodeSelector") or ()
+        return cls(
+            config["metadata"]["name"],
+            spec["provisioningClassName"],
+            dict(spec.get("parameters") or {}),
+            frozenset(spec.get("managedResources") or ()),
+            RetryStrategy(
+                int(retry.get("backoffLimitCount", usual.limit)),
+                int(retry.get("backoffBaseSeconds", usual.base_s)),
+                int(retry.get("backoffMaxSeconds", usual.max_s)),
+            ),
+            tuple((selector["key"], selector["valueFromProvisioningClassDetail"]) for selector in selectors),
+            spec.get("podSetMergePolicy"),
+        )

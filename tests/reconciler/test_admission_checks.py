@@ -1,4 +1,4 @@
-"""Admission checks and the second pass on the real control plane; the test plays the controller that judges the checks."""
+"""Admission checks on the real control plane; the test plays the controller that judges them. Those that bring nodes: test_provisioning."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from e2e import truth
-from e2e.nodes import node_object
-from tests.reconciler.scenes import GPU, WORKLOADS, Scene
+from tests.reconciler.scenes import WORKLOADS, Scene
 
 ROOT = "/apis/kueue.x-k8s.io/v1beta2"
-PROVISIONING, CUSTOM = "kueue.x-k8s.io/provisioning-request", "example.com/judge"
+CUSTOM = "example.com/judge"
 Json = dict[str, Any]
 
 
@@ -95,44 +94,6 @@ def test_a_check_of_another_kind_delays_the_start_and_keeps_the_place(scene: Sce
         assert pod["metadata"]["annotations"]["approved"] == "yes"
 
 
-def test_with_a_provisioning_check_the_place_is_found_on_the_nodes_that_come(scene: Scene, judges: list[Judge]) -> None:
-    """Three pods of a node each in one rack of two: it fits once the provisioned node is there."""
-    judge = Judge(scene, PROVISIONING)
-    judges.append(judge)
-    scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    now = scene.eventually("its quota", lambda now: has_quota(now, "train"))
-    (given,) = now.workload_of("train")["status"]["admission"]["podSetAssignments"]  # type: ignore[index]
-    assert given["delayedTopologyRequest"] == "Pending"
-    assert "topologyAssignment" not in given
-    judge.say("train", "Ready")
-    scene.eventually("the second pass to be told of", lambda now: "SecondPassFailed" in reasons_of_events(scene, now, "train"))
-    assert scene.job("train")["spec"]["suspend"]
-    assert has_quota(scene.read(), "train"), "it keeps its quota"
-    scene.cluster.add_nodes([node_object(scene.pool, 1, 1, 3)])
-    now = scene.until_bound("train", 3)
-    assert truth.together(now, "train", scene.rack) == []
-    (given,) = now.workload_of("train")["status"]["admission"]["podSetAssignments"]  # type: ignore[index]
-    assert given["delayedTopologyRequest"] == "Ready"
-
-
-def reasons_of_events(scene: Scene, now: truth.Snapshot, job: str) -> set[str]:
-    events = scene.api.get(f"/api/v1/namespaces/{scene.namespace}/events")["items"]
-    workload = now.workload_of(job)
-    assert workload is not None
-    return {event["reason"] for event in events if event["involvedObject"].get("uid") == workload["metadata"]["uid"]}
-
-
-def test_nodes_that_only_the_check_names_are_used(scene: Scene, judges: list[Judge]) -> None:
-    judge = Judge(scene, PROVISIONING)
-    judges.append(judge)
-    only = sorted(name for name in scene.read().nodes if name.startswith(scene.prefix))[-1]
-    scene.submit("train", pods=1, gpus=8, required=scene.rack)
-    scene.eventually("its quota", lambda now: has_quota(now, "train"))
-    judge.say("train", "Ready", podSetUpdates=[{"name": "main", "nodeSelector": {"kubernetes.io/hostname": only}}])
-    now = scene.until_bound("train", 1)
-    assert [pod["spec"]["nodeName"] for pod in now.pods_of("train")] == [only]
-
-
 def test_retry_gives_the_quota_back_for_a_while_and_asks_again(scene: Scene, judges: list[Judge]) -> None:
     judge = Judge(scene, CUSTOM)
     judges.append(judge)
@@ -182,20 +143,26 @@ def test_a_queue_says_which_check_is_missing_or_inactive(scene: Scene, judges: l
     judges.clear()
 
 
-def test_gpus_are_taken_once(scene: Scene, judges: list[Judge]) -> None:
-    """Quota that waits for its second pass is taken, though no node is yet."""
-    judge = Judge(scene, PROVISIONING)
+def test_a_check_that_is_withdrawn_evicts_what_runs_by_it(scene: Scene, judges: list[Judge]) -> None:
+    judge = Judge(scene, CUSTOM)
     judges.append(judge)
-    scene.submit("train", pods=2, gpus=8, required=scene.rack)
+    scene.submit("train", pods=1, gpus=8, required=scene.rack)
     scene.eventually("its quota", lambda now: has_quota(now, "train"))
-
-    def reserved(_: truth.Snapshot) -> bool:
-        queue = scene.api.get(f"{ROOT}/clusterqueues/{scene.prefix}queue")
-        (flavor,) = queue["status"]["flavorsReservation"]
-        (used,) = queue["status"]["flavorsUsage"]
-        totals = [{r["name"]: r["total"] for r in each["resources"]}[GPU] for each in (flavor, used)]
-        return totals == ["16", "0"]
-
-    scene.eventually("reservation without usage", reserved)
     judge.say("train", "Ready")
-    scene.until_bound("train", 2)
+    scene.until_bound("train", 1)
+    judge.say("train", "Retry", "not any more", requeueAfterSeconds=5)
+    now = scene.eventually("its quota to be given back", lambda now: not has_quota(now, "train"))
+    assert truth.condition(now.workload_of("train"), "Evicted")["reason"] == "AdmissionCheck"
+    assert not now.pods_of("train"), "what had quota has stopped before"
+    scene.eventually("its quota again", lambda now: has_quota(now, "train"))
+    judge.say("train", "Ready")
+    scene.until_bound("train", 1)
+    judge.say("train", "Rejected", "never again")
+    now = scene.eventually("it to be deactivated", lambda now: (now.workload_of("train") or {})["spec"]["active"] is False)
+    told = truth.condition(now.workload_of("train"), "Evicted")
+    assert told["reason"] == "DeactivatedDueToAdmissionCheckRejected"
+    assert "never again" in told["message"]
+    scene.eventually("its quota to be given back", lambda now: not has_quota(now, "train"))
+    scene.patch_workload("train", {"spec": {"active": True}})
+    scene.eventually("its quota again", lambda now: has_quota(now, "train"))
+    assert (scene.read().workload_of("train") or {})["spec"]["active"] is True
