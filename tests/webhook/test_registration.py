@@ -63,7 +63,7 @@ def test_every_path_that_is_registered_is_served_and_the_other_way_round():
 def test_every_kind_is_asked_about_but_no_status():
     resources = {resource for c in (MUTATING, VALIDATING) for hook in c["webhooks"] for resource in hook["rules"][0]["resources"]}
     queued = {kind.plural for kind in (*KINDS, *pod_kinds())}
-    assert resources == queued | {"workloads", "topologies", "resourceflavors", "clusterqueues"}
+    assert resources == queued | {"workloads", "topologies", "resourceflavors", "clusterqueues", "cohorts"}
 
 
 def test_pods_of_what_is_queued_itself_are_sorted_out_by_the_api_server():
@@ -81,7 +81,7 @@ def test_names_are_unique_and_every_entry_fails_closed_in_bounded_time():
         names = [hook["name"] for hook in configuration["webhooks"]]
         assert len(set(names)) == len(names)
         for hook in configuration["webhooks"]:
-            administrators = any(part in hook["name"] for part in ("topology", "resourceflavor", "clusterqueue"))
+            administrators = any(part in hook["name"] for part in ("topology", "resourceflavor", "clusterqueue", "cohort"))
             assert hook["failurePolicy"] == ("Ignore" if administrators else "Fail")
             assert hook["timeoutSeconds"] <= 10
             assert hook["clientConfig"]["caBundle"] == "Q0E="
