@@ -125,6 +125,15 @@ def test_a_share_counts_a_resource_over_all_flavors():
     assert tree.share("a") == [Fraction(2 + 1, 8 + 4)]
 
 
+def test_who_borrows_nothing_and_where_nothing_is_to_be_lent_there_is_no_share():
+    exact = QuotaTree([QuotaOwner("a", {CPU: Quota(2)}, "c", Fraction(0)), owner("b", 4, "c")])
+    exact.add("a", {CPU: 2})
+    assert exact.share("a") == [0]
+    empty = QuotaTree([owner("a", 0, "c"), owner("b", 0, "c")])
+    empty.add("a", {CPU: 1})
+    assert empty.share("a") == [0]
+
+
 def test_shares_are_told_from_the_root_down():
     cohorts = [owner("left", 0, "root"), owner("root", 0)]
     tree = QuotaTree([owner("a", 2, "left"), owner("b", 4, "left"), owner("c", 6, "root")], cohorts)
