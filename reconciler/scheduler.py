@@ -101,7 +101,7 @@ class Scheduler:
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
         self._telling = asyncio.Semaphore(TELLS_AT_ONCE)  # events: whoever waits for its admission does not wait for them
         self._tasks: set[asyncio.Task[None]] = set()
-        self._writing: dict[str, bool] = {}  # uid -> whether it was passed over, since its last verdict was still being written
+        self._writing: dict[str, bool] = {}  # uid -> whether it had its turn meanwhile, and was not judged
         self._words = Allowance(TELLS_PER_S, WORDS_AT_ONCE)
         self._seen_changes = -1
         for informer in (
@@ -164,7 +164,8 @@ class Scheduler:
             item = await self._to_tell.get()
             judged = self._news.pop(str(item.key), None)
             if judged is not None and self._observed.state.workloads.holding(judged.verdict.workload.key) is None:
-                await self._write(judged)
+                self._writing[judged.verdict.workload.uid] = False
+                await self._write_first(judged)
             self._to_tell.done(item.key)
             await self._clock.sleep(1 / TELLS_PER_S)
 
@@ -190,7 +191,7 @@ class Scheduler:
         with tracing.cycle() as span:
             judged: list[_Judged] = []
             began = self._clock.now()
-            for verdict in self._cycle.run(lambda: self._clock.monotonic() < deadline, self._is_held_back):
+            for verdict in self._cycle.run(lambda: self._clock.monotonic() < deadline, self._is_held_back, self._is_busy):
                 ended = self._clock.now()
                 judged.append(_Judged(verdict, began, ended))
                 began = ended
@@ -223,7 +224,7 @@ class Scheduler:
         task.add_done_callback(self._tasks.discard)
 
     async def _write_first(self, judged: _Judged) -> None:
-        """The workload is passed over until its verdict is written: two writes at once would be in each other's way."""
+        """The workload is not judged until its verdict is written: two writes at once would be in each other's way."""
         try:
             await self._write(judged)
         finally:
@@ -315,10 +316,7 @@ class Scheduler:
         self._take_back(verdict, "its write did not arrive")
 
     def _is_held_back(self, uid: str) -> bool:
-        """Its verdict is being written, or that failed a moment ago, or it was evicted and is to be queued again only later."""
-        if uid in self._writing:
-            self._writing[uid] = True
-            return True
+        """A write of its verdict failed a moment ago, or it was evicted and is to be queued again only later."""
         later = self._not_before.get(uid)
         left = (later - self._clock.now()).total_seconds() if later is not None else 0.0
         if left > 0:
@@ -326,6 +324,12 @@ class Scheduler:
             return True
         _, until = self._held_back.get(uid, (0, 0.0))
         return self._clock.monotonic() < until
+
+    def _is_busy(self, uid: str) -> bool:
+        """Its verdict is being written: it is judged again once that is done."""
+        if uid in self._writing:
+            self._writing[uid] = True
+        return uid in self._writing
 
     def _take_back(self, verdict: Verdict, why: str, retry_after_s: float | None = None) -> None:
         """Undoes a verdict that was not written; the workload is judged again after a pause that doubles."""

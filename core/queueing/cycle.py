@@ -87,28 +87,32 @@ class Cycle:
         self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
 
     def run(
-        self, may_go_on: Callable[[], bool] = lambda: True, is_held_back: Callable[[str], bool] = lambda uid: False
+        self,
+        may_go_on: Callable[[], bool] = lambda: True,
+        is_held_back: Callable[[str], bool] = lambda uid: False,
+        is_busy: Callable[[str], bool] = lambda uid: False,
     ) -> Iterator[Verdict]:
         """Verdicts in queue order until nothing is left to decide or the caller's budget is spent.
 
-        Workloads whose uid `is_held_back` are passed over: a write of theirs failed a moment ago.
+        Workloads whose uid `is_held_back` are passed over. Of those that are busy, since a verdict on them is still to be
+        written, none is judged, and all keep their places: nobody overtakes a StrictFIFO head, or takes the room it waits for.
 
         Each admission is assumed in the state before it is yielded; a caller whose write fails must
         call `state.forget`.
         """
         try:
-            yield from self._run(may_go_on, is_held_back)
+            yield from self._run(may_go_on, is_held_back, is_busy)
         finally:
             self._state.drop_claims()
 
-    def _run(self, may_go_on: Callable[[], bool], is_held_back: Callable[[str], bool]) -> Iterator[Verdict]:
+    def _run(self, may_go_on: Callable[[], bool], is_held_back: Callable[[str], bool], is_busy: Callable[[str], bool]) -> Iterator[Verdict]:
         self._state.refresh()
         pending = in_queue_order(self._state.workloads, self._pods_ready)
         self._refused_at = {workload.uid: self._refused_at[workload.uid] for workload in pending if workload.uid in self._refused_at}
         self._claims.begin(pending)
         self._alike.begin({workload.uid for workload in pending})
         self._blocked, self._borrowing, self._ways = set(), set(), {}
-        yield from self._second_passes(is_held_back)
+        yield from self._second_passes(lambda uid: is_held_back(uid) or is_busy(uid))
         later: list[WorkloadFacts] = []
         for workloads, may_borrow in ((pending, False), (later, True)):
             for workload in workloads:
@@ -117,10 +121,12 @@ class Cycle:
                 if is_held_back(workload.uid):
                     continue
                 queue, problem = self._find_queue(workload)
-                outcome = problem if queue is None or problem is not None else self._turn(workload, queue, may_borrow=may_borrow)
+                busy = is_busy(workload.uid)
+                served = queue is not None and problem is None
+                outcome = self._turn(workload, queue, may_borrow=may_borrow, busy=busy) if served and queue is not None else problem
                 if outcome is _LATER:
                     later.append(workload)
-                elif outcome is not None and self._is_news(workload, outcome, None if problem is not None else queue):
+                elif outcome is not None and not busy and self._is_news(workload, outcome, None if problem is not None else queue):
                     yield Verdict(workload, outcome)
 
     def _second_passes(self, is_held_back: Callable[[str], bool]) -> Iterator[Verdict]:
@@ -146,8 +152,8 @@ class Cycle:
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be placed: {error!r}"), ())
 
-    def _turn(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, may_borrow: bool) -> Found | NotFound | None:
-        """What becomes of a workload whose turn it is; None: still what it was told last."""
+    def _turn(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, may_borrow: bool, busy: bool) -> Found | NotFound | None:
+        """What becomes of a workload whose turn it is; None: still what it was told last. A busy one is not judged."""
         if queue.name in self._blocked:
             why = f'ClusterQueue "{queue.name}" is StrictFIFO and a workload that is before this one cannot be admitted yet'
             return NotFound(REASON_PENDING_EVALUATION, why, ())
@@ -158,7 +164,7 @@ class Cycle:
             return obstacle
         last, claim = self._refused_at.get(workload.uid), self._claims.of(workload.uid)
         outcome: Found | NotFound | None = None
-        if last is None or last[1] != self._state.changes or not _same_request(last[2], workload):
+        if not busy and (last is None or last[1] != self._state.changes or not _same_request(last[2], workload)):
             outcome = self._alike.refusal_of(workload)
             if outcome is None:
                 outcome = self._judge(workload, queue)

@@ -74,8 +74,9 @@ class Scene:
         """One cycle; verdicts by name of workload."""
         return {verdict.workload.key.partition("/")[2]: verdict.outcome for verdict in self.verdicts()}
 
-    def verdicts(self) -> list[Verdict]:
-        return list(self.cycle.run())
+    def verdicts(self, *busy: str) -> list[Verdict]:
+        """Those of one cycle; verdicts on the `busy` ones are still being written."""
+        return list(self.cycle.run(is_busy=lambda uid: uid.removeprefix("uid-") in busy))
 
 
 def admitted(verdicts: Mapping[str, Found | NotFound]) -> set[str]:

@@ -385,3 +385,20 @@ def test_a_job_that_names_no_queue_is_told_of_those_there_are():
     scene.state.observe_local_queue("other/q9", LocalQueueFacts("other/q9", "cq", False))
     scene.submit("w")
     assert refused(scene.run())["w"].message == "LocalQueue lq doesn't exist; namespace ns has q0, q1, q2, q3, q4 and 2 more"
+
+
+def test_a_strict_head_is_not_overtaken_while_its_refusal_is_written():
+    scene = crowd(strict=True)
+    scene.run()
+    scene.submit("late", 1, created="2026-01-02T00:00:00Z")
+    assert [verdict.outcome for verdict in scene.verdicts("head") if not isinstance(verdict.outcome, NotFound)] == []
+    scene.delete("head")
+    assert "late" in admitted(scene.run())
+
+
+def test_whose_verdict_is_being_written_is_not_judged(judged: Counter[str]):
+    scene = waiting(judged)
+    scene.rack("big", 2)
+    assert scene.verdicts("w") == []
+    assert judged["w"] == 1
+    assert admitted(scene.run()) == {"w"}

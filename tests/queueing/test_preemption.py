@@ -147,6 +147,19 @@ def test_nobody_else_takes_the_room_that_was_made():
     assert scene.running() == {"high"}
 
 
+def test_nor_while_the_verdict_that_made_it_is_still_being_written():
+    scene = one_queue(nominal="100")
+    scene.submit("low", 8, queue="q")
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=5)
+    scene.run()
+    scene.submit("thief", 4, queue="q", priority=4)
+    scene.leave("low")
+    assert [verdict for verdict in scene.verdicts("high") if not isinstance(verdict.outcome, NotFound)] == []
+    scene.run()
+    assert scene.running() == {"high"}
+
+
 def test_who_is_before_the_preemptor_may_take_it():
     scene = one_queue(nominal="100")
     scene.submit("low", 8, queue="q")
