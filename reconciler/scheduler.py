@@ -221,7 +221,12 @@ class Scheduler:
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a write ended in a fault of ours", extra={"task": task.get_name()}, exc_info=error)
 
     async def _write_first(self, judged: _Judged) -> None:
         """The workload is not judged until its verdict is written: two writes at once would be in each other's way."""

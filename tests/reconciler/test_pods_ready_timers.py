@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -20,24 +19,11 @@ from reconciler.pods_ready import PodsReady
 from reconciler.scheduler import Scheduler
 from reconciler.steps import WorkloadSteps
 from tests.reconciler.paper_queues import QueuesPaper
+from tests.runtime.fakes import LoopClock
 
 pytestmark = pytest.mark.looptime
-T0 = datetime(2026, 1, 1, tzinfo=UTC)
 RULES = PodsReadyRules(timeout_s=10, recovery_timeout_s=5, backoff_base_s=20, backoff_limit=1)
 JOB = ("batch/v1", "Job", "train")
-
-
-class LoopClock:
-    """The time of day passes as the loop's does."""
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def now(self) -> datetime:
-        return T0 + timedelta(seconds=self.monotonic())
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 class ReadyPaper(QueuesPaper):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -22,23 +21,10 @@ from reconciler.apply import Writer
 from reconciler.scheduler import Scheduler
 from tests.builders import cluster_queue_json, pod_set_json
 from tests.reconciler.paper_queues import QueuesPaper
+from tests.runtime.fakes import LoopClock
 
 pytestmark = pytest.mark.looptime
-T0 = datetime(2026, 1, 1, tzinfo=UTC)
 PENDING = {"name": "check", "state": "Pending", "lastTransitionTime": "2026-01-01T00:00:00Z", "message": ""}
-
-
-class LoopClock:
-    """The time of day passes as the loop's does."""
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def now(self) -> datetime:
-        return T0 + timedelta(seconds=self.monotonic())
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 class PassPaper(QueuesPaper):

@@ -24,6 +24,22 @@ def name_of(obj: Obj) -> str:
     return str(obj["metadata"]["name"])
 
 
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class LoopClock:
+    """The time of day passes as the loop's does."""
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def now(self) -> datetime:
+        return T0 + timedelta(seconds=self.monotonic())
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
 class ManualClock:
     """Time stands still until the test says otherwise."""
 
