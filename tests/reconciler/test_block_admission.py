@@ -71,56 +71,56 @@ def test_one_after_the_other_is_admitted_as_the_pods_get_ready(scene: Scene, fol
 
 
 @pytest.fixture
-def quota_only(scene: Scene) -> Iterator[str]:
-    """A queue for the same nodes that knows of quota alone: more than the nodes have. Its name."""
+def quota_only(scene: Scene) -> Iterator[None]:
+    """A queue for the same nodes that knows of quota alone: more than the nodes have."""
     name = f"{scene.prefix}quota"
     scene.create(manifests.flavor(name, scene.pool.labels, None))
     scene.create(manifests.cluster_queue(name, {name: {"cpu": 1000, GPU: 1000}}))
     scene.create(manifests.local_queue("quota", scene.namespace, name))
-    important = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 10}
-    scene.create(important | {"preemptionPolicy": "Never"})
-    yield name
+    yield
     scene.clear()
     for path in (f"apis/kueue.x-k8s.io/v1beta2/clusterqueues/{name}", f"apis/kueue.x-k8s.io/v1beta2/resourceflavors/{name}"):
         scene.api.delete(f"/{path}")
-    scene.api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
 
 
-def cordon(scene: Scene, names: list[str], *, cordoned: bool) -> None:
+def keep_for_second(scene: Scene, names: list[str], *, kept: bool) -> None:
+    taints = [{"key": "kept", "value": "for-two", "effect": "NoSchedule"}] if kept else None
     for name in names:
-        scene.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": cordoned}})
+        scene.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": taints}})
 
 
 def bound(now: truth.Snapshot, job: str) -> int:
     return sum(1 for pod in now.pods_of(job) if pod["spec"].get("nodeName"))
 
 
-def both_start(scene: Scene, important: str) -> None:
-    """Two jobs of three pods, a node each, on four nodes of which two are cordoned until both have been submitted; the pods of the
-    second go first when they are free."""
-    free = sorted(name for name in scene.read().nodes if name.startswith(scene.prefix))[:2]
-    cordon(scene, free, cordoned=True)
+def both_start(scene: Scene) -> list[str]:
+    """Two jobs of three pods, a node each, on four nodes: two of these, which are told, only the second job tolerates."""
+    kept = sorted(name for name in scene.read().nodes if name.startswith(scene.prefix))[:2]
+    keep_for_second(scene, kept, kept=True)
     scene.submit("one", pods=3, gpus=8, queue="quota")
     scene.eventually("two pods of the first to be bound", lambda now: bound(now, "one") == 2)
-    scene.submit("two", pods=3, gpus=8, queue="quota", pod_spec={"priorityClassName": important})
+    scene.submit("two", pods=3, gpus=8, queue="quota", pod_spec={"tolerations": [{"key": "kept", "operator": "Exists"}]})
+    return kept
 
 
-def test_story_1_without_blocking_two_jobs_hold_what_the_other_waits_for(scene: Scene, follow: Follow, quota_only: str) -> None:
+@pytest.mark.usefixtures("quota_only")
+def test_story_1_without_blocking_two_jobs_hold_what_the_other_waits_for(scene: Scene, follow: Follow) -> None:
     follow({"timeout": "5m"})
-    both_start(scene, quota_only)
-    scene.eventually("the second to have its pods", lambda now: len(now.pods_of("two")) == 3)
-    cordon(scene, [name for name in scene.read().nodes if name.startswith(scene.prefix)], cordoned=False)
-    now = scene.eventually("all nodes to be taken", lambda now: bound(now, "one") + bound(now, "two") == 4)
+    kept = both_start(scene)
+    scene.eventually("all nodes to be taken", lambda now: (bound(now, "one"), bound(now, "two")) == (2, 2))
+    keep_for_second(scene, kept, kept=False)
+    now = scene.read()
     assert (bound(now, "one"), bound(now, "two")) == (2, 2), "neither can go on, nor will"
     assert is_admitted(now, "one")
     assert is_admitted(now, "two")
 
 
-def test_story_1_with_blocking_they_finish_one_after_the_other(scene: Scene, follow: Follow, quota_only: str) -> None:
+@pytest.mark.usefixtures("quota_only")
+def test_story_1_with_blocking_they_finish_one_after_the_other(scene: Scene, follow: Follow) -> None:
     follow(BLOCKING)
-    both_start(scene, quota_only)
+    kept = both_start(scene)
     scene.until_waiting("two", "WaitingForPodsReady")
-    cordon(scene, [name for name in scene.read().nodes if name.startswith(scene.prefix)], cordoned=False)
+    keep_for_second(scene, kept, kept=False)
     scene.eventually("the first to be complete", lambda now: bound(now, "one") == 3)
     scene.eventually("the second to be admitted then", lambda now: is_admitted(now, "two"))
     scene.delete_job("one")
