@@ -34,12 +34,14 @@ class QuotaOwner:
 
 
 class _Node:
-    __slots__ = ("children", "own", "owner", "parent", "subtree", "usage")
+    __slots__ = ("changes", "children", "own", "owner", "parent", "root", "subtree", "usage")
 
     def __init__(self, owner: QuotaOwner) -> None:
         self.owner = owner
         self.parent: _Node | None = None
         self.children: list[_Node] = []
+        self.root = self
+        self.changes = 0  # counted at the root
         self.usage: dict[FlavorResource, int] = {}
         self.subtree: dict[FlavorResource, int] = {}  # nominal of all below, as far as it is lent
         self.own: dict[FlavorResource, int] = {}  # of `subtree` what it lends to nobody
@@ -98,6 +100,7 @@ class QuotaTree:
                 node.parent.children.append(node)
         for root in [node for node in (*self._queues.values(), *self._cohorts.values()) if node.parent is None]:
             for node in reversed(list(_below(root))):
+                node.root = root
                 node.settle()
 
     # --- usage --------------------------------------------------------------------------------------
@@ -117,6 +120,16 @@ class QuotaTree:
     def cohort_usage(self, cohort: str) -> Amounts:
         """What is used of what a cohort's members lend, and of its own quota."""
         return self._cohorts[cohort].usage
+
+    def note_change(self, queue: str) -> None:
+        """Something has changed in a queue that could help one that it shares a root cohort with."""
+        node = self._queues.get(queue)
+        if node is not None:
+            node.root.changes += 1
+
+    def changes(self, queue: str) -> int:
+        """How often that was so, of all queues that share a root cohort with a queue, since the tree was made."""
+        return self._queues[queue].root.changes
 
     # --- questions ------------------------------------------------------------------------------------
 
@@ -165,8 +178,7 @@ class QuotaTree:
         node = self._queues.get(queue)
         if node is None or node.parent is None:
             return []
-        while node.parent is not None:
-            node = node.parent
+        node = node.root
         names = {below.owner.name for below in _below(node) if self._queues.get(below.owner.name) is below}
         return sorted(names - {queue})
 
