@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from core.model.admission import Admission, admission_from_wire, admission_to_wire
-from core.model.configuration import SecondPass
+from core.model.configuration import FairSharing, SecondPass
 from core.model.encoding import encoded_size
 from core.model.pods_ready import PodsReadyRules
 from core.names import (
@@ -84,11 +84,12 @@ class Scheduler:
         pods_ready: PodsReadyRules | None = None,
         second_pass: SecondPass = SecondPass(),  # noqa: B008, a frozen value
         replacement: NodeReplacement = REPLACES,
+        sharing: FairSharing | None = None,
     ) -> None:
         self._observed = observed
         self._writer = writer
         self._clock = clock
-        self._cycle = Cycle(observed.state, profiles, pods_ready, replacement)
+        self._cycle = Cycle(observed.state, profiles, pods_ready, replacement, sharing)
         self._second_pass = second_pass
         self._wake = asyncio.Event()
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over

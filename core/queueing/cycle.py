@@ -14,6 +14,7 @@ do not (so that a preemption leads to the admission that it was made for, and no
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from core.model.configuration import FairSharing
 from core.model.pods_ready import PodsReadyRules
 from core.names import (
     MULTIKUEUE_CONTROLLER,
@@ -37,10 +38,11 @@ from core.placement.explain import truncate
 from core.placement.profile import Profiles
 from core.queueing.alike import Alike
 from core.queueing.claims import Claims, show
+from core.queueing.fair_order import FairOrder
 from core.queueing.flavors import find_admission
 from core.queueing.one_at_a_time import find_obstacle
-from core.queueing.order import in_queue_order
-from core.queueing.outcome import Found, NotFound
+from core.queueing.order import PriorityOrder, in_queue_order
+from core.queueing.outcome import Found, NotFound, Preempting
 from core.queueing.preemption import find_preemption
 from core.queueing.rules import find_violation
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass
@@ -73,8 +75,11 @@ class Cycle:
         profiles: Profiles,
         pods_ready: PodsReadyRules | None = None,
         replacement: NodeReplacement = REPLACES,
+        sharing: FairSharing | None = None,
     ) -> None:
         self._state = state
+        self._sharing = sharing
+        self._order: FairOrder | PriorityOrder = PriorityOrder() if sharing is None else FairOrder(state)
         self._pods_ready = pods_ready
         self._profiles = profiles
         self._replacement = replacement
@@ -113,21 +118,19 @@ class Cycle:
         self._alike.begin({workload.uid for workload in pending})
         self._blocked, self._borrowing, self._ways = set(), set(), {}
         yield from self._second_passes(lambda uid: is_held_back(uid) or is_busy(uid))
-        later: list[WorkloadFacts] = []
-        for workloads, may_borrow in ((pending, False), (later, True)):
-            for workload in workloads:
-                if not may_go_on():
-                    return
-                if is_held_back(workload.uid):
-                    continue
-                queue, problem = self._find_queue(workload)
-                busy = is_busy(workload.uid)
-                served = queue is not None and problem is None
-                outcome = self._turn(workload, queue, may_borrow=may_borrow, busy=busy) if served and queue is not None else problem
-                if outcome is _LATER:
-                    later.append(workload)
-                elif outcome is not None and not busy and self._is_news(workload, outcome, None if problem is not None else queue):
-                    yield Verdict(workload, outcome)
+        for workload, may_borrow in self._order.turns(pending, lambda uid: self._claims.of(uid) is not None):
+            if not may_go_on():
+                return
+            if is_held_back(workload.uid):
+                continue
+            queue, problem = self._find_queue(workload)
+            busy = is_busy(workload.uid)
+            served = queue is not None and problem is None
+            outcome = self._turn(workload, queue, may_borrow=may_borrow, busy=busy) if served and queue is not None else problem
+            if outcome is _LATER:
+                self._order.put_off(workload)
+            elif outcome is not None and not busy and self._is_news(workload, outcome, None if problem is not None else queue):
+                yield Verdict(workload, outcome)
 
     def _second_passes(self, is_held_back: Callable[[str], bool]) -> Iterator[Verdict]:
         """Who has quota already, and its nodes, comes before all who have nothing yet."""
@@ -214,7 +217,7 @@ class Cycle:
         """A refusal that becomes a wait, if it helps that others go."""
         if refused.reason not in _CURABLE:
             return refused
-        preempting = find_preemption(self._state, workload, queue, self._profiles, self._claims.leaving())
+        preempting = self._preempt(workload, queue)
         if preempting is None:
             return refused
         message = truncate(f"{refused.message}; {show(preempting)}")
@@ -226,14 +229,17 @@ class Cycle:
         passed_over = [attempt.flavor for attempt in found.attempts if attempt.reason in _CURABLE]
         preempting = None
         if policy.when_can_preempt == STOP and passed_over and queue.preemption.is_possible:
-            preempting = find_preemption(self._state, workload, queue.up_to(passed_over[0]), self._profiles, self._claims.leaving())
+            preempting = self._preempt(workload, queue.up_to(passed_over[0]))
         if preempting is None and policy.prefers_preemption and found.borrows and queue.preemption.is_possible:
-            leaving = self._claims.leaving()
-            preempting = find_preemption(self._state, workload, queue, self._profiles, leaving, may_borrow=False)
+            preempting = self._preempt(workload, queue, may_borrow=False)
         if preempting is None:
             return found
         tried = "; ".join(dict.fromkeys(attempt.sentence for attempt in found.attempts)) or "it would have to borrow quota"
         return NotFound(REASON_WAITING_FOR_PREEMPTED, truncate(f"{tried}; {show(preempting)}"), found.attempts, preempting=preempting)
+
+    def _preempt(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, may_borrow: bool = True) -> Preempting | None:
+        leaving = self._claims.leaving()
+        return find_preemption(self._state, workload, queue, self._profiles, leaving, may_borrow=may_borrow, sharing=self._sharing)
 
     def _now(self, queue: ClusterQueueFacts) -> int:
         """The state at which a refusal is good until it changes; none, while there are some who may be preempted once they are seen."""

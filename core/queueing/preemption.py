@@ -1,7 +1,8 @@
 """Who has to go so that a workload fits: as few as can be, and as cheap (ClusterQueue, spec.preemption; KEP-2724, Stable).
 
 A set of victims is better than another if the highest priority in it is lower; then if it is smaller; then if the sum of
-priorities is lower; then if less work is lost (pods times the time since they were admitted); then by names. Nobody goes
+priorities is lower; then if less work is lost (pods times the time since they were admitted); then by names. With fair
+sharing the set is better, before all of that, whose queues are further beyond their own, so that they give first. Nobody goes
 for nothing: with the victims gone the workload has its quota and its place, and without any one of them it has not.
 
 Who may go at all is `core.queueing.rights`'s. Those who are on their way out already are waited for before anybody else has to go.
@@ -17,20 +18,22 @@ from math import comb
 
 import numpy as np
 
+from core.model.configuration import FairSharing
 from core.model.podset import Mode
 from core.placement.profile import Profiles
 from core.placement.slices import Shape, find_shape
 from core.queueing.flavors import find_admission
 from core.queueing.outcome import Found, Preempting
-from core.queueing.rights import Candidate, Rights
+from core.queueing.rights import Candidate, Rank, Right, Rights
 from core.queueing.world import World
 from core.state.cluster import ClusterState, FlavorView
 from core.state.facts import PodSetFacts, WorkloadFacts
 from core.state.queue_facts import TRY_NEXT, ClusterQueueFacts
+from core.state.workloads import admission_usage
 
 _EXACT = 256  # sets that are all tried
 _DOMAINS = 16  # most promising ones looked into
-Cost = tuple[int, int, int, int, tuple[str, ...]]
+Cost = tuple[Rank, int, int, int, tuple[str, ...]]
 
 
 def find_preemption(
@@ -41,50 +44,54 @@ def find_preemption(
     leaving: Collection[str],
     *,
     may_borrow: bool = True,
+    sharing: FairSharing | None = None,
 ) -> Preempting | None:
     """Victims for a workload that does not fit as things are; None if none that it may have would help.
 
-    Without `may_borrow` it must fit into what is the queue's own.
+    Without `may_borrow` it must fit into what is the queue's own. With `sharing`, fair sharing is on.
     """
-    search = _Search(state, workload, queue, profiles, leaving)
+    search = _Search(state, workload, queue, profiles, leaving, sharing)
     try:
         found = search.found_without((), may_borrow=may_borrow) if leaving else None
         if found is not None:
             return Preempting(found, (), tuple(sorted(leaving)))
         if not queue.preemption.is_possible:
             return None
-        best: tuple[Cost, tuple[Candidate, ...], bool] | None = None
-        for candidates, by_borrowing in search.rights.all():
-            chosen = search.cheapest(candidates, may_borrow=by_borrowing) if may_borrow or not by_borrowing else None
-            if chosen is not None and (best is None or cost(chosen) < best[0]):
-                best = cost(chosen), chosen, by_borrowing
-        if best is None:
-            return None
-        _, chosen, by_borrowing = best
-        found = search.found_without(chosen, may_borrow=by_borrowing)
-        assert found is not None  # as it did when they were chosen
-        return Preempting(found, tuple(candidate.victim for candidate in chosen), tuple(sorted(leaving)))
+        for rights in search.rights.stages():
+            sets = [(right, search.cheapest(right)) for right in rights if may_borrow or not right.may_borrow]
+            helpful = [(cost(chosen), number, right, chosen) for number, (right, chosen) in enumerate(sets) if chosen is not None]
+            if helpful:
+                _, _, right, chosen = min(helpful, key=lambda entry: entry[:2])
+                found = search.found_by(right, chosen)
+                assert found is not None  # as it did when they were chosen
+                return Preempting(found, tuple(candidate.victim for candidate in chosen), tuple(sorted(leaving)))
+        return None
     finally:
         search.world.restore_all()
 
 
 def cost(chosen: Sequence[Candidate]) -> Cost:
     """What sets of victims are compared by, lower is better."""
-    priorities = [candidate.priority for candidate in chosen]
-    lost = sum(candidate.lost for candidate in chosen)
-    return max(priorities, default=0), len(chosen), sum(priorities), lost, tuple(sorted(candidate.key for candidate in chosen))
+    priorities, lost = sum(candidate.priority for candidate in chosen), sum(candidate.lost for candidate in chosen)
+    return max(candidate.rank for candidate in chosen), len(chosen), priorities, lost, tuple(sorted(candidate.key for candidate in chosen))
 
 
 class _Search:
     """Sets of victims for one workload, tried in a world in which those who are leaving are gone."""
 
     def __init__(
-        self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles, leaving: Collection[str]
+        self,
+        state: ClusterState,
+        workload: WorkloadFacts,
+        queue: ClusterQueueFacts,
+        profiles: Profiles,
+        leaving: Collection[str],
+        sharing: FairSharing | None,
     ) -> None:
         self._workload, self._queue, self._profiles, self._state = workload, queue, profiles, state
         self._leaving = frozenset(leaving)
         self.world = World(state, explains=False)
-        self.rights = Rights(state, workload, queue, self.world, leaving)
+        self.rights = Rights(state, workload, queue, self.world, leaving, sharing)
         for key in sorted(leaving):
             self.world.remove(key)
 
@@ -92,68 +99,76 @@ class _Search:
 
     def found_without(self, chosen: Collection[Candidate], *, may_borrow: bool) -> Found | None:
         """How the workload is admitted with some gone, if it is."""
-        wanted = self._leaving | {candidate.key for candidate in chosen}
-        for key in sorted(self.world.gone - wanted):
-            self.world.restore(key)
-        for key in sorted(wanted - self.world.gone):
-            self.world.remove(key)
+        self.world.let_go(self._leaving | {candidate.key for candidate in chosen})
         queue = self._queue if may_borrow else replace(self._queue, fungibility=replace(self._queue.fungibility, when_can_borrow=TRY_NEXT))
         found = find_admission(self._state, self._workload, queue, self._profiles, self.world)
         if not isinstance(found, Found):
             return None
         return None if found.borrows and not may_borrow else found
 
-    def _fits(self, chosen: Sequence[Candidate], *, may_borrow: bool) -> bool:
-        return self.found_without(chosen, may_borrow=may_borrow) is not None
+    def found_by(self, right: Right, chosen: Collection[Candidate]) -> Found | None:
+        """How the workload is admitted with some gone, if it is and shares let it be."""
+        found = self.found_without(chosen, may_borrow=right.may_borrow)
+        if found is None or right.rule is None:
+            return found
+        gone = [(candidate.queue, candidate.amounts) for candidate in chosen if not candidate.is_own]
+        return found if right.rule.allows(self.world.quota, admission_usage(found.admission), gone) else None
+
+    def _fits(self, right: Right, chosen: Collection[Candidate]) -> bool:
+        return self.found_by(right, chosen) is not None
 
     # --- choosing -----------------------------------------------------------------------------------
 
-    def cheapest(self, candidates: list[Candidate], *, may_borrow: bool) -> tuple[Candidate, ...] | None:
+    def cheapest(self, right: Right) -> tuple[Candidate, ...] | None:
         """The best set found; None if none would help."""
-        if not candidates or not self._fits(candidates, may_borrow=may_borrow):
+        candidates = right.candidates
+        with_all = self.found_without(candidates, may_borrow=right.may_borrow) if candidates else None
+        if with_all is None:
             return None  # not even if all of them were gone, whoever may
         if 2 ** len(candidates) <= _EXACT:
             sets = [chosen for size in range(1, len(candidates) + 1) for chosen in combinations(candidates, size)]
-            return next((s for s in sorted(sets, key=cost) if self.rights.is_legal(s) and self._fits(s, may_borrow=may_borrow)), None)
-        priorities = sorted({candidate.priority for candidate in candidates})
-        low, high = 0, len(priorities)  # the lowest that will do is among [low, high); high: none does
+            return next((s for s in sorted(sets, key=cost) if self.rights.is_legal(s) and self._fits(right, s)), None)
+        wanted = admission_usage(with_all.admission)
+        ranks = sorted({candidate.rank for candidate in candidates})
+        low, high = 0, len(ranks)  # the lowest that will do is among [low, high); high: none does
         while low < high:
             middle = (low + high) // 2
-            pool = self.rights.in_order(c for c in candidates if c.priority <= priorities[middle])
-            low, high = (low, middle) if self._fits(pool, may_borrow=may_borrow) else (middle + 1, high)
-        if low == len(priorities):
+            pool = self.rights.in_order((c for c in candidates if c.rank <= ranks[middle]), right.rule, wanted)
+            low, high = (low, middle) if self._fits(right, pool) else (middle + 1, high)
+        if low == len(ranks):
             return None
-        allowed = [c for c in candidates if c.priority <= priorities[low]]
+        allowed = [c for c in candidates if c.rank <= ranks[low]]
         best: tuple[Candidate, ...] | None = None
         for order in self._orders(allowed):
-            chosen = self._shortest(self.rights.in_order(order), len(best) if best is not None else len(allowed), may_borrow=may_borrow)
+            legal = self.rights.in_order(order, right.rule, wanted)
+            chosen = self._shortest(right, legal, len(best) if best is not None else len(allowed))
             if chosen is not None and (best is None or cost(chosen) < cost(best)):
                 best = chosen
-        return best if best is None else self._smaller(allowed, best, may_borrow=may_borrow)
+        return best if best is None else self._smaller(right, allowed, best)
 
-    def _shortest(self, order: list[Candidate], most: int, *, may_borrow: bool) -> tuple[Candidate, ...] | None:
+    def _shortest(self, right: Right, order: list[Candidate], most: int) -> tuple[Candidate, ...] | None:
         """As few of the first of an order as will do, and of these none who need not go; None if more than `most` were needed."""
         low, high = 1, len(order)
-        if not order or not self._fits(order[: 4 * most], may_borrow=may_borrow):
+        if not order or not self._fits(right, order[: 4 * most]):
             return None
         high = min(high, 4 * most)
         while low < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._fits(order[:middle], may_borrow=may_borrow) else (middle + 1, high)
+            low, high = (low, middle) if self._fits(right, order[:middle]) else (middle + 1, high)
         chosen = order[:low]
         for candidate in sorted(chosen, key=lambda c: c.order, reverse=True):
             rest = [c for c in chosen if c is not candidate]
-            if rest and self.rights.is_legal(rest) and self._fits(rest, may_borrow=may_borrow):
+            if rest and self.rights.is_legal(rest) and self._fits(right, rest):
                 chosen = rest
         return tuple(chosen)
 
-    def _smaller(self, allowed: list[Candidate], best: tuple[Candidate, ...], *, may_borrow: bool) -> tuple[Candidate, ...]:
+    def _smaller(self, right: Right, allowed: list[Candidate], best: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
         """Whether fewer would do, as far as all sets of a size can be tried."""
         for size in range(1, len(best)):
             if comb(len(allowed), size) > _EXACT:
                 break
             for chosen in sorted(combinations(allowed, size), key=cost):
-                if self.rights.is_legal(chosen) and self._fits(chosen, may_borrow=may_borrow):
+                if self.rights.is_legal(chosen) and self._fits(right, chosen):
                     return chosen
         return best
 

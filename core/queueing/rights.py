@@ -1,8 +1,10 @@
-"""Whose workloads may go for one that does not fit: rights by the ClusterQueue's `spec.preemption`.
+"""Whose workloads may go for one that does not fit: rights by the ClusterQueue's `spec.preemption`, and by fair sharing.
 
 - In its own queue a workload preempts as `withinClusterQueue` says.
 - In other queues of its cohort only as long as they use what they could only borrow from where both can reach, so that none
   is brought below what is its own: `reclaimWithinCohort` if the workload then needs not borrow, `borrowWithinCohort` if it does.
+- With fair sharing it is the shares that say what a workload may take by borrowing, of those whom `reclaimWithinCohort` names
+  (`core.queueing.fair_rights`); `borrowWithinCohort` says nothing then.
 
 Where to look among those who may go is `core.queueing.preemption`'s.
 """
@@ -12,9 +14,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
+from core.model.configuration import FairSharing
 from core.model.quota import Amounts, FlavorResource
 from core.model.resources import add
-from core.names import REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER
+from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER
+from core.queueing.fair_rights import Excess, ShareRule
 from core.queueing.order import queue_order
 from core.queueing.outcome import Victim
 from core.queueing.quota import pod_set_usage
@@ -24,6 +28,8 @@ from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ANY, LOWER_OR_NEWER, LOWER_PRIORITY, NEVER, ClusterQueueFacts
 from core.state.workloads import admission_usage
 
+Rank = tuple[Excess, int]  # with fair sharing how far its queue is beyond its own; priority
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -31,8 +37,10 @@ class Candidate:
 
     victim: Victim
     queue: str
+    amounts: Amounts  # all that it holds of quota
     holds: Amounts  # of the quota in question
     lost: int  # pods x seconds, as of the youngest candidate
+    excess: Excess = ()
 
     @cached_property
     def is_own(self) -> bool:
@@ -50,36 +58,64 @@ class Candidate:
         return self.victim.workload.priority
 
     @cached_property
-    def order(self) -> tuple[int, int, bool, str]:
+    def rank(self) -> Rank:
+        """What is looked at first: lower goes before higher."""
+        return self.excess, self.priority
+
+    @cached_property
+    def order(self) -> tuple[Rank, int, bool, str]:
         """Sort key: whose loss is the smallest first."""
-        return self.priority, self.lost, self.is_own, self.key
+        return self.rank, self.lost, self.is_own, self.key
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Candidates, whether the workload may borrow if they go, and what shares must say, if they have a say."""
+
+    candidates: list[Candidate]
+    may_borrow: bool
+    rule: ShareRule | None = None
 
 
 class Rights:
     """What one workload may do to others, in a world in which those who are `leaving` are gone anyway."""
 
     def __init__(
-        self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, world: World, leaving: Collection[str]
+        self,
+        state: ClusterState,
+        workload: WorkloadFacts,
+        queue: ClusterQueueFacts,
+        world: World,
+        leaving: Collection[str],
+        sharing: FairSharing | None = None,
     ) -> None:
-        self._state, self._workload, self._queue, self._world = state, workload, queue, world
+        self._state, self._workload, self._queue, self._world, self._sharing = state, workload, queue, world, sharing
         self._leaving = frozenset(leaving)
         self._beyond: dict[str, Amounts] = {}
+        self._excess: dict[str, Excess] = {}
 
     # --- who may go ---------------------------------------------------------------------------------
 
-    def all(self) -> Iterator[tuple[list[Candidate], bool]]:
-        """Candidates, and whether the workload may borrow if they go."""
+    def stages(self) -> Iterator[list[Right]]:
+        """Rights among which the cheapest victims count; those of a later stage only where nobody before it makes room."""
         policy, priority = self._queue.preemption, self._workload.priority
         own = [w for w in self._holders(self._queue.name) if self._is_lower(policy.within_queue, w)]
         owned = [(w, REASON_IN_QUEUE) for w in own]
         others = [w for name in self._state.quota.relatives(self._queue.name) if self._takes_of_others(name) for w in self._holders(name)]
-        reclaimed = [(w, REASON_RECLAIMED) for w in others if policy.reclaim == ANY or (policy.reclaim != NEVER and w.priority < priority)]
-        yield self._candidates(owned + reclaimed), False
-        if policy.while_borrowing != NEVER:
-            most = priority - 1 if policy.highest_priority is None else min(priority - 1, policy.highest_priority)
-            owned += [(w, REASON_RECLAIMED_BY_BORROWER) for w in others if w.priority <= most]
-        if owned and self._state.quota.cohort_of(self._queue.name) is not None:
-            yield self._candidates(owned), True
+        named = [w for w in others if policy.reclaim == ANY or (policy.reclaim != NEVER and w.priority < priority)]
+        first = [Right(self._candidates(owned + [(w, REASON_RECLAIMED) for w in named]), may_borrow=False)]
+        if self._state.quota.cohort_of(self._queue.name) is None:
+            yield first
+        elif self._sharing is not None:
+            fair = self._candidates(owned + [(w, REASON_FAIR_SHARING) for w in named])
+            for strategy in self._sharing.strategies:
+                yield [*first, Right(fair, True, ShareRule(self._queue.name, strategy))]
+                first = []
+        else:
+            if policy.while_borrowing != NEVER:
+                most = priority - 1 if policy.highest_priority is None else min(priority - 1, policy.highest_priority)
+                owned += [(w, REASON_RECLAIMED_BY_BORROWER) for w in others if w.priority <= most]
+            yield first + ([Right(self._candidates(owned), may_borrow=True)] if owned else [])
 
     def _holders(self, queue: str) -> list[WorkloadFacts]:
         """Those who hold quota, as far as it is seen: a decision that is still on its way is not undone."""
@@ -119,8 +155,17 @@ class Rights:
             amounts = admission_usage(admission)
             holds = {name: amounts[name] for name in self.names if name in amounts}
             lost = sum(pod_set.count for pod_set in w.pod_sets) * (now - since[w.key])
-            candidates.append(Candidate(Victim(w, reason), admission.cluster_queue, holds, lost))
+            excess = self._excess_of(admission.cluster_queue)
+            candidates.append(Candidate(Victim(w, reason), admission.cluster_queue, amounts, holds, lost, excess))
         return sorted(candidates, key=lambda candidate: candidate.order)
+
+    def _excess_of(self, queue: str) -> Excess:
+        """How far a queue, and the cohorts above it, are beyond their own before anybody goes."""
+        if self._sharing is None:
+            return ()
+        if queue not in self._excess:
+            self._excess[queue] = tuple((not share.is_infinite, -share.value) for share in self._state.quota.shares(queue))
+        return self._excess[queue]
 
     # --- who may go together ----------------------------------------------------------------------------
 
@@ -154,18 +199,23 @@ class Rights:
             self._beyond[queue] = {name: amount - tree.nominal(queue, name) for name, amount in usage.items()}
         return self._beyond[queue]
 
-    def in_order(self, order: Iterable[Candidate]) -> list[Candidate]:
-        """Those who may go one after the other."""
+    def in_order(self, order: Iterable[Candidate], rule: ShareRule | None = None, wanted: Amounts | None = None) -> list[Candidate]:
+        """Those who may go one after the other; where shares have a say, for a workload that takes `wanted`."""
         chosen: list[Candidate] = []
         spare: dict[str, dict[FlavorResource, int]] = {}
+        self._world.let_go(self._leaving)
+        shares = rule.begin(self._world.quota, wanted or {}) if rule is not None else None
         for candidate in order:
-            if not candidate.is_own:
-                left = spare.setdefault(candidate.queue, dict(self._spare(candidate.queue)))
-                if all(amount <= 0 for amount in left.values()):
-                    continue
-                for name, amount in candidate.holds.items():
-                    left[name] -= amount
+            left = spare.setdefault(candidate.queue, dict(self._spare(candidate.queue)))
+            if not candidate.is_own and all(amount <= 0 for amount in left.values()):
+                continue
+            if shares is not None and not shares.lets_go(candidate.queue, candidate.amounts, is_own=candidate.is_own):
+                continue
+            for name, amount in candidate.holds.items():
+                left[name] -= amount
             chosen.append(candidate)
+        if shares is not None:
+            shares.end()
         return chosen
 
 
