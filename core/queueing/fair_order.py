@@ -24,6 +24,7 @@ from core.state.queue_facts import ClusterQueueFacts
 
 Asked = frozenset[tuple[str, int]]  # canonical amounts by resource
 _Comparable = tuple[bool, float, Fraction]  # a share; the float decides nearly always, and is compared far faster
+_Standing = tuple[bool, bool, _Comparable, int]  # what a head competes by among the members of a cohort; lower wins
 _Reckoned = tuple[bool, tuple[_Comparable, ...]]  # whether a head must borrow, and the shares with it, from the root down
 
 
@@ -38,21 +39,10 @@ class _Line:
         self.promised = -1  # up to whom the line is served first
         self.must_borrow = False  # somebody was put off: all behind it wait for that, too
         self.reckoned: dict[Asked, _Reckoned] = {}
-        self.first: tuple[bool, bool] = (True, True)
-        self.shares: tuple[_Comparable, ...] = ()
+        self.may_borrow = False  # whether its head does
+        self.standings: list[_Standing] = []
+        self.standing_of_tree = (True, True, 0)
         self.winner: _Line | None = self
-
-    @property
-    def place(self) -> int:
-        return self.waiting[self.next][0]
-
-    def standing(self, level: int) -> tuple[tuple[bool, bool], _Comparable, int]:
-        """What it competes by among the members of a cohort; lower wins."""
-        return self.first, self.shares[level], self.place
-
-    @property
-    def standing_of_tree(self) -> tuple[tuple[bool, bool], int]:
-        return self.first, self.place
 
 
 class _Bout:
@@ -65,8 +55,8 @@ class _Bout:
         self.winner: _Line | None = None
 
     def decide(self) -> None:
-        winners = [member.winner for member in self.members if member.winner is not None]
-        self.winner = min(winners, key=lambda line: line.standing(self.level), default=None)
+        level, winners = self.level, [member.winner for member in self.members if member.winner is not None]
+        self.winner = min(winners, key=lambda line: line.standings[level], default=None)
 
 
 class FairOrder:
@@ -88,7 +78,7 @@ class FairOrder:
             line = min((r.winner for r in roots if r.winner is not None), key=lambda line: line.standing_of_tree, default=None)
             if line is None:
                 return
-            before, place, may_borrow = dict(tree.usage(line.queue.name)), line.next, line.first[1]
+            before, place, may_borrow = dict(tree.usage(line.queue.name)), line.next, line.may_borrow
             line.next += 1
             yield line.waiting[place][1], may_borrow
             if tree.usage(line.queue.name) != before:
@@ -155,11 +145,15 @@ class FairOrder:
         if line.next == len(line.waiting):
             line.winner = None
             return
-        asked = self._asked_by(line.waiting[line.next][1], line.queue)
-        if asked not in line.reckoned:
-            line.reckoned[asked] = self._reckon(line.queue, asked)
-        borrows, line.shares = line.reckoned[asked]
-        line.first = line.next > line.promised, borrows or line.must_borrow
+        place, workload = line.waiting[line.next]
+        asked = self._asked_by(workload, line.queue)
+        reckoned = line.reckoned.get(asked)
+        if reckoned is None:
+            reckoned = line.reckoned[asked] = self._reckon(line.queue, asked)
+        borrows, shares = reckoned
+        after_promised, line.may_borrow = line.next > line.promised, borrows or line.must_borrow
+        line.standings = [(after_promised, line.may_borrow, share, place) for share in shares]
+        line.standing_of_tree = after_promised, line.may_borrow, place
 
     # --- shares -----------------------------------------------------------------------------------------
 
