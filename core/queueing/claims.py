@@ -37,6 +37,10 @@ class Claims:
         """Whether some are to go who are not seen to be evicted yet."""
         return bool(self._evicting)
 
+    def uids(self) -> list[str]:
+        """Of those who wait for others to go."""
+        return list(self._by_uid)
+
     def of(self, uid: str) -> Preempting | None:
         """What a workload waits for, if for others to go."""
         return self._by_uid.get(uid)

@@ -14,18 +14,20 @@ do not (so that a preemption leads to the admission that it was made for, and no
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from core.model.configuration import FairSharing
 from core.model.pods_ready import PodsReadyRules
 from core.names import REASON_MISCONFIGURED, REASON_PENDING_EVALUATION
 from core.placement.explain import truncate
 from core.placement.profile import Profiles
 from core.queueing.claims import Claims
+from core.queueing.fair_order import FairTurns
 from core.queueing.judge import Judge
 from core.queueing.one_at_a_time import find_obstacle
 from core.queueing.outcome import Found, NotFound
-from core.queueing.pending import Group, Pending
+from core.queueing.pending import Group, Order, Pending
 from core.queueing.refusal import Refusal
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass
-from core.queueing.turns import Turn, Turns
+from core.queueing.turns import PriorityTurns, Turn, Turns
 from core.queueing.ways import find_way
 from core.state.cluster import ClusterState
 from core.state.facts import CheckState, WorkloadFacts
@@ -47,7 +49,6 @@ class _Run:
 
     is_held_back: Callable[[str], bool]
     is_busy: Callable[[str], bool]
-    later: list[Turn] | None  # where turns go whose workloads would have to borrow, while there are others
 
 
 class Cycle:
@@ -59,6 +60,7 @@ class Cycle:
         profiles: Profiles,
         pods_ready: PodsReadyRules | None = None,
         replacement: NodeReplacement = REPLACES,
+        sharing: FairSharing | None = None,
     ) -> None:
         self._state = state
         self._pods_ready = pods_ready
@@ -66,7 +68,8 @@ class Cycle:
         self._replacement = replacement
         self._pending = Pending(state.workloads, pods_ready)
         self._claims = Claims(state)
-        self._judge = Judge(state, profiles, self._claims)
+        self._judge = Judge(state, profiles, self._claims, sharing)
+        self._sharing = sharing
         self._own: dict[str, Refusal] = {}  # of those whom their group's refusal does not hold for, by uid
         self._told: dict[str, tuple[str, str]] = {}  # reason and message, by uid
         self._walk: Iterator[tuple[Group, WorkloadFacts]] = iter(())  # over those who may have to be told anew
@@ -106,14 +109,11 @@ class Cycle:
         self._claims.begin(self._pending)
         self._blocked, self._borrowing, self._ways = set(), set(), {}
         yield from self._second_passes(lambda uid: is_held_back(uid) or is_busy(uid))
-        later: list[Turn] = []
-        for may_borrow in (False, True):
-            run = _Run(is_held_back, is_busy, None if may_borrow else later)
-            turns = Turns(later) if may_borrow else Turns.of_all(self._pending.groups())
-            while (turn := turns.next()) is not None:
-                if not may_go_on():
-                    return
-                yield from self._take(turn, turns, run)
+        run, turns = _Run(is_held_back, is_busy), self._turns()
+        while (following := turns.next()) is not None:
+            if not may_go_on():
+                return
+            yield from self._take(*following, turns, run)
         self._round += 1
 
     # --- second passes ------------------------------------------------------------------------------
@@ -143,7 +143,18 @@ class Cycle:
 
     # --- turns --------------------------------------------------------------------------------------
 
-    def _take(self, turn: Turn, turns: Turns, run: _Run) -> Iterator[Verdict]:
+    def _turns(self) -> Turns:
+        if self._sharing is None:
+            return PriorityTurns(self._pending.groups())
+        promised = ((queue.name, order) for queue, order in map(self._promise_of, self._claims.uids()) if queue is not None)
+        return FairTurns(self._state, self._pending.groups(), promised)
+
+    def _promise_of(self, uid: str) -> tuple[ClusterQueueFacts | None, Order]:
+        workload = self._pending.find(uid)
+        assert workload is not None  # who waits no more has no claim
+        return self._state.find_cluster_queue(workload), self._pending.order_of(uid)
+
+    def _take(self, turn: Turn, may_borrow: bool, turns: Turns, run: _Run) -> Iterator[Verdict]:
         workload = turn.workload
         if run.is_held_back(workload.uid):
             turns.pass_on(turn)
@@ -153,10 +164,10 @@ class Cycle:
         if obstacle is not None:
             yield from self._tell(turn, obstacle, run)
         elif queue is not None:
-            if queue.name in self._borrowing and run.later is not None:
-                run.later.append(turn)
+            if queue.name in self._borrowing and not may_borrow:
+                turns.put_off(turn)
             else:
-                yield from self._serve(turn, queue, turns, run)
+                yield from self._serve(turn, queue, may_borrow, turns, run)
 
     def _obstacle(self, queue: ClusterQueueFacts) -> NotFound | None:
         """Why nobody of a queue is judged now."""
@@ -165,7 +176,7 @@ class Cycle:
             return NotFound(REASON_PENDING_EVALUATION, why, ())
         return find_obstacle(self._state, queue, self._pods_ready)
 
-    def _serve(self, turn: Turn, queue: ClusterQueueFacts, turns: Turns, run: _Run) -> Iterator[Verdict]:
+    def _serve(self, turn: Turn, queue: ClusterQueueFacts, may_borrow: bool, turns: Turns, run: _Run) -> Iterator[Verdict]:
         group, workload, uid = turn.group, turn.workload, turn.workload.uid
         refusal, is_busy = self._own.get(uid) or group.refusal, run.is_busy(uid)
         outcome: Found | NotFound | None = None
@@ -173,9 +184,9 @@ class Cycle:
             outcome = self._judge.judge(workload, queue)
         claim = self._claims.of(uid) if outcome is None else outcome.preempting if isinstance(outcome, NotFound) else None
         found = outcome if isinstance(outcome, Found) else claim.found if claim is not None else None
-        if found is not None and found.borrows and run.later is not None:
+        if found is not None and found.borrows and not may_borrow:
             self._borrowing.add(queue.name)
-            run.later.append(turn)
+            turns.put_off(turn)
             return
         if isinstance(outcome, Found):
             self._admit(group, workload, outcome)
@@ -207,7 +218,7 @@ class Cycle:
         StrictFIFO queue those behind it wait for another reason.
         """
         self._claims.note(workload, outcome.preempting)
-        refusal = Refusal.note(self._state, workload, queue, outcome, self._round)
+        refusal = Refusal.note(self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None)
         if outcome.preempting is not None or queue.strict or self._is_particular(workload):
             self._own[workload.uid] = refusal
         else:

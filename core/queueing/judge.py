@@ -1,5 +1,6 @@
 """What becomes of one workload whose turn it is: admitted, let wait, or let wait until others are gone."""
 
+from core.model.configuration import FairSharing
 from core.names import (
     REASON_MISCONFIGURED,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
@@ -10,7 +11,7 @@ from core.placement.explain import truncate
 from core.placement.profile import Profiles
 from core.queueing.claims import Claims, show
 from core.queueing.flavors import find_admission
-from core.queueing.outcome import Found, NotFound
+from core.queueing.outcome import Found, NotFound, Preempting
 from core.queueing.preemption import find_preemption
 from core.queueing.refusal import asked_of_quota, could_be_given
 from core.queueing.rules import find_violation
@@ -24,8 +25,8 @@ _CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by ot
 class Judge:
     """Judges by the state as it is, with the room that others claim."""
 
-    def __init__(self, state: ClusterState, profiles: Profiles, claims: Claims) -> None:
-        self._state, self._profiles, self._claims = state, profiles, claims
+    def __init__(self, state: ClusterState, profiles: Profiles, claims: Claims, sharing: FairSharing | None = None) -> None:
+        self._state, self._profiles, self._claims, self._sharing = state, profiles, claims, sharing
 
     def judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
         """A workload written past all checks must not keep the others from being judged."""
@@ -47,9 +48,11 @@ class Judge:
         if refused.reason not in _CURABLE:
             return refused
         asked = asked_of_quota(self._state, workload, queue)
-        if not self._claims.are_leaving_unseen() and not could_be_given(self._state, workload, queue, asked):
+        if not self._claims.are_leaving_unseen() and not could_be_given(
+            self._state, workload, queue, asked, by_share=self._sharing is not None
+        ):
             return refused
-        preempting = find_preemption(self._state, workload, queue, self._profiles, self._claims.leaving())
+        preempting = self._preempt(workload, queue)
         if preempting is None:
             return refused
         message = truncate(f"{refused.message}; {show(preempting)}")
@@ -61,11 +64,14 @@ class Judge:
         passed_over = [attempt.flavor for attempt in found.attempts if attempt.reason in _CURABLE]
         preempting = None
         if policy.when_can_preempt == STOP and passed_over and queue.preemption.is_possible:
-            preempting = find_preemption(self._state, workload, queue.up_to(passed_over[0]), self._profiles, self._claims.leaving())
+            preempting = self._preempt(workload, queue.up_to(passed_over[0]))
         if preempting is None and policy.prefers_preemption and found.borrows and queue.preemption.is_possible:
-            leaving = self._claims.leaving()
-            preempting = find_preemption(self._state, workload, queue, self._profiles, leaving, may_borrow=False)
+            preempting = self._preempt(workload, queue, may_borrow=False)
         if preempting is None:
             return found
         tried = "; ".join(dict.fromkeys(attempt.sentence for attempt in found.attempts)) or "it would have to borrow quota"
         return NotFound(REASON_WAITING_FOR_PREEMPTED, truncate(f"{tried}; {show(preempting)}"), found.attempts, preempting=preempting)
+
+    def _preempt(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, may_borrow: bool = True) -> Preempting | None:
+        leaving = self._claims.leaving()
+        return find_preemption(self._state, workload, queue, self._profiles, leaving, may_borrow=may_borrow, sharing=self._sharing)

@@ -45,7 +45,7 @@ class Pending:
 
     def sync(self) -> list[str]:
         """Takes over what has changed since the last time. Uids of those who wait no more, or ask for something else now."""
-        others = []
+        others, emptied = [], []
         for key in self._changed:
             before, now = self._places.get(key), self._workloads.find_pending(key)
             if before is not None and (now is None or not _is_same(before.workload, now)):
@@ -53,11 +53,15 @@ class Pending:
             heard = before is not None and before.workload.uid not in before.group.unheard
             if before is not None:
                 self._take_out(key, before)
+                emptied += [before.group] if not before.group.members else []
             if now is not None:
                 group = self._put_in(key, now)
                 if heard and before is not None and before.group is group and before.workload.uid == now.uid:
                     group.unheard.pop(now.uid)
         self._changed.clear()
+        for group in emptied:
+            if not group.members:
+                self._groups.pop(group.key, None)
         return others
 
     def _put_in(self, key: str, workload: WorkloadFacts) -> Group:
@@ -79,8 +83,6 @@ class Pending:
         if self._keys.get(uid) == key:
             del self._keys[uid]
         del self._places[key]
-        if not group.members:
-            del self._groups[group.key]
 
     def groups(self) -> list[Group]:
         """All groups, none of them empty."""
@@ -90,6 +92,10 @@ class Pending:
         """A workload that waits."""
         key = self._keys.get(uid)
         return self._places[key].workload if key is not None else None
+
+    def order_of(self, uid: str) -> Order:
+        """The place of a workload that waits among all."""
+        return self._places[self._keys[uid]].order
 
     def group_of(self, uid: str) -> Group | None:
         """The group of a workload that waits."""

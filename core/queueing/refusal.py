@@ -28,13 +28,23 @@ class Refusal:
     quota_changes: int
     is_of_quota: bool  # whether no node has a say in it
     asked: tuple[Mapping[str, int], ...]  # canonical amounts, by what gets one flavor together
+    by_share: bool = False  # whether shares say who may be preempted
 
     @classmethod
-    def note(cls, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: NotFound, in_round: int) -> "Refusal":
+    def note(
+        cls,
+        state: ClusterState,
+        workload: WorkloadFacts,
+        queue: ClusterQueueFacts,
+        outcome: NotFound,
+        in_round: int,
+        *,
+        by_share: bool = False,
+    ) -> "Refusal":
         """A refusal at the present state."""
         of_quota = bool(outcome.attempts) and not outcome.breaks_rule and all(a.reason in _OF_QUOTA for a in outcome.attempts)
         changes = state.changes, state.config_changes, state.quota.changes(queue.name)
-        return cls(outcome, in_round, *changes, of_quota, asked_of_quota(state, workload, queue))
+        return cls(outcome, in_round, *changes, of_quota, asked_of_quota(state, workload, queue), by_share)
 
     def stands(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int) -> bool:
         """Whether nothing has changed since that could help."""
@@ -47,7 +57,7 @@ class Refusal:
         if self.config_changes != state.config_changes:
             return False
         if self.quota_changes != now:
-            if could_be_given(state, workload, queue, self.asked):
+            if could_be_given(state, workload, queue, self.asked, by_share=self.by_share):
                 return False
             self.quota_changes = now
         return True
@@ -64,9 +74,11 @@ def asked_of_quota(state: ClusterState, workload: WorkloadFacts, queue: ClusterQ
     return tuple(asked)
 
 
-def could_be_given(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, asked: Iterable[Mapping[str, int]]) -> bool:
+def could_be_given(
+    state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, asked: Iterable[Mapping[str, int]], *, by_share: bool
+) -> bool:
     """Whether there would be quota if all were gone who are leaving, or could be made to; a bound that is quickly known."""
-    most = partial(_most, state, workload, queue)
+    most = partial(_most, state, workload, queue, by_share)
     flavors = {resource: group.flavors for group in queue.groups for resource in group.resources}
     asked = list(asked)
     for resource in {resource for each in asked for resource in each}:
@@ -78,8 +90,10 @@ def could_be_given(state: ClusterState, workload: WorkloadFacts, queue: ClusterQ
     return True
 
 
-def _most(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, name: FlavorResource) -> int:
+def _most(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, by_share: bool, name: FlavorResource) -> int:
     tree, policy, workloads = state.quota, queue.preemption, state.workloads
+    if by_share and policy.reclaim != NEVER:
+        return tree.potential(queue.name, name)
     relatives = tree.relatives(queue.name)
     going = sum(workloads.leaving_usage(other).get(name, 0) for other in (queue.name, *relatives))
     own = 0

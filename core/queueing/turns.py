@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from core.queueing.pending import Group, Order
 from core.state.facts import WorkloadFacts
@@ -20,25 +20,55 @@ class Turn(NamedTuple):
         """Whose turn it is."""
         return self.group.members[self.at][1]
 
+    @property
+    def next(self) -> "Turn | None":
+        """The turn of the next of the same group."""
+        at = self.at + 1
+        return Turn(self.group.members[at][0], self.group, at) if at < len(self.group.members) else None
 
-class Turns:
-    """Members of groups in queue order; of a group the next has its turn only if its turn is passed on."""
 
-    def __init__(self, turns: Iterable[Turn]) -> None:
-        self._heap = list(turns)
-        heapq.heapify(self._heap)
+class Turns(Protocol):
+    """The turns of one cycle. Of a group the next has its turn only if the turn is passed on."""
 
-    @classmethod
-    def of_all(cls, groups: Iterable[Group]) -> "Turns":
-        """The turns of the first of each group."""
-        return cls(Turn(group.members[0][0], group, 0) for group in groups)
-
-    def next(self) -> Turn | None:
-        """The next turn."""
-        return heapq.heappop(self._heap) if self._heap else None
+    def next(self) -> tuple[Turn, bool] | None:
+        """Whose turn it is, and whether it may borrow; None: all had theirs."""
+        ...
 
     def pass_on(self, turn: Turn) -> None:
         """The next of the same group will have a turn, too."""
-        at = turn.at + 1
-        if at < len(turn.group.members):
-            heapq.heappush(self._heap, Turn(turn.group.members[at][0], turn.group, at))
+        ...
+
+    def put_off(self, turn: Turn) -> None:
+        """Whose turn it was would have to borrow: it is asked again after all who need not."""
+        ...
+
+
+def first_turns(groups: Iterable[Group]) -> list[Turn]:
+    """The turns of the first of each group, in no order."""
+    return [Turn(group.members[0][0], group, 0) for group in groups]
+
+
+class PriorityTurns:
+    """By priority and time, and who would have to borrow after all who need not."""
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self._heap = first_turns(groups)
+        heapq.heapify(self._heap)
+        self._later: list[Turn] = []
+        self._may_borrow = False
+
+    def next(self) -> tuple[Turn, bool] | None:
+        """See `Turns`."""
+        if not self._heap and not self._may_borrow:
+            self._heap, self._may_borrow = self._later, True
+            heapq.heapify(self._heap)
+        return (heapq.heappop(self._heap), self._may_borrow) if self._heap else None
+
+    def pass_on(self, turn: Turn) -> None:
+        """See `Turns`."""
+        if turn.next is not None:
+            heapq.heappush(self._heap, turn.next)
+
+    def put_off(self, turn: Turn) -> None:
+        """See `Turns`."""
+        self._later.append(turn)

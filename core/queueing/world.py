@@ -1,6 +1,6 @@
 """What a search decides by: the cluster as it is, or as it will be once some workloads are gone."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from core.model.admission import Admission
 from core.model.quota import QuotaTree
@@ -65,6 +65,13 @@ class World:
         """Thinks a workload back."""
         del self._gone[key]
         self._change(*self.held(key), 1)
+
+    def let_go(self, keys: Collection[str]) -> None:
+        """Thinks exactly these away."""
+        for key in sorted(self.gone.difference(keys)):
+            self.restore(key)
+        for key in sorted(set(keys) - self.gone):
+            self.remove(key)
 
     def restore_all(self) -> None:
         """Thinks everybody back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from core.model.configuration import FairSharing
 from core.names import HOSTNAME_LABEL
 from core.placement.profile import STANDARD
 from core.queueing.cycle import Cycle, Verdict
@@ -29,9 +30,10 @@ from tests.builders import (
 class Scene:
     """One topology `t` of racks and hosts, one topology-aware flavor `tas` over all nodes; the rest is up to the test."""
 
-    def __init__(self, *, quota: str = "100", strict: bool = False) -> None:
+    def __init__(self, *, quota: str = "100", strict: bool = False, sharing: FairSharing | None = None) -> None:
         self.state = ClusterState()
-        self.cycle = Cycle(self.state, STANDARD)
+        self.sharing = sharing
+        self.cycle = Cycle(self.state, STANDARD, sharing=sharing)
         self.version = 1
         self.state.observe_namespace(NAMESPACE, {})
         self.state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK, HOSTNAME_LABEL])))
