@@ -219,7 +219,8 @@ class Cycle:
         """
         self._claims.note(workload, outcome.preempting)
         refusal = Refusal.note(self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None)
-        if outcome.preempting is not None or queue.strict or self._is_particular(workload):
+        preempts = outcome.preempting is not None and outcome.preempting.victims
+        if preempts or queue.strict or self._is_particular(workload):
             self._own[workload.uid] = refusal
         else:
             self._own.pop(workload.uid, None)

@@ -73,5 +73,12 @@ class Judge:
         return NotFound(REASON_WAITING_FOR_PREEMPTED, truncate(f"{tried}; {show(preempting)}"), found.attempts, preempting=preempting)
 
     def _preempt(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, may_borrow: bool = True) -> Preempting | None:
-        leaving = self._claims.leaving()
-        return find_preemption(self._state, workload, queue, self._profiles, leaving, may_borrow=may_borrow, sharing=self._sharing)
+        """Who leaves another root cohort's queues gives no quota: it is waited for only where this cohort's alone do not help."""
+        leaving, workloads = self._claims.leaving(), self._state.workloads
+        near = {queue.name, *self._state.quota.relatives(queue.name)}
+        of_near = {key for key in leaving if (held := workloads.holding(key)) is not None and held.cluster_queue in near}
+        for gone in (of_near, leaving) if of_near != leaving else (leaving,):
+            found = find_preemption(self._state, workload, queue, self._profiles, gone, may_borrow=may_borrow, sharing=self._sharing)
+            if found is not None:
+                return found
+        return None

@@ -8,11 +8,12 @@ from core.model.quota import FlavorResource
 from core.model.resources import add
 from core.names import REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR, REASON_WAITING_FOR_QUOTA
 from core.queueing.flavors import units_of
-from core.queueing.outcome import NotFound
+from core.queueing.outcome import NotFound, Preempting
 from core.queueing.quota import pod_set_usage
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import LOWER_OR_NEWER, NEVER, ClusterQueueFacts
+from core.state.workloads import add_usage, admission_usage
 
 _OF_QUOTA = (REASON_WAITING_FOR_QUOTA, REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR)
 
@@ -57,10 +58,30 @@ class Refusal:
         if self.config_changes != state.config_changes:
             return False
         if self.quota_changes != now:
-            if could_be_given(state, workload, queue, self.asked, by_share=self.by_share):
+            promised = self.outcome.preempting
+            if promised is not None:
+                if not _is_coming(state, queue, promised):
+                    return False
+            elif could_be_given(state, workload, queue, self.asked, by_share=self.by_share):
                 return False
             self.quota_changes = now
         return True
+
+
+def _is_coming(state: ClusterState, queue: ClusterQueueFacts, promised: Preempting) -> bool:
+    """Whether the quota that was promised is not all there yet, and those are still to leave who have the rest."""
+    workloads, coming = state.workloads, dict[FlavorResource, int]()
+    for other in (queue.name, *state.quota.relatives(queue.name)):
+        for name, amount in workloads.leaving_usage(other).items():
+            coming[name] = coming.get(name, 0) + amount
+    for victim in promised.victims:
+        held, facts = workloads.holding(victim.workload.key), workloads.facts.get(victim.workload.key)
+        if held is not None and facts is not None and not facts.evicted:  # it was told to go, and that is not seen yet
+            add_usage(coming, held)
+    wanted = admission_usage(promised.found.admission)
+    available = {name: state.quota.available(queue.name, name) for name in wanted}
+    is_short = any(amount > available[name] for name, amount in wanted.items())
+    return is_short and all(amount <= available[name] + coming.get(name, 0) for name, amount in wanted.items())
 
 
 def asked_of_quota(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> tuple[Mapping[str, int], ...]:
