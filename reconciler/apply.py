@@ -24,11 +24,13 @@ from core.runtime.errors import AlreadyExists, KubeError, NotFound
 from core.runtime.resource import Obj, PatchKind, Resource
 from core.state.facts import PodFacts
 from reconciler import resources as r
+from reconciler.allowance import Allowance
 
 logger = logging.getLogger(__name__)
 FIELD_MANAGER = "topogate"
 _EVENT_QUIET_S = 120.0  # the same event on the same object is not told twice within two minutes
 _EVENTS_REMEMBERED = 4096
+_EVENTS_PER_S, _EVENTS_AT_ONCE = 50, 1000  # of normal ones and of warnings each
 
 
 class Writer:
@@ -39,6 +41,7 @@ class Writer:
         self._clock = clock
         self._component = component
         self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._events = {is_warning: Allowance(_EVENTS_PER_S, _EVENTS_AT_ONCE) for is_warning in (False, True)}
 
     def now(self) -> str:
         """The wall clock as the API writes it."""
@@ -225,8 +228,14 @@ class Writer:
 
     # --- events -------------------------------------------------------------------------------------
 
-    async def event(self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False) -> None:
-        """Tells users of something that happened to an object. A lost event is not worth failing for."""
+    async def event(
+        self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False
+    ) -> None:
+        """Tells users of something that happened to an object. A lost event is not worth failing for.
+
+        Where more happens than anybody reads, events would take the API server's time from what they tell of: then only so many
+        are written a second, and of minor ones none. Conditions say it all in any case.
+        """
         metadata = obj["metadata"]
         key, now = (metadata["uid"], reason, message), self._clock.monotonic()
         if now < self._told.get(key, float("-inf")) + _EVENT_QUIET_S:
@@ -235,6 +244,9 @@ class Writer:
         self._told.move_to_end(key)
         while len(self._told) > _EVENTS_REMEMBERED:
             self._told.popitem(last=False)
+        if not self._events[warning].take(now, leaves=0.5 if is_minor else 0):
+            logger.debug("event left out", extra={"reason": reason, "object": metadata["name"]})
+            return
         namespace = metadata.get("namespace") or "default"
         time = self.now()
         body = {

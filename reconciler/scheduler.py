@@ -258,9 +258,11 @@ class Scheduler:
             if self._writing.pop(judged.verdict.workload.uid, False):
                 self._wake.set()
 
-    async def _tell(self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False) -> None:
+    async def _tell(
+        self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False
+    ) -> None:
         async with self._telling:
-            await self._writer.event(resource, obj, reason, message, warning=warning)
+            await self._writer.event(resource, obj, reason, message, warning=warning, is_minor=is_minor)
 
     async def _write(self, judged: _Judged) -> None:
         verdict, key = judged.verdict, judged.verdict.workload.key
@@ -383,7 +385,8 @@ class Scheduler:
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
         if not verdict.is_second_pass:
             message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {self._seconds_since(since)}s"
-            self._start(self._tell(r.WORKLOADS, workload, QUOTA_RESERVED, message), "tell of quota")
+            said_again = condition_is_true(written, ADMITTED)
+            self._start(self._tell(r.WORKLOADS, workload, QUOTA_RESERVED, message, is_minor=said_again), "tell of quota")
         if verdict.workload.admitted:
             logger.info(
                 "failed nodes replaced", extra={"workload": verdict.workload.key, "nodes": sorted(verdict.workload.unhealthy_nodes)}
