@@ -57,6 +57,10 @@ def validate_workload(workload: Json, old: Json | None) -> Rules:
     for i, pod_set in enumerate(spec.get("podSets") or ()):
         errors += _pod_set_errors(f"spec.podSets[{i}]", pod_set)
     names = Counter(pod_set.get("name") for pod_set in spec.get("podSets") or ())
+    variable = [i for i, pod_set in enumerate(spec.get("podSets") or ()) if pod_set.get("minCount") is not None]
+    for i in variable[1:]:
+        accepted = f"one pod set at most can do with fewer pods; spec.podSets[{variable[0]}] is one"
+        errors.append(FieldError(ErrorType.INVALID, f"spec.podSets[{i}].minCount", spec["podSets"][i]["minCount"], accepted))
     for name, count in names.items():
         if count > 1:
             errors.append(FieldError(ErrorType.DUPLICATE, "spec.podSets", name, "each pod set has a name of its own"))

@@ -12,7 +12,7 @@ do not (so that a preemption leads to the admission that it was made for, and no
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.model.configuration import FairSharing
 from core.model.pods_ready import PodsReadyRules
@@ -43,6 +43,7 @@ from core.queueing.flavors import find_admission
 from core.queueing.one_at_a_time import find_obstacle
 from core.queueing.order import PriorityOrder, in_queue_order
 from core.queueing.outcome import Found, NotFound, Preempting
+from core.queueing.partial import can_shrink, fewest, find_largest
 from core.queueing.preemption import find_preemption
 from core.queueing.rules import find_violation
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass
@@ -76,9 +77,12 @@ class Cycle:
         pods_ready: PodsReadyRules | None = None,
         replacement: NodeReplacement = REPLACES,
         sharing: FairSharing | None = None,
+        *,
+        shrinks: bool = True,
     ) -> None:
         self._state = state
         self._sharing = sharing
+        self._shrinks = shrinks  # those who can do with fewer pods: gate PartialAdmission
         self._order: FairOrder | PriorityOrder = PriorityOrder() if sharing is None else FairOrder(state)
         self._pods_ready = pods_ready
         self._profiles = profiles
@@ -207,11 +211,26 @@ class Cycle:
             broken = find_violation(self._state, workload, queue) if suspicious else None
             if broken is not None:
                 return NotFound(REASON_MISCONFIGURED, broken, outcome.attempts, breaks_rule=True)
-            if isinstance(outcome, Found):
-                return self._rather_preempting(workload, queue, outcome)
-            return self._with_preemption(workload, queue, outcome)
+            outcome = self._or_preempting(workload, queue, outcome)
+            if isinstance(outcome, NotFound) and outcome.preempting is None and self._shrinks and can_shrink(workload):
+                return self._with_fewer_pods(workload, queue, outcome)
+            return outcome
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
+
+    def _or_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: Found | NotFound) -> Found | NotFound:
+        if isinstance(outcome, Found):
+            return self._rather_preempting(workload, queue, outcome)
+        return self._with_preemption(workload, queue, outcome)
+
+    def _with_fewer_pods(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> Found | NotFound:
+        """The most pods that can be admitted, by preemption, too, of one that cannot be whole even so (as the peer has it)."""
+
+        def judge(smaller: WorkloadFacts) -> Found | NotFound:
+            return self._or_preempting(smaller, queue, find_admission(self._state, smaller, queue, self._profiles))
+
+        outcome = find_largest(workload, judge)
+        return outcome or replace(refused, message=truncate(f"{refused.message}; nor do {fewest(workload)} fit, which would do"))
 
     def _with_preemption(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> NotFound:
         """A refusal that becomes a wait, if it helps that others go."""

@@ -154,7 +154,7 @@ class Rights:
             admission, _ = self._world.held(w.key)
             amounts = admission_usage(admission)
             holds = {name: amounts[name] for name in self.names if name in amounts}
-            lost = sum(pod_set.count for pod_set in w.pod_sets) * (now - since[w.key])
+            lost = sum(given.count for given in admission.pod_sets) * (now - since[w.key])
             excess = self._excess_of(admission.cluster_queue)
             candidates.append(Candidate(Victim(w, reason), admission.cluster_queue, amounts, holds, lost, excess))
         return sorted(candidates, key=lambda candidate: candidate.order)

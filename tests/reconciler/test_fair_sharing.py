@@ -39,7 +39,7 @@ def shared(topogate: Topogate, scene: Scene, tmp_path: Path) -> Iterator[Scene]:
     nothing = {flavor: {"cpu": 0, GPU: 0}}
     for queue, weight in (("main", 1), ("other", 3)):
         name = f"{scene.prefix}{queue}"
-        share = {"fairSharing": {"weight": weight}, "preemption": RECLAIMS}
+        share: Json = {"fairSharing": {"weight": weight}, "preemption": RECLAIMS}
         scene.create(manifests.cluster_queue(name, nothing, cohortName=cohort, **share))
         scene.create(manifests.local_queue(f"fair-{queue}", scene.namespace, name))
     yield scene
