@@ -19,7 +19,7 @@ from core.names import (
     RESOURCE_IN_USE_FINALIZER,
 )
 from core.plan.conditions import Condition, set_conditions
-from core.queueing.cycle import inactive_reason
+from core.queueing.ways import inactive_reason
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
 from core.runtime.errors import Conflict, NotFound

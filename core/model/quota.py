@@ -59,23 +59,18 @@ NO_SHARE = Share(False, Fraction(0))
 
 
 class _Node:
-    __slots__ = ("children", "lendable", "own", "owner", "parent", "subtree", "usage")
+    __slots__ = ("changes", "children", "lendable", "own", "owner", "parent", "root", "subtree", "usage")
 
     def __init__(self, owner: QuotaOwner) -> None:
         self.owner = owner
         self.parent: _Node | None = None
         self.children: list[_Node] = []
+        self.root = self
+        self.changes = 0  # counted at the root
         self.usage: dict[FlavorResource, int] = {}
         self.subtree: dict[FlavorResource, int] = {}  # nominal of all below, as far as it is lent
         self.own: dict[FlavorResource, int] = {}  # of `subtree` what it lends to nobody
         self.lendable: dict[str, int] = {}  # by resource, what its children could have if nothing were in use; as asked for so far
-
-    @property
-    def root(self) -> "_Node":
-        node = self
-        while node.parent is not None:
-            node = node.parent
-        return node
 
     def settle(self) -> None:
         """Sums up the subtree; the children's must be settled."""
@@ -131,6 +126,7 @@ class QuotaTree:
                 node.parent.children.append(node)
         for root in [node for node in (*self._queues.values(), *self._cohorts.values()) if node.parent is None]:
             for node in reversed(list(_below(root))):
+                node.root = root
                 node.settle()
 
     # --- usage --------------------------------------------------------------------------------------
@@ -150,6 +146,16 @@ class QuotaTree:
     def cohort_usage(self, cohort: str) -> Amounts:
         """What is used of what a cohort's members lend, and of its own quota."""
         return self._cohorts[cohort].usage
+
+    def note_change(self, queue: str) -> None:
+        """Something has changed in a queue that could help one that it shares a root cohort with."""
+        node = self._queues.get(queue)
+        if node is not None:
+            node.root.changes += 1
+
+    def changes(self, queue: str) -> int:
+        """How often that was so, of all queues that share a root cohort with a queue, since the tree was made."""
+        return self._queues[queue].root.changes
 
     # --- questions ------------------------------------------------------------------------------------
 

@@ -12,19 +12,21 @@ Which flavors a head would have is not known before it is judged; it is taken to
 A turn costs as many comparisons as a cohort has members; shares are reckoned anew only where usage has changed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from core.model.quota import Amounts, FlavorResource, Share
 from core.model.resources import add
+from core.queueing.pending import Group, Order
 from core.queueing.quota import pod_set_usage
+from core.queueing.turns import Turn, first_turns
 from core.state.cluster import ClusterState
-from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts
 
 Asked = frozenset[tuple[str, int]]  # canonical amounts by resource
 _Comparable = tuple[bool, float, Fraction]  # a share; the float decides nearly always, and is compared far faster
-_Standing = tuple[bool, bool, _Comparable, int]  # what a head competes by among the members of a cohort; lower wins
+_Standing = tuple[bool, bool, _Comparable, Order]  # what a head competes by among the members of a cohort; lower wins
 _Reckoned = tuple[bool, tuple[_Comparable, ...]]  # whether a head must borrow, and the shares with it, from the root down
 
 
@@ -34,14 +36,13 @@ class _Line:
     def __init__(self, queue: ClusterQueueFacts, cohorts: Sequence[str]) -> None:
         self.queue = queue
         self.cohorts = cohorts  # nearest first
-        self.waiting: list[tuple[int, WorkloadFacts]] = []  # place among all, workload
-        self.next = 0
-        self.promised = -1  # up to whom the line is served first
+        self.waiting: list[Turn] = []  # a heap
+        self.promised: Order | None = None  # up to whom the line is served first
         self.must_borrow = False  # somebody was put off: all behind it wait for that, too
         self.reckoned: dict[Asked, _Reckoned] = {}
         self.may_borrow = False  # whether its head does
         self.standings: list[_Standing] = []
-        self.standing_of_tree = (True, True, 0)
+        self.standing_of_tree: tuple[bool, bool, Order] = (True, True, (0, "", "", 0))
         self.winner: _Line | None = self
 
 
@@ -59,60 +60,75 @@ class _Bout:
         self.winner = min(winners, key=lambda line: line.standings[level], default=None)
 
 
-class FairOrder:
-    """Yields those who wait in turn; see the module."""
+class FairTurns:
+    """The turns of one cycle by fair share; see the module and `core.queueing.turns.Turns`.
 
-    def __init__(self, state: ClusterState) -> None:
+    `promised` are those who were promised room: queue and place of each.
+    """
+
+    def __init__(self, state: ClusterState, groups: Iterable[Group], promised: Iterable[tuple[str, Order]] = ()) -> None:
         self._state = state
-        self._asked: dict[str, tuple[WorkloadFacts, ClusterQueueFacts, Asked]] = {}  # by uid, kept over cycles
         self._lines: dict[str, _Line] = {}
         self._bouts: dict[str, _Bout] = {}
+        self._asked: dict[tuple[int, str], Asked] = {}  # by group
+        self._homeless: list[Turn] = []  # who have no queue, whom only a message awaits
+        self._last: tuple[_Line, Mapping[FlavorResource, int]] | None = None  # whose turn it was, and its usage before
+        self._line_up(groups, promised)
+        self._roots: list[_Line | _Bout] = [bout for bout in self._bouts.values() if bout.level == 0]
+        self._roots += [line for line in self._lines.values() if not line.cohorts]
 
-    def turns(self, pending: Sequence[WorkloadFacts], is_promised: Callable[[str], bool]) -> Iterator[tuple[WorkloadFacts, bool]]:
-        """Who is next, and whether it may borrow; `pending` are in the order of priority and time."""
-        yield from self._line_up(pending, is_promised)
-        roots: list[_Line | _Bout] = [bout for bout in self._bouts.values() if bout.level == 0]
-        roots += [line for line in self._lines.values() if not line.cohorts]
+    def next(self) -> tuple[Turn, bool] | None:
+        """See `Turns`."""
+        if self._homeless:
+            return heapq.heappop(self._homeless), False
         tree = self._state.quota
-        while True:
-            line = min((r.winner for r in roots if r.winner is not None), key=lambda line: line.standing_of_tree, default=None)
-            if line is None:
-                return
-            before, place, may_borrow = dict(tree.usage(line.queue.name)), line.next, line.may_borrow
-            line.next += 1
-            yield line.waiting[place][1], may_borrow
+        if self._last is not None:
+            line, before = self._last
             if tree.usage(line.queue.name) != before:
                 self._reckon_anew(line)
             else:
                 self._advance(line)
+        best = min((r.winner for r in self._roots if r.winner is not None), key=lambda line: line.standing_of_tree, default=None)
+        if best is None:
+            return None
+        self._last = best, dict(tree.usage(best.queue.name))
+        return heapq.heappop(best.waiting), best.may_borrow
 
-    def put_off(self, workload: WorkloadFacts) -> None:
-        """Whose turn it was would have to borrow: it is asked again, and those behind it in its queue, after all who need not."""
-        queue = self._state.find_cluster_queue(workload)
-        assert queue is not None
-        line = self._lines[queue.name]
-        line.next -= 1
+    def pass_on(self, turn: Turn) -> None:
+        """See `Turns`."""
+        if turn.next is None:
+            return
+        line = self._line_of(turn)
+        heapq.heappush(line.waiting if line is not None else self._homeless, turn.next)
+
+    def put_off(self, turn: Turn) -> None:
+        """See `Turns`; those behind it in its queue are put off, too."""
+        line = self._line_of(turn)
+        assert line is not None
+        heapq.heappush(line.waiting, turn)
         line.must_borrow = True
+
+    def _line_of(self, turn: Turn) -> _Line | None:
+        queue = self._state.find_cluster_queue(turn.workload)
+        return self._lines[queue.name] if queue is not None else None
 
     # --- heads ------------------------------------------------------------------------------------------
 
-    def _line_up(self, pending: Sequence[WorkloadFacts], is_promised: Callable[[str], bool]) -> Iterator[tuple[WorkloadFacts, bool]]:
-        """Sorts all into their queues; yields those who have none, whom only a message awaits."""
-        self._lines, self._bouts = {}, {}
-        if len(self._asked) > 2 * len(pending) + 64:
-            uids = {workload.uid for workload in pending}
-            self._asked = {uid: asked for uid, asked in self._asked.items() if uid in uids}
-        for place, workload in enumerate(pending):
-            queue = self._state.find_cluster_queue(workload)
+    def _line_up(self, groups: Iterable[Group], promised: Iterable[tuple[str, Order]]) -> None:
+        """Sorts all into their queues."""
+        for turn in sorted(first_turns(groups)):
+            queue = self._state.find_cluster_queue(turn.workload)
             if queue is None:
-                yield workload, False
+                self._homeless.append(turn)
                 continue
             line = self._lines.get(queue.name)
             if line is None:
                 line = self._lines[queue.name] = _Line(queue, self._state.quota.ancestors(queue.name))
-            line.waiting.append((place, workload))
-            if is_promised(workload.uid):
-                line.promised = len(line.waiting) - 1
+            line.waiting.append(turn)
+        for name, order in promised:
+            line = self._lines.get(name)
+            if line is not None:
+                line.promised = max(order, line.promised or order)
         for line in self._lines.values():
             member: _Line | _Bout = line
             for level, cohort in zip(range(len(line.cohorts) - 1, -1, -1), line.cohorts, strict=True):
@@ -142,29 +158,29 @@ class FairOrder:
             bout.decide()
 
     def _stand(self, line: _Line) -> None:
-        if line.next == len(line.waiting):
+        if not line.waiting:
             line.winner = None
             return
-        place, workload = line.waiting[line.next]
-        asked = self._asked_by(workload, line.queue)
+        turn, line.winner = line.waiting[0], line
+        asked = self._asked_by(turn, line.queue)
         reckoned = line.reckoned.get(asked)
         if reckoned is None:
             reckoned = line.reckoned[asked] = self._reckon(line.queue, asked)
         borrows, shares = reckoned
-        after_promised, line.may_borrow = line.next > line.promised, borrows or line.must_borrow
-        line.standings = [(after_promised, line.may_borrow, share, place) for share in shares]
-        line.standing_of_tree = after_promised, line.may_borrow, place
+        after_promised, line.may_borrow = line.promised is None or turn.order > line.promised, borrows or line.must_borrow
+        line.standings = [(after_promised, line.may_borrow, share, turn.order) for share in shares]
+        line.standing_of_tree = after_promised, line.may_borrow, turn.order
 
     # --- shares -----------------------------------------------------------------------------------------
 
-    def _asked_by(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Asked:
-        known = self._asked.get(workload.uid)
-        if known is None or known[0] is not workload or known[1] is not queue:
+    def _asked_by(self, turn: Turn, queue: ClusterQueueFacts) -> Asked:
+        known = self._asked.get((id(turn.group), queue.name))
+        if known is None:
             total: dict[str, int] = {}
-            for pod_set in workload.pod_sets:
+            for pod_set in turn.workload.pod_sets:
                 add(total, pod_set_usage(pod_set, queue, self._state.resource_rules))
-            known = self._asked[workload.uid] = workload, queue, frozenset(total.items())
-        return known[2]
+            known = self._asked[id(turn.group), queue.name] = frozenset(total.items())
+        return known
 
     def _reckon(self, queue: ClusterQueueFacts, asked: Asked) -> _Reckoned:
         tree = self._state.quota

@@ -5,8 +5,6 @@ made them, but for those that were there before this process: these go by what t
 open; a blocked head of a StrictFIFO queue must not be overtaken by chance).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-
 from core.model.pods_ready import PodsReadyRules, RequeueTime
 from core.names import REASON_PODS_READY_TIMEOUT
 from core.state.facts import WorkloadFacts
@@ -26,20 +24,3 @@ def queue_order(workload: WorkloadFacts, rules: PodsReadyRules | None = None) ->
 def in_queue_order(workloads: Workloads, rules: PodsReadyRules | None = None) -> list[WorkloadFacts]:
     """Workloads that wait, the first to be served first."""
     return sorted(workloads.pending(), key=lambda workload: (*queue_order(workload, rules), workloads.arrival(workload.key)))
-
-
-class PriorityOrder:
-    """Yields those who wait by priority and time, and who would have to borrow after all who need not."""
-
-    def __init__(self) -> None:
-        self._later: list[WorkloadFacts] = []
-
-    def turns(self, pending: Sequence[WorkloadFacts], is_promised: Callable[[str], bool]) -> Iterator[tuple[WorkloadFacts, bool]]:
-        """Who is next, and whether it may borrow; `pending` are in the order of priority and time. Promises change nothing here."""
-        self._later = []
-        yield from ((workload, False) for workload in pending)
-        yield from ((workload, True) for workload in self._later)
-
-    def put_off(self, workload: WorkloadFacts) -> None:
-        """Whose turn it was would have to borrow: it is asked again after all who need not."""
-        self._later.append(workload)

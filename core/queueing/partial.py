@@ -41,13 +41,18 @@ def find_largest(workload: WorkloadFacts, judge: Callable[[WorkloadFacts], Found
     return outcome_at(low)
 
 
+def smallest(workload: WorkloadFacts) -> WorkloadFacts:
+    """The workload with as few pods as it can do with."""
+    return _shrunk(workload, _surplus(workload)) if can_shrink(workload) else workload
+
+
 def fewest(workload: WorkloadFacts) -> str:
     """How few pods a workload can do with, in words."""
     return ", ".join(_words(workload))
 
 
 def _words(workload: WorkloadFacts) -> Iterator[str]:
-    for pod_set, least in zip(workload.pod_sets, _shrunk(workload, _surplus(workload)).pod_sets, strict=True):
+    for pod_set, least in zip(workload.pod_sets, smallest(workload).pod_sets, strict=True):
         if least.count < pod_set.count:
             yield f"{least.count} of {pod_set.count} pods of pod set {pod_set.name}"
 

@@ -201,6 +201,8 @@ class _Search:
         room = view.capacity.pods_that_fit(request, view.capacity.free if free is None else free) * view.capacity.eligible(request)
         starts = tree.levels[shape.start].starts
         missing = pod_set.count - np.add.reduceat(room, starts)
+        if (missing <= 0).any():
+            return  # there is room without anybody going: whoever goes gives quota
         held = np.zeros((len(allowed), len(starts)))
         for row, candidate in enumerate(allowed):
             self._add_pods(held[row], tree.index, starts, candidate, pod_set)
@@ -222,7 +224,7 @@ class _Search:
         pod_set: PodSetFacts,
     ) -> None:
         """How many pods of the pod set would about fit, per domain, in what somebody holds there."""
-        for requests, nodes in self.world.held(candidate.key)[1]:
+        for requests, nodes in self.world.held(candidate.key):
             ratio = max((requests.get(r, 0) / n for r, n in pod_set.requests.items() if n), default=0.0)
             at = np.array([index[name] for name, _ in nodes if name in index], dtype=np.int64)
             counts = np.array([count for name, count in nodes if name in index], dtype=np.float64)

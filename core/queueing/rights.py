@@ -26,7 +26,6 @@ from core.queueing.world import World
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ANY, LOWER_OR_NEWER, LOWER_PRIORITY, NEVER, ClusterQueueFacts
-from core.state.workloads import admission_usage
 
 Rank = tuple[Excess, int]  # with fair sharing how far its queue is beyond its own; priority
 
@@ -151,12 +150,11 @@ class Rights:
         now = max(since.values(), default=0)
         candidates = []
         for w, reason in rights:
-            admission, _ = self._world.held(w.key)
-            amounts = admission_usage(admission)
+            queue, amounts = self._world.usage(w.key)
             holds = {name: amounts[name] for name in self.names if name in amounts}
-            lost = sum(given.count for given in admission.pod_sets) * (now - since[w.key])
-            excess = self._excess_of(admission.cluster_queue)
-            candidates.append(Candidate(Victim(w, reason), admission.cluster_queue, amounts, holds, lost, excess))
+            pods = sum(given.count for given in w.admission.pod_sets) if w.admission is not None else 0
+            lost = pods * (now - since[w.key])
+            candidates.append(Candidate(Victim(w, reason), queue, amounts, holds, lost, self._excess_of(queue)))
         return sorted(candidates, key=lambda candidate: candidate.order)
 
     def _excess_of(self, queue: str) -> Excess:
@@ -191,9 +189,8 @@ class Rights:
             tree, back = self._world.quota, self._world.gone - self._leaving
             usage = {name: tree.usage(queue).get(name, 0) for name in self.names}
             for key in back:
-                admission, _ = self._world.held(key)
-                if admission.cluster_queue == queue:
-                    amounts = admission_usage(admission)
+                of, amounts = self._world.usage(key)
+                if of == queue:
                     for name in usage:
                         usage[name] += amounts.get(name, 0)
             self._beyond[queue] = {name: amount - tree.nominal(queue, name) for name, amount in usage.items()}

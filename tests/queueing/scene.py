@@ -78,7 +78,14 @@ class Scene:
 
     def verdicts(self, *busy: str) -> list[Verdict]:
         """Those of one cycle; verdicts on the `busy` ones are still being written."""
-        return list(self.cycle.run(is_busy=lambda uid: uid.removeprefix("uid-") in busy))
+
+        def is_busy(uid: str) -> bool:
+            return uid.removeprefix("uid-") in busy
+
+        verdicts = list(self.cycle.run(is_busy=is_busy))
+        while (verdict := self.cycle.catch_up(is_busy)) is not None:
+            verdicts.append(verdict)
+        return verdicts
 
 
 def admitted(verdicts: Mapping[str, Found | NotFound]) -> set[str]:

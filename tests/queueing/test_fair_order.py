@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from core.model.configuration import FairSharing
 from core.model.quota import NO_SHARE, Share
 from core.names import REASON_PENDING_EVALUATION
-from core.queueing.fair_order import FairOrder
+from core.queueing.fair_order import FairTurns
 from core.queueing.order import in_queue_order
 from core.queueing.outcome import Found, NotFound
+from core.queueing.pending import Pending
 from core.state.facts import WorkloadFacts
 from tests.queueing.scene import admitted
 from tests.queueing.shared import Shared
@@ -40,7 +41,18 @@ def scene(**weights: str) -> Shared:
 
 def order(made: Shared) -> list[str]:
     """Names in the order of their turns, nobody being admitted."""
-    return [name_of(w) for w, _ in FairOrder(made.state).turns(in_queue_order(made.state.workloads), lambda uid: False)]
+    return [name_of(workload) for workload in turns_of(made)]
+
+
+def turns_of(made: Shared) -> Iterator[WorkloadFacts]:
+    """Whose turn it is, one after the other; what they then use is up to the test."""
+    pending = Pending(made.state.workloads)
+    pending.sync()
+    turns = FairTurns(made.state, pending.groups())
+    while (following := turns.next()) is not None:
+        turn, _ = following
+        turns.pass_on(turn)
+        yield turn.workload
 
 
 def used(made: Shared) -> dict[str, int]:
@@ -260,7 +272,7 @@ def test_every_turn_is_the_tournaments(made: Shared, coming: list[Job], taken: l
         made.submit(f"w{i}", cpu=str(job.cpu), queue=job.queue, priority=job.priority)
     waiting = in_queue_order(made.state.workloads)
     done: list[str] = []
-    for workload, _ in FairOrder(made.state).turns(list(waiting), lambda uid: False):
+    for workload in turns_of(made):
         assert workload is next_by_definition(made, waiting)
         waiting.remove(workload)
         if taken[len(done)]:

@@ -155,6 +155,27 @@ def test_no_place_is_told_by_the_reason_that_the_whole_has():
     assert outcome.reason == REASON_TOPOLOGY_PLACEMENT_FAILED
 
 
+# --- judged again -------------------------------------------------------------------------------------------
+
+
+def test_a_little_quota_given_back_is_enough_to_be_judged_again():
+    made = scene("8")
+    for name in ("one", "two"):
+        submit(made, name, pods(4, None))
+    submit(made, "w", pods(8, 3))
+    assert isinstance(made.run()["w"], NotFound)
+    made.finish("one")
+    assert counts(made.run()["w"]) == [4]
+
+
+def test_a_node_is_enough_to_be_judged_again_where_only_all_pods_lack_quota():
+    made = scene("6", racks=0)
+    submit(made, "w", pods(8, 3))
+    assert isinstance(made.run()["w"], NotFound)
+    made.rack("r0", 2)
+    assert counts(made.run()["w"]) == [6]
+
+
 # --- after the admission ------------------------------------------------------------------------------------
 
 
