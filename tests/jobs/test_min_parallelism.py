@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from core.jobs.annotations import validate_own
 from core.jobs.contract import PodSetStart
 from core.jobs.job import Job
+from core.jobs.known_names import Places
 from core.names import MIN_PARALLELISM, PODSET_LABEL, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
 from core.plan.workload import build_workload, counts_differ, pod_sets_differ
 
@@ -95,3 +97,23 @@ def test_running_with_what_was_admitted_is_no_change_of_the_job():
     assert not counts_differ(KIND.pod_sets(running("2", 4)), admitted)
     assert counts_differ(KIND.pod_sets(running("2", 5)), admitted)
     assert counts_differ(KIND.pod_sets(running("2", 4)), workload)
+
+
+def warnings_of(job: dict[str, Any], kind: str = "Job") -> list[str]:
+    metadata = job["metadata"]
+    own = validate_own(metadata["annotations"], {}, Places(kind, ["spec.template"]), metadata["labels"], {})
+    return [*own.warnings, *KIND.validate_create(job).warnings]
+
+
+def test_in_another_place_or_misspelt_it_draws_a_warning():
+    assert warnings_of(job("2")) == []
+    on_template = job()
+    on_template["spec"]["template"]["metadata"]["annotations"] = {MIN_PARALLELISM: "2"}
+    path = f"spec.template.metadata.annotations[{MIN_PARALLELISM}]"
+    assert warnings_of(on_template) == [f"{path}: this annotation does nothing here; set it on the job itself"]
+    (said,) = warnings_of(job("2"), "JobSet")
+    assert said.endswith("only a batch/v1 Job is started with fewer pods than it asks for")
+    misspelt = job()
+    misspelt["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-paralelism": "2"}
+    (said,) = warnings_of(misspelt)
+    assert said.endswith(f"this annotation is not known and does nothing; {MIN_PARALLELISM} is")
