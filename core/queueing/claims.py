@@ -1,6 +1,6 @@
 """Room that is being made: who was told to go, and who gets it."""
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 
 from core.queueing.outcome import Preempting
 from core.state.cluster import ClusterState
@@ -33,9 +33,9 @@ class Claims:
         """Those who are to go and still hold something."""
         return self._state.workloads.leaving() | {key for key in self._evicting if self._state.workloads.holding(key) is not None}
 
-    def are_leaving_unseen(self) -> bool:
-        """Whether some are to go who are not seen to be evicted yet."""
-        return bool(self._evicting)
+    def unseen(self) -> Collection[str]:
+        """Keys of those who are to go and are not seen to be evicted yet."""
+        return self._evicting.keys()
 
     def uids(self) -> list[str]:
         """Of those who wait for others to go."""

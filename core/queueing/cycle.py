@@ -16,7 +16,13 @@ from dataclasses import dataclass
 
 from core.model.configuration import FairSharing
 from core.model.pods_ready import PodsReadyRules
-from core.names import REASON_MISCONFIGURED, REASON_PENDING_EVALUATION
+from core.names import (
+    REASON_MISCONFIGURED,
+    REASON_PENDING_EVALUATION,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+    REASON_WAITING_FOR_PREEMPTED,
+    REASON_WAITING_FOR_QUOTA,
+)
 from core.placement.explain import truncate
 from core.placement.profile import Profiles
 from core.queueing.claims import Claims
@@ -32,6 +38,8 @@ from core.queueing.ways import find_way
 from core.state.cluster import ClusterState
 from core.state.facts import CheckState, WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts
+
+_PASSING = {REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_PREEMPTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +249,13 @@ class Cycle:
     # --- telling ------------------------------------------------------------------------------------
 
     def _tell(self, turn: Turn, outcome: NotFound, run: _Run) -> Iterator[Verdict]:
-        """A group that goes on waiting: its first, those who have not heard anything yet, and all if the reason is another."""
+        """A group that goes on waiting: its first, those who have not heard anything yet, and all if the reason is one that does not
+        come and go with each workload that starts or ends.
+        """
         group, before = turn.group, turn.group.word
         group.word = outcome
-        if before is not None and before.reason == outcome.reason:
-            self._is_stale |= before.message != outcome.message
+        if before is not None and (before.reason == outcome.reason or {before.reason, outcome.reason} <= _PASSING):
+            self._is_stale |= (before.reason, before.message) != (outcome.reason, outcome.message)
             unheard = [workload for uid in group.unheard if (workload := self._pending.find(uid)) is not None]
             told = [turn.workload, *(workload for workload in unheard if workload is not turn.workload)]
         else:

@@ -75,9 +75,8 @@ class Judge:
         if refused.reason not in _CURABLE:
             return refused
         asked = asked_of_quota(self._state, workload, queue)
-        if not self._claims.are_leaving_unseen() and not could_be_given(
-            self._state, workload, queue, asked, by_share=self._sharing is not None
-        ):
+        by_share, unseen = self._sharing is not None, self._claims.unseen()
+        if not could_be_given(self._state, workload, queue, asked, by_share=by_share, unseen=unseen):
             return refused
         preempting = self._preempt(workload, queue)
         if preempting is None:

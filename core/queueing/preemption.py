@@ -13,6 +13,7 @@ domain of the level asked for, at those who hold most of what is missing there; 
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import combinations
 from math import comb
 
@@ -20,6 +21,7 @@ import numpy as np
 
 from core.model.configuration import FairSharing
 from core.model.podset import Mode
+from core.model.quota import FlavorResource
 from core.placement.profile import Profiles
 from core.placement.slices import Shape, find_shape
 from core.queueing.flavors import find_admission
@@ -115,7 +117,29 @@ class _Search:
         return found if right.rule.allows(self.world.quota, admission_usage(found.admission), gone) else None
 
     def _fits(self, right: Right, chosen: Collection[Candidate]) -> bool:
-        return self.found_by(right, chosen) is not None
+        return self._may_fit(right, chosen) and self.found_by(right, chosen) is not None
+
+    def _may_fit(self, right: Right, chosen: Collection[Candidate]) -> bool:
+        """Whether what they hold is enough quota, as far as that is known without a search: most sets are too small."""
+        for name, (needed, available, own_left) in self._shortages.items():
+            if needed > available + sum(candidate.holds.get(name, 0) for candidate in chosen):
+                return False
+            own = sum(candidate.holds.get(name, 0) for candidate in chosen if candidate.is_own)
+            if not right.may_borrow and needed > own_left + own:
+                return False
+        return True
+
+    @cached_property
+    def _shortages(self) -> dict[FlavorResource, tuple[int, int, int]]:
+        """Where there is one flavor to be had: what is needed, is available, and is left of what is the queue's own, with nobody
+        gone but those who are leaving."""
+        self.world.let_go(self._leaving)
+        tree, queue, shortages = self.world.quota, self._queue.name, dict[FlavorResource, tuple[int, int, int]]()
+        for group in self._queue.groups:
+            for name in ((group.flavors[0], r) for r in group.resources if len(group.flavors) == 1 and self.rights.wanted.get(r)):
+                own_left = tree.nominal(queue, name) - tree.usage(queue).get(name, 0)
+                shortages[name] = self.rights.wanted[name[1]], tree.available(queue, name), own_left
+        return shortages
 
     # --- choosing -----------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """How long a refusal stands: until something has changed that could help."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -97,10 +97,19 @@ def asked_of_quota(state: ClusterState, workload: WorkloadFacts, queue: ClusterQ
 
 
 def could_be_given(
-    state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, asked: Iterable[Mapping[str, int]], *, by_share: bool
+    state: ClusterState,
+    workload: WorkloadFacts,
+    queue: ClusterQueueFacts,
+    asked: Iterable[Mapping[str, int]],
+    *,
+    by_share: bool,
+    unseen: Collection[str] = (),
 ) -> bool:
-    """Whether there would be quota if all were gone who are leaving, or could be made to; a bound that is quickly known."""
-    most = partial(_most, state, workload, queue, by_share)
+    """Whether there would be quota if all were gone who are leaving, or could be made to; a bound that is quickly known.
+
+    `unseen` are leaving, but not seen to be evicted yet.
+    """
+    most = partial(_most, state, workload, queue, by_share, unseen)
     flavors = {resource: group.flavors for group in queue.groups for resource in group.resources}
     asked = list(asked)
     for resource in {resource for each in asked for resource in each}:
@@ -112,18 +121,25 @@ def could_be_given(
     return True
 
 
-def _most(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, by_share: bool, name: FlavorResource) -> int:
+def _most(
+    state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, by_share: bool, unseen: Collection[str], name: FlavorResource
+) -> int:
+    """Who can make nobody go gets what others give back when they have given it: that is a change by itself."""
     tree, policy, workloads = state.quota, queue.preemption, state.workloads
+    most = tree.available(queue.name, name)
+    if not policy.is_possible:
+        return most
     if by_share and policy.reclaim != NEVER:
         return tree.potential(queue.name, name)
     relatives = tree.relatives(queue.name)
-    going = sum(workloads.leaving_usage(other).get(name, 0) for other in (queue.name, *relatives))
-    own = 0
+    own = victims = 0
     if policy.within_queue != NEVER:
         own = workloads.usage_below(queue.name, workload.priority, name, inclusive=policy.within_queue == LOWER_OR_NEWER)
-    most = tree.available(queue.name, name) + own + going
     if policy.while_borrowing != NEVER:
-        most += sum(workloads.usage_below(other, workload.priority, name) for other in relatives)
+        victims = sum(workloads.usage_below(other, workload.priority, name) for other in relatives)
+    if own or victims:
+        most += own + victims + sum(workloads.leaving_usage(other).get(name, 0) for other in (queue.name, *relatives))
+        most += sum(admission_usage(held).get(name, 0) for key in unseen if (held := workloads.holding(key)) is not None)
     if policy.reclaim != NEVER:  # what is the queue's own it gets back from those who borrow it
         used = tree.usage(queue.name).get(name, 0) - own - workloads.leaving_usage(queue.name).get(name, 0)
         most = max(most, tree.nominal(queue.name, name) - used)

@@ -33,8 +33,8 @@ class Workloads:
         self._unhealthy: dict[str, WorkloadFacts] = {}
         self._pending: dict[str, WorkloadFacts] = {}
         self._watches: list[set[str]] = []  # keys of those whose waiting has changed
-        self._by_priority: dict[str, dict[int, Total]] = {}  # of what is in use, by ClusterQueue
-        self._going: dict[str, Total] = {}  # of it, what those hold who are evicted
+        self._by_priority: dict[str, dict[int, Total]] = {}  # of what is in use, by ClusterQueue, without:
+        self._going: dict[str, Total] = {}  # what those hold who are evicted
         self._counted: dict[str, tuple[int, bool]] = {}  # priority, and whether it is evicted, as counted in these two
         self._usage: dict[str, Total] = {}  # of queues that are gone, too
         self.quota = QuotaTree()
@@ -127,16 +127,17 @@ class Workloads:
         if admission is None or counted is None:
             return
         (priority, is_going), queue, amounts = counted, admission.cluster_queue, admission_usage(admission)
-        totals = [self._usage.setdefault(queue, {}), self._by_priority.setdefault(queue, {}).setdefault(priority, {})]
-        if is_going:
-            totals.append(self._going.setdefault(queue, {}))
-        for total in totals:
+        staying = self._by_priority.setdefault(queue, {})
+        for total in (
+            self._usage.setdefault(queue, {}),
+            self._going.setdefault(queue, {}) if is_going else staying.setdefault(priority, {}),
+        ):
             for name, amount in amounts.items():
                 total[name] = total.get(name, 0) + amount * sign
                 if not total[name]:
                     del total[name]
-        if not self._by_priority[queue][priority]:
-            del self._by_priority[queue][priority]
+        if not staying.get(priority, True):
+            del staying[priority]
         self.quota.add(queue, amounts, sign)
 
     def arrange(self, queues: Iterable[QuotaOwner], cohorts: Iterable[QuotaOwner]) -> None:
@@ -197,7 +198,7 @@ class Workloads:
         return self._watches[-1]
 
     def usage_below(self, cluster_queue: str, priority: int, name: FlavorResource, *, inclusive: bool = False) -> int:
-        """What workloads of a lower priority, or of the same, hold of a ClusterQueue's quota."""
+        """What workloads of a lower priority, or of the same, hold of a ClusterQueue's quota who are not evicted."""
         by_priority = self._by_priority.get(cluster_queue, {})
         return sum(total.get(name, 0) for of, total in by_priority.items() if of < priority or (inclusive and of == priority))
 
