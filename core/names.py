@@ -12,6 +12,7 @@ OLD_API_VERSION = f"{GROUP}/{OLD_VERSION}"
 
 # --- labels -----------------------------------------------------------------------------------
 HOSTNAME_LABEL = "kubernetes.io/hostname"
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"  # on a Job: the fewest pods it can do with (KEP-420)
 QUEUE_NAME_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS_LABEL = "kueue.x-k8s.io/priority-class"
 MAX_EXEC_TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"

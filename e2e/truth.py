@@ -150,7 +150,7 @@ def _pod_set_of(pod: Obj) -> tuple[str, str]:
 
 
 def admissions_are_whole(snapshot: Snapshot) -> list[str]:
-    """Admission and its conditions stand or fall together, and assignments hold all pods."""
+    """Admission and its conditions stand or fall together, and assignments hold all pods, of who can do with fewer all admitted."""
     broken = []
     for workload in snapshot.workloads:
         name = workload["metadata"]["name"]
@@ -158,8 +158,10 @@ def admissions_are_whole(snapshot: Snapshot) -> list[str]:
         if (admission is not None) != is_true(workload, QUOTA_RESERVED):
             broken.append(f"workload {name} is half admitted: admission and the condition {QUOTA_RESERVED} disagree")
         for pod_set, given in zip(workload["spec"]["podSets"], admission.pod_sets if admission else (), strict=False):
-            if given.assignment is not None and given.assignment.count != pod_set["count"]:
-                broken.append(f"workload {name}: {given.assignment.count} of {pod_set['count']} pods of {given.name} are assigned")
+            if given.assignment is not None and given.assignment.count != given.count:
+                broken.append(f"workload {name}: {given.assignment.count} of {given.count} pods of {given.name} are assigned")
+            if not pod_set.get("minCount", pod_set["count"]) <= given.count <= pod_set["count"]:
+                broken.append(f"workload {name}: {given.count} of {pod_set['count']} pods of {given.name} are admitted")
     return broken
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
+from core.model.gates import PARTIAL_ADMISSION
 from core.queueing.second_pass import NodeReplacement
 from core.runtime import logs, plugins, telemetry
 from core.runtime.client import Client
@@ -42,6 +43,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
                 replacement=NodeReplacement.from_gates(settings.gates),
                 resource_rules=settings.resources,
                 sharing=settings.fair_sharing,
+                shrinks=settings.gates.is_on(PARTIAL_ADMISSION),
             )
             await reconciler.run()
 

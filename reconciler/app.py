@@ -47,11 +47,12 @@ class Reconciler:
         replacement: NodeReplacement = REPLACES,
         resource_rules: ResourceRules | None = None,
         sharing: FairSharing | None = None,
+        shrinks: bool = True,
     ) -> None:
         self._clock = clock
         self.observed = Observed(client, clock, kinds=kinds, reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
         writer = Writer(client, clock)
-        self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready, second_pass, replacement, sharing)
+        self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready, second_pass, replacement, sharing, shrinks=shrinks)
         self.jobs = Jobs(self.observed, writer, clock)
         self.pods = Pods(self.observed, writer, clock)
         self.orphans = Orphans(self.observed, writer, clock)

@@ -42,6 +42,7 @@ from core.plan.admission import waiting_status
 from core.plan.conditions import Condition
 from core.plan.workload import (
     MissingFlavor,
+    admitted_counts,
     build_workload,
     changed_annotations,
     counts_differ,
@@ -369,7 +370,7 @@ def _is_resized(kind: JobKind, job: Obj, workload: Obj) -> bool:
     for jobs to come, and its controller does not follow that while the job runs."""
     if not isinstance(kind, Referring):
         return counts_differ(kind.pod_sets(job), workload)
-    admitted = {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
+    admitted = admitted_counts(workload)
     return any(admitted.get(name, count) != count for name, count in kind.own_counts(job).items())
 
 

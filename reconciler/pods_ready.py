@@ -12,6 +12,7 @@ from typing import Any, assert_never
 from core.model.pods_ready import PodsReadyRules
 from core.plan.admission import amended_status
 from core.plan.pods_ready import Amend, Deactivate, Evict, Seen, Wait, plan_pods_ready, pods_are_ready
+from core.plan.workload import admitted_counts
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.resource import Obj
@@ -107,8 +108,7 @@ class PodsReady:
         return Seen(self._by_pods(workload) if told is None else told, started, kind.finished(job) is not None)
 
     def _by_pods(self, workload: Obj) -> bool:
-        counts = {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
-        return pods_are_ready(counts, self._observed.pods.store.by_index("workload", object_key(workload)))
+        return pods_are_ready(admitted_counts(workload), self._observed.pods.store.by_index("workload", object_key(workload)))
 
 
 def _matters(pod: Obj) -> tuple[Any, ...]:

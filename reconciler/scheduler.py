@@ -86,11 +86,13 @@ class Scheduler:
         second_pass: SecondPass = SecondPass(),  # noqa: B008, a frozen value
         replacement: NodeReplacement = REPLACES,
         sharing: FairSharing | None = None,
+        *,
+        shrinks: bool = True,
     ) -> None:
         self._observed = observed
         self._writer = writer
         self._clock = clock
-        self._cycle = Cycle(observed.state, profiles, pods_ready, replacement, sharing)
+        self._cycle = Cycle(observed.state, profiles, pods_ready, replacement, sharing, shrinks=shrinks)
         self._second_pass = second_pass
         self._wake = asyncio.Event()
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over

@@ -58,9 +58,11 @@ class PodSetTemplate:
     count: int
     template: Json
     topology_request: Json | None
+    min_count: int | None = None  # the fewest pods the job can do with
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {"name": self.name, "count": self.count, "template": self.template}
+        wire |= {"minCount": self.min_count} if self.min_count is not None else {}
         return wire | ({"topologyRequest": dict(self.topology_request)} if self.topology_request is not None else {})
 
 
@@ -68,7 +70,8 @@ class PodSetTemplate:
 class PodSetStart:
     """What a pod set's template gets when its job starts.
 
-    `gated` says whether the topology gate belongs on it: kept for a topology-aware flavor, taken away else.
+    `gated` says whether the topology gate belongs on it: kept for a topology-aware flavor, taken away else. `count` is how many
+    pods were admitted of a pod set that can do with fewer, None of all others.
     """
 
     name: str
@@ -77,6 +80,7 @@ class PodSetStart:
     tolerations: Sequence[Json] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,20 @@
 """batch/v1 Job."""
 
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from core.jobs.contract import Finish, Json
+from core.jobs.contract import ErrorType, FieldError, Finish, Json, PodSetStart
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, Fields
 from core.jobs.templated import Path, Role, TemplatedKind, integer
-from core.names import JOB_COMPLETION_INDEX_LABEL, MAIN_POD_SET
+from core.names import JOB_COMPLETION_INDEX_LABEL, MAIN_POD_SET, MIN_PARALLELISM
+
+_MIN_PARALLELISM_SHOWN = f"metadata.annotations[{MIN_PARALLELISM}]"
 
 
 class Job(TemplatedKind):
-    """One pod set, `main`; ranks are completion indexes."""
+    """One pod set, `main`; ranks are completion indexes. With the annotation job-min-parallelism it runs with fewer pods at once
+    where no more can be admitted (KEP-420), until it is stopped."""
 
     kind, group, version, plural = "Job", "batch", "v1", "jobs"
     always_gated: ClassVar[Path | None] = ("spec", "template")
@@ -18,10 +23,35 @@ class Job(TemplatedKind):
     def roles(self, job: Json) -> list[Role]:
         spec = job.get("spec") or {}
         template = spec.get("template") or {}
-        count = pods_at_once(spec)
-        return [
-            Role(MAIN_POD_SET, count, ("spec", "template"), "spec.template", template, pod_index_label=JOB_COMPLETION_INDEX_LABEL),
-        ]
+        index, least = JOB_COMPLETION_INDEX_LABEL, _min_parallelism(job)
+        path = "spec", "template"
+        return [Role(MAIN_POD_SET, pods_at_once(spec), path, "spec.template", template, pod_index_label=index, min_count=least)]
+
+    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
+        text = _annotations(job).get(MIN_PARALLELISM)
+        if text is not None and _min_parallelism(job) is None:
+            most = pods_at_once(job.get("spec") or {})
+            accepted = f"a whole number from 1 to {most} is expected, which is how many pods the job runs at once"
+            yield FieldError(ErrorType.INVALID, _MIN_PARALLELISM_SHOWN, text, accepted)
+
+    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        before, after = (_annotations(job).get(MIN_PARALLELISM) for job in (old, new))
+        if before == after:
+            return
+        if not self.is_suspended(old) and not self.is_suspended(new):
+            accepted = f"a running job keeps it ({before!r}); suspend it first"
+            yield FieldError(ErrorType.FORBIDDEN, _MIN_PARALLELISM_SHOWN, after, accepted)
+        elif self._asked(old) == self._asked(new):  # else all of it is judged anyway
+            yield from self.rules_of_kind(new)
+
+    def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
+        changed = super().start(job, pod_sets)
+        return _with_pods(changed, next((start.count for start in pod_sets if start.name == MAIN_POD_SET), None))
+
+    def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
+        changed = super().restore(job, pod_sets)
+        partial = (p["count"] for p in pod_sets or () if p["name"] == MAIN_POD_SET and p.get("minCount") is not None)
+        return _with_pods(changed, next(partial, None))
 
     def active_pods(self, job: Json) -> int:
         status = job.get("status") or {}
@@ -41,6 +71,24 @@ class Job(TemplatedKind):
 
     def finished(self, job: Json) -> Finish | None:
         return self.finish_by_condition(job, "Complete", "Failed")
+
+
+def _annotations(job: Json) -> Mapping[str, Any]:
+    return (job.get("metadata") or {}).get("annotations") or {}
+
+
+def _min_parallelism(job: Json) -> int | None:
+    """The fewest pods that a Job can do with; None where it does not say, or says what the rules refuse."""
+    text = _annotations(job).get(MIN_PARALLELISM)
+    least = int(text) if isinstance(text, str) and re.fullmatch(r"[0-9]{1,9}", text) else 0
+    return least if 1 <= least <= pods_at_once(job.get("spec") or {}) else None
+
+
+def _with_pods(job: dict[str, Any], count: int | None) -> dict[str, Any]:
+    """A copy of a Job of ours that runs so many pods at once; as many must succeed as before. None: as it is."""
+    if count is not None and pods_at_once(job["spec"]) != count:
+        job["spec"]["parallelism"] = count
+    return job
 
 
 def pods_at_once(spec: Json) -> int:

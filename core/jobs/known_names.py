@@ -11,6 +11,7 @@ from typing import Any
 from core import names
 from core.names import (
     MAX_EXEC_TIME_LABEL,
+    MIN_PARALLELISM,
     PLACEMENT_PROFILE,
     POD_GROUP_FAST_ADMISSION,
     POD_GROUP_INDEX_LABEL,
@@ -31,10 +32,11 @@ from core.names import (
 
 OF_A_TEMPLATE = (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME)
 OF_THE_JOB = (PLACEMENT_PROFILE, WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY)
+_ON_THE_JOB = (*OF_THE_JOB, MIN_PARALLELISM)  # of which the last is a batch/v1 Job's alone
 _OF_A_POD = (POD_GROUP_TOTAL_COUNT, POD_GROUP_FAST_ADMISSION, POD_GROUP_INDEX_LABEL_NAME, RETRIABLE_IN_GROUP)
 LABELS_OF_THE_JOB = (QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL, MAX_EXEC_TIME_LABEL)
 LABELS = (*LABELS_OF_THE_JOB, POD_GROUP_INDEX_LABEL)
-ANNOTATIONS = (*OF_A_TEMPLATE, *OF_THE_JOB, *_OF_A_POD)
+ANNOTATIONS = (*OF_A_TEMPLATE, *_ON_THE_JOB, *_OF_A_POD)
 DRAFTS: Mapping[str, str] = {
     "kueue.x-k8s.io/require-topology": REQUIRED_TOPOLOGY,
     "kueue.x-k8s.io/prefer-topology": PREFERRED_TOPOLOGY,
@@ -107,6 +109,8 @@ def _warn_of_own_annotations(written: Sequence[str], places: Places | None) -> I
     for name in written:
         if places is not None and name in ANNOTATIONS and places.has_no_use_for(name):
             yield f"{OWN}[{name}]: has no effect on the {places.kind} itself: set it on the {places.shown}"
+        elif name == MIN_PARALLELISM and (places is None or places.kind != "Job"):
+            yield f"{OWN}[{name}]: this annotation does nothing here; only a batch/v1 Job is started with fewer pods than it asks for"
         elif name in LABELS:
             yield f"{OWN}[{name}]: this is a label and does nothing as an annotation: set it in {OWN_LABELS}"
         elif places is not None or not is_of_template(name):  # a pod is judged as a template, too
@@ -128,7 +132,7 @@ def _on_its_templates(places: Places) -> Callable[[str], str]:
 
 
 def _on_the_job_itself(meant: str) -> str:
-    return ", on the job itself" if meant in OF_THE_JOB + LABELS_OF_THE_JOB else ""
+    return ", on the job itself" if meant in _ON_THE_JOB + LABELS_OF_THE_JOB else ""
 
 
 def _warn_of_unknown(path: str, name: str, where: Callable[[str], str] | None) -> Iterator[str]:
@@ -158,7 +162,7 @@ def warn_of_template(path: str, annotations: Mapping[str, str], labels: Mapping[
     is_own = path == OWN
     if not is_own:
         yield from _warn_of_drafts(path, annotations)
-    for name in OF_THE_JOB:
+    for name in _ON_THE_JOB:
         if name in annotations and not is_job:
             yield f"{path}[{name}]: this annotation does nothing here; set it on the job itself"
     where = None if is_job else _on_the_job_itself
@@ -170,7 +174,7 @@ def warn_of_template(path: str, annotations: Mapping[str, str], labels: Mapping[
     of_labels = f"{path.removesuffix('annotations')}labels"
     for name in () if is_own else sorted(labels):
         if name in ANNOTATIONS:
-            place = f"{OWN} of the job itself" if name in OF_THE_JOB and not is_job else path
+            place = f"{OWN} of the job itself" if name in _ON_THE_JOB and not is_job else path
             yield f"{of_labels}[{name}]: this is an annotation and does nothing as a label: set it in {place}"
         else:
             yield from _warn_of_unknown(of_labels, name, where)

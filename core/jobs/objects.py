@@ -13,7 +13,7 @@ from typing import Any
 from core.jobs.annotations import is_label_name
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.templated import Path, get
-from core.model.quantity import canonical
+from core.model.quantity import canonical, parse_quantity
 from core.names import MAIN_POD_SET, QUOTA_RESERVED
 
 # What a ClusterQueue may say and nobody acts on yet, and the value by which it says nothing (the server's default).
@@ -57,6 +57,10 @@ def validate_workload(workload: Json, old: Json | None) -> Rules:
     for i, pod_set in enumerate(spec.get("podSets") or ()):
         errors += _pod_set_errors(f"spec.podSets[{i}]", pod_set)
     names = Counter(pod_set.get("name") for pod_set in spec.get("podSets") or ())
+    variable = [i for i, pod_set in enumerate(spec.get("podSets") or ()) if pod_set.get("minCount") is not None]
+    for i in variable[1:]:
+        accepted = f"one pod set at most can do with fewer pods; spec.podSets[{variable[0]}] is one"
+        errors.append(FieldError(ErrorType.INVALID, f"spec.podSets[{i}].minCount", spec["podSets"][i]["minCount"], accepted))
     for name, count in names.items():
         if count > 1:
             errors.append(FieldError(ErrorType.DUPLICATE, "spec.podSets", name, "each pod set has a name of its own"))
@@ -155,13 +159,13 @@ def validate_cluster_queue(queue: Json, old: Json | None) -> Rules:
     """Every resource and every flavor in one group only; a quota for each covered resource, never below 0. What is not
     served yet draws a warning: an administrator who trusted in it would learn otherwise too late."""
     spec = queue.get("spec") or {}
-    return Rules(tuple(_quota_errors(spec)), tuple(_not_served(spec)))
+    return Rules((*_quota_errors(spec), *_weight_errors(spec)), tuple(_not_served(spec)))
 
 
 def validate_cohort(cohort: Json, old: Json | None) -> Rules:
     """As of a ClusterQueue, and nobody is their own parent."""
     spec, name = cohort.get("spec") or {}, cohort["metadata"].get("name")
-    errors = _quota_errors(spec)
+    errors = [*_quota_errors(spec), *_weight_errors(spec)]
     if spec.get("parentName") and spec["parentName"] == name:
         errors.append(FieldError(ErrorType.INVALID, "spec.parentName", name, "another cohort is expected"))
     if not spec.get("parentName"):
@@ -171,6 +175,18 @@ def validate_cohort(cohort: Json, old: Json | None) -> Rules:
                     path = f"spec.resourceGroups[{i}].flavors[{j}].resources[{k}].{limit}"
                     errors.append(FieldError(ErrorType.INVALID, path, resource[limit], "needs a parentName"))
     return Rules(tuple(errors))
+
+
+def _weight_errors(spec: Json) -> Iterator[FieldError]:
+    """Shares are divided by the weight; below 0 whoever had most would be served first."""
+    weight = (spec.get("fairSharing") or {}).get("weight")
+    if weight is None:
+        return
+    try:
+        if parse_quantity(weight, milli=True) < 0:
+            yield FieldError(ErrorType.INVALID, "spec.fairSharing.weight", weight, "a quantity of at least 0 is expected")
+    except ValueError:
+        yield FieldError(ErrorType.INVALID, "spec.fairSharing.weight", weight, "a quantity such as 500m, 1 or 3 is expected")
 
 
 def _resources(spec: Json) -> Iterator[tuple[int, int, int, Json]]:

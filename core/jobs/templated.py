@@ -37,6 +37,7 @@ class Role:
     sub_group_count: int | None = None
     default_slice_size: int | None = None
     metadata_shown: str = "metadata."
+    min_count: int | None = None  # the fewest pods the job can do with
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -184,7 +185,7 @@ class TemplatedKind(ABC):
             sub_group_count=role.sub_group_count,
             default_slice_size=role.default_slice_size,
         )
-        return PodSetTemplate(role.pod_set, role.count, template, request)
+        return PodSetTemplate(role.pod_set, role.count, template, request, role.min_count)
 
     def priority_class(self, job: Json) -> str | None:
         """Name of the pods' priority class: of the first template that has one."""

@@ -43,6 +43,7 @@ PROFILE_LEAST_FREE = "TASProfileLeastFreeCapacity"
 PROFILE_MOST_FREE = "TASProfileMostFreeCapacity"
 NODE_REPLACEMENT = "TASFailedNodeReplacement"
 REPLACEMENT_FAILS_FAST = "TASFailedNodeReplacementFailFast"
+PARTIAL_ADMISSION = "PartialAdmission"
 PROFILE_GATES = (PROFILE_MIXED, PROFILE_BEST_FIT, PROFILE_LEAST_FREE, PROFILE_MOST_FREE)  # at most one of them is on
 
 GATES: Mapping[str, Gate] = {
@@ -63,6 +64,7 @@ GATES: Mapping[str, Gate] = {
     "TASCachingRemainingResources": Gate(True, Stage.BETA, Effect.ALWAYS),
     NODE_REPLACEMENT: Gate(True, Stage.BETA, Effect.SWITCHES),
     REPLACEMENT_FAILS_FAST: Gate(True, Stage.BETA, Effect.SWITCHES),
+    PARTIAL_ADMISSION: Gate(True, Stage.BETA, Effect.SWITCHES),
     "TASReplaceNodeOnPodTermination": Gate(True, Stage.BETA, Effect.NOT_YET),
     "TASReplaceNodeOnNodeTaints": Gate(True, Stage.BETA, Effect.NOT_YET),
     "TASReplaceNodeDueToNotReadyOverFixedTime": Gate(False, Stage.DEPRECATED, Effect.NOT_YET),

@@ -1,7 +1,7 @@
 """Which gated pods get which node selector: from an admission and the pods observed."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from core.model.admission import Admission, PodSetAdmission
@@ -48,7 +48,7 @@ def plan_ungating(workload: WorkloadFacts, admission: Admission, pods: Sequence[
 
     Pods whose place is on a node known to be unhealthy stay gated until they have another one.
     """
-    starts = _first_ranks(workload.pod_sets)
+    starts = _first_ranks(workload.pod_sets, {given.name: given.count for given in admission.pod_sets})
     actions: list[Ungate] = []
     strays: list[PodFacts] = []
     broken: dict[str, str] = {}
@@ -115,14 +115,14 @@ def _find_strays(assignment: TopologyAssignment, live: Sequence[PodFacts]) -> li
     return strays
 
 
-def _first_ranks(pod_sets: Sequence[PodSetFacts]) -> dict[str, int]:
+def _first_ranks(pod_sets: Sequence[PodSetFacts], admitted: Mapping[str, int]) -> dict[str, int]:
     """Where the ranks of each pod set start: its index offset; in a group, whose indexes run through, after the smaller pod sets."""
     starts: dict[str, int] = {}
     groups: dict[str, int] = {}
     for pod_set in sorted(pod_sets, key=lambda entry: entry.count):
         before = groups.get(pod_set.group, 0) if pod_set.group else 0
         if pod_set.group:
-            groups[pod_set.group] = before + pod_set.count
+            groups[pod_set.group] = before + admitted.get(pod_set.name, pod_set.count)
         starts[pod_set.name] = pod_set.index_offset or before
     return starts
 

@@ -105,12 +105,20 @@ def pod_sets_differ(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
 
 
 def counts_differ(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
-    """Whether a running job's pod counts are no longer those of its workload; its templates carry what the start gave them."""
-    return [(p.name, p.count) for p in wanted] != [(p["name"], p["count"]) for p in workload["spec"]["podSets"]]
+    """Whether a running job's pod counts are no longer those it was admitted with; its templates carry what the start gave them."""
+    admitted = admitted_counts(workload)
+    return [(p.name, p.count) for p in wanted] != [(p["name"], admitted[p["name"]]) for p in workload["spec"]["podSets"]]
+
+
+def admitted_counts(workload: Json) -> dict[str, int]:
+    """Pods per pod set: as many as were admitted, or where nothing is, as are asked for."""
+    given = ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
+    counts = {entry["name"]: int(entry["count"]) for entry in given if entry.get("count") is not None}
+    return {pod_set["name"]: counts.get(pod_set["name"], int(pod_set["count"])) for pod_set in workload["spec"]["podSets"]}
 
 
 def _comparable(pod_set: Json) -> dict[str, Any]:
-    return {key: pod_set[key] for key in ("name", "count", "template", "topologyRequest") if key in pod_set}
+    return {key: pod_set[key] for key in ("name", "count", "minCount", "template", "topologyRequest") if key in pod_set}
 
 
 def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, FlavorFacts], local_queue: str) -> list[PodSetStart]:
@@ -149,6 +157,7 @@ def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, Flav
                 ),
                 _joined(updates, "labels") | labels,
                 _joined(updates, "annotations") | annotations,
+                given.count if pod_set.get("minCount") is not None else None,
             )
         )
     return infos

@@ -69,6 +69,8 @@ class Cycle:
         pods_ready: PodsReadyRules | None = None,
         replacement: NodeReplacement = REPLACES,
         sharing: FairSharing | None = None,
+        *,
+        shrinks: bool = True,
     ) -> None:
         self._state = state
         self._pods_ready = pods_ready
@@ -76,7 +78,7 @@ class Cycle:
         self._replacement = replacement
         self._pending = Pending(state.workloads, pods_ready)
         self._claims = Claims(state)
-        self._judge = Judge(state, profiles, self._claims, sharing)
+        self._judge = Judge(state, profiles, self._claims, sharing, shrinks=shrinks)
         self._sharing = sharing
         self._own: dict[str, Refusal] = {}  # of those whom their group's refusal does not hold for, by uid
         self._told: dict[str, tuple[str, str]] = {}  # reason and message, by uid

@@ -34,11 +34,12 @@ class ShareRule:
         ours = tree.shares(self.queue, wanted)
         for queue, amounts in gone:
             level = tree.meeting_level(self.queue, queue)
-            if not self._is_fair(ours[level], tree.shares(queue)[level], tree.shares(queue, amounts)[level]):
+            if not self.is_fair(ours[level], tree.shares(queue)[level], tree.shares(queue, amounts)[level]):
                 return False
         return True
 
-    def _is_fair(self, ours: Share, after: Share, before: Share) -> bool:
+    def is_fair(self, ours: Share, after: Share, before: Share) -> bool:
+        """Whether one may go; `ours` is the share of the side that takes, the others are of the side that gives, without and with it."""
         if ours.is_zero:
             return True
         return before > ours and (self.strategy is PreemptionStrategy.INITIAL_SHARE or after >= ours)
@@ -57,19 +58,34 @@ class OneByOne:
 
     def __init__(self, rule: ShareRule, tree: QuotaTree, wanted: Amounts) -> None:
         self._rule, self._tree, self._wanted = rule, tree, wanted
+        self._ours = tree.shares(rule.queue, wanted)
+        self._levels: dict[str, int] = {}
         self._gone: list[tuple[str, Amounts]] = []
         self._least: dict[str, Amounts] = {}  # by queue
 
     def lets_go(self, queue: str, amounts: Amounts, *, is_own: bool) -> bool:
         """Whether a candidate may go after those before it, and if so, lets it go."""
-        tree, least = self._tree, self._least.get(queue, amounts)
+        tree, before = self._tree, self._ours
+        level = -1 if is_own else self._level_of(queue)
         tree.add(queue, amounts, -1)
-        if not is_own and not self._rule.allows(tree, self._wanted, [(queue, amounts), (queue, least)]):
-            tree.add(queue, amounts)
-            return False
-        self._least[queue] = min(least, amounts, key=lambda back: tree.shares(queue, back))
+        if level != 0:  # below the root it is on the side of the one that takes, too
+            self._ours = tree.shares(self._rule.queue, self._wanted)
+        if not is_own:
+            after, back = tree.shares(queue)[level], tree.shares(queue, amounts)[level]
+            least = tree.shares(queue, self._least[queue])[level] if queue in self._least else back
+            if not self._rule.is_fair(self._ours[level], after, min(back, least)):
+                tree.add(queue, amounts)
+                self._ours = before
+                return False
+            if back <= least:
+                self._least[queue] = amounts
         self._gone.append((queue, amounts))
         return True
+
+    def _level_of(self, queue: str) -> int:
+        if queue not in self._levels:
+            self._levels[queue] = self._tree.meeting_level(self._rule.queue, queue)
+        return self._levels[queue]
 
     def end(self) -> None:
         """Counts everybody again."""

@@ -1,5 +1,7 @@
 """What becomes of one workload whose turn it is: admitted, let wait, or let wait until others are gone."""
 
+from dataclasses import replace
+
 from core.model.configuration import FairSharing
 from core.names import (
     REASON_MISCONFIGURED,
@@ -12,6 +14,7 @@ from core.placement.profile import Profiles
 from core.queueing.claims import Claims, show
 from core.queueing.flavors import find_admission
 from core.queueing.outcome import Found, NotFound, Preempting
+from core.queueing.partial import can_shrink, fewest, find_largest
 from core.queueing.preemption import find_preemption
 from core.queueing.refusal import asked_of_quota, could_be_given
 from core.queueing.rules import find_violation
@@ -23,10 +26,13 @@ _CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by ot
 
 
 class Judge:
-    """Judges by the state as it is, with the room that others claim."""
+    """Judges by the state as it is, with the room that others claim; `shrinks` those who can do with fewer pods (gate
+    PartialAdmission)."""
 
-    def __init__(self, state: ClusterState, profiles: Profiles, claims: Claims, sharing: FairSharing | None = None) -> None:
-        self._state, self._profiles, self._claims, self._sharing = state, profiles, claims, sharing
+    def __init__(
+        self, state: ClusterState, profiles: Profiles, claims: Claims, sharing: FairSharing | None = None, *, shrinks: bool = True
+    ) -> None:
+        self._state, self._profiles, self._claims, self._sharing, self._shrinks = state, profiles, claims, sharing, shrinks
 
     def judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
         """A workload written past all checks must not keep the others from being judged."""
@@ -37,11 +43,32 @@ class Judge:
             broken = find_violation(self._state, workload, queue) if suspicious else None
             if broken is not None:
                 return NotFound(REASON_MISCONFIGURED, broken, outcome.attempts, breaks_rule=True)
-            if isinstance(outcome, Found):
-                return self._rather_preempting(workload, queue, outcome)
-            return self._with_preemption(workload, queue, outcome)
+            outcome = self._or_preempting(workload, queue, outcome)
+            if isinstance(outcome, NotFound) and outcome.preempting is None and self._shrinks and can_shrink(workload):
+                return self._with_fewer_pods(workload, queue, outcome)
+            return outcome
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
+
+    def _or_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: Found | NotFound) -> Found | NotFound:
+        if isinstance(outcome, Found):
+            return self._rather_preempting(workload, queue, outcome)
+        return self._with_preemption(workload, queue, outcome)
+
+    def _with_fewer_pods(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> Found | NotFound:
+        """The most pods that can be admitted, by preemption, too, of one that cannot be whole even so (as the peer has it)."""
+        attempts = list(refused.attempts)  # what would help the fewest pods is worth another look at all
+
+        def judge(smaller: WorkloadFacts) -> Found | NotFound:
+            outcome = self._or_preempting(smaller, queue, find_admission(self._state, smaller, queue, self._profiles))
+            attempts.extend(outcome.attempts)
+            return outcome
+
+        outcome = find_largest(workload, judge)
+        if outcome is not None:
+            return outcome
+        message = truncate(f"{refused.message}; nor do {fewest(workload)} fit, which would do")
+        return replace(refused, message=message, attempts=tuple(attempts))
 
     def _with_preemption(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> NotFound:
         """A refusal that becomes a wait, if it helps that others go."""

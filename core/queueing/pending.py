@@ -127,6 +127,7 @@ def _pod_set_key(pod_set: PodSetFacts) -> Hashable:
     return (
         pod_set.name,
         pod_set.count,
+        pod_set.min_count,
         frozenset(pod_set.requests.items()),
         pod_set.topology,
         frozenset(pod_set.node_selector.items()),

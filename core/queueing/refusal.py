@@ -9,6 +9,7 @@ from core.model.resources import add
 from core.names import REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR, REASON_WAITING_FOR_QUOTA
 from core.queueing.flavors import units_of
 from core.queueing.outcome import NotFound, Preempting
+from core.queueing.partial import smallest
 from core.queueing.quota import pod_set_usage
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
@@ -45,7 +46,7 @@ class Refusal:
         """A refusal at the present state."""
         of_quota = bool(outcome.attempts) and not outcome.breaks_rule and all(a.reason in _OF_QUOTA for a in outcome.attempts)
         changes = state.changes, state.config_changes, state.quota.changes(queue.name)
-        return cls(outcome, in_round, *changes, of_quota, asked_of_quota(state, workload, queue), by_share)
+        return cls(outcome, in_round, *changes, of_quota, asked_of_quota(state, smallest(workload), queue), by_share)
 
     def stands(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int) -> bool:
         """Whether nothing has changed since that could help."""

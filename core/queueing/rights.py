@@ -152,7 +152,8 @@ class Rights:
         for w, reason in rights:
             queue, amounts = self._world.usage(w.key)
             holds = {name: amounts[name] for name in self.names if name in amounts}
-            lost = sum(pod_set.count for pod_set in w.pod_sets) * (now - since[w.key])
+            pods = sum(given.count for given in w.admission.pod_sets) if w.admission is not None else 0
+            lost = pods * (now - since[w.key])
             candidates.append(Candidate(Victim(w, reason), queue, amounts, holds, lost, self._excess_of(queue)))
         return sorted(candidates, key=lambda candidate: candidate.order)
 

@@ -110,7 +110,7 @@ def find_second_pass(
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=True):
         flavor = state.topology_flavor(given.flavors.values())
         if given.delayed == TOPOLOGY_PENDING and flavor is not None:
-            waiting.setdefault(flavor, []).append(_updated(pod_set, workload.checks))
+            waiting.setdefault(flavor, []).append(_updated(replace(pod_set, count=given.count), workload.checks))
     for name, pod_sets in waiting.items():
         if not place_unit(state, tuple(pod_sets), state.flavors[name], search):
             sentences = "; ".join(dict.fromkeys(attempt.sentence for attempt in search.attempts))
@@ -172,7 +172,7 @@ def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admiss
 
 def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_set: PodSetFacts, given: PodSetAdmission) -> Held:
     assert given.assignment is not None
-    request = state.request_for(_updated(pod_set, workload.checks), view.flavor)
+    request = state.request_for(_updated(replace(pod_set, count=given.count), workload.checks), view.flavor)
     nodes = None if view.capacity.tree.is_hostname else state.ledger.nodes_of((workload.key, pod_set.name, workload.owner_uid))
     return Held(request, given.assignment, nodes)
 

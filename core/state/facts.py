@@ -200,6 +200,7 @@ class PodSetFacts:
     group: str | None = None  # the group it belongs to, also where the rest of its request is nothing
     traits: PodTraits = NO_TRAITS
     none_of: tuple[str, ...] = ()  # resources of which it asks for zero: they get a flavor, too
+    min_count: int | None = None  # the fewest pods it can do with; None: all
 
     @classmethod
     def read(cls, pod_set: Json, namespace: str = "", labels: Labels | None = None) -> "PodSetFacts":
@@ -220,6 +221,7 @@ class PodSetFacts:
             (pod_set.get("topologyRequest") or {}).get("podSetGroupName"),
             traits_of_template(template, namespace, {**(labels or {}), PODSET_LABEL: name}),
             zero_requests(spec, requests),
+            None if pod_set.get("minCount") is None else int(pod_set["minCount"]),
         )
 
 

@@ -63,6 +63,7 @@ def _pod_sets(case: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
     for pod_set in kinds.kind_of(case).pod_sets(kinds.job_of(case)):
         wire: dict[str, Any] = {"name": pod_set.name, "count": pod_set.count}
+        wire |= {"minCount": pod_set.min_count} if pod_set.min_count is not None else {}
         if pod_set.topology_request:
             wire["topologyRequest"] = dict(pod_set.topology_request)
         if pod_set.template.get("metadata") and case["framework"] != "pod":  # of a pod it is the pod's own

@@ -24,7 +24,6 @@ from core.names import (
 
 Pair = tuple[str, str]  # type and field of an error
 ELASTIC_JOB = "kueue.x-k8s.io/elastic-job"
-MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 _TRAILING_COMMA = re.compile(r",\s*[\]}]")
 _NUMERIC_STRING = re.compile(r'"size":\s*"\d+"')
 
@@ -171,11 +170,6 @@ RULES = (
         "the elastic-job annotation of the peer means nothing to us yet, so it forbids and adds nothing",
         lambda case: ELASTIC_JOB in case.annotations,
         fewer="",
-        counts=True,
-    ),
-    Rule(
-        "partial admission is not offered yet, so that nobody asks for fewer pods",
-        lambda case: MIN_PARALLELISM in case.annotations,
         counts=True,
     ),
     Rule(

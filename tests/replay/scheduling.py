@@ -188,13 +188,6 @@ def _in_the_way_of_others(case: Json) -> set[str | None]:
     return {*(alone & refused)}
 
 
-def _partial(case: Json) -> set[str | None]:
-    def asks(wire: Json) -> bool:
-        return any(pod_set.get("minCount", pod_set["count"]) < pod_set["count"] for pod_set in wire["spec"]["podSets"])
-
-    return {object_key(wire) for wire in case.get("workloads", ()) if asks(wire)}
-
-
 RULES = (
     Rule(
         "i: a second pass is made at once, and after pauses of 10 s, 20 s, 40 s ... until the workload is evicted after 5 min; "
@@ -207,7 +200,6 @@ RULES = (
         "for which the peer says WaitingForQuota",
         _in_the_way_of_others,
     ),
-    Rule("partial admission is not offered yet, so that nobody is admitted with fewer pods", _partial),
 )
 
 

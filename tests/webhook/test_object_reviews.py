@@ -173,6 +173,22 @@ def test_a_quota_is_a_quantity_of_at_least_0():
     }
 
 
+@pytest.mark.parametrize("kind", ["ClusterQueue", "Cohort"])
+@pytest.mark.parametrize(
+    ("weight", "accepted"),
+    [(1, None), ("0", None), ("1500m", None), ("-1", "at least 0 is"), (-2, "at least 0 is"), ("much", "such as 500m, 1 or 3 is")],
+)
+def test_a_weight_is_a_quantity_of_at_least_0(kind: str, weight: Any, accepted: str | None):
+    made = {**queue(a={"cpu": "1"}), "kind": kind}
+    made["spec"]["fairSharing"] = {"weight": weight}
+    response = Webhook().validate(made)
+    assert response["allowed"] == (accepted is None)
+    if accepted is not None:
+        (cause,) = response["status"]["details"]["causes"]
+        assert cause["field"] == "spec.fairSharing.weight"
+        assert f"a quantity {'of ' if 'least' in accepted else ''}{accepted} expected" in cause["message"]
+
+
 NOTHING_SAID = {  # as the API server fills in what a ClusterQueue leaves out
     "preemption": {"reclaimWithinCohort": "Never", "borrowWithinCohort": {"policy": "Never"}, "withinClusterQueue": "Never"},
     "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},

@@ -1,0 +1,119 @@
+"""A Job that can do with fewer pods: what it says, what is refused, what is written when it starts and stops."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from core.jobs.annotations import validate_own
+from core.jobs.contract import PodSetStart
+from core.jobs.job import Job
+from core.jobs.known_names import Places
+from core.names import MIN_PARALLELISM, PODSET_LABEL, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
+from core.plan.workload import build_workload, counts_differ, pod_sets_differ
+
+KIND = Job()
+FIELD = f"metadata.annotations[{MIN_PARALLELISM}]"
+
+
+def job(least: Any = None, *, parallelism: int | None = 6, completions: int | None = None, suspend: bool = True) -> dict[str, Any]:
+    spec: dict[str, Any] = {"suspend": suspend, "template": {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}}
+    spec |= {"parallelism": parallelism} if parallelism is not None else {}
+    spec |= {"completions": completions} if completions is not None else {}
+    annotations = {} if least is None else {MIN_PARALLELISM: least}
+    metadata = {"name": "j", "namespace": "ns", "uid": "u", "labels": {QUEUE_NAME_LABEL: "lq"}, "annotations": annotations}
+    return {"metadata": metadata, "spec": spec}
+
+
+def running(least: str | None, count: int | None) -> dict[str, Any]:
+    start = PodSetStart("main", False, labels={PODSET_LABEL: "main"}, annotations={WORKLOAD_ANNOTATION: "w"}, count=count)
+    return KIND.start(job(least, completions=12), [start])
+
+
+@pytest.mark.parametrize(
+    ("given", "least"),
+    [(job("2"), 2), (job("6"), 6), (job(), None), (job("7"), None), (job("0"), None), (job("two"), None), (job(3), None)],
+)
+def test_the_pod_set_has_a_least_where_the_annotation_is_right(given: dict[str, Any], least: int | None):
+    (pod_set,) = KIND.pod_sets(given)
+    assert pod_set.min_count == pod_set.to_wire().get("minCount") == least
+
+
+@pytest.mark.parametrize("least", ["0", "-1", "7", "two", "", "1.5", "9999999999", "²"])
+def test_what_is_no_number_of_pods_is_refused_with_what_would_be_accepted(least: str):
+    (error,) = KIND.validate_create(job(least)).errors
+    assert (error.field, error.value) == (FIELD, least)
+    assert error.accepted == "a whole number from 1 to 6 is expected, which is how many pods the job runs at once"
+
+
+def test_all_mistakes_are_told_at_once():
+    wrong = job("9")
+    wrong["spec"]["template"]["metadata"]["annotations"] = {"kueue.x-k8s.io/podset-required-topology": "no label"}
+    assert {error.field for error in KIND.validate_create(wrong).errors} == {
+        FIELD,
+        "spec.template.metadata.annotations[kueue.x-k8s.io/podset-required-topology]",
+    }
+
+
+def test_fewer_completions_than_parallelism_bound_it():
+    assert [error.field for error in KIND.validate_create(job("4", completions=3)).errors] == [FIELD]
+    assert KIND.validate_create(job("3", completions=3)).errors == ()
+
+
+def test_a_suspended_job_may_change_it_and_a_running_one_may_not():
+    assert KIND.validate_update(job("2"), job("3")).errors == ()
+    assert [e.field for e in KIND.validate_update(job("2"), job("8")).errors] == [FIELD]
+    assert [e.field for e in KIND.validate_update(job("2"), job("5", parallelism=3)).errors] == [FIELD], "once"
+    before, after = running("2", 4), running("2", 4)
+    after["metadata"]["annotations"][MIN_PARALLELISM] = "3"
+    (error,) = KIND.validate_update(before, after).errors
+    assert error.accepted == "a running job keeps it ('2'); suspend it first"
+
+
+def test_it_starts_with_as_many_pods_as_were_admitted_and_gets_its_own_number_back():
+    original = job("2", completions=12)
+    workload = build_workload(KIND, original, priority=0, priority_class=None)
+    started = running("2", 4)
+    assert (started["spec"]["parallelism"], started["spec"]["completions"]) == (4, 12)
+    assert KIND.pods_ready({**started, "status": {"ready": 4}})
+    stopped = KIND.suspend(KIND.restore(started, workload["spec"]["podSets"]))
+    assert (stopped["spec"]["parallelism"], stopped["spec"]["completions"]) == (6, 12)
+    assert not pod_sets_differ(KIND.pod_sets(stopped), workload)
+
+
+def test_a_job_that_needs_all_its_pods_keeps_its_parallelism_as_it_is():
+    original = job(parallelism=6, completions=3)
+    workload = build_workload(KIND, original, priority=0, priority_class=None)
+    started = KIND.start(original, [PodSetStart("main", False)])
+    assert started["spec"]["parallelism"] == 6
+    assert KIND.restore(started, workload["spec"]["podSets"])["spec"]["parallelism"] == 6
+
+
+def test_running_with_what_was_admitted_is_no_change_of_the_job():
+    workload = build_workload(KIND, job("2", completions=12), priority=0, priority_class=None)
+    admitted = deepcopy(workload) | {"status": {"admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 4}]}}}
+    assert not counts_differ(KIND.pod_sets(running("2", 4)), admitted)
+    assert counts_differ(KIND.pod_sets(running("2", 5)), admitted)
+    assert counts_differ(KIND.pod_sets(running("2", 4)), workload)
+
+
+def warnings_of(job: dict[str, Any], kind: str = "Job") -> list[str]:
+    metadata = job["metadata"]
+    own = validate_own(metadata["annotations"], {}, Places(kind, ["spec.template"]), metadata["labels"], {})
+    return [*own.warnings, *KIND.validate_create(job).warnings]
+
+
+def test_in_another_place_or_misspelt_it_draws_a_warning():
+    assert warnings_of(job("2")) == []
+    on_template = job()
+    on_template["spec"]["template"]["metadata"]["annotations"] = {MIN_PARALLELISM: "2"}
+    path = f"spec.template.metadata.annotations[{MIN_PARALLELISM}]"
+    assert warnings_of(on_template) == [f"{path}: this annotation does nothing here; set it on the job itself"]
+    (said,) = warnings_of(job("2"), "JobSet")
+    assert said.endswith("only a batch/v1 Job is started with fewer pods than it asks for")
+    misspelt = job()
+    misspelt["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-paralelism": "2"}
+    (said,) = warnings_of(misspelt)
+    assert said.endswith(f"this annotation is not known and does nothing; {MIN_PARALLELISM} is")
