@@ -15,7 +15,7 @@ from typing import Any
 
 from core.model.admission import Admission, admission_from_wire
 from core.model.resources import PODS, pod_requests
-from core.names import EVICTED, FINISHED, PODSET_LABEL, WORKLOAD_ANNOTATION
+from core.names import EVICTED, FINISHED, PODSET_LABEL, PREEMPTED, WORKLOAD_ANNOTATION
 from e2e.cluster import Cluster
 from e2e.follow import Follower
 from e2e.truth import condition, has_gate, is_terminal, is_true
@@ -51,7 +51,8 @@ class WorkloadFact:
     admission: Admission | None
     given_back: Mapping[str, int]  # pods by pod set that need their quota no more
     finished: bool
-    evicted: str  # the reason
+    evicted: str  # the reason, as the next
+    preempted: str
     gone: bool
 
 
@@ -137,7 +138,8 @@ class History:
             admission_from_wire(status.get("admission")),
             {entry["name"]: int(entry["count"]) for entry in status.get("reclaimablePods") or ()},
             is_true(workload, FINISHED),
-            str(condition(workload, EVICTED).get("reason", "")) if is_true(workload, EVICTED) else "",
+            _reason(workload, EVICTED),
+            _reason(workload, PREEMPTED),
             kind == "DELETED",
         )
         self._add(fact, gets_on=fact.admission is not None or fact.finished)
@@ -158,3 +160,8 @@ class History:
         if complete:
             self.complete.add(fact.name)
         self._add(fact, gets_on=complete)
+
+
+def _reason(workload: Obj, kind: str) -> str:
+    """Of a condition that is true."""
+    return str(condition(workload, kind).get("reason", "")) if is_true(workload, kind) else ""
