@@ -1,6 +1,6 @@
 """A cluster as users have it: jobs that really run and finish, through webhook, queue, placement, ungating and kube-scheduler.
 
-    python -m tests.bench.cluster [--nodes 2560] [--jobs 2000] [--share 1.0] [--asked 0.9] [--pods-per-second 25] [--json]
+    python -m tests.bench.cluster [--nodes 2560] [--jobs 2000] [--share 1.0] [--asked 0.9] [--pods-per-second 16] [--json]
 
 `--share 0.05` takes a twentieth of nodes and jobs, and two minutes. What was chosen is printed first, progress on stderr; how to
 read the table: docs/bench-cluster.md. Ends with 1 if a job did not end, or a promise of `e2e.audit` was broken at any moment.
@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--share", type=float, default=1.0, help="of both nodes and jobs")
     parser.add_argument("--asked", type=float, default=0.9, help="share of the GPUs that is asked for in the mean")
-    parser.add_argument("--pods-per-second", type=float, default=25.0, help="how fast pods come: what the API server bears")
+    parser.add_argument("--pods-per-second", type=float, default=16.0, help="how fast pods come: what the API server bears")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     load = Load(round(options.nodes * options.share), round(options.jobs * options.share), options.asked, options.pods_per_second)

@@ -21,8 +21,8 @@ NAMESPACE, NAME = "bench", "bench"
 QUEUES = tuple(f"team-{letter}" for letter in "abcd")
 GPU, GPUS_A_NODE, NODES_A_RACK, RACKS_A_BLOCK = "nvidia.com/gpu", 8, 16, 10
 KEPT_S = 60  # of a job that is complete; then it is deleted with its pods, as users have it
-# Pods a job, and how many of a hundred jobs are like that: 11 pods a job.
-_SIZES = {1: 40, 2: 12, 4: 12, 8: 13, 16: 13, 32: 5, 64: 3, 128: 2}
+# Pods a job, and how many of a hundred jobs are like that: seven pods a job in the mean.
+_SIZES = {1: 48, 2: 13, 4: 12, 8: 11, 16: 9, 32: 4, 64: 2, 128: 1}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Load:
     nodes: int = 2560
     jobs: int = 2000
     asked: float = 0.9
-    pods_per_s: float = 25.0
+    pods_per_s: float = 16.0
 
     @property
     def pool(self) -> NodePool:
@@ -82,7 +82,7 @@ class Load:
         chance = random.Random(SEED)
         sizes = {pods: weight for pods, weight in _SIZES.items() if pods <= max(NODES_A_RACK, self.nodes // 8)}
         drawn = [_draw(chance, pods) for pods in chance.choices(list(sizes), list(sizes.values()), k=self.jobs)]
-        stretches = [2 ** chance.uniform(-1.5, 1.5) for _ in drawn]
+        stretches = [2 ** chance.uniform(-1, 1) for _ in drawn]
         lasts_s = sum(pods for pods, _, _ in drawn) / self.pods_per_s
         per_stretch = self.asked * self.gpus * lasts_s / sum(p * g * s for (p, g, _), s in zip(drawn, stretches, strict=True))
         planned, come = [], 0
