@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ CLASSES = {
     "several racks": lambda pods: pods > NODES_A_RACK,
 }
 TENTHS = 10
+STAGES = ("applied", "queued", "admitted", "started", "made", "ungated", "bound")
 Steps = list[tuple[float, int]]  # when, and by how much from then on
 
 
@@ -33,7 +35,11 @@ class Times:
     """When what happened to one job, in seconds of one clock."""
 
     applied: float
+    queued: float = 0.0  # its Workload is there
     admitted: float = 0.0
+    started: float = 0.0
+    made: float = 0.0  # the last of its pods, as the next
+    ungated: float = 0.0
     bound: float = 0.0
     complete: float = 0.0
 
@@ -59,6 +65,7 @@ def summarise(load: Load, planned: list[Planned], applied: Mapping[str, float], 
             round(_mean(in_use, began + i * (ended - began) / TENTHS, began + (i + 1) * (ended - began) / TENTHS) / load.gpus, 2)
             for i in range(TENTHS)
         ],
+        "stages": _stages(times.values()),
         "waits": {name: row for name, row in waits.items() if row},
     }
 
@@ -67,21 +74,40 @@ def _times(planned: list[Planned], applied: Mapping[str, float], facts: list[Fac
     times = {name: Times(at) for name, at in applied.items()}
     pods = {job.name: job.pods for job in planned}
     job_of: dict[str, str] = {}
-    bound: dict[str, set[str]] = defaultdict(set)
+    reached: dict[tuple[str, str], set[str]] = defaultdict(set)  # job and stage -> pods
     for fact in facts:
         if isinstance(fact, WorkloadFact):
             job_of[fact.name] = fact.job
-            if fact.admission is not None and not times[fact.job].admitted:
-                times[fact.job].admitted = fact.at
-        elif isinstance(fact, PodFact):
-            job = job_of.get(fact.workload, "")
-            if fact.node and job and fact.uid not in bound[job]:
-                bound[job].add(fact.uid)
-                if len(bound[job]) == pods[job]:
-                    times[job].bound = fact.at
-        elif isinstance(fact, JobFact) and fact.complete and not times[fact.name].complete:
-            times[fact.name].complete = fact.at
+            _note(times[fact.job], "queued", fact.at)
+            if fact.admission is not None:
+                _note(times[fact.job], "admitted", fact.at)
+        elif isinstance(fact, PodFact) and fact.workload in job_of:
+            job = job_of[fact.workload]
+            for stage in ("made", *(["ungated"] if not fact.gated else []), *(["bound"] if fact.node else [])):
+                reached[job, stage].add(fact.uid)
+                if len(reached[job, stage]) == pods[job]:
+                    _note(times[job], stage, fact.at)
+        elif isinstance(fact, JobFact):
+            if not fact.suspended:
+                _note(times[fact.name], "started", fact.at)
+            if fact.complete:
+                _note(times[fact.name], "complete", fact.at)
     return times
+
+
+def _note(times: Times, stage: str, at: float) -> None:
+    """The first time counts."""
+    if not getattr(times, stage):
+        setattr(times, stage, at)
+
+
+def _stages(times: Iterable[Times]) -> dict[str, list[float]]:
+    """Seconds from each stage to the next."""
+    all_times = list(times)
+    return {
+        stage: _p50_p99([getattr(each, stage) - getattr(each, before) for each in all_times])
+        for before, stage in itertools.pairwise(STAGES)
+    }
 
 
 def _waits(jobs: list[tuple[Planned, Times]]) -> dict[str, Any]:
@@ -144,7 +170,8 @@ def describe(row: Mapping[str, Any]) -> str:
     since, until = row["steady_s"]
     lines += [
         "",
-        f"GPUs from {since} s (ramp-up) to {until} s (the last job comes): {row['asked']:.1%} asked for, {row['in_use']:.1%} in use",
+        "step by step, p50 / p99: " + ", ".join(f"{stage} {p50} / {p99}" for stage, (p50, p99) in row["stages"].items()),
+        f"GPUs from {since} s (ramp-up) to {until} s (the last job comes): {row['in_use']:.1%} in use, {row['asked']:.1%} with what waits",
         "in use by tenths of the time in which jobs come: " + " ".join(f"{share:.0%}" for share in row["in_use_by_tenth"]),
         f"all over after {row['lasted_s']} s; {row['evictions']} evictions; promises broken at any moment: {len(row['broken'])}",
         *(f"  {sentence}" for sentence in row["broken"][:10]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from core.model.admission import Admission
 from e2e.history import Fact, JobFact, PodFact, WorkloadFact
 from e2e.nodes import RACK_LABEL
 from tests.bench.cluster_load import GPU, NODES_A_RACK, Load
@@ -32,7 +33,8 @@ def test_the_figures_are_those_of_the_history():
     plan = load.plan()
     facts: list[Fact] = []
     for i, job in enumerate(plan):
-        facts.append(WorkloadFact(0, 10.0 * i + 1, job.name, job.name, None, {}, False, "", "", False))
+        facts.append(WorkloadFact(0, 10.0 * i + 1, job.name, job.name, Admission(job.queue, ()), {}, False, "", "", False))
+        facts.append(JobFact(0, 10.0 * i + 1, job.name, False, 0, False, False, False))
         facts += [_pod(job.name, n, 10.0 * i + 3, job.gpus) for n in range(job.pods)]
         facts += [_pod(job.name, n, 10.0 * i + 8, job.gpus, ended=True) for n in range(job.pods)]
         facts.append(JobFact(0, 10.0 * i + 9, job.name, False, job.pods, True, False, False))
@@ -40,6 +42,7 @@ def test_the_figures_are_those_of_the_history():
     row = summarise(load, plan, applied, facts)
     assert row["waits"]["all"]["to_bound_s"] == [3.0, 3.0]
     assert row["waits"]["all"]["jobs"] == 2
+    assert row["stages"]["made"] == [2.0, 2.0]
     assert row["in_use_by_tenth"] == [pytest.approx(plan[0].in_all / load.gpus * (3 <= second < 8), abs=0.005) for second in range(10)]
     table = describe(row | {"lasted_s": 20, "broken": [], "processes": {"etcd": {"cpu_s": 10.0, "peak_mb": 1}}})
     assert "promises broken at any moment: 0" in table

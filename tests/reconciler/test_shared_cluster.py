@@ -16,9 +16,9 @@ from e2e.history import Fact, History, JobFact, PodFact, WorkloadFact
 from e2e.topogate import Topogate
 from tests.reconciler.shared_cluster import GPU, NAMESPACE, QUEUES, Asked, SharedCluster, draw_crowd
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1000)]
 COUNT = 500
-STILL_S, LIMIT_S = 45.0, 300.0
+STILL_S, LIMIT_S = 60.0, 400.0
 
 
 @pytest.fixture
