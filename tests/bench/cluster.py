@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e import manifests, truth
+from e2e.api import ApiError
 from e2e.audit import audit
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
@@ -30,7 +31,8 @@ from e2e.waiting import describe_waiting
 from tests.bench.cluster_load import KEPT_S, NAMESPACE, Load, Planned
 from tests.bench.cluster_report import Used, describe, summarise
 
-AT_ONCE = 8  # jobs being applied
+AT_ONCE, TRIES = 8, 5  # jobs being applied, and how often each is if it fails
+CONFLICT = 409  # it arrived all the same
 STILL_S = 180.0  # nothing gets on: the bench gives up, and says what waits
 # Heartbeats of 2,560 pretended nodes every 10 s would be most of what the API server does. Nobody fails here.
 _QUIET_KWOK = {"node-lease-duration-seconds": "400"}
@@ -100,7 +102,13 @@ def _apply(cluster: Cluster, planned: list[Planned], began: float, applied: dict
         time.sleep(max(0.0, began + job.at_s - time.monotonic()))
         manifest = job.manifest()
         applied[job.name] = time.monotonic()
-        cluster.api.create(manifests.path(manifest), manifest)
+        for _ in range(TRIES):  # as a user does whose request timed out; what is waited for counts from the first
+            try:
+                cluster.api.create(manifests.path(manifest), manifest)
+            except ApiError as error:
+                if error.status != CONFLICT:
+                    continue
+            return
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
         list(threads.map(apply, planned))
