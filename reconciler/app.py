@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
-from core.model.configuration import ResourceRules, SecondPass
+from core.model.configuration import FairSharing, ResourceRules, SecondPass
 from core.model.pods_ready import PodsReadyRules
 from core.placement.profile import Profiles
 from core.queueing.second_pass import REPLACES, NodeReplacement
@@ -46,11 +46,12 @@ class Reconciler:
         second_pass: SecondPass = SecondPass(),  # noqa: B008, a frozen value
         replacement: NodeReplacement = REPLACES,
         resource_rules: ResourceRules | None = None,
+        sharing: FairSharing | None = None,
     ) -> None:
         self._clock = clock
         self.observed = Observed(client, clock, kinds=kinds, reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
         writer = Writer(client, clock)
-        self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready, second_pass, replacement)
+        self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready, second_pass, replacement, sharing)
         self.jobs = Jobs(self.observed, writer, clock)
         self.pods = Pods(self.observed, writer, clock)
         self.orphans = Orphans(self.observed, writer, clock)
@@ -58,7 +59,7 @@ class Reconciler:
         self.ungater = Ungater(self.observed, writer, clock, nominates=nominates_nodes)
         self.checks = Checks(self.observed, writer, clock, second_pass)
         self.provisioning = Provisioning(self.observed, writer, clock)
-        self.queues = Queues(self.observed, writer, clock)
+        self.queues = Queues(self.observed, writer, clock, shares_fairly=sharing is not None)
         self.pods_ready = PodsReady(self.observed, writer, clock, pods_ready) if pods_ready is not None else None
 
     async def run(self) -> None:
