@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission cluster cluster-stop kind fmt generate lock
+.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster cluster cluster-stop kind fmt generate lock
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ bench-ungate: $(STAMP) ## 10,000 pods of one job ungated on the real API server 
 bench-admission: $(STAMP) ## the load of the peer's performance rig on a real API server (10 min)
 	@$(BIN)/python -m tests.bench.preemption
 	@$(BIN)/python -m tests.bench.admission --unique-hostnames
+
+bench-cluster: $(STAMP) ## 2,000 jobs that run and finish on 2,560 nodes: waits, GPUs in use, CPU and memory (25 min; SHARE=0.05 for two)
+	@$(BIN)/python -m tests.bench.cluster --share $(or $(SHARE),1.0)
 
 cluster: $(STAMP) ## leave a control plane with kwok nodes running, to try kubectl by hand
 	@$(BIN)/python -m e2e.cluster

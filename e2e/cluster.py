@@ -50,6 +50,7 @@ class Cluster:
         apiserver_flags: Mapping[str, str] | None = None,
         controller_manager_flags: Mapping[str, str] | None = None,
         scheduler_flags: Mapping[str, str] | None = None,
+        kwok_flags: Mapping[str, str] | None = None,
         guarded: bool = True,
         root: Path | None = None,
     ) -> None:
@@ -61,6 +62,7 @@ class Cluster:
         self._apiserver_extra = dict(apiserver_flags or {})
         self._controller_manager_extra = dict(controller_manager_flags or {})
         self._scheduler_extra = dict(scheduler_flags or {})
+        self._kwok_extra = dict(kwok_flags or {})
         self._groups = {ADMIN: [MASTERS], **{user: [MASTERS] for user in PART_USERS}, **{u: list(g) for u, g in (users or {}).items()}}
         self.tokens = {user: secrets.token_hex(16) for user in self._groups}
         self._guarded = guarded
@@ -92,7 +94,7 @@ class Cluster:
             )
             self._spawn("kube-scheduler", parts.scheduler_flags(self._layout, self._gates, self._scheduler_extra))
             # Its home is the cluster's folder: a configuration of kwok's that the user has must not play a part here.
-            self._spawn("kwok", parts.kwok_flags(self._layout), env={**os.environ, "HOME": str(root)})
+            self._spawn("kwok", parts.kwok_flags(self._layout, self._kwok_extra), env={**os.environ, "HOME": str(root)})
             self._processes["kube-controller-manager"].wait_healthy(f"https://{parts.HOST}:{ports.controller_manager}/healthz")
             self._processes["kube-scheduler"].wait_healthy(f"https://{parts.HOST}:{ports.scheduler}/readyz")
             self._processes["kwok"].wait_healthy(f"http://{parts.HOST}:{ports.kwok}/healthz")

@@ -108,4 +108,4 @@ def path(obj: Mapping[str, Any]) -> str:
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
 
-_PLURALS = {"Topology": "topologies"}
+_PLURALS = {"Topology": "topologies", "WorkloadPriorityClass": "workloadpriorityclasses"}

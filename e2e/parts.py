@@ -143,18 +143,17 @@ def write_scheduler_config(layout: Layout) -> None:
     (layout.root / "scheduler.yaml").write_text(json.dumps(config))
 
 
-def kwok_flags(layout: Layout) -> list[str]:
-    return to_flags(
-        {
-            "kubeconfig": str(layout.kubeconfig("kwok")),
-            "config": str(layout.root / "stages.yaml"),
-            "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
-            "node-lease-duration-seconds": "40",  # kwok renews the leases: nodes stay Ready without a heartbeat of their status
-            "server-address": f"{HOST}:{layout.ports.kwok}",
-            "node-ip": HOST,
-            "cidr": "10.128.0.1/9",
-        }
-    )
+def kwok_flags(layout: Layout, extra: Mapping[str, str]) -> list[str]:
+    flags = {
+        "kubeconfig": str(layout.kubeconfig("kwok")),
+        "config": str(layout.root / "stages.yaml"),
+        "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
+        "node-lease-duration-seconds": "40",  # kwok renews the leases: nodes stay Ready without a heartbeat of their status
+        "server-address": f"{HOST}:{layout.ports.kwok}",
+        "node-ip": HOST,
+        "cidr": "10.128.0.1/9",
+    }
+    return to_flags({**flags, **extra})
 
 
 KWOK_PARALLELISM = 16  # kwok's own default of 4 makes thousands of nodes wait for each other's round trips

@@ -56,6 +56,9 @@ class Snapshot:
             and not is_terminal(pod)
         ]
 
+    def pods_in(self, namespace: str) -> list[Obj]:
+        return [pod for pod in self.pods if pod["metadata"]["namespace"] == namespace]
+
     def label_of(self, pod: Obj, label: str) -> str:
         """A label of the node that a pod is on."""
         node = self.nodes.get(pod["spec"].get("nodeName") or "")

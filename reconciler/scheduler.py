@@ -26,6 +26,8 @@ from core.names import (
     REASON_PENDING_TOPOLOGY,
     REASON_PREEMPTED,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
+    REASON_WAITING_FOR_PREEMPTED,
+    REASON_WAITING_FOR_QUOTA,
 )
 from core.placement.choice import show_choices
 from core.placement.profile import Profiles
@@ -55,8 +57,11 @@ BATCH_WINDOW_S = 0.02  # lets a burst of events be decided as one batch
 CYCLE_BUDGET_S = 0.25  # then the loop writes and serves events before it goes on
 WRITES_AT_ONCE, TELLS_AT_ONCE = 32, 8
 MOST_TASKS = 1024  # then deciding waits for writing
-WORDS_AT_ONCE = 64  # first refusals told at once
-TELL_AFTER_S, TELLS_PER_S = 1.0, 50  # that somebody waits for the same reason as before, in other words
+WORDS_AT_ONCE, WORDS_PER_S = 64, 50  # first refusals
+# That somebody who knows that it waits does so for another reason or in other words. The API server's time is for admissions first:
+# of the time that such a write takes, nine times as much is left between two of them, and the slower it is the longer.
+TELL_AFTER_S, TELL_REST, LONGEST_REST_S = 1.0, 9, 2.0
+_WAIT_FOR_OTHERS = {REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_PREEMPTED}  # one today, another tomorrow
 CATCH_UP_S = 0.1  # between two who are behind those of their kind in the queue, and are told what these were
 RETRY_S = 1.0
 FIND_OUT_ATTEMPTS = 120
@@ -106,7 +111,7 @@ class Scheduler:
         self._telling = asyncio.Semaphore(TELLS_AT_ONCE)  # events: whoever waits for its admission does not wait for them
         self._tasks: set[asyncio.Task[None]] = set()
         self._writing: dict[str, bool] = {}  # uid -> whether it had its turn meanwhile, and was not judged
-        self._words = Allowance(TELLS_PER_S, WORDS_AT_ONCE)
+        self._words = Allowance(WORDS_PER_S, WORDS_AT_ONCE)
         self._seen_changes = -1
         self._is_stale = asyncio.Event()
         for informer in (
@@ -165,15 +170,16 @@ class Scheduler:
             self._wake.set()
 
     async def _tell_news(self) -> None:
-        """Whatever is freed or taken changes the words of many who wait for the same reason as before: told in good time, not at once."""
+        """Whatever is freed or taken changes the words of many who wait: told in good time, not at once."""
         while True:
             item = await self._to_tell.get()
+            began = self._clock.monotonic()
             judged = self._news.pop(str(item.key), None)
             if judged is not None and self._observed.state.workloads.holding(judged.verdict.workload.key) is None:
                 self._writing[judged.verdict.workload.uid] = False
                 await self._write_first(judged)
             self._to_tell.done(item.key)
-            await self._clock.sleep(1 / TELLS_PER_S)
+            await self._clock.sleep(min(LONGEST_REST_S, max(1 / WORDS_PER_S, TELL_REST * (self._clock.monotonic() - began))))
 
     async def _catch_up(self) -> None:
         """Many ask for the same, and the first of them was told how things are now: the others hear of it one after the other."""
@@ -195,13 +201,14 @@ class Scheduler:
         if (
             verdict.is_second_pass
             or isinstance(outcome, Found)
-            or outcome.preempting is not None
+            or (outcome.preempting is not None and outcome.preempting.victims)
             or outcome.breaks_rule
             or workload is None
         ):
             return None
         told = find_condition(workload, QUOTA_RESERVED) or {}
-        if told.get("status") == "False" and told.get("reason") == outcome.reason:
+        reasons = {told.get("reason"), outcome.reason}
+        if told.get("status") == "False" and (len(reasons) == 1 or reasons <= _WAIT_FOR_OTHERS):
             return TELL_AFTER_S
         return None if self._words.take(self._clock.monotonic()) else 0.0  # of a crowd that comes at once some are told a bit later
 

@@ -1,0 +1,176 @@
+"""A cluster as users have it: jobs that really run and finish, through webhook, queue, placement, ungating and kube-scheduler.
+
+    python -m tests.bench.cluster [--nodes 2560] [--jobs 2000] [--share 1.0] [--asked 0.9] [--pods-per-second 16] [--json]
+
+`--share 0.05` takes a twentieth of nodes and jobs, and two minutes. What was chosen is printed first, progress on stderr; how to
+read the table: docs/bench-cluster.md. Ends with 1 if a job did not end, or a promise of `e2e.audit` was broken at any moment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e import manifests, truth
+from e2e.api import ApiError
+from e2e.audit import audit
+from e2e.binaries import ensure_binaries
+from e2e.cluster import Cluster
+from e2e.history import History
+from e2e.progress import Progress
+from e2e.topogate import Topogate
+from e2e.waiting import describe_waiting
+from tests.bench.cluster_load import KEPT_S, NAMESPACE, Load, Planned
+from tests.bench.cluster_report import Used, describe, summarise
+
+AT_ONCE, TRIES = 8, 5  # jobs being applied, and how often each is if it fails
+CONFLICT = 409  # it arrived all the same
+STILL_S = 180.0  # nothing gets on: the bench gives up, and says what waits
+# Heartbeats of 2,560 pretended nodes every 10 s would be most of what the API server does. Nobody fails here.
+_QUIET_KWOK = {"node-lease-duration-seconds": "400"}
+_QUIET_MANAGER = {"node-monitor-grace-period": "600s", "node-monitor-period": "10s"}
+
+
+class Stuck(Exception):
+    """Nothing gets on any more; the message has what waits and why."""
+
+
+@dataclass(frozen=True)
+class Meter:
+    """Processor time and memory of processes, from when it was made."""
+
+    pids: dict[str, int]
+    began: dict[str, float]
+
+    @staticmethod
+    def of(pids: dict[str, int]) -> Meter:
+        return Meter(pids, {name: _cpu_s(pid) for name, pid in pids.items()})
+
+    def read(self) -> dict[str, Used]:
+        return {name: Used(round(_cpu_s(pid) - self.began[name], 1), _peak_mb(pid)) for name, pid in self.pids.items()}
+
+
+def measure(load: Load) -> dict[str, Any]:
+    """One run on a control plane of its own."""
+    planned = load.plan()
+    with Cluster(kwok_flags=_QUIET_KWOK, controller_manager_flags=_QUIET_MANAGER) as cluster:
+        _say(f"adding {load.gpus // 8} nodes")
+        cluster.add_nodes(load.pool, timeout_s=600)
+        with Topogate(cluster, leader_election=False) as topogate:
+            return _measure(cluster, topogate, load, planned)
+
+
+def _measure(cluster: Cluster, topogate: Topogate, load: Load, planned: list[Planned]) -> dict[str, Any]:
+    cluster.create_namespace(NAMESPACE)
+    for obj in load.configuration():
+        cluster.api.create(manifests.path(obj), obj)
+    assert topogate.webhook is not None
+    assert topogate.reconciler is not None
+    ours = {"webhook": topogate.webhook.pid, "reconciler": topogate.reconciler.pid, "load generator": os.getpid()}
+    nodes, queues = cluster.api.list("/api/v1/nodes"), cluster.api.list("/apis/kueue.x-k8s.io/v1beta2/clusterqueues")
+    applied: dict[str, float] = {}
+    with History(cluster, NAMESPACE) as history:
+        meter = Meter.of(dict(cluster.pids) | ours)
+        began = time.monotonic()
+        applying = threading.Thread(target=_apply, args=[cluster, planned, began, applied], daemon=True)
+        applying.start()
+        _wait(cluster, history, planned, applied)
+        applying.join()
+        used, lasted_s = meter.read(), time.monotonic() - began
+    facts = history.facts()
+    required = {job.name: str(job.topology["required"]) for job in planned if "required" in job.topology}
+    broken = audit(facts, nodes, queues, required)
+    return summarise(load, planned, applied, facts) | {
+        "lasted_s": round(lasted_s),
+        "broken": broken,
+        "processes": {name: asdict(each) for name, each in used.items()},
+    }
+
+
+def _apply(cluster: Cluster, planned: list[Planned], began: float, applied: dict[str, float]) -> None:
+    """Each job at its time, whatever became of those before it."""
+
+    def apply(job: Planned) -> None:
+        time.sleep(max(0.0, began + job.at_s - time.monotonic()))
+        manifest = job.manifest()
+        applied[job.name] = time.monotonic()
+        for _ in range(TRIES):  # as a user does whose request timed out; what is waited for counts from the first
+            try:
+                cluster.api.create(manifests.path(manifest), manifest)
+            except ApiError as error:
+                if error.status != CONFLICT:
+                    continue
+            return
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        list(threads.map(apply, planned))
+
+
+def _wait(cluster: Cluster, history: History, planned: list[Planned], applied: dict[str, float]) -> None:
+    progress, began, longest_s = Progress("bench-cluster"), time.monotonic(), max(job.run_s for job in planned)
+    while len(history.complete) < len(planned):
+        progress.update(f"{len(applied)} of {len(planned)} jobs applied, {len(history.complete)} complete")
+        if time.monotonic() > max(history.changed_at, began) + STILL_S + longest_s:
+            raise Stuck(describe_waiting(truth.read(cluster.api, [NAMESPACE])))
+        time.sleep(0.5)
+    progress.finish("all jobs are complete")
+
+
+def _cpu_s(pid: int) -> float:
+    """Processor time of a process so far, its children not included (proc(5))."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _peak_mb(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) // 1024
+
+
+def _say(what: str) -> None:
+    print(f"==> bench-cluster: {what}", file=sys.stderr, flush=True)
+
+
+def _chosen(load: Load) -> str:
+    planned, pool = load.plan(), load.pool
+    sizes, runs = sorted(job.pods for job in planned), sorted(job.run_s for job in planned)
+    racks = pool.blocks * pool.racks
+    return (
+        f"{racks * pool.nodes} nodes in {racks} racks and {pool.blocks} blocks, {load.gpus} GPUs; {len(planned)} jobs of {sizes[0]} to "
+        f"{sizes[-1]} pods come in {planned[-1].at_s:.0f} s, {sum(sizes)} pods at {load.pods_per_s:g} a second; they run {runs[0]} to "
+        f"{runs[-1]} s, {sum(runs) / len(runs):.0f} s in the mean, so that {load.asked:.0%} of the GPUs are asked for; a job is deleted "
+        f"{KEPT_S} s after its end"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.cluster", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=2560, help="of 8 GPUs, in racks of 16")
+    parser.add_argument("--jobs", type=int, default=2000)
+    parser.add_argument("--share", type=float, default=1.0, help="of both nodes and jobs")
+    parser.add_argument("--asked", type=float, default=0.9, help="share of the GPUs that is asked for in the mean")
+    parser.add_argument("--pods-per-second", type=float, default=16.0, help="how fast pods come: what the API server bears")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    load = Load(round(options.nodes * options.share), round(options.jobs * options.share), options.asked, options.pods_per_second)
+    ensure_binaries()
+    _say(_chosen(load))
+    try:
+        row = measure(load)
+    except Stuck as stuck:
+        print(f"nothing gets on any more: {stuck}", file=sys.stderr)
+        return 1
+    print(json.dumps(row) if options.json else f"{_chosen(load)}\n\n{describe(row)}")
+    return 1 if row["broken"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
