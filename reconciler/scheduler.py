@@ -33,7 +33,6 @@ from core.placement.choice import show_choices
 from core.placement.profile import Profiles
 from core.plan.admission import MAX_ETCD_BYTES, amended_status, preempted_status, waiting_status
 from core.plan.conditions import Condition, says
-from core.plan.pod_units import seniority, unit_of_workload
 from core.plan.verdicts import next_pass_s, verdict_status
 from core.queueing.cycle import Cycle, Verdict
 from core.queueing.outcome import Found, NotFound, Preempting, Victim
@@ -41,21 +40,22 @@ from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound
-from core.runtime.resource import Obj, Resource
+from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
 from core.runtime.workqueue import WorkQueue
-from core.state.facts import WorkloadFacts, condition_is_true, controller_of, find_condition
+from core.state.facts import WorkloadFacts, condition_is_true, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.allowance import Allowance
 from reconciler.apply import Writer
 from reconciler.observed import Observed
+from reconciler.telling import Events
 
 logger = logging.getLogger(__name__)
 BATCH_WINDOW_S = 0.02  # lets a burst of events be decided as one batch
 CYCLE_BUDGET_S = 0.25  # then the loop writes and serves events before it goes on
-WRITES_AT_ONCE, TELLS_AT_ONCE = 32, 8
+WRITES_AT_ONCE = 32
 MOST_TASKS = 1024  # then deciding waits for writing
 WORDS_AT_ONCE, WORDS_PER_S = 64, 50  # first refusals
 # That somebody who knows that it waits does so for another reason or in other words. The API server's time is for admissions first:
@@ -108,8 +108,9 @@ class Scheduler:
         self._news: dict[str, _Judged] = {}  # uid -> why it waits now; it has been told before, for the same reason in other words
         self._to_tell = WorkQueue(clock)
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
-        self._telling = asyncio.Semaphore(TELLS_AT_ONCE)  # events: whoever waits for its admission does not wait for them
+        self._events = Events(observed, writer)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()  # one of them
         self._writing: dict[str, bool] = {}  # uid -> whether it had its turn meanwhile, and was not judged
         self._words = Allowance(WORDS_PER_S, WORDS_AT_ONCE)
         self._seen_changes = -1
@@ -159,6 +160,7 @@ class Scheduler:
                     self._seen_changes = self._observed.state.changes
                     await self.run_cycle()
             finally:
+                self._events.cancel()
                 for task in self._tasks:
                     task.cancel()
 
@@ -179,12 +181,13 @@ class Scheduler:
                 self._writing[judged.verdict.workload.uid] = False
                 await self._write_first(judged)
             self._to_tell.done(item.key)
-            await self._clock.sleep(min(LONGEST_REST_S, max(1 / WORDS_PER_S, TELL_REST * (self._clock.monotonic() - began))))
+            await self._rest(1 / WORDS_PER_S, began)
 
     async def _catch_up(self) -> None:
         """Many ask for the same, and the first of them was told how things are now: the others hear of it one after the other."""
         while True:
             await self._is_stale.wait()
+            began = self._clock.monotonic()
             verdict = self._cycle.catch_up(self._writing.__contains__)
             if verdict is not None:
                 uid, now = verdict.workload.uid, self._clock.now()
@@ -193,7 +196,11 @@ class Scheduler:
                 await self._write_first(_Judged(verdict, now, now))
             elif not self._cycle.is_stale:
                 self._is_stale.clear()
-            await self._clock.sleep(CATCH_UP_S)
+            await self._rest(CATCH_UP_S, began)
+
+    async def _rest(self, least_s: float, began: float) -> None:
+        """Most of the API server's time is others'."""
+        await self._clock.sleep(min(LONGEST_REST_S, max(least_s, TELL_REST * (self._clock.monotonic() - began))))
 
     def _told_in(self, verdict: Verdict) -> float | None:
         """After how many seconds a workload is told why it waits, at the pace of all that are told. None: at once, whatever it is."""
@@ -238,7 +245,8 @@ class Scheduler:
                     self._news[uid] = one
                     self._to_tell.add_after(uid, told_in, "other words")
         while len(self._tasks) > MOST_TASKS:
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            self._ended.clear()
+            await self._ended.wait()
 
     async def settle(self) -> None:
         """Until all that was decided is written and told, in whatever pace else."""
@@ -248,6 +256,7 @@ class Scheduler:
             await self._write(_Judged(verdict, self._clock.now(), self._clock.now()))
         while self._tasks:
             await asyncio.wait(self._tasks)
+        await self._events.settle()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -256,6 +265,7 @@ class Scheduler:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._ended.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a write ended in a fault of ours", extra={"task": task.get_name()}, exc_info=error)
 
@@ -266,12 +276,6 @@ class Scheduler:
         finally:
             if self._writing.pop(judged.verdict.workload.uid, False):
                 self._wake.set()
-
-    async def _tell(
-        self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False
-    ) -> None:
-        async with self._telling:
-            await self._writer.event(resource, obj, reason, message, warning=warning, is_minor=is_minor)
 
     async def _write(self, judged: _Judged) -> None:
         verdict, key = judged.verdict, judged.verdict.workload.key
@@ -395,7 +399,7 @@ class Scheduler:
         if not verdict.is_second_pass:
             message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {self._seconds_since(since)}s"
             said_again = condition_is_true(written, ADMITTED)
-            self._start(self._tell(r.WORKLOADS, workload, QUOTA_RESERVED, message, is_minor=said_again), "tell of quota")
+            self._events.tell(r.WORKLOADS, workload, QUOTA_RESERVED, message, is_minor=said_again)
         if verdict.workload.admitted:
             logger.info(
                 "failed nodes replaced", extra={"workload": verdict.workload.key, "nodes": sorted(verdict.workload.unhealthy_nodes)}
@@ -409,7 +413,7 @@ class Scheduler:
         message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {self._seconds_since(reserved)}s"
         placed = [text for text in (found.together, show_choices(found.choices)) if text]
         message += f"; placed: {'; '.join(placed)}" if placed else ""
-        self._start(self._tell(r.WORKLOADS, workload, ADMITTED, message), "tell of admission")
+        self._events.tell(r.WORKLOADS, workload, ADMITTED, message)
 
     def _seconds_since(self, moment: datetime | None) -> int:
         return max(0, int((self._clock.now() - moment).total_seconds())) if moment is not None else 0
@@ -419,15 +423,15 @@ class Scheduler:
         pause = next_pass_s(workload, self._clock.now(), self._second_pass)
         if pause is not None:
             self._due.add_after(workload["metadata"]["uid"], pause, "second pass")
-        await self._writer.event(r.WORKLOADS, workload, EVENT_SECOND_PASS_FAILED, outcome.message, warning=True)
-        await self._tell_maker(workload, EVENT_SECOND_PASS_FAILED, outcome.message)
+        self._events.tell(r.WORKLOADS, workload, EVENT_SECOND_PASS_FAILED, outcome.message, warning=True)
+        self._events.tell_maker(workload, EVENT_SECOND_PASS_FAILED, outcome.message)
 
     async def _evict(self, workload: Obj, judged: _Judged, outcome: NotFound) -> None:
         """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
         self._tell_of_solve(workload, judged, judged.verdict.workload.admission.cluster_queue if judged.verdict.workload.admission else "")
         await self._writer.apply_admission(workload, self._status(workload, judged.verdict), strict=True)
         logger.info("workload evicted", extra={"workload": judged.verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
-        self._start(self._tell(r.WORKLOADS, workload, f"EvictedDueTo{outcome.reason}", outcome.message), "tell of eviction")
+        self._events.tell(r.WORKLOADS, workload, f"EvictedDueTo{outcome.reason}", outcome.message)
 
     def _status(self, workload: Obj, verdict: Verdict) -> dict[str, Any]:
         status = verdict_status(workload, verdict, self._writer.now(), self._observed.state.resource_rules)
@@ -447,8 +451,8 @@ class Scheduler:
         if outcome.breaks_rule:  # what is wrong is told first, so that no deactivated workload is without a reason
             await self._writer.patch_workload(written, {"spec": {"active": False}})
         logger.info("workload waits", extra={"workload": verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
-        self._start(self._tell(r.WORKLOADS, workload, outcome.reason, outcome.message, warning=True), "tell why it waits")
-        await self._tell_maker(workload, EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason, outcome.message)
+        self._events.tell(r.WORKLOADS, workload, outcome.reason, outcome.message, warning=True)
+        self._events.tell_maker(workload, EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason, outcome.message)
 
     # --- preemption -----------------------------------------------------------------------------------
 
@@ -482,8 +486,8 @@ class Scheduler:
         # Strict: one that has ended or changed since may not have to go any more.
         await self._writer.apply_admission(seen, preempted_status(seen, victim.reason, message, self._writer.now()), strict=True)
         logger.info("workload preempted", extra={"workload": victim.workload.key, "reason": victim.reason, "by": preemptor.key})
-        await self._writer.event(r.WORKLOADS, seen, PREEMPTED, message)
-        await self._writer.event(r.WORKLOADS, seen, f"EvictedDueTo{REASON_PREEMPTED}", message)
+        self._events.tell(r.WORKLOADS, seen, PREEMPTED, message)
+        self._events.tell(r.WORKLOADS, seen, f"EvictedDueTo{REASON_PREEMPTED}", message)
 
     def _path(self, workload: WorkloadFacts) -> str:
         """Where a workload's queue stands among the cohorts: /root/.../queue."""
@@ -492,27 +496,7 @@ class Scheduler:
             return "/"
         return "/" + "/".join([*reversed(self._observed.state.quota.ancestors(queue.name)), queue.name])
 
-    # --- telling ----------------------------------------------------------------------------------------
-
-    async def _tell_maker(self, workload: Obj, reason: str, message: str) -> None:
-        """Who made a job looks at the job, and need not know that there is a Workload."""
-        made_for = self._made_for(workload)
-        if made_for is not None:
-            self._start(self._tell(*made_for, reason, message, warning=True), "tell the job why it waits")
-
-    def _made_for(self, workload: Obj) -> tuple[Resource, Obj] | None:
-        """What a Workload stands for: its owner. A pod group has none: its oldest pod, which is one event however many they are."""
-        owner = controller_of(workload)
-        if owner is None:
-            unit = unit_of_workload(workload)
-            pods = self._observed.pods.store.by_index("unit", str(unit)) if unit is not None else []
-            return (r.PODS, min(pods, key=seniority)) if pods else None
-        group, key = owner["apiVersion"].rpartition("/")[0], f"{workload['metadata']['namespace']}/{owner['name']}"
-        for informer in self._observed.owning:
-            if (informer.resource.group, informer.resource.kind) == (group, owner["kind"]):
-                obj = informer.store.get(key)
-                return (informer.resource, obj) if obj is not None and obj["metadata"]["uid"] == owner["uid"] else None
-        return None
+    # --- tracing ----------------------------------------------------------------------------------------
 
     def _tell_of_solve(self, workload: Obj, judged: _Judged, queue: str) -> None:
         with tracing.step(tracing.SOLVE, workload, start=judged.began, end=judged.ended, **self._attributes(workload, queue)) as span:
