@@ -129,6 +129,8 @@ REASON_STARTED = "Started"
 REASON_RECOVERED = "Recovered"
 REASON_PODS_READY_TIMEOUT = "PodsReadyTimeout"
 REASON_LIMIT_EXCEEDED = "RequeuingLimitExceeded"  # of DeactivationTarget
+REASON_MAX_EXEC_TIME = "MaximumExecutionTimeExceeded"  # of DeactivationTarget, and an event
+REASON_DEACTIVATED_BY_TIME = f"{REASON_DEACTIVATED}DueTo{REASON_MAX_EXEC_TIME}"  # of an eviction
 REASON_BACKOFF_FINISHED = "BackoffFinished"
 REASON_REACTIVATED = "Reactivated"
 

@@ -13,6 +13,7 @@ from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.tasks import eternal
+from reconciler.activity import Activity
 from reconciler.apply import Writer
 from reconciler.checks import Checks
 from reconciler.jobs import Jobs
@@ -53,6 +54,7 @@ class Reconciler:
         self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready, second_pass, replacement)
         self.jobs = Jobs(self.observed, writer, clock)
         self.pods = Pods(self.observed, writer, clock)
+        self.activity = Activity(self.observed, writer, clock)
         self.orphans = Orphans(self.observed, writer, clock)
         self.strangers = Strangers(self.observed, writer, clock)
         self.ungater = Ungater(self.observed, writer, clock, nominates=nominates_nodes)
@@ -74,6 +76,7 @@ class Reconciler:
             parts = (
                 self.jobs,
                 self.pods,
+                self.activity,
                 self.orphans,
                 self.strangers,
                 self.ungater,

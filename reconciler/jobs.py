@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, cast
 
 from core.jobs.contract import JobKind, Reference, Referring
+from core.jobs.execution_time import execution_time
 from core.names import (
     ADMITTED,
     EVENT_CREATED_WORKLOAD,
@@ -302,6 +303,9 @@ class Jobs:
         priority, priority_class = self._priority(kind, job)
         if int(workload["spec"].get("priority") or 0) != priority:
             changes |= {"priority": priority, "priorityClassRef": priority_class}
+        seconds = execution_time(job["metadata"]["labels"])
+        if workload["spec"].get("maximumExecutionTimeSeconds") != seconds:
+            changes["maximumExecutionTimeSeconds"] = seconds
         notes = changed_annotations(job["metadata"].get("annotations") or {}, workload)
         if not changes and not notes:
             return Done()

@@ -270,6 +270,15 @@ class Observed:
             return self.parents[parent.kind]
         return self.jobs.get(r.key_of_owner(owner))
 
+    def job_of(self, workload: Obj) -> tuple[JobKind, Obj] | None:
+        """The job that a workload was made for, and its kind; None where it is gone, or was made for none."""
+        owner = controller_of(workload)
+        kind = self.kinds.get(r.key_of_owner(owner)) if owner is not None else None
+        if owner is None or kind is None:
+            return None
+        job = self.jobs[r.key_of(kind)].store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
+        return (kind, job) if job is not None and job["metadata"]["uid"] == owner["uid"] else None
+
     def is_of(self, source: Obj, pod: Obj) -> bool:
         """Whether a pod was made for an object, not by hand with its labels."""
         facts = self.pod_facts.get(object_key(pod))

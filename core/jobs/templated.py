@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from core.jobs import annotations, templates
 from core.jobs.contract import Defaults, ErrorType, FieldError, Finish, Json, PodSetStart, PodSetTemplate, Rules
+from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
 from core.jobs.shape import Fields
 from core.names import PODSET_GROUP_NAME, QUEUE_NAME_LABEL, SLICE_SIZE, TOPOLOGY_ANNOTATIONS, TRACEPARENT_ANNOTATION
 
@@ -133,7 +134,8 @@ class TemplatedKind(ABC):
         judged = annotations.validate_pod_sets(
             [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, role.default_slice_size) for role in roles]
         )
-        return Rules((*judged.errors, *_rules_of_names(roles), *_rules_of_nodes(roles), *self.rules_of_kind(job)), judged.warnings)
+        own = (*_rules_of_names(roles), *_rules_of_nodes(roles), *rules_of_execution_time(job), *self.rules_of_kind(job))
+        return Rules((*judged.errors, *own), judged.warnings)
 
     def validate_update(self, old: Json, new: Json) -> Rules:
         """All rules that a change can break."""
@@ -148,8 +150,11 @@ class TemplatedKind(ABC):
         # A job that leaves its queue leaves topogate, whatever its annotations say; and what it asks for is judged when
         # that changes, so that a stopped job can get its own template back.
         asks = self.is_suspended(new) and not self.is_started(new) and self._asked(old) != self._asked(new)
-        judged = self.validate_create(new) if after is not None and (asks or before is None) else Rules()
-        return Rules((*errors, *judged.errors), judged.warnings)
+        if after is not None and (asks or before is None):
+            judged = self.validate_create(new)
+            return Rules((*errors, *judged.errors), judged.warnings)
+        runs = not self.is_suspended(old) and not self.is_suspended(new)
+        return Rules((*errors, *(rules_of_changed_execution_time(old, new, runs=runs) if after is not None else ())))
 
     def _changed_while_running(self, old: Json, new: Json) -> Iterator[FieldError]:
         """Pods of a running job were placed by its templates as they were."""

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import JobKind, PodSetStart, PodSetTemplate
+from core.jobs.execution_time import execution_time
 from core.model.admission import Admission
 from core.names import (
     API_VERSION,
     CLUSTER_QUEUE_LABEL,
     JOB_UID_LABEL,
     LOCAL_QUEUE_LABEL,
-    MAX_EXEC_TIME_LABEL,
     PLACEMENT_PROFILE,
     PODSET_LABEL,
     PRIORITY_CLASS_LABEL,
@@ -71,9 +71,9 @@ def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: J
     }
     if priority_class is not None:
         spec["priorityClassRef"] = dict(priority_class)
-    seconds = labels.get(MAX_EXEC_TIME_LABEL, "")
-    if seconds.isascii() and seconds.isdigit():
-        spec["maximumExecutionTimeSeconds"] = int(seconds)
+    seconds = execution_time(labels)
+    if seconds is not None:
+        spec["maximumExecutionTimeSeconds"] = seconds
     kept = {key: value for key, value in annotations.items() if key in KEPT_ANNOTATIONS or key.startswith(PROVISIONING_ANNOTATIONS)}
     return {
         "apiVersion": API_VERSION,
