@@ -87,6 +87,7 @@ RESOURCE_IN_USE_FINALIZER = "kueue.x-k8s.io/resource-in-use"
 # --- field managers -------------------------------------------------------------------------------
 MANAGER_ADMISSION = "kueue-admission"
 MANAGER_JOB_CONTROLLER = "kueue-job-controller"
+MANAGER_RECLAIMABLE_PODS = "kueue-reclaimable-pods"
 MANAGER_WORKLOAD_CONTROLLER = "kueue-workload-controller"
 
 # --- Workload conditions and their reasons ----------------------------------------------------------

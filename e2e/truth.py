@@ -110,8 +110,7 @@ def nodes_within_capacity(snapshot: Snapshot) -> list[str]:
             used[node].update(pod_requests(pod["spec"]))
             used[node][PODS] += 1
             there[(*_pod_set_of(pod), node)] += 1
-    for key, node, requests, count in _promised(snapshot):
-        missing = max(0, count - there[(*key, node)])
+    for node, requests, missing in _still_to_come(snapshot, there):
         for resource, amount in requests.items():
             used[node][resource] += amount * missing
     broken = []
@@ -123,6 +122,23 @@ def nodes_within_capacity(snapshot: Snapshot) -> list[str]:
             if amount > allocatable.get(resource, 0)
         ]
     return broken
+
+
+def _still_to_come(snapshot: Snapshot, there: Counter[tuple[str, str, str]]) -> Iterable[tuple[str, Mapping[str, int], int]]:
+    """Pods per node that are promised, not there, and that somebody still makes: where pods are reclaimable, those that have
+    succeeded are not made again."""
+    succeeded = Counter((_pod_set_of(p), p["spec"].get("nodeName")) for p in snapshot.pods if p["status"].get("phase") == "Succeeded")
+    reclaimable = {
+        (f"{w['metadata']['namespace']}/{w['metadata']['name']}", entry["name"]): entry["count"]
+        for w in snapshot.workloads
+        for entry in (w.get("status") or {}).get("reclaimablePods") or ()
+    }
+    for key, node, requests, count in _promised(snapshot):
+        missing = max(0, count - there[(*key, node)])
+        over = min(missing, succeeded[key, node], reclaimable.get(key, 0))
+        if over:
+            reclaimable[key] -= over
+        yield node, requests, missing - over
 
 
 def _promised(snapshot: Snapshot) -> Iterable[tuple[tuple[str, str], str, Mapping[str, int], int]]:
@@ -158,7 +174,8 @@ def admissions_are_whole(snapshot: Snapshot) -> list[str]:
         if (admission is not None) != is_true(workload, QUOTA_RESERVED):
             broken.append(f"workload {name} is half admitted: admission and the condition {QUOTA_RESERVED} disagree")
         for pod_set, given in zip(workload["spec"]["podSets"], admission.pod_sets if admission else (), strict=False):
-            if given.assignment is not None and given.assignment.count != pod_set["count"]:
+            done = {entry["name"]: entry["count"] for entry in workload["status"].get("reclaimablePods") or ()}.get(given.name, 0)
+            if given.assignment is not None and not pod_set["count"] - done <= given.assignment.count <= pod_set["count"]:
                 broken.append(f"workload {name}: {given.assignment.count} of {pod_set['count']} pods of {given.name} are assigned")
     return broken
 

@@ -41,6 +41,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
                 second_pass=settings.second_pass,
                 replacement=NodeReplacement.from_gates(settings.gates),
                 resource_rules=settings.resources,
+                gates=settings.gates,
             )
             await reconciler.run()
 

@@ -60,7 +60,9 @@ class Observed:
         kinds: Sequence[JobKind] = KINDS,
         reserve_daemon_sets: bool = True,
         resource_rules: ResourceRules | None = None,
+        reclaims_pods: bool = True,
     ) -> None:
+        self._reclaims_pods = reclaims_pods
         self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
 
         def informer(resource: Resource, transform: Callable[[Obj], Obj] = without_managed_fields) -> Informer:
@@ -125,7 +127,7 @@ class Observed:
         self._fold(self.nodes, NodeFacts.read, state.observe_node)
         self._fold(self.daemon_sets, DaemonSetFacts.read, state.observe_daemon_set)
         self._fold(self.pods, PodFacts.read, self._observe_pod)
-        self._fold(self.workloads, _read_workload, state.observe_workload)
+        self._fold(self.workloads, self._read_workload, state.observe_workload)
         self.workloads.add_handler(self._observe_orphan)
 
     def _observe_config(self, name: str, config: ProvisioningConfig | None) -> None:
@@ -196,6 +198,12 @@ class Observed:
             self._observe_pod(key, direct)
             for tell in self.on_owner:
                 tell(pod)
+
+    def _read_workload(self, workload: Obj) -> WorkloadFacts:
+        if not self._reclaims_pods:
+            status = {name: value for name, value in (workload.get("status") or {}).items() if name != "reclaimablePods"}
+            workload = {**workload, "status": status}
+        return _read_workload(workload)
 
     @staticmethod
     def _fold(informer: Informer, read: Callable[[Any], Facts], observe: Callable[[str, Facts | None], None]) -> None:

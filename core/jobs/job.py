@@ -35,6 +35,15 @@ class Job(TemplatedKind):
         ready = int(status.get("ready") or 0) + int(status.get("succeeded") or 0) + len(uncounted)
         return ready >= pods_at_once(job.get("spec") or {})
 
+    def reclaimable_pods(self, job: Json) -> dict[str, int]:
+        """Once fewer completions are missing than run at once, no more pods than these are made (KEP-78). A Job without
+        completions makes no new pod after the first success."""
+        spec, done = job.get("spec") or {}, int((job.get("status") or {}).get("succeeded") or 0)
+        at_once = pods_at_once(spec)
+        completions = spec.get("completions")
+        missing = (integer(spec.get("parallelism"), 1) if completions is None else int(completions)) - done
+        return {MAIN_POD_SET: at_once - max(0, missing)} if done and missing < at_once else {}
+
     def status_reset(self, job: Json) -> dict[str, Any] | None:
         # The API server lets templates of suspended jobs change only while they have no start time.
         return {"startTime": None} if (job.get("status") or {}).get("startTime") else None

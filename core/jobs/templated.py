@@ -261,6 +261,13 @@ class TemplatedKind(ABC):
             return None
         return all(counts.get(role.pod_set, 0) >= (role.sub_group_count or 0) for role in roles)
 
+    @staticmethod
+    def jobs_done(roles: Sequence[Role], statuses: Sequence[Json]) -> dict[str, int]:
+        """Pods per pod set of a job of jobs that belong to Jobs which have succeeded, by what its status says of these."""
+        counts = {status.get("name"): int(status.get("succeeded") or 0) for status in statuses}
+        done = {role.pod_set: (role, min(counts.get(role.pod_set, 0), role.sub_group_count or 0)) for role in roles}
+        return {name: role.count // (role.sub_group_count or 1) * jobs for name, (role, jobs) in done.items() if jobs}
+
     def _suspended(self, job: Json, suspended: bool) -> dict[str, Any]:
         changed = deepcopy(dict(job))
         put(changed, self.suspend_path, suspended)

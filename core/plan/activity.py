@@ -22,6 +22,7 @@ from core.names import (
     DEACTIVATION_TARGET,
     EVICTED,
     FINISHED,
+    QUOTA_RESERVED,
     REASON_DEACTIVATED,
     REASON_DEACTIVATED_BY_TIME,
     REASON_MAX_EXEC_TIME,
@@ -50,8 +51,9 @@ def plan_activity(workload: Json, now: datetime) -> Action | None:
     if target is not None and active:
         return Deactivate()
     if not active:
-        # What still runs is stopped by whoever knows its pods, and says why in the same write.
-        return None if runs or (target is None and _is_marked(workload)) else _mark(workload, state)
+        # What still runs, or has quota, is stopped by whoever knows its pods or checks, and says why in the same write.
+        holds = condition_is_true(workload, QUOTA_RESERVED) and not condition_is_true(workload, EVICTED)
+        return None if runs or holds or (target is None and _is_marked(workload)) else _mark(workload, state)
     if _is_marked(workload):
         return Amend((Condition(REQUEUED, True, REASON_REACTIVATED, "The workload was reactivated"),), None)
     return _time(workload, state, now) if runs else None

@@ -5,7 +5,7 @@ forgetting all of it and observing the same objects again gives the same state.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from core.model.admission import Admission, PodSetAdmission
@@ -281,6 +281,7 @@ class ClusterState:
 
         Where a flavor or its topology is gone there is nothing to count them on any more.
         """
+        self.ledger.settle()
         for name, flavor in self.flavors.items():
             if flavor.topology:
                 self.view(name)
@@ -308,7 +309,9 @@ class ClusterState:
             requests = dict(pod_set.requests)
             add(requests, {PODS: 1})
             plan = self._plans.get(key, {}).get(pod_set.name)
-            self.ledger.reserve(pod_set_key, _reservation(view, pod_set, requests, given.assignment, plan))
+            reservation = _reservation(view, pod_set, requests, given.assignment, plan)
+            surplus = max(0, reservation.count - pod_set.count) if pod_set.reclaimed else 0
+            self.ledger.reserve(pod_set_key, replace(reservation, surplus=surplus) if surplus else reservation)
 
     def topology_flavor(self, flavors: Iterable[str]) -> str | None:
         """The topology-aware one among the flavors of a pod set."""

@@ -68,6 +68,11 @@ def condition_is_true(obj: Json, kind: str) -> bool:
     return condition is not None and condition.get("status") == "True"
 
 
+def reclaimed_pods(workload: Json) -> dict[str, int]:
+    """Pods per pod set of a Workload that have done their work and come no more."""
+    return {entry["name"]: int(entry.get("count") or 0) for entry in (workload.get("status") or {}).get("reclaimablePods") or ()}
+
+
 def profile_of(obj: Json) -> str | None:
     """The placement profile that an object's annotation names, if any, whether there is one of that name or not."""
     return (obj["metadata"].get("annotations") or {}).get(PLACEMENT_PROFILE)
@@ -116,6 +121,7 @@ class PodFacts:
     traits: PodTraits | None = None  # of a pod that keeps others away
     coordinates: tuple[str, ...] = ()  # labels and annotations it has of those that say where a pod is
     of_daemon_set: bool = False
+    succeeded: bool = False
 
     @property
     def holds(self) -> bool:
@@ -146,6 +152,7 @@ class PodFacts:
             traits_of_pod(pod),
             tuple(sorted({name for name in (*labels, *(metadata.get("annotations") or {})) if name.startswith(COORDINATE_PREFIXES)})),
             owner is not None and owner.get("kind") == "DaemonSet",
+            status.get("phase") == "Succeeded",
         )
 
 
@@ -187,7 +194,7 @@ class FlavorFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodSetFacts:
-    """A pod set of a workload as its template has it, flavor aside."""
+    """A pod set of a workload as its template has it, flavor aside. `count` is what it still needs, less what is `reclaimed`."""
 
     name: str
     count: int
@@ -200,17 +207,20 @@ class PodSetFacts:
     group: str | None = None  # the group it belongs to, also where the rest of its request is nothing
     traits: PodTraits = NO_TRAITS
     none_of: tuple[str, ...] = ()  # resources of which it asks for zero: they get a flavor, too
+    reclaimed: int = 0  # pods that have done their work and come no more (status.reclaimablePods)
 
     @classmethod
-    def read(cls, pod_set: Json, namespace: str = "", labels: Labels | None = None) -> "PodSetFacts":
+    def read(cls, pod_set: Json, namespace: str = "", labels: Labels | None = None, reclaimed: int = 0) -> "PodSetFacts":
         """`labels` are those that its pods will have beside the template's."""
+        count = int(pod_set.get("count", 1))
+        reclaimed = max(0, min(reclaimed, count))
         name = pod_set.get("name") or MAIN_POD_SET
         template = pod_set.get("template") or {}
         spec = template.get("spec") or {}
         offset, requests = ((template.get("metadata") or {}).get("annotations") or {}).get(POD_INDEX_OFFSET, ""), pod_requests(spec)
         return cls(
             name,
-            int(pod_set.get("count", 1)),
+            count - reclaimed,
             requests,
             parse_topology_request(pod_set.get("topologyRequest")),
             dict(spec.get("nodeSelector") or {}),
@@ -220,6 +230,7 @@ class PodSetFacts:
             (pod_set.get("topologyRequest") or {}).get("podSetGroupName"),
             traits_of_template(template, namespace, {**(labels or {}), PODSET_LABEL: name}),
             zero_requests(spec, requests),
+            reclaimed,
         )
 
 
@@ -283,6 +294,7 @@ class WorkloadFacts:
         created = metadata.get("creationTimestamp") or ""
         evicted = find_condition(workload, EVICTED)
         namespace, labels = metadata.get("namespace") or "", _labels_to_come(spec, owner)
+        reclaimed = reclaimed_pods(workload)
         since = max(created, evicted.get("lastTransitionTime") or "") if evicted and evicted.get("status") == "True" else created
         return cls(
             object_key(workload),
@@ -295,7 +307,10 @@ class WorkloadFacts:
             spec.get("active", True) is not False and not condition_is_true(workload, DEACTIVATION_TARGET),
             bool(metadata.get("deletionTimestamp")),
             owner["uid"] if owner else None,
-            tuple(PodSetFacts.read(pod_set, namespace, labels) for pod_set in spec.get("podSets") or ()),
+            tuple(
+                PodSetFacts.read(pod_set, namespace, labels, reclaimed.get(pod_set.get("name") or MAIN_POD_SET, 0))
+                for pod_set in spec.get("podSets") or ()
+            ),
             admission_from_wire(status.get("admission")),
             condition_is_true(workload, QUOTA_RESERVED),
             condition_is_true(workload, ADMITTED),

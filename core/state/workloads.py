@@ -1,7 +1,7 @@
 """Workloads with what was decided for them but not yet observed, and the quota they hold."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.model.admission import Admission
 from core.model.quota import Amounts, FlavorResource, QuotaOwner, QuotaTree
@@ -77,6 +77,7 @@ class Workloads:
         """Brings what is kept per key in line with facts and decisions."""
         assumed, facts, before = self._assumed.get(key), self.facts.get(key), self._holding.pop(key, None)
         now = assumed.admission if assumed is not None else None if facts is None or facts.finished else facts.admission
+        now = now if now is None or facts is None else less_reclaimed(now, facts)
         if now is not None:
             self._holding[key] = now
         if now is not before:
@@ -133,7 +134,8 @@ class Workloads:
             yield key, assumed.admission.cluster_queue
 
     def holding(self, key: str) -> Admission | None:
-        """The admission by which a workload holds quota and domains now: assumed, or observed and not finished."""
+        """The admission by which a workload holds quota and domains now: assumed, or observed and not finished. Its usage is what
+        it still needs, its counts are what it was given."""
         return self._holding.get(key)
 
     def holders(self, cluster_queue: str) -> list[WorkloadFacts]:
@@ -174,6 +176,20 @@ def add_usage(total: dict[FlavorResource, int], admission: Admission, times: int
     for pod_set in admission.pod_sets:
         for resource, flavor in pod_set.flavors.items():
             total[flavor, resource] = total.get((flavor, resource), 0) + pod_set.usage.get(resource, 0) * times
+
+
+def less_reclaimed(admission: Admission, facts: WorkloadFacts) -> Admission:
+    """An admission that uses no quota for pods that have done their work and come no more (KEP-78). The pods of a pod set are
+    alike, so that what each uses is what all were given by their number."""
+    needed = {pod_set.name: pod_set.count for pod_set in facts.pod_sets if pod_set.reclaimed}
+    if all(given.count <= needed.get(given.name, given.count) for given in admission.pod_sets):
+        return admission
+    pod_sets = []
+    for given in admission.pod_sets:
+        left = min(given.count, needed.get(given.name, given.count))
+        usage = {name: -(-amount * left // given.count) if given.count else amount for name, amount in given.usage.items()}
+        pod_sets.append(replace(given, usage=usage))
+    return replace(admission, pod_sets=tuple(pod_sets))
 
 
 def admission_usage(admission: Admission) -> dict[FlavorResource, int]:

@@ -102,6 +102,7 @@ def test_deactivation_goes_on_from_wherever_it_stopped():
 def test_who_is_deactivated_by_hand_is_marked_once_it_has_stopped_and_begins_anew():
     state = {"count": 2, "requeueAt": at(60)}
     assert plan(admitted(active=False, requeueState=state), 0) is None, "its job is to be stopped first"
+    assert plan(workload(condition(QUOTA_RESERVED), active=False), 0) is None, "whoever judges its checks gives its quota back"
     wire = admitted(condition(EVICTED, reason="Deactivated", message="The workload is deactivated"), active=False, requeueState=state)
     mark = plan(wire, 0)
     assert isinstance(mark, Amend)
