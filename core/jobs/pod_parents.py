@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from core.jobs import annotations
 from core.jobs.contract import Defaults, ErrorType, FieldError, Json, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
+from core.jobs.prebuilt import warnings_of_pods
 from core.jobs.shape import INTEGER, POD_TEMPLATE, Fields
 from core.jobs.templated import Path, Role, get, integer, put
 from core.jobs.templates import workload_template
@@ -106,7 +107,7 @@ class PodParent(ABC):
     def validate_create(self, job: Json) -> Rules:
         """What the templates ask for, and of how many workloads."""
         judged = self._judge_templates(job)
-        return Rules((*self._judge_number(job), *rules_of_execution_time(job), *judged.errors), judged.warnings)
+        return Rules((*self._judge_number(job), *rules_of_execution_time(job), *judged.errors), (*judged.warnings, *warnings_of_pods(job)))
 
     def _judge_templates(self, job: Json) -> Rules:
         return annotations.validate_pod_sets(

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from core.jobs import annotations, templates
 from core.jobs.contract import Defaults, ErrorType, FieldError, Finish, Json, PodSetStart, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
+from core.jobs.prebuilt import rules_of_changed_prebuilt, rules_of_prebuilt
 from core.jobs.shape import Fields
 from core.names import PODSET_GROUP_NAME, QUEUE_NAME_LABEL, SLICE_SIZE, TOPOLOGY_ANNOTATIONS, TRACEPARENT_ANNOTATION
 
@@ -134,7 +135,13 @@ class TemplatedKind(ABC):
         judged = annotations.validate_pod_sets(
             [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, role.default_slice_size) for role in roles]
         )
-        own = (*_rules_of_names(roles), *_rules_of_nodes(roles), *rules_of_execution_time(job), *self.rules_of_kind(job))
+        own = (
+            *_rules_of_names(roles),
+            *_rules_of_nodes(roles),
+            *rules_of_execution_time(job),
+            *rules_of_prebuilt(job),
+            *self.rules_of_kind(job),
+        )
         return Rules((*judged.errors, *own), judged.warnings)
 
     def validate_update(self, old: Json, new: Json) -> Rules:
@@ -154,7 +161,9 @@ class TemplatedKind(ABC):
             judged = self.validate_create(new)
             return Rules((*errors, *judged.errors), judged.warnings)
         runs = not self.is_suspended(old) and not self.is_suspended(new)
-        return Rules((*errors, *(rules_of_changed_execution_time(old, new, runs=runs) if after is not None else ())))
+        if after is not None:
+            errors += [*rules_of_changed_execution_time(old, new, runs=runs), *rules_of_changed_prebuilt(old, new, runs=runs)]
+        return Rules(tuple(errors))
 
     def _changed_while_running(self, old: Json, new: Json) -> Iterator[FieldError]:
         """Pods of a running job were placed by its templates as they were."""

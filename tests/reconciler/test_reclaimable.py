@@ -59,6 +59,11 @@ class DonePaper(TimedPaper):
     def now(self) -> str:
         return "2026-01-01T00:00:00Z"
 
+    async def apply_admission(self, workload: Obj, status: Mapping[str, Any], *, strict: bool) -> Obj:
+        """What another manager owns stays."""
+        kept = {name: value for name, value in workload["status"].items() if name == "reclaimablePods"}
+        return await super().apply_admission(workload, {**kept, **status}, strict=strict)
+
     async def apply_reclaimable(self, workload: Obj, entries: Sequence[Mapping[str, Any]]) -> Obj:
         return self.put({**workload, "status": {**workload["status"], "reclaimablePods": [dict(entry) for entry in entries]}})
 
