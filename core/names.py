@@ -62,10 +62,14 @@ SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 SLICE_CONSTRAINTS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 PODSET_GROUP_NAME = "kueue.x-k8s.io/podset-group-name"
 POD_INDEX_OFFSET = "kueue.x-k8s.io/pod-index-offset"
+ELASTIC_JOB = "kueue.x-k8s.io/elastic-job"  # on a job: "true" lets it be resized while it runs
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 TOPOLOGY_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOPOLOGY, SLICE_REQUIRED_TOPOLOGY, SLICE_CONSTRAINTS)
 
 # --- annotations that topogate writes -----------------------------------------------------------
 WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
+SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"  # of a Workload of an elastic job and of its pods: the name of the first one
+SLICE_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"  # key of the Workload whose place and pods it takes over
 TRACEPARENT_ANNOTATION = "topogate.dev/traceparent"
 WORKLOAD_REQUIRED_TOPOLOGY = "topogate.dev/workload-required-topology"
 WORKLOAD_PREFERRED_TOPOLOGY = "topogate.dev/workload-preferred-topology"
@@ -126,6 +130,7 @@ REASON_RECLAIMED_BY_BORROWER = "InCohortReclaimWhileBorrowing"
 REASON_SUCCEEDED = "Succeeded"
 REASON_FAILED = "Failed"
 REASON_OWNER_NOT_FOUND = "OwnerNotFound"
+REASON_SLICE_REPLACED = "WorkloadSliceReplaced"
 REASON_OUT_OF_SYNC = "OutOfSync"
 REASON_WAIT_FOR_START = "WaitForStart"  # of PodsReady, as the next three
 REASON_WAIT_FOR_RECOVERY = "WaitForRecovery"

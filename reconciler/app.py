@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
 from core.model.configuration import ResourceRules, SecondPass
-from core.model.gates import NO_GATES, RECLAIMABLE_PODS, ChosenGates
+from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, NO_GATES, RECLAIMABLE_PODS, ChosenGates
 from core.model.pods_ready import PodsReadyRules
 from core.placement.profile import Profiles
 from core.queueing.second_pass import REPLACES, NodeReplacement
@@ -63,7 +63,7 @@ class Reconciler:
         )
         writer = Writer(client, clock)
         self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready, second_pass, replacement)
-        self.jobs = Jobs(self.observed, writer, clock)
+        self.jobs = Jobs(self.observed, writer, clock, is_elastic=gates.is_on(ELASTIC_JOBS) and gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY))
         self.pods = Pods(self.observed, writer, clock)
         self.activity = Activity(self.observed, writer, clock)
         self.reclaimable = Reclaimable(self.observed, writer, clock) if reclaims else None

@@ -59,11 +59,12 @@ from core.runtime.errors import AlreadyExists, Invalid, KubeError
 from core.runtime.expectations import Expectations
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import condition_is_true, controller_of, find_condition
+from core.state.facts import condition_is_true, controller_of, family_of, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import FIELD_MANAGER, Writer
 from reconciler.controllers import build_controller
+from reconciler.elastic import Elastic
 from reconciler.observed import Observed, is_unmarked
 from reconciler.prebuilt import Prebuilt
 from reconciler.slim import writers
@@ -78,11 +79,12 @@ STOP_POLL_S = 1.0
 class Jobs:
     """Reconciles one job at a time by (kind, namespace/name)."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock, *, is_elastic: bool = False) -> None:
         self._observed = observed
         self._writer = writer
         self._clock = clock
         self._steps = WorkloadSteps(observed, writer)
+        self._elastic = Elastic(observed, writer, self._steps, is_on=is_elastic)
         self._prebuilt = Prebuilt(observed, writer, self._steps)
         self._created = Expectations()  # workloads made and not seen yet
         self.controller = build_controller("jobs", self._reconcile, clock, workers=8)
@@ -168,6 +170,9 @@ class Jobs:
 
     def _find_workload(self, kind: JobKind, job: Obj) -> Obj | None:
         owned = self._observed.workloads.store.by_index("owner", job["metadata"]["uid"])
+        present = self._elastic.find_present(owned)
+        if present is not None:
+            return present
         name = prebuilt_name(job) or workload_name(kind, job)
         return next((workload for workload in owned if workload["metadata"]["name"] == name), owned[0] if owned else None)
 
@@ -184,6 +189,7 @@ class Jobs:
         priority, priority_class = self._priority(kind, job)
         with tracing.step(tracing.CREATE, job, **{tracing.JOB_NAME: job["metadata"]["name"], tracing.WORKLOAD: name}):
             workload = build_workload(kind, job, priority=priority, priority_class=priority_class)
+            workload = self._elastic.marks(kind, job, workload)
             self._created.expect(key, [name], now)
             try:
                 await self._writer.create_workload(workload)
@@ -211,6 +217,8 @@ class Jobs:
     async def _with_workload(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         admitted = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
         active = workload["spec"].get("active", True) is not False
+        if not (admitted and active) or kind.is_suspended(job):
+            await self._elastic.drop_successor(workload)
         if kind.is_suspended(job):
             if admitted and not active:
                 reason = REASON_SUSPENDED_BY_USER if kind.is_started(job) else REASON_DEACTIVATED
@@ -227,6 +235,9 @@ class Jobs:
                 return await self._after_stop(kind, job, workload)
             return await self._keep_in_step(kind, job, workload)
         if admitted and active:
+            resized = await self._elastic.resize(kind, job, workload)
+            if resized is not None:
+                return resized
             if _is_resized(kind, job, workload):
                 return await self._evict(workload, "DeactivatedDueToJobChanged", "the job's pod counts have changed while it ran")
             if self._observed.has_unmarked_pods(job["metadata"]["uid"]):
@@ -387,7 +398,7 @@ class Jobs:
 
     async def _let_go(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """The workload was deleted: its job is stopped first, then it may go."""
-        if kind.finished(job) is None and job["metadata"].get("deletionTimestamp") and self._observed.live_pods(object_key(workload)):
+        if kind.finished(job) is None and job["metadata"].get("deletionTimestamp") and self._observed.live_pods(family_of(workload)):
             return RequeueAfter(STOP_POLL_S)
         if kind.finished(job) is None and not job["metadata"].get("deletionTimestamp"):
             if not kind.is_suspended(job):

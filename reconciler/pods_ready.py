@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from core.jobs.elastic import is_elastic
 from core.model.pods_ready import PodsReadyRules
 from core.plan.pods_ready import Seen, plan_pods_ready, pods_are_ready
 from core.runtime.clock import Clock
@@ -15,11 +16,11 @@ from core.runtime.controller import Done, Result
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import condition_is_true, controller_of
+from core.state.facts import condition_is_true, controller_of, family_of
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
-from reconciler.observed import Observed, workloads_of_pod
+from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 
 BATCH_S = 0.3  # pods of one workload become ready one by one
@@ -61,7 +62,7 @@ class PodsReady:
     def _on_pod(self, change: Change) -> None:
         if change.old is not None and change.new is not None and _matters(change.old) == _matters(change.new):
             return
-        for workload in workloads_of_pod(change.obj):
+        for workload in self._observed.present_of_pod(change.obj):
             self._queue.add_after(workload, BATCH_S, "pod changed")
 
     async def _reconcile(self, item: Item) -> Result:
@@ -84,12 +85,13 @@ class PodsReady:
         job, _ = self._observed.related.expanded(kind, job)
         started = (job.get("status") or {}).get("startTime")
         # A suspended job has no pods, whatever its status still says of earlier ones.
-        told = False if kind.is_suspended(job) else kind.pods_ready(job)
+        # What an elastic job asks for beyond what it was admitted with may take its time.
+        told = False if kind.is_suspended(job) else None if is_elastic(job) else kind.pods_ready(job)
         return Seen(self._by_pods(workload) if told is None else told, started, kind.finished(job) is not None)
 
     def _by_pods(self, workload: Obj) -> bool:
         counts = {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
-        return pods_are_ready(counts, self._observed.pods.store.by_index("workload", object_key(workload)))
+        return pods_are_ready(counts, self._observed.pods.store.by_index("workload", family_of(workload)))
 
 
 def _matters(pod: Obj) -> tuple[Any, ...]:

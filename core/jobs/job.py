@@ -1,8 +1,10 @@
 """batch/v1 Job."""
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from core.jobs.contract import Finish, Json
+from core.jobs.contract import FieldError, Finish, Json
+from core.jobs.elastic import rules_of_changed_elastic, rules_of_elastic
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, Fields
 from core.jobs.templated import Path, Role, TemplatedKind, integer
 from core.names import JOB_COMPLETION_INDEX_LABEL, MAIN_POD_SET
@@ -22,6 +24,12 @@ class Job(TemplatedKind):
         return [
             Role(MAIN_POD_SET, count, ("spec", "template"), "spec.template", template, pod_index_label=JOB_COMPLETION_INDEX_LABEL),
         ]
+
+    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
+        return rules_of_elastic(job)
+
+    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        return rules_of_changed_elastic(old, new)
 
     def active_pods(self, job: Json) -> int:
         status = job.get("status") or {}

@@ -10,6 +10,7 @@ from core.names import (
     JOB_CONTROLLER_UID_LABELS,
     LOCAL_QUEUE_LABEL,
     PODSET_LABEL,
+    SLICE_NAME,
     TOPOLOGY_ANNOTATIONS,
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
@@ -90,7 +91,7 @@ def without_start(template: Json) -> dict[str, Any]:
     """A started template less the labels and annotations that only a start puts there."""
     bare = deepcopy(dict(template))
     metadata = bare.setdefault("metadata", {})
-    for part, names in (("labels", START_LABELS), ("annotations", (WORKLOAD_ANNOTATION,))):
+    for part, names in (("labels", START_LABELS), ("annotations", (WORKLOAD_ANNOTATION, SLICE_NAME))):
         metadata[part] = {key: value for key, value in (metadata.get(part) or {}).items() if key not in names}
     return bare
 

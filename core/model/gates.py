@@ -43,6 +43,8 @@ PROFILE_LEAST_FREE = "TASProfileLeastFreeCapacity"
 PROFILE_MOST_FREE = "TASProfileMostFreeCapacity"
 NODE_REPLACEMENT = "TASFailedNodeReplacement"
 REPLACEMENT_FAILS_FAST = "TASFailedNodeReplacementFailFast"
+ELASTIC_JOBS = "ElasticJobsViaWorkloadSlices"
+ELASTIC_JOBS_WITH_TOPOLOGY = "ElasticJobsViaWorkloadSlicesWithTAS"
 RECLAIMABLE_PODS = "ReclaimablePods"
 PROFILE_GATES = (PROFILE_MIXED, PROFILE_BEST_FIT, PROFILE_LEAST_FREE, PROFILE_MOST_FREE)  # at most one of them is on
 
@@ -68,7 +70,8 @@ GATES: Mapping[str, Gate] = {
     "TASReplaceNodeOnPodTermination": Gate(True, Stage.BETA, Effect.NOT_YET),
     "TASReplaceNodeOnNodeTaints": Gate(True, Stage.BETA, Effect.NOT_YET),
     "TASReplaceNodeDueToNotReadyOverFixedTime": Gate(False, Stage.DEPRECATED, Effect.NOT_YET),
-    "ElasticJobsViaWorkloadSlicesWithTAS": Gate(False, Stage.ALPHA, Effect.NOT_YET),
+    ELASTIC_JOBS: Gate(True, Stage.BETA, Effect.SWITCHES),
+    ELASTIC_JOBS_WITH_TOPOLOGY: Gate(False, Stage.ALPHA, Effect.SWITCHES),
 }
 
 

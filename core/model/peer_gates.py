@@ -10,7 +10,7 @@ DISABLE_PODS_READY = "DisableWaitForPodsReady"
 _OTHER = """
     AdmissionFairSharing AdmissionGatedBy AllAlpha AllBeta AssignQueueLabelsForPods CleanupProvisioningRequestsOnEviction
     ConcurrentAdmission CustomMetricLabels DeferRayServiceFinalizationForRedisCleanup DisableWaitForPodsReady
-    ElasticJobsViaWorkloadSlices FailureRecoveryPolicy FairSharingPreemptWithinNominal FairSharingPrioritizeNonBorrowing
+    FailureRecoveryPolicy FairSharingPreemptWithinNominal FairSharingPrioritizeNonBorrowing
     FastQuotaReleaseInPodIntegration FinishOrphanedWorkloads FlavorFungibility FlavorFungibilityPreserveScanProgress
     KueueDRAIntegration KueueDRAIntegrationConsumableCapacity KueueDRAIntegrationExtendedResource
     KueueDRAIntegrationPartitionableDevices KueueDRARejectWorkloadsWhenDRADisabled LWSImmutableGroupSize LocalQueueMetrics

@@ -19,6 +19,7 @@ from core.names import (
     PROVISIONING_ANNOTATIONS,
     QUEUE_NAME_LABEL,
     RESOURCE_IN_USE_FINALIZER,
+    SLICE_NAME,
     TRACEPARENT_ANNOTATION,
     UNCONSTRAINED_TOPOLOGY,
     WORKLOAD_ANNOTATION,
@@ -131,6 +132,8 @@ def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, Flav
             if _LABEL_VALUE.fullmatch(value)
         }
         annotations = {WORKLOAD_ANNOTATION: metadata["name"]}
+        if SLICE_NAME in (metadata.get("annotations") or {}):
+            annotations[SLICE_NAME] = metadata["annotations"][SLICE_NAME]
         request = pod_set.get("topologyRequest") or {}
         if given.assignment is not None and not any(request.get(mode) for mode in ("required", "preferred", "unconstrained")):
             annotations[UNCONSTRAINED_TOPOLOGY] = "true"

@@ -43,7 +43,8 @@ class Alike:
 
 
 def _key_of(workload: WorkloadFacts) -> Hashable:
-    return workload.queue, workload.priority, workload.together, workload.profile, tuple(map(_pod_set_key, workload.pod_sets))
+    asked = workload.queue, workload.priority, workload.together, workload.profile, workload.replaces
+    return asked, tuple(map(_pod_set_key, workload.pod_sets))
 
 
 def _pod_set_key(pod_set: PodSetFacts) -> Hashable:

@@ -53,7 +53,7 @@ class World:
         if key not in self._held:
             admission = self.state.workloads.holding(key)
             assert admission is not None
-            self._held[key] = admission, self.state.ledger.held_by(key)
+            self._held[key] = admission, self.state.ledger.held_by(self.state.pods_key(key))
         return self._held[key]
 
     def remove(self, key: str) -> None:

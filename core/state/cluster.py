@@ -25,7 +25,8 @@ from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFac
 from core.state.workloads import Workloads
 
 T = TypeVar("T")
-_Held = tuple[Admission | None, str | None, tuple[PodSetFacts, ...]]  # what a workload holds, who owns its pods, what they ask for
+# What a workload holds, who owns its pods, what they ask for; by which key they are found, and whose place it takes.
+_Held = tuple[Admission | None, str | None, tuple[PodSetFacts, ...], str, str | None]
 Plan = Mapping[str, Sequence[tuple[str, int]]]  # pod set -> (node, pods): where the engine counted them
 _NOTHING: Plan = {}
 
@@ -170,7 +171,7 @@ class ClusterState:
         for pod_set in facts.pod_sets if facts is not None else ():
             nodes = leaves.get(pod_set.name)
             if nodes and facts is not None:
-                left: PodSetKey = (key, f"{pod_set.name} before", facts.owner_uid)
+                left: PodSetKey = (facts.pods_key, f"{pod_set.name} before", facts.owner_uid)
                 self._leaving.setdefault(key, []).append(left)
                 self.ledger.reserve(left, Reservation(with_pod(pod_set.requests), tuple(nodes)))
         # Where the hostname is the lowest level the assignment says it all; a plan kept by names keeps no tree alive.
@@ -228,7 +229,12 @@ class ClusterState:
     def _held(self, key: str) -> _Held:
         facts = self.workloads.facts.get(key)
         owner, pod_sets = (facts.owner_uid, facts.pod_sets) if facts is not None else (None, ())
-        return self.workloads.holding(key), owner, pod_sets
+        return self.workloads.holding(key), owner, pod_sets, self.pods_key(key), self.workloads.elder(key)
+
+    def pods_key(self, key: str) -> str:
+        """The key that the pods of a workload name."""
+        facts = self.workloads.facts.get(key)
+        return facts.pods_key if facts is not None else key
 
     def _after(self, key: str, before: _Held) -> None:
         now = self._held(key)
@@ -237,9 +243,13 @@ class ClusterState:
         if before[0] is not None:
             self.changes += 1
             for pod_set in before[0].pod_sets:
-                self.ledger.reserve((key, pod_set.name, before[1]), None)
+                self.ledger.reserve((before[3], pod_set.name, before[1]), None)
         if now[0] is None:
             self._plans.pop(key, None)
+            elder = before[4]
+            held = self.workloads.holding(elder) if elder is not None else None
+            if elder is not None and held is not None:
+                self._reserve(elder, held)  # what was to take its place does not
         else:
             self._reserve(key, now[0])
 
@@ -301,7 +311,7 @@ class ClusterState:
         for pod_set, given in zip(facts.pod_sets, admission.pod_sets, strict=False):
             flavor = self.topology_flavor(given.flavors.values())
             view = self.view(flavor) if flavor is not None else None
-            pod_set_key: PodSetKey = (key, pod_set.name, facts.owner_uid)
+            pod_set_key: PodSetKey = (facts.pods_key, pod_set.name, facts.owner_uid)
             # Whatever stood there must not stand in the way of its own plan.
             self.ledger.reserve(pod_set_key, None)
             if given.assignment is None or view is None:

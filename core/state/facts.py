@@ -28,6 +28,8 @@ from core.names import (
     PODSET_LABEL,
     PREEMPTED,
     QUOTA_RESERVED,
+    SLICE_NAME,
+    SLICE_REPLACES,
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
     WORKLOAD_PREFERRED_TOPOLOGY,
@@ -66,6 +68,26 @@ def condition_is_true(obj: Json, kind: str) -> bool:
     """Whether a condition stands at True."""
     condition = find_condition(obj, kind)
     return condition is not None and condition.get("status") == "True"
+
+
+def family_of_pod(pod: Json) -> str | None:
+    """Name of the workload that a pod names. Pods of an elastic job outlive the workload by which they were started: they go by
+    the first one of the job's."""
+    notes = pod["metadata"].get("annotations") or {}
+    return notes.get(SLICE_NAME) or notes.get(WORKLOAD_ANNOTATION)
+
+
+def family_of(workload: Json) -> str:
+    """Key of the workload by whose name the pods of a workload are found: its own, of an elastic job that of the first one."""
+    metadata = workload["metadata"]
+    name = (metadata.get("annotations") or {}).get(SLICE_NAME) or metadata["name"]
+    return f"{metadata.get('namespace')}/{name}"
+
+
+def replaced_by(workload: Json) -> str | None:
+    """Key of the workload whose pods and place a workload of an elastic job takes over, None where it takes over none."""
+    name = (workload["metadata"].get("annotations") or {}).get(SLICE_REPLACES)
+    return (name if "/" in name else f"{workload['metadata'].get('namespace')}/{name}") if name else None
 
 
 def reclaimed_pods(workload: Json) -> dict[str, int]:
@@ -113,7 +135,7 @@ class PodFacts:
     terminating: bool
     gated: bool
     requests: Resources  # of one pod, its one of `pods` included
-    workload: str | None  # key of the workload it names
+    workload: str | None  # key of the workload it names, of an elastic job that of the first one
     pod_set: str | None
     owner_uid: str | None
     labels: Mapping[str, str]
@@ -133,7 +155,7 @@ class PodFacts:
         metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
         requests = pod_requests(spec)
         add(requests, {PODS: 1})
-        name = (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION)
+        name = family_of_pod(pod)
         labels = metadata.get("labels") or {}
         owner = controller_of(pod)
         return cls(
@@ -286,6 +308,13 @@ class WorkloadFacts:
     pods_ready: bool = False
     checks: tuple[CheckState, ...] = ()
     remade: bool = True  # whether something makes lost pods anew; not where a pod is all that it stands for
+    family: str = ""  # key by which its pods are found, where it is not its own
+    replaces: str | None = None  # key of the workload of the same job whose pods and place it takes over
+
+    @property
+    def pods_key(self) -> str:
+        """Key of the workload that its pods name."""
+        return self.family or self.key
 
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
@@ -327,6 +356,8 @@ class WorkloadFacts:
             condition_is_true(workload, PODS_READY),
             tuple(CheckState.read(check) for check in status.get("admissionChecks") or ()),
             owner is None or owner.get("kind") != "Pod",
+            family_of(workload),
+            replaced_by(workload),
         )
 
 

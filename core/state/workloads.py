@@ -30,11 +30,14 @@ class Workloads:
         self._awaiting: dict[str, WorkloadFacts] = {}
         self._unhealthy: dict[str, WorkloadFacts] = {}
         self._pending: dict[str, WorkloadFacts] = {}
+        self._elders: dict[str, str] = {}  # a workload of an elastic job -> the one whose place it takes
+        self._heirs: dict[str, str] = {}  # and the other way round
         self._usage: dict[str, dict[FlavorResource, int]] = {}  # of queues that are gone, too
         self.quota = QuotaTree()
 
     def observe(self, key: str, facts: WorkloadFacts | None) -> None:
         """Folds a workload's present facts (None: gone)."""
+        self._observe_heir(key, facts.replaces if facts is not None else None)
         if facts is None:
             self.facts.pop(key, None)
             self._assumed.pop(key, None)
@@ -49,6 +52,24 @@ class Workloads:
             self._arrivals[key] = self._arrived
         self.facts[key] = facts
         self._settle(key)
+
+    def _observe_heir(self, key: str, elder: str | None) -> None:
+        before = self._elders.pop(key, None)
+        if before is not None and self._heirs.get(before) == key:
+            del self._heirs[before]
+        if elder is not None:
+            self._elders[key], self._heirs[elder] = elder, key
+        if before is not None and before != elder:
+            self._update(before)
+
+    def elder(self, key: str) -> str | None:
+        """The workload of the same job whose pods and place a workload takes over."""
+        return self._elders.get(key)
+
+    def is_replaced(self, key: str) -> bool:
+        """Whether another workload of the same job holds, among its own, what this one held."""
+        heir = self._heirs.get(key)
+        return heir is not None and heir in self._holding
 
     def assume(self, key: str, admission: Admission) -> None:
         """Notes a decision before its write is sent."""
@@ -74,10 +95,19 @@ class Workloads:
         self._update(key)
 
     def _update(self, key: str) -> None:
-        """Brings what is kept per key in line with facts and decisions."""
+        """Brings what is kept per key in line with facts and decisions; of what it takes over, too."""
+        held = key in self._holding
+        self._update_alone(key)
+        elder = self._elders.get(key)
+        if elder is not None and held != (key in self._holding):
+            self._update(elder)
+
+    def _update_alone(self, key: str) -> None:
         assumed, facts, before = self._assumed.get(key), self.facts.get(key), self._holding.pop(key, None)
         now = assumed.admission if assumed is not None else None if facts is None or facts.finished else facts.admission
         now = now if now is None or facts is None else less_reclaimed(now, facts)
+        replaced = self.is_replaced(key)
+        now = None if replaced else now
         if now is not None:
             self._holding[key] = now
         if now is not before:
@@ -104,7 +134,7 @@ class Workloads:
             self._starting[key] = now.cluster_queue
         else:
             self._starting.pop(key, None)
-        if facts is not None and now is None and facts.active and not facts.finished and not facts.deleting:
+        if facts is not None and now is None and not replaced and facts.active and not facts.finished and not facts.deleting:
             self._pending[key] = facts
         else:
             self._pending.pop(key, None)
