@@ -8,6 +8,7 @@ being held for pods that would come in their stead.
 import logging
 
 from core.jobs.contract import Reclaiming
+from core.jobs.elastic import is_elastic
 from core.names import ADMITTED, EVICTED
 from core.plan.pod_units import GROUP, unit_of_workload
 from core.plan.reclaimable import are_made_again, count_succeeded, plan_reclaimable
@@ -77,8 +78,8 @@ class Reclaimable:
         found = self._observed.job_of(workload)
         if found is not None:
             kind, job = found
-            if not isinstance(kind, Reclaiming):
-                return None
+            if not isinstance(kind, Reclaiming) or is_elastic(job):
+                return None  # one that may be resized says itself how many pods it needs
             job, missing = self._observed.related.expanded(kind, job)
             return dict(kind.reclaimable_pods(job)) if missing is None and kind.finished(job) is None else None
         unit = unit_of_workload(workload)

@@ -27,6 +27,7 @@ from core.names import (
     PODSET_LABEL,
     QUEUE_NAME_LABEL,
     ROLE_HASH,
+    SLICE_NAME,
     SUSPENDING_PARENT,
     TOPOLOGY_GATE,
     TRACEPARENT_ANNOTATION,
@@ -76,7 +77,7 @@ class Pod:
             labels = {**labels, QUEUE_NAME_LABEL: defaults.default_queue}
         # What only a start says of a pod, nobody else may.
         labels = {key: value for key, value in labels.items() if key != PODSET_LABEL}
-        notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != WORKLOAD_ANNOTATION}
+        notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in (WORKLOAD_ANNOTATION, SLICE_NAME)}
         notes[ROLE_HASH] = role_hash(changed.get("spec") or {})
         index_label = notes.get(POD_GROUP_INDEX_LABEL_NAME)
         if index_label in labels:

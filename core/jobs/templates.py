@@ -62,6 +62,8 @@ def started(template: Json, start: PodSetStart) -> dict[str, Any]:
     """The template with exact gate, labels, annotations, node labels and tolerations."""
     changed = with_gate(template) if start.gated else without_gate(template)
     metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
+    if SLICE_NAME in (metadata.get("annotations") or {}):  # by which pods are found: nobody else may say it
+        metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != SLICE_NAME}
     for part, added in (("labels", start.labels), ("annotations", start.annotations)):
         if added:
             metadata[part] = {**(metadata.get(part) or {}), **added}

@@ -19,7 +19,8 @@ from core.state.queue_facts import ClusterQueueFacts
 
 def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles) -> Found | NotFound:
     """How a workload is admitted in place of the one that it replaces; by itself, where that holds nothing any more."""
-    held = state.workloads.holding(workload.replaces) if workload.replaces is not None else None
+    elder = state.workloads.facts.get(workload.replaces) if workload.replaces is not None else None
+    held = state.workloads.holding(elder.key) if elder is not None and elder.owner_uid == workload.owner_uid is not None else None
     if workload.replaces is None or held is None or held.cluster_queue != queue.name:
         return find_admission(state, workload, queue, profiles)
     world = World(state)
@@ -31,7 +32,6 @@ def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueu
     if isinstance(outcome, Found):
         return outcome
     runs = sum(given.count for given in held.pod_sets)
-    message = truncate(
-        f"the job runs on with {runs} of {sum(p.count for p in workload.pod_sets)} pods; for those to come: {outcome.message}"
-    )
+    asked = sum(pod_set.count for pod_set in workload.pod_sets)
+    message = truncate(f"the job runs on with {runs} of {asked} pods; for those to come: {outcome.message}")
     return replace(outcome, message=message)

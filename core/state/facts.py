@@ -74,7 +74,7 @@ def family_of_pod(pod: Json) -> str | None:
     """Name of the workload that a pod names. Pods of an elastic job outlive the workload by which they were started: they go by
     the first one of the job's."""
     notes = pod["metadata"].get("annotations") or {}
-    return notes.get(SLICE_NAME) or notes.get(WORKLOAD_ANNOTATION)
+    return (notes.get(SLICE_NAME) or notes[WORKLOAD_ANNOTATION]) if notes.get(WORKLOAD_ANNOTATION) else None
 
 
 def family_of(workload: Json) -> str:

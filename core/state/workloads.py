@@ -68,8 +68,10 @@ class Workloads:
 
     def is_replaced(self, key: str) -> bool:
         """Whether another workload of the same job holds, among its own, what this one held."""
-        heir = self._heirs.get(key)
-        return heir is not None and heir in self._holding
+        mine, heir = self.facts.get(key), self._heirs.get(key)
+        if mine is None or heir is None or heir not in self._holding:
+            return False
+        return heir in self.facts and self.facts[heir].owner_uid == mine.owner_uid is not None
 
     def assume(self, key: str, admission: Admission) -> None:
         """Notes a decision before its write is sent."""

@@ -110,6 +110,18 @@ def test_without_the_one_that_it_replaces_it_is_admitted_by_itself():
     assert scene.used() == 6
 
 
+def test_nobody_takes_over_what_is_anothers():
+    """Whoever may write Workloads must not get another's place and quota by an annotation."""
+    scene = Grown(4, quota="6")
+    wire = workload_json("thief", [pod_set_json(count=6, topology=scene.topology)], owner="another")
+    wire["metadata"] |= {"annotations": {SLICE_REPLACES: f"{NAMESPACE}/w1"}}
+    scene.workload(wire)
+    assert isinstance(scene.run()["thief"], NotFound)
+    wire["status"] = {"conditions": [condition_json(QUOTA_RESERVED)], "admission": scene.wire["status"]["admission"]}
+    scene.workload(wire)
+    assert scene.used() == 8, "both hold"
+
+
 @given(st.integers(1, 6), st.integers(1, 12), st.booleans(), st.permutations(["deleted", "forgotten", "finished"]))
 def test_one_of_the_two_holds_at_any_time(pods: int, more: int, bound: bool, ends: list[str]):
     """Whatever becomes of the second one, what is counted is what one of them was given."""
