@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
-from core.model.configuration import ResourceRules, SecondPass
+from core.model.configuration import FairSharing, ResourceRules, SecondPass
 from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, NO_GATES, RECLAIMABLE_PODS, ChosenGates
 from core.model.pods_ready import PodsReadyRules
 from core.placement.profile import Profiles
@@ -50,6 +50,7 @@ class Reconciler:
         replacement: NodeReplacement = REPLACES,
         resource_rules: ResourceRules | None = None,
         gates: ChosenGates = NO_GATES,
+        sharing: FairSharing | None = None,
     ) -> None:
         self._clock = clock
         reclaims = gates.is_on(RECLAIMABLE_PODS)
@@ -62,7 +63,7 @@ class Reconciler:
             reclaims_pods=reclaims,
         )
         writer = Writer(client, clock)
-        self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready, second_pass, replacement)
+        self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready, second_pass, replacement, sharing)
         self.jobs = Jobs(self.observed, writer, clock, is_elastic=gates.is_on(ELASTIC_JOBS) and gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY))
         self.pods = Pods(self.observed, writer, clock)
         self.activity = Activity(self.observed, writer, clock)
@@ -72,7 +73,7 @@ class Reconciler:
         self.ungater = Ungater(self.observed, writer, clock, nominates=nominates_nodes)
         self.checks = Checks(self.observed, writer, clock, second_pass)
         self.provisioning = Provisioning(self.observed, writer, clock)
-        self.queues = Queues(self.observed, writer, clock)
+        self.queues = Queues(self.observed, writer, clock, shares_fairly=sharing is not None)
         self.pods_ready = PodsReady(self.observed, writer, clock, pods_ready) if pods_ready is not None else None
 
     async def run(self) -> None:

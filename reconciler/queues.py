@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from core.model.quantity import format_quantity
-from core.model.quota import FlavorResource, Quota
+from core.model.quota import NO_SHARE, FlavorResource, Quota, Share
 from core.names import (
     ACTIVE,
     EVENT_STILL_IN_USE,
@@ -19,7 +19,7 @@ from core.names import (
     RESOURCE_IN_USE_FINALIZER,
 )
 from core.plan.conditions import Condition, set_conditions
-from core.queueing.cycle import inactive_reason
+from core.queueing.ways import inactive_reason
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
 from core.runtime.errors import Conflict, NotFound
@@ -41,9 +41,10 @@ EXAMPLES = 5
 
 
 class Queues:
-    """Reconciles the status of one ClusterQueue, LocalQueue, ResourceFlavor or Topology at a time."""
+    """Reconciles the status of one ClusterQueue, Cohort, LocalQueue, ResourceFlavor or Topology at a time."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock, *, shares_fairly: bool = False) -> None:
+        self._shares_fairly = shares_fairly
         self._observed = observed
         self._writer = writer
         self._steps = WorkloadSteps(observed, writer)
@@ -71,6 +72,7 @@ class Queues:
         observed = self._observed
         return {
             r.CLUSTER_QUEUES: observed.cluster_queues,
+            r.COHORTS: observed.cohorts,
             r.LOCAL_QUEUES: observed.local_queues,
             r.RESOURCE_FLAVORS: observed.flavors,
             r.TOPOLOGIES: observed.topologies,
@@ -92,8 +94,10 @@ class Queues:
             facts = self._observed.state.local_queues.get(local)
             # The queue it was admitted by, too: its LocalQueue may be gone before it is.
             holder = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue")
-            for name in {facts.cluster_queue if facts is not None else None, holder} - {None}:
+            for name in filter(None, {facts.cluster_queue if facts is not None else None, holder}):
                 self._queue.add_after((r.CLUSTER_QUEUES.plural, name), SETTLE_S, "workload changed")
+                for cohort in self._observed.state.quota.ancestors(name) if self._shares_fairly else ():
+                    self._queue.add_after((r.COHORTS.plural, cohort), SETTLE_S, "workload changed")
 
     async def _reconcile(self, item: Item) -> Result:
         plural, key = cast("tuple[str, str]", item.key)
@@ -106,6 +110,8 @@ class Queues:
             await self._tell_of_unknown_profile(resource, obj)
         if resource is r.CLUSTER_QUEUES:
             await self._cluster_queue(obj)
+        elif resource is r.COHORTS:
+            await self._write(resource, obj, self._share_of(self._observed.state.quota.cohort_share(key)))
         elif resource is r.LOCAL_QUEUES:
             await self._local_queue(obj)
         elif resource is r.RESOURCE_FLAVORS:
@@ -171,7 +177,8 @@ class Queues:
             "flavorsReservation": self._flavor_list(queue.flavors, queue.groups, reserved, queue.quota if queue.cohort else None),
             "flavorsUsage": self._flavor_list(queue.flavors, queue.groups, used, queue.quota if queue.cohort else None),
         }
-        await self._write(r.CLUSTER_QUEUES, obj, status)
+        shares = state.quota.shares(queue.name)
+        await self._write(r.CLUSTER_QUEUES, obj, status | self._share_of(shares[-1] if shares else NO_SHARE))
 
     async def _local_queue(self, obj: Obj) -> None:
         state, key = self._observed.state, object_key(obj)
@@ -202,6 +209,9 @@ class Queues:
             "flavorsUsage": self._flavor_list(flavors, groups, self._flavor_usage([w for w in holding if w.admitted])),
         }
         await self._write(r.LOCAL_QUEUES, obj, status)
+
+    def _share_of(self, share: Share) -> dict[str, Any]:
+        return {"fairSharing": {"weightedShare": share.weighted}} if self._shares_fairly else {}
 
     async def _drain(self, holding: Sequence[WorkloadFacts], reason: str, message: str) -> None:
         """Stop policy HoldAndDrain: what was admitted is stopped, too, and waits until the queue goes on."""
@@ -276,7 +286,8 @@ class Queues:
 
     async def _write(self, resource: Resource, obj: Obj, status: dict[str, Any]) -> None:
         before = obj.get("status") or {}
-        if any(before.get(key) != value for key, value in status.items()):
+        was_shared = "fairSharing" in before and "fairSharing" not in status  # until it was switched off
+        if was_shared or any(before.get(key) != value for key, value in status.items()):
             await self._writer.patch_status(resource, obj, status)
 
 

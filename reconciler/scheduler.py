@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from core.model.admission import Admission, admission_from_wire, admission_to_wire
-from core.model.configuration import SecondPass
+from core.model.configuration import FairSharing, SecondPass
 from core.model.encoding import encoded_size
 from core.model.pods_ready import PodsReadyRules
 from core.names import (
@@ -57,6 +57,7 @@ WRITES_AT_ONCE, TELLS_AT_ONCE = 32, 8
 MOST_TASKS = 1024  # then deciding waits for writing
 WORDS_AT_ONCE = 64  # first refusals told at once
 TELL_AFTER_S, TELLS_PER_S = 1.0, 50  # that somebody waits for the same reason as before, in other words
+CATCH_UP_S = 0.1  # between two who are behind those of their kind in the queue, and are told what these were
 RETRY_S = 1.0
 FIND_OUT_ATTEMPTS = 120
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0  # of a workload whose verdict could not be written
@@ -84,11 +85,12 @@ class Scheduler:
         pods_ready: PodsReadyRules | None = None,
         second_pass: SecondPass = SecondPass(),  # noqa: B008, a frozen value
         replacement: NodeReplacement = REPLACES,
+        sharing: FairSharing | None = None,
     ) -> None:
         self._observed = observed
         self._writer = writer
         self._clock = clock
-        self._cycle = Cycle(observed.state, profiles, pods_ready, replacement)
+        self._cycle = Cycle(observed.state, profiles, pods_ready, replacement, sharing)
         self._second_pass = second_pass
         self._wake = asyncio.Event()
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
@@ -104,6 +106,7 @@ class Scheduler:
         self._writing: dict[str, bool] = {}  # uid -> whether it had its turn meanwhile, and was not judged
         self._words = Allowance(TELLS_PER_S, WORDS_AT_ONCE)
         self._seen_changes = -1
+        self._is_stale = asyncio.Event()
         for informer in (
             observed.nodes,
             observed.pods,
@@ -140,6 +143,7 @@ class Scheduler:
         async with asyncio.TaskGroup() as self._background:
             eternal(self._background, "requeuing", self._wake_when_due())
             eternal(self._background, "other words", self._tell_news())
+            eternal(self._background, "catching up", self._catch_up())
             try:
                 while True:
                     await self._wake.wait()
@@ -168,6 +172,20 @@ class Scheduler:
                 await self._write_first(judged)
             self._to_tell.done(item.key)
             await self._clock.sleep(1 / TELLS_PER_S)
+
+    async def _catch_up(self) -> None:
+        """Many ask for the same, and the first of them was told how things are now: the others hear of it one after the other."""
+        while True:
+            await self._is_stale.wait()
+            verdict = self._cycle.catch_up(self._writing.__contains__)
+            if verdict is not None:
+                uid, now = verdict.workload.uid, self._clock.now()
+                self._news.pop(uid, None)
+                self._writing[uid] = False
+                await self._write_first(_Judged(verdict, now, now))
+            elif not self._cycle.is_stale:
+                self._is_stale.clear()
+            await self._clock.sleep(CATCH_UP_S)
 
     def _told_in(self, verdict: Verdict) -> float | None:
         """After how many seconds a workload is told why it waits, at the pace of all that are told. None: at once, whatever it is."""
@@ -198,6 +216,8 @@ class Scheduler:
             span.set_attribute(tracing.VERDICT_COUNT, len(judged))
             if self._clock.monotonic() >= deadline:
                 self._wake.set()
+            if self._cycle.is_stale:
+                self._is_stale.set()
             for one in judged:
                 uid = one.verdict.workload.uid
                 self._news.pop(uid, None)
@@ -215,6 +235,8 @@ class Scheduler:
         """Until all that was decided is written and told, in whatever pace else."""
         for uid in list(self._news):
             await self._write(self._news.pop(uid))
+        while (verdict := self._cycle.catch_up()) is not None:
+            await self._write(_Judged(verdict, self._clock.now(), self._clock.now()))
         while self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -203,7 +203,7 @@ class ConfigurationFile(Strict):
     namespace: Namespace = None
     wait_for_pods_ready: WaitForPodsReady | None = None
     feature_gates: Gates | None = None
-    fair_sharing: Annotated[FairSharingBlock | None, _UNSERVED] = None
+    fair_sharing: FairSharingBlock | None = None
     resources: Resources | None = None
     integrations: IntegrationsBlock | None = None
     leader_election: LeaderElection | None = None

@@ -18,7 +18,6 @@ from core.names import MAIN_POD_SET, QUOTA_RESERVED, SLICE_NAME
 
 # What a ClusterQueue may say and nobody acts on yet, and the value by which it says nothing (the server's default).
 _NOT_SERVED: Mapping[Path, Any] = {
-    ("fairSharing",): None,
     ("admissionScope",): None,
 }
 _NO_EFFECT = "is stored but has no effect in this version of topogate"

@@ -8,6 +8,8 @@ A node may use more than the quota of its subtree by its borrowing limit, if its
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import ceil
+from typing import NamedTuple
 
 FlavorResource = tuple[str, str]  # flavor, resource
 Amounts = Mapping[FlavorResource, int]  # canonical
@@ -33,16 +35,42 @@ class QuotaOwner:
     weight: Fraction = Fraction(1)
 
 
+class Share(NamedTuple):
+    """A dominant share (KEP-1714), dimensionless; greater means further beyond what is one's own.
+
+    Whoever borrows at weight zero has an infinite share: beyond all others, and of two of these the one of the larger ratio.
+    """
+
+    is_infinite: bool
+    value: Fraction
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether nothing is borrowed that anybody lends."""
+        return not self.is_infinite and not self.value
+
+    @property
+    def weighted(self) -> int:
+        """In thousandths, rounded up; what `status.fairSharing.weightedShare` holds, whose largest stands for the infinite."""
+        return 2**63 - 1 if self.is_infinite else ceil(1000 * self.value)
+
+
+NO_SHARE = Share(False, Fraction(0))
+
+
 class _Node:
-    __slots__ = ("children", "own", "owner", "parent", "subtree", "usage")
+    __slots__ = ("changes", "children", "lendable", "own", "owner", "parent", "root", "subtree", "usage")
 
     def __init__(self, owner: QuotaOwner) -> None:
         self.owner = owner
         self.parent: _Node | None = None
         self.children: list[_Node] = []
+        self.root = self
+        self.changes = 0  # counted at the root
         self.usage: dict[FlavorResource, int] = {}
         self.subtree: dict[FlavorResource, int] = {}  # nominal of all below, as far as it is lent
         self.own: dict[FlavorResource, int] = {}  # of `subtree` what it lends to nobody
+        self.lendable: dict[str, int] = {}  # by resource, what its children could have if nothing were in use; as asked for so far
 
     def settle(self) -> None:
         """Sums up the subtree; the children's must be settled."""
@@ -98,6 +126,7 @@ class QuotaTree:
                 node.parent.children.append(node)
         for root in [node for node in (*self._queues.values(), *self._cohorts.values()) if node.parent is None]:
             for node in reversed(list(_below(root))):
+                node.root = root
                 node.settle()
 
     # --- usage --------------------------------------------------------------------------------------
@@ -117,6 +146,16 @@ class QuotaTree:
     def cohort_usage(self, cohort: str) -> Amounts:
         """What is used of what a cohort's members lend, and of its own quota."""
         return self._cohorts[cohort].usage
+
+    def note_change(self, queue: str) -> None:
+        """Something has changed in a queue that could help one that it shares a root cohort with."""
+        node = self._queues.get(queue)
+        if node is not None:
+            node.root.changes += 1
+
+    def changes(self, queue: str) -> int:
+        """How often that was so, of all queues that share a root cohort with a queue, since the tree was made."""
+        return self._queues[queue].root.changes
 
     # --- questions ------------------------------------------------------------------------------------
 
@@ -165,20 +204,23 @@ class QuotaTree:
         node = self._queues.get(queue)
         if node is None or node.parent is None:
             return []
-        while node.parent is not None:
-            node = node.parent
-        names = {below.owner.name for below in _below(node) if self._queues.get(below.owner.name) is below}
+        names = {below.owner.name for below in _below(node.root) if self._queues.get(below.owner.name) is below}
         return sorted(names - {queue})
 
-    def share(self, queue: str, more: Amounts | None = None) -> list[Fraction | None]:
+    def meeting_level(self, queue: str, other: str) -> int:
+        """Where in the `shares` of two queues that share a cohort the two nodes stand that the lowest common cohort has as children."""
+        above = set(self.ancestors(queue))
+        return sum(1 for cohort in self.ancestors(other) if cohort in above) - 1
+
+    def shares(self, queue: str, more: Amounts | None = None) -> list[Share]:
         """The dominant share of a queue, and of each cohort above it but the root, nearest to the root first: per resource what is
-        borrowed of what the parent could lend, the largest of these, by weight. None: infinite, of weight zero.
+        borrowed of what the parent could lend, the largest of these, by weight.
 
         `more` is counted as if it were in use (KEP-1714, fair sharing).
         """
-        node, shares = self._queues[queue], list[Fraction | None]()
+        shares = list[Share]()
         added = dict(more or {})
-        current: _Node | None = node
+        current: _Node | None = self._queues[queue]
         while current is not None and current.parent is not None:
             shares.append(_share(current, added))
             added = {
@@ -189,24 +231,28 @@ class QuotaTree:
             current = current.parent
         return shares[::-1]
 
+    def cohort_share(self, cohort: str) -> Share:
+        """The dominant share of a cohort; a root has none."""
+        node = self._cohorts.get(cohort)
+        return _share(node, {}) if node is not None and node.parent is not None else NO_SHARE
 
-def _share(node: _Node, more: Amounts) -> Fraction | None:
-    assert node.parent is not None
+
+def _share(node: _Node, more: Amounts) -> Share:
+    parent = node.parent
+    assert parent is not None
     borrowed: dict[str, int] = {}
     for name in node.usage.keys() | more.keys():
         amount = node.usage.get(name, 0) + more.get(name, 0) - node.subtree.get(name, 0)
         if amount > 0:
             borrowed[name[1]] = borrowed.get(name[1], 0) + amount
     if not borrowed:
-        return Fraction(0)
-    if not node.owner.weight:
-        return None
-    lendable: dict[str, int] = {}
-    for name in node.parent.subtree:
-        if name[1] in borrowed:
-            lendable[name[1]] = lendable.get(name[1], 0) + node.parent.left(name, empty=True)
-    ratios = (Fraction(amount, lendable[resource]) for resource, amount in borrowed.items() if lendable.get(resource, 0) > 0)
-    return max(ratios, default=Fraction(0)) / node.owner.weight
+        return NO_SHARE
+    for resource in borrowed.keys() - parent.lendable.keys():
+        # Flavors that only others below the root have can be borrowed, too.
+        parent.lendable[resource] = sum(parent.left(name, empty=True) for name in parent.root.subtree if name[1] == resource)
+    ratios = (Fraction(amount, parent.lendable[resource]) for resource, amount in borrowed.items() if parent.lendable[resource] > 0)
+    ratio, weight = max(ratios, default=Fraction(0)), node.owner.weight
+    return Share(False, ratio / weight) if weight else Share(True, ratio)
 
 
 def _is_circular(node: _Node) -> bool:

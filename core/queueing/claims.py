@@ -1,6 +1,6 @@
 """Room that is being made: who was told to go, and who gets it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Container
 
 from core.queueing.outcome import Preempting
 from core.state.cluster import ClusterState
@@ -21,9 +21,9 @@ class Claims:
         self._by_uid: dict[str, Preempting] = {}
         self._evicting: dict[str, str] = {}  # key -> uid of those that are to be evicted and are not seen to be yet
 
-    def begin(self, pending: Iterable[WorkloadFacts]) -> None:
-        """A cycle begins: forgets those who wait no more, and those who are seen evicted or gone."""
-        self._by_uid = {workload.uid: self._by_uid[workload.uid] for workload in pending if workload.uid in self._by_uid}
+    def begin(self, pending: Container[str]) -> None:
+        """A cycle begins: forgets those whose uid is not pending any more, and those who are seen evicted or gone."""
+        self._by_uid = {uid: claim for uid, claim in self._by_uid.items() if uid in pending}
         facts = self._state.workloads.facts
         self._evicting = {
             key: uid for key, uid in self._evicting.items() if key in facts and facts[key].uid == uid and not facts[key].evicted
@@ -32,6 +32,14 @@ class Claims:
     def leaving(self) -> set[str]:
         """Those who are to go and still hold something."""
         return self._state.workloads.leaving() | {key for key in self._evicting if self._state.workloads.holding(key) is not None}
+
+    def unseen(self) -> Collection[str]:
+        """Keys of those who are to go and are not seen to be evicted yet."""
+        return self._evicting.keys()
+
+    def uids(self) -> list[str]:
+        """Of those who wait for others to go."""
+        return list(self._by_uid)
 
     def of(self, uid: str) -> Preempting | None:
         """What a workload waits for, if for others to go."""

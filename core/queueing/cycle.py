@@ -1,8 +1,8 @@
 """One decision cycle: a batch of workloads, each seeing what those before it were given.
 
 A decision becomes assumed usage in the state at once (DESIGN decision 7), so two workloads that want
-the same rack in one cycle cannot both get it. A workload that was refused is looked at again only
-after something that could help has changed.
+the same rack in one cycle cannot both get it. Who was refused is looked at again only after something
+that could help has changed, and stands for all that ask its queue for the same.
 
 Who would have to borrow has its turn after all who need not, and with it those behind it in its queue: else what is
 reclaimed would be borrowed again by whoever is of higher priority.
@@ -14,46 +14,32 @@ do not (so that a preemption leads to the admission that it was made for, and no
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from core.model.configuration import FairSharing
 from core.model.pods_ready import PodsReadyRules
 from core.names import (
-    MULTIKUEUE_CONTROLLER,
-    REASON_CHECK_INACTIVE,
-    REASON_CHECK_NOT_FOUND,
-    REASON_COHORT_CYCLE,
-    REASON_FLAVOR_NOT_FOUND,
     REASON_MISCONFIGURED,
-    REASON_MULTIKUEUE_WITH_TOPOLOGY,
     REASON_PENDING_EVALUATION,
-    REASON_STOPPED,
-    REASON_SUSPENDED,
-    REASON_TERMINATING,
-    REASON_TOPOLOGY_NOT_FOUND,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
-    REASON_WAITING_FOR_PODS_READY,
     REASON_WAITING_FOR_PREEMPTED,
     REASON_WAITING_FOR_QUOTA,
 )
 from core.placement.explain import truncate
 from core.placement.profile import Profiles
-from core.queueing.alike import Alike
-from core.queueing.claims import Claims, show
-from core.queueing.flavors import find_admission
-from core.queueing.growth import find_growth
+from core.queueing.claims import Claims
+from core.queueing.fair_order import FairTurns
+from core.queueing.judge import Judge
 from core.queueing.one_at_a_time import find_obstacle
-from core.queueing.order import in_queue_order
 from core.queueing.outcome import Found, NotFound
-from core.queueing.preemption import find_preemption
-from core.queueing.rules import find_violation
+from core.queueing.pending import Group, Order, Pending
+from core.queueing.refusal import Refusal
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass
+from core.queueing.turns import PriorityTurns, Turn, Turns
+from core.queueing.ways import find_way
 from core.state.cluster import ClusterState
 from core.state.facts import CheckState, WorkloadFacts
-from core.state.queue_facts import STOP, ClusterQueueFacts
-from core.state.selectors import labels_match
+from core.state.queue_facts import ClusterQueueFacts
 
-_CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by others going
-_SHOWN = 5  # queues that a message names
-_LATER = NotFound("", "", ())  # who would borrow is asked again after all who need not
-_NOT_JUDGED = -1  # who never got as far as the search is looked at in every cycle
+_PASSING = {REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_PREEMPTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +51,14 @@ class Verdict:
     is_second_pass: bool = False  # the workload has its quota, and keeps it
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What the caller of a cycle knows of workloads, by uid."""
+
+    is_held_back: Callable[[str], bool]
+    is_busy: Callable[[str], bool]
+
+
 class Cycle:
     """Decides on pending workloads; remembers at which state each was refused last."""
 
@@ -74,15 +68,22 @@ class Cycle:
         profiles: Profiles,
         pods_ready: PodsReadyRules | None = None,
         replacement: NodeReplacement = REPLACES,
+        sharing: FairSharing | None = None,
     ) -> None:
         self._state = state
         self._pods_ready = pods_ready
         self._profiles = profiles
         self._replacement = replacement
-        self._refused_at: dict[str, tuple[str, int, WorkloadFacts]] = {}
-        self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
+        self._pending = Pending(state.workloads, pods_ready)
         self._claims = Claims(state)
-        self._alike = Alike(state)
+        self._judge = Judge(state, profiles, self._claims, sharing)
+        self._sharing = sharing
+        self._own: dict[str, Refusal] = {}  # of those whom their group's refusal does not hold for, by uid
+        self._told: dict[str, tuple[str, str]] = {}  # reason and message, by uid
+        self._walk: Iterator[tuple[Group, WorkloadFacts]] = iter(())  # over those who may have to be told anew
+        self._is_stale = False  # whether there are such
+        self._round = 0  # goes on over cycles until one is not cut off
+        self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
         self._blocked: set[str] = set()  # StrictFIFO queues whose head waits
         self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
@@ -93,13 +94,14 @@ class Cycle:
         is_held_back: Callable[[str], bool] = lambda uid: False,
         is_busy: Callable[[str], bool] = lambda uid: False,
     ) -> Iterator[Verdict]:
-        """Verdicts in queue order until nothing is left to decide or the caller's budget is spent.
+        """Verdicts in queue order until nothing is left to decide or the caller's budget is spent; then the next cycle goes on
+        with those who have not had their turn.
 
         Workloads whose uid `is_held_back` are passed over. Of those that are busy, since a verdict on them is still to be
         written, none is judged, and all keep their places: nobody overtakes a StrictFIFO head, or takes the room it waits for.
 
         Each admission is assumed in the state before it is yielded; a caller whose write fails must
-        call `state.forget`.
+        call `state.forget`. Who goes on waiting for the same reason in other words is not among the verdicts, see `catch_up`.
         """
         try:
             yield from self._run(may_go_on, is_held_back, is_busy)
@@ -108,27 +110,21 @@ class Cycle:
 
     def _run(self, may_go_on: Callable[[], bool], is_held_back: Callable[[str], bool], is_busy: Callable[[str], bool]) -> Iterator[Verdict]:
         self._state.refresh()
-        pending = in_queue_order(self._state.workloads, self._pods_ready)
-        self._refused_at = {workload.uid: self._refused_at[workload.uid] for workload in pending if workload.uid in self._refused_at}
-        self._claims.begin(pending)
-        self._alike.begin({workload.uid for workload in pending})
+        for uid in self._pending.sync():
+            self._own.pop(uid, None)
+            if uid not in self._pending:
+                self._told.pop(uid, None)
+        self._claims.begin(self._pending)
         self._blocked, self._borrowing, self._ways = set(), set(), {}
         yield from self._second_passes(lambda uid: is_held_back(uid) or is_busy(uid))
-        later: list[WorkloadFacts] = []
-        for workloads, may_borrow in ((pending, False), (later, True)):
-            for workload in workloads:
-                if not may_go_on():
-                    return
-                if is_held_back(workload.uid):
-                    continue
-                queue, problem = self._find_queue(workload)
-                busy = is_busy(workload.uid)
-                served = queue is not None and problem is None
-                outcome = self._turn(workload, queue, may_borrow=may_borrow, busy=busy) if served and queue is not None else problem
-                if outcome is _LATER:
-                    later.append(workload)
-                elif outcome is not None and not busy and self._is_news(workload, outcome, None if problem is not None else queue):
-                    yield Verdict(workload, outcome)
+        run, turns = _Run(is_held_back, is_busy), self._turns()
+        while (following := turns.next()) is not None:
+            if not may_go_on():
+                return
+            yield from self._take(*following, turns, run)
+        self._round += 1
+
+    # --- second passes ------------------------------------------------------------------------------
 
     def _second_passes(self, is_held_back: Callable[[str], bool]) -> Iterator[Verdict]:
         """Who has quota already, and its nodes, comes before all who have nothing yet."""
@@ -153,172 +149,164 @@ class Cycle:
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be placed: {error!r}"), ())
 
-    def _turn(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, may_borrow: bool, busy: bool) -> Found | NotFound | None:
-        """What becomes of a workload whose turn it is; None: still what it was told last. A busy one is not judged."""
+    # --- turns --------------------------------------------------------------------------------------
+
+    def _turns(self) -> Turns:
+        if self._sharing is None:
+            return PriorityTurns(self._pending.groups())
+        promised = ((queue.name, order) for queue, order in map(self._promise_of, self._claims.uids()) if queue is not None)
+        return FairTurns(self._state, self._pending.groups(), promised)
+
+    def _promise_of(self, uid: str) -> tuple[ClusterQueueFacts | None, Order]:
+        workload = self._pending.find(uid)
+        assert workload is not None  # who waits no more has no claim
+        return self._state.find_cluster_queue(workload), self._pending.order_of(uid)
+
+    def _take(self, turn: Turn, may_borrow: bool, turns: Turns, run: _Run) -> Iterator[Verdict]:
+        workload = turn.workload
+        if run.is_held_back(workload.uid):
+            turns.pass_on(turn)
+            return
+        queue, problem = self._find_queue(workload.queue)
+        obstacle = problem if queue is None or problem is not None else self._obstacle(queue)
+        if obstacle is not None:
+            yield from self._tell(turn, obstacle, run)
+        elif queue is not None:
+            if queue.name in self._borrowing and not may_borrow:
+                turns.put_off(turn)
+            else:
+                yield from self._serve(turn, queue, may_borrow, turns, run)
+
+    def _obstacle(self, queue: ClusterQueueFacts) -> NotFound | None:
+        """Why nobody of a queue is judged now."""
         if queue.name in self._blocked:
             why = f'ClusterQueue "{queue.name}" is StrictFIFO and a workload that is before this one cannot be admitted yet'
             return NotFound(REASON_PENDING_EVALUATION, why, ())
-        if queue.name in self._borrowing and not may_borrow:
-            return _LATER
-        obstacle = find_obstacle(self._state, queue, self._pods_ready)
-        if obstacle is not None:
-            return obstacle
-        last, claim = self._refused_at.get(workload.uid), self._claims.of(workload.uid)
+        return find_obstacle(self._state, queue, self._pods_ready)
+
+    def _serve(self, turn: Turn, queue: ClusterQueueFacts, may_borrow: bool, turns: Turns, run: _Run) -> Iterator[Verdict]:
+        group, workload, uid = turn.group, turn.workload, turn.workload.uid
+        refusal, is_busy = self._own.get(uid) or group.refusal, run.is_busy(uid)
         outcome: Found | NotFound | None = None
-        if not busy and (last is None or last[1] != self._state.changes or not _same_request(last[2], workload)):
-            outcome = self._alike.refusal_of(workload)
-            if outcome is None:
-                outcome = self._judge(workload, queue)
-                if isinstance(outcome, NotFound):
-                    self._alike.note(workload, outcome)
-            claim = outcome.preempting if isinstance(outcome, NotFound) else None
+        if not is_busy and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
+            outcome = self._judge.judge(workload, queue)
+        claim = self._claims.of(uid) if outcome is None else outcome.preempting if isinstance(outcome, NotFound) else None
         found = outcome if isinstance(outcome, Found) else claim.found if claim is not None else None
         if found is not None and found.borrows and not may_borrow:
             self._borrowing.add(queue.name)
-            return _LATER
-        if outcome is not None:
-            self._claims.note(workload, claim)
+            turns.put_off(turn)
+            return
         if isinstance(outcome, Found):
-            plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
-            self._state.assume(workload.key, outcome.admission, plan)
-            return outcome
+            self._admit(group, workload, outcome)
+            turns.pass_on(turn)
+            yield Verdict(workload, outcome)
+            return
+        if outcome is not None:
+            self._note(group, workload, queue, outcome)
         self._claims.place(workload)
         if queue.strict:
             self._blocked.add(queue.name)
-        return outcome
+        if is_busy or uid in self._own or group.refusal is None:  # what comes next in the group may fare otherwise, or has yet to be judged
+            turns.pass_on(turn)
+            if not is_busy and uid in self._own and self._is_news(group, workload, self._own[uid].outcome):
+                yield Verdict(workload, self._own[uid].outcome)
+        else:
+            yield from self._tell(turn, group.refusal.outcome, run)
 
-    def _is_news(self, workload: WorkloadFacts, outcome: Found | NotFound, queue: ClusterQueueFacts | None) -> bool:
-        """Notes an outcome; `queue` is the one it was judged for, if it got so far."""
-        before = self._refused_at.pop(workload.uid, None)
-        if isinstance(outcome, Found):
-            return True
-        judged = queue is not None and outcome.reason not in (REASON_PENDING_EVALUATION, REASON_WAITING_FOR_PODS_READY)
-        self._refused_at[workload.uid] = (outcome.message, self._now(queue) if judged and queue is not None else _NOT_JUDGED, workload)
-        return before is None or before[0] != outcome.message
+    def _admit(self, group: Group, workload: WorkloadFacts, found: Found) -> None:
+        self._own.pop(workload.uid, None)
+        self._told.pop(workload.uid, None)
+        group.unheard.pop(workload.uid, None)
+        self._claims.note(workload, None)
+        plan = {placement.pod_set: placement.nodes for _, placement in found.placements}
+        self._state.assume(workload.key, found.admission, plan)
 
-    def _judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
-        """A workload written past all checks must not keep the others from being judged."""
-        try:
-            if workload.replaces is not None:
-                return find_growth(self._state, workload, queue, self._profiles)
-            outcome = find_admission(self._state, workload, queue, self._profiles)
-            # What is for one pod set alone keeps it from fitting; a tie of all could be broken and fit all the same.
-            suspicious = isinstance(outcome, NotFound) or workload.together is not None
-            broken = find_violation(self._state, workload, queue) if suspicious else None
-            if broken is not None:
-                return NotFound(REASON_MISCONFIGURED, broken, outcome.attempts, breaks_rule=True)
-            if isinstance(outcome, Found):
-                return self._rather_preempting(workload, queue, outcome)
-            return self._with_preemption(workload, queue, outcome)
-        except Exception as error:
-            return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
+    def _note(self, group: Group, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: NotFound) -> None:
+        """A refusal is the whole group's, but where others are to go for this one, or it matters how its pods are labelled; in a
+        StrictFIFO queue those behind it wait for another reason.
+        """
+        self._claims.note(workload, outcome.preempting)
+        refusal = Refusal.note(self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None)
+        preempts = outcome.preempting is not None and outcome.preempting.victims
+        if preempts or queue.strict or self._is_particular(workload):
+            self._own[workload.uid] = refusal
+        else:
+            self._own.pop(workload.uid, None)
+            group.refusal = refusal
 
-    def _with_preemption(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> NotFound:
-        """A refusal that becomes a wait, if it helps that others go."""
-        if refused.reason not in _CURABLE:
-            return refused
-        preempting = find_preemption(self._state, workload, queue, self._profiles, self._claims.leaving())
-        if preempting is None:
-            return refused
-        message = truncate(f"{refused.message}; {show(preempting)}")
-        return NotFound(REASON_WAITING_FOR_PREEMPTED, message, refused.attempts, preempting=preempting)
+    def _is_particular(self, workload: WorkloadFacts) -> bool:
+        """Whether it matters which pods are there, and so how the workload's own are labelled."""
+        repels = self._state.ledger.neighbours.repels
+        return any(pod_set.traits.is_particular or repels(pod_set.traits) for pod_set in workload.pod_sets)
 
-    def _rather_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, found: Found) -> Found | NotFound:
-        """A way to be admitted, or a preemption where the queue prefers one to the next flavor or to borrowing."""
-        policy = queue.fungibility
-        passed_over = [attempt.flavor for attempt in found.attempts if attempt.reason in _CURABLE]
-        preempting = None
-        if policy.when_can_preempt == STOP and passed_over and queue.preemption.is_possible:
-            preempting = find_preemption(self._state, workload, queue.up_to(passed_over[0]), self._profiles, self._claims.leaving())
-        if preempting is None and policy.prefers_preemption and found.borrows and queue.preemption.is_possible:
-            leaving = self._claims.leaving()
-            preempting = find_preemption(self._state, workload, queue, self._profiles, leaving, may_borrow=False)
-        if preempting is None:
-            return found
-        tried = "; ".join(dict.fromkeys(attempt.sentence for attempt in found.attempts)) or "it would have to borrow quota"
-        return NotFound(REASON_WAITING_FOR_PREEMPTED, truncate(f"{tried}; {show(preempting)}"), found.attempts, preempting=preempting)
+    def _find_queue(self, local_queue: str) -> tuple[ClusterQueueFacts | None, NotFound | None]:
+        if local_queue not in self._ways:
+            self._ways[local_queue] = find_way(self._state, local_queue)
+        return self._ways[local_queue]
 
-    def _now(self, queue: ClusterQueueFacts) -> int:
-        """The state at which a refusal is good until it changes; none, while there are some who may be preempted once they are seen."""
-        state = self._state
-        if not queue.preemption.is_possible or not state.decides_on({queue.name, *state.quota.relatives(queue.name)}):
-            return state.changes
-        return _NOT_JUDGED
+    # --- telling ------------------------------------------------------------------------------------
+
+    def _tell(self, turn: Turn, outcome: NotFound, run: _Run) -> Iterator[Verdict]:
+        """A group that goes on waiting: its first, those who have not heard anything yet, and all if the reason is one that does not
+        come and go with each workload that starts or ends.
+        """
+        group, before = turn.group, turn.group.word
+        group.word = outcome
+        if before is not None and (before.reason == outcome.reason or {before.reason, outcome.reason} <= _PASSING):
+            self._is_stale |= (before.reason, before.message) != (outcome.reason, outcome.message)
+            unheard = [workload for uid in group.unheard if (workload := self._pending.find(uid)) is not None]
+            told = [turn.workload, *(workload for workload in unheard if workload is not turn.workload)]
+        else:
+            told = [workload for _, workload in group.members[turn.at :]]
+        for workload in told:
+            uid = workload.uid
+            if uid in self._own or run.is_held_back(uid) or run.is_busy(uid):
+                continue
+            if self._is_news(group, workload, outcome):
+                yield Verdict(workload, outcome)
+
+    def _is_news(self, group: Group, workload: WorkloadFacts, outcome: NotFound) -> bool:
+        now, before = (outcome.reason, outcome.message), self._told.get(workload.uid)
+        self._told[workload.uid] = now
+        group.unheard.pop(workload.uid, None)
+        return before != now
+
+    def catch_up(self, is_busy: Callable[[str], bool] = lambda uid: False, steps: int = 500) -> Verdict | None:
+        """The next of those who go on waiting for a reason that is not what they were told last; None: none among so many."""
+        for _ in range(steps):
+            group, workload = next(self._walk, (None, None))
+            if group is None or workload is None:
+                if not self._is_stale:
+                    return None
+                self._is_stale = False
+                self._walk = iter([(group, workload) for group in self._pending.groups() for _, workload in group.members])
+                continue
+            own, uid = self._own.get(workload.uid), workload.uid
+            word = own.outcome if own is not None else group.word
+            if word is None or uid not in self._told or self._told[uid] == (word.reason, word.message):
+                continue
+            if is_busy(uid) or self._state.workloads.find_pending(workload.key) is not workload:
+                self._is_stale = True
+            elif self._is_news(group, workload, word):
+                return Verdict(workload, word)
+        return None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether there may be somebody for `catch_up` to find."""
+        return self._is_stale
 
     def spare(self, key: str) -> None:
         """A victim that could not be evicted: who wanted it to go is judged anew."""
         for uid in self._claims.spare(key):
-            self._refused_at.pop(uid, None)
+            self._own.pop(uid, None)
 
     def reconsider(self, uid: str) -> None:
         """Makes the next cycle look at a workload again, whatever changed (its verdict could not be written)."""
-        self._refused_at.pop(uid, None)
         self._failed_at.pop(uid, None)
-
-    def _find_queue(self, workload: WorkloadFacts) -> tuple[ClusterQueueFacts | None, NotFound | None]:
-        """The ClusterQueue that serves a workload, or what is wrong with the way there."""
-        if workload.queue not in self._ways:
-            self._ways[workload.queue] = self._way(workload)
-        return self._ways[workload.queue]
-
-    def _way(self, workload: WorkloadFacts) -> tuple[ClusterQueueFacts | None, NotFound | None]:
-        state = self._state
-        namespace, _, name = workload.queue.partition("/")
-        local = state.local_queues.get(workload.queue)
-        if local is None:
-            return None, NotFound(REASON_MISCONFIGURED, f"LocalQueue {name} doesn't exist; {_queues_of(state, namespace)}", ())
-        queue = state.cluster_queues.get(local.cluster_queue)
-        if queue is None:
-            why = f"ClusterQueue {local.cluster_queue} doesn't exist; LocalQueue {name} names it, and an administrator can make it"
-            return None, NotFound(REASON_MISCONFIGURED, why, ())
-        if local.stopped:
-            return None, NotFound(REASON_SUSPENDED, f"LocalQueue {name} is inactive", ())
-        if queue.deleting or inactive_reason(state, queue) is not None:
-            return None, NotFound(REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive", ())
-        if not labels_match(queue.namespace_selector, state.namespaces.get(namespace)):
-            return None, NotFound(
-                REASON_MISCONFIGURED, f"namespace {namespace} doesn't match the selector of ClusterQueue {queue.name}", ()
-            )
-        return queue, None
-
-
-def _queues_of(state: ClusterState, namespace: str) -> str:
-    """What a job of a namespace could name instead."""
-    names = sorted(key.partition("/")[2] for key in state.local_queues if key.partition("/")[0] == namespace)
-    if not names:
-        return f"namespace {namespace} has none yet"
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"namespace {namespace} has {', '.join(names[:_SHOWN])}{more}"
-
-
-def inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:
-    """Reason and message if a ClusterQueue can admit nothing, else None (wire contract A.1)."""
-    if queue.deleting:
-        return REASON_TERMINATING, "Can't admit new workloads; the ClusterQueue is being deleted"
-    if queue.stopped:
-        return REASON_STOPPED, "Can't admit new workloads: its stopPolicy is not None"
-    missing = [name for name in queue.flavors if name not in state.flavors]
-    if missing:
-        return REASON_FLAVOR_NOT_FOUND, f"Can't admit new workloads: references missing ResourceFlavor(s): {', '.join(missing)}"
-    unknown = [name for name, _ in queue.checks if name not in state.checks]
-    if unknown:
-        return REASON_CHECK_NOT_FOUND, f"Can't admit new workloads: references missing AdmissionCheck(s): {', '.join(unknown)}"
-    inactive = [name for name, _ in queue.checks if not state.checks[name].active]
-    if inactive:
-        return REASON_CHECK_INACTIVE, f"Can't admit new workloads: references inactive AdmissionCheck(s): {', '.join(inactive)}"
-    remote = [name for name, _ in queue.checks if state.checks[name].controller == MULTIKUEUE_CONTROLLER]
-    topological = [name for name in queue.flavors if state.flavors[name].topology]
-    if remote and topological:
-        why = f"AdmissionCheck {remote[0]} sends workloads to other clusters, whose topology flavor {topological[0]} does not know"
-        return REASON_MULTIKUEUE_WITH_TOPOLOGY, f"Can't admit new workloads: {why}"
-    if queue.cohort in state.quota.circular:
-        return REASON_COHORT_CYCLE, f'Can\'t admit new workloads: going up from cohort "{queue.cohort}" ends in a circle of cohorts'
-    lost = sorted({flavor.topology for name in queue.flavors if (flavor := state.flavors[name]).topology} - state.topologies.keys())
-    if lost:
-        return REASON_TOPOLOGY_NOT_FOUND, f"Can't admit new workloads: there is no Topology {', '.join(map(repr, lost))}"
-    return None
-
-
-def _same_request(old: WorkloadFacts, new: WorkloadFacts) -> bool:
-    was, now = ((w.queue, w.priority, w.pod_sets, w.together, w.profile) for w in (old, new))
-    return was == now
+        self._own.pop(uid, None)
+        self._told.pop(uid, None)
+        group = self._pending.group_of(uid)
+        if group is not None:
+            group.refusal = None
+            group.unheard[uid] = None

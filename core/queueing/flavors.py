@@ -112,7 +112,7 @@ def find_admission(
     def profile_for(topology: TopologyFacts) -> Profile:
         return profiles.nearest(workload.profile, queue.profile, topology.profile)
 
-    units = [workload.pod_sets] if workload.together is not None else _units(workload.pod_sets)
+    units = units_of(workload)
     world = World(state) if world is None else world
     search = Search(world, profile_for, workload.together, grows=grows)
     given: dict[str, PodSetAdmission] = {}
@@ -174,10 +174,12 @@ def _find_at_once(
     return None
 
 
-def _units(pod_sets: Sequence[PodSetFacts]) -> list[Unit]:
-    """What gets one flavor together: the pod sets of a group (DESIGN rule g), all others alone."""
+def units_of(workload: WorkloadFacts) -> list[Unit]:
+    """What gets one flavor together: the pod sets of a group (DESIGN rule g), or all that are tied to one domain; all others alone."""
+    if workload.together is not None:
+        return [workload.pod_sets]
     units: dict[str, list[PodSetFacts]] = {}
-    for i, pod_set in enumerate(pod_sets):
+    for i, pod_set in enumerate(workload.pod_sets):
         units.setdefault(f"group {pod_set.group}" if pod_set.group else f"pod set {i}", []).append(pod_set)
     return [tuple(unit) for unit in units.values()]
 

@@ -1,9 +1,9 @@
 """What a search decides by: the cluster as it is, or as it will be once some workloads are gone."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
-from core.model.admission import Admission
-from core.model.quota import QuotaTree
+from core.model.quota import Amounts, QuotaTree
 from core.model.resources import Resources
 from core.placement.free import FreeCapacity, Matrix
 from core.state.cluster import ClusterState, FlavorView
@@ -19,9 +19,10 @@ class World:
     def __init__(self, state: ClusterState, *, explains: bool = True) -> None:
         self.state = state
         self.explains = explains  # whether its answers say why; a search that asks often does better without
-        self._free: dict[str, Matrix] = {}
+        self._free: dict[str, tuple[Matrix, set[str]]] = {}  # and who is gone in it
         self._gone: dict[str, None] = {}
-        self._held: dict[str, tuple[Admission, _Held]] = {}
+        self._held: dict[str, _Held] = {}
+        self._usage: dict[str, tuple[str, Amounts]] = {}
 
     @property
     def quota(self) -> QuotaTree:
@@ -34,49 +35,59 @@ class World:
         return frozenset(self._gone)
 
     def free(self, view: FlavorView) -> Matrix | None:
-        """Free amounts on the nodes of a flavor; None: as the ledger has them."""
-        if not self._gone:
+        """Free amounts on the nodes of a flavor; None: as the ledger has them. Most who are thought away are back before anybody
+        looks at nodes, so these are only reckoned here."""
+        if not self._gone and view.flavor.name not in self._free:
             return None
-        name = view.flavor.name
-        if name not in self._free:
-            self._free[name] = view.capacity.free.copy()
-            for key in self._gone:
-                self._take(view, self._free[name], self._held[key][1], -1)
-        return self._free[name]
+        free, gone = self._free.setdefault(view.flavor.name, (view.capacity.free.copy(), set()))
+        for key in sorted(gone.difference(self._gone)):
+            self._take(view, free, self.held(key), 1)
+            gone.discard(key)
+        for key in self._gone:
+            if key not in gone:
+                self._take(view, free, self.held(key), -1)
+                gone.add(key)
+        return free
 
     def capacity(self, view: FlavorView) -> FreeCapacity:
         """The nodes of a flavor, whatever is free on them."""
         return view.capacity if self.explains else view.capacity.without_words()
 
-    def held(self, key: str) -> tuple[Admission, _Held]:
-        """What a workload holds: its admission, and per pod set the requests of one pod and pods per node."""
+    def held(self, key: str) -> _Held:
+        """What a workload holds on nodes: per pod set the requests of one pod and pods per node."""
         if key not in self._held:
+            self._held[key] = self.state.ledger.held_by(self.state.pods_key(key))
+        return self._held[key]
+
+    def usage(self, key: str) -> tuple[str, Amounts]:
+        """What a workload holds of quota, and of which queue's."""
+        if key not in self._usage:
             admission = self.state.workloads.holding(key)
             assert admission is not None
-            self._held[key] = admission, self.state.ledger.held_by(self.state.pods_key(key))
-        return self._held[key]
+            self._usage[key] = admission.cluster_queue, admission_usage(admission)
+        return self._usage[key]
 
     def remove(self, key: str) -> None:
         """Thinks a workload that holds something away."""
         self._gone[key] = None
-        self._change(*self.held(key), -1)
+        self.quota.add(*self.usage(key), -1)
 
     def restore(self, key: str) -> None:
         """Thinks a workload back."""
         del self._gone[key]
-        self._change(*self.held(key), 1)
+        self.quota.add(*self.usage(key))
+
+    def let_go(self, keys: AbstractSet[str]) -> None:
+        """Thinks exactly these away."""
+        for key in self._gone.keys() - keys:
+            self.restore(key)
+        for key in sorted(keys - self._gone.keys()):
+            self.remove(key)
 
     def restore_all(self) -> None:
         """Thinks everybody back."""
         for key in list(self._gone):
             self.restore(key)
-
-    def _change(self, admission: Admission, held: _Held, times: int) -> None:
-        self.quota.add(admission.cluster_queue, admission_usage(admission), times)
-        for name, free in self._free.items():
-            view = self.state.view(name)
-            assert view is not None
-            self._take(view, free, held, times)
 
     @staticmethod
     def _take(view: FlavorView, free: Matrix, held: _Held, times: int) -> None:

@@ -53,12 +53,14 @@ class ClusterState:
     """Nodes, pods, queues and workloads, and the ledger of what they use.
 
     `changes` counts events that could help a workload that waits: nodes that came or changed,
-    capacity or quota given back, queues and flavors edited. With `reserve_daemon_sets` nodes keep room
+    capacity or quota given back, queues and flavors edited. `config_changes` counts those of them that
+    are neither of nodes nor of what uses them; `quota.changes` those of quota given back, and of
+    workloads that can be preempted now and could not before. With `reserve_daemon_sets` nodes keep room
     for the pods that DaemonSets are about to put there. `resource_rules` say how quota counts requests.
     """
 
     def __init__(self, *, reserve_daemon_sets: bool = True, resource_rules: ResourceRules | None = None) -> None:
-        self.changes = 0
+        self.changes = self.config_changes = 0
         self.resource_rules = resource_rules or ResourceRules()
         self.reserves_daemon_sets = reserve_daemon_sets
         self.nodes: dict[str, NodeFacts] = {}
@@ -110,49 +112,53 @@ class ClusterState:
 
     def observe_topology(self, name: str, topology: TopologyFacts | None) -> None:
         """A Topology came, changed or went."""
-        if _update(self.topologies, name, topology):
-            self.changes += 1
+        if self._configure(_update(self.topologies, name, topology)):
             for flavor, view in list(self._views.items()):
                 if view.topology.name == name:
                     self._drop_view(flavor)
 
     def observe_flavor(self, name: str, flavor: FlavorFacts | None) -> None:
         """A ResourceFlavor came, changed or went."""
-        if _update(self.flavors, name, flavor):
-            self.changes += 1
+        if self._configure(_update(self.flavors, name, flavor)):
             self._drop_view(name)
 
     def observe_cluster_queue(self, name: str, queue: ClusterQueueFacts | None) -> None:
         """A ClusterQueue came, changed or went."""
-        if _update(self.cluster_queues, name, queue):
-            self.changes += 1
+        if self._configure(_update(self.cluster_queues, name, queue)):
             self._quota_is_old = True
 
     def observe_cohort(self, name: str, cohort: CohortFacts | None) -> None:
         """A Cohort came, changed or went."""
-        if _update(self.cohorts, name, cohort):
-            self.changes += 1
+        if self._configure(_update(self.cohorts, name, cohort)):
             self._quota_is_old = True
 
     def observe_check(self, name: str, check: CheckFacts | None) -> None:
         """An AdmissionCheck came, changed or went."""
-        self.changes += _update(self.checks, name, check)
+        self._configure(_update(self.checks, name, check))
 
     def observe_local_queue(self, key: str, queue: LocalQueueFacts | None) -> None:
         """A LocalQueue came, changed or went."""
-        self.changes += _update(self.local_queues, key, queue)
+        self._configure(_update(self.local_queues, key, queue))
 
     def observe_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A Namespace came, changed or went."""
-        self.changes += _update(self.namespaces, name, labels)
+        self._configure(_update(self.namespaces, name, labels))
+
+    def _configure(self, is_change: bool) -> bool:
+        self.changes += is_change
+        self.config_changes += is_change
+        return is_change
 
     def observe_workload(self, key: str, workload: WorkloadFacts | None) -> None:
         """A Workload came, changed or went."""
-        before = self._held(key)
+        before, old = self._held(key), self.workloads.facts.get(key)
         self.workloads.observe(key, workload)
         if not self.workloads.is_assumed(key):
             self._end_leaving(key)
         self._after(key, before)
+        held = self.workloads.holding(key)
+        if held is not None and _standing(old) != _standing(workload):
+            self.quota.note_change(held.cluster_queue)
 
     # --- decisions not yet observed -----------------------------------------------------------------
 
@@ -208,11 +214,11 @@ class ClusterState:
 
     def drop_claims(self) -> None:
         """Nothing is claimed any more; for those who wait nothing has changed by that."""
-        changes = self.changes
         for key in self._claims:
-            self.forget(key)
+            before = self._held(key)
+            self.workloads.forget(key)
+            self._after(key, before, helps=False)
         self._claims.clear()
-        self.changes = changes
 
     def decides_on(self, cluster_queues: Collection[str]) -> bool:
         """Whether an admission to one of these queues is not observed yet; claims are none."""
@@ -236,12 +242,14 @@ class ClusterState:
         facts = self.workloads.facts.get(key)
         return facts.pods_key if facts is not None else key
 
-    def _after(self, key: str, before: _Held) -> None:
+    def _after(self, key: str, before: _Held, *, helps: bool = True) -> None:
         now = self._held(key)
         if now == before:
             return
         if before[0] is not None:
-            self.changes += 1
+            if helps:
+                self.changes += 1
+                self.quota.note_change(before[0].cluster_queue)
             for pod_set in before[0].pod_sets:
                 self.ledger.reserve((before[3], pod_set.name, before[1]), None)
         if now[0] is None:
@@ -417,6 +425,13 @@ def _plan_anew(view: FlavorView, pod_set: PodSetFacts, nodes: tuple[str, ...], c
     if count:  # they fit no more, but they are coming: counted somewhere
         plan[nodes[-1]] = plan.get(nodes[-1], 0) + count
     return tuple(plan.items())
+
+
+def _standing(facts: WorkloadFacts | None) -> tuple[object, ...] | None:
+    """What decides whether somebody who holds quota may be preempted."""
+    if facts is None or facts.admission is None:
+        return None
+    return facts.priority, facts.evicted, facts.finished, facts.deleting
 
 
 def _matches(flavor: FlavorFacts, node: NodeFacts) -> bool:

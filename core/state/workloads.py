@@ -7,6 +7,8 @@ from core.model.admission import Admission
 from core.model.quota import Amounts, FlavorResource, QuotaOwner, QuotaTree
 from core.state.facts import WorkloadFacts
 
+Total = dict[FlavorResource, int]
+
 
 @dataclass(slots=True)
 class _Assumed:
@@ -32,7 +34,11 @@ class Workloads:
         self._pending: dict[str, WorkloadFacts] = {}
         self._elders: dict[str, str] = {}  # a workload of an elastic job -> the one whose place it takes
         self._heirs: dict[str, str] = {}  # and the other way round
-        self._usage: dict[str, dict[FlavorResource, int]] = {}  # of queues that are gone, too
+        self._watches: list[set[str]] = []  # keys of those whose waiting has changed
+        self._by_priority: dict[str, dict[int, Total]] = {}  # of what is in use, by ClusterQueue, without:
+        self._going: dict[str, Total] = {}  # what those hold who are evicted
+        self._counted: dict[str, tuple[int, bool]] = {}  # priority, and whether it is evicted, as counted in these two
+        self._usage: dict[str, Total] = {}  # of queues that are gone, too
         self.quota = QuotaTree()
 
     def observe(self, key: str, facts: WorkloadFacts | None) -> None:
@@ -112,9 +118,13 @@ class Workloads:
         now = None if replaced else now
         if now is not None:
             self._holding[key] = now
-        if now is not before:
-            self._count(before, -1)
-            self._count(now, 1)
+        kept_as = self._counted.pop(key, None)
+        counted = (facts.priority if facts is not None else 0, facts is not None and facts.evicted)
+        if now is not None:
+            self._counted[key] = counted
+        if now is not before or (now is not None and kept_as != counted):
+            self._count(before, -1, kept_as)
+            self._count(now, 1, counted)
             if before is not None:
                 self._holders[before.cluster_queue].pop(key)
             if now is not None:
@@ -136,19 +146,36 @@ class Workloads:
             self._starting[key] = now.cluster_queue
         else:
             self._starting.pop(key, None)
-        if facts is not None and now is None and not replaced and facts.active and not facts.finished and not facts.deleting:
-            self._pending[key] = facts
-        else:
-            self._pending.pop(key, None)
+        waits = (
+            facts
+            if facts is not None and now is None and not replaced and facts.active and not facts.finished and not facts.deleting
+            else None
+        )
+        if waits is not self._pending.get(key):
+            for watch in self._watches:
+                watch.add(key)
+            if waits is None:
+                del self._pending[key]
+            else:
+                self._pending[key] = waits
 
-    def _count(self, admission: Admission | None, sign: int) -> None:
-        if admission is None:
+    def _count(self, admission: Admission | None, sign: int, counted: tuple[int, bool] | None) -> None:
+        """Counts what an admission holds; `counted`: for which priority, and whether among what is going."""
+        if admission is None or counted is None:
             return
-        total = self._usage.setdefault(admission.cluster_queue, {})
-        add_usage(total, admission, sign)
-        for none in [name for name, amount in total.items() if not amount]:
-            del total[none]
-        self.quota.add(admission.cluster_queue, admission_usage(admission), sign)
+        (priority, is_going), queue, amounts = counted, admission.cluster_queue, admission_usage(admission)
+        staying = self._by_priority.setdefault(queue, {})
+        for total in (
+            self._usage.setdefault(queue, {}),
+            self._going.setdefault(queue, {}) if is_going else staying.setdefault(priority, {}),
+        ):
+            for name, amount in amounts.items():
+                total[name] = total.get(name, 0) + amount * sign
+                if not total[name]:
+                    del total[name]
+        if not staying.get(priority, True):
+            del staying[priority]
+        self.quota.add(queue, amounts, sign)
 
     def arrange(self, queues: Iterable[QuotaOwner], cohorts: Iterable[QuotaOwner]) -> None:
         """The tree of quota made anew, with all that is in use."""
@@ -197,6 +224,25 @@ class Workloads:
     def pending(self) -> Iterable[WorkloadFacts]:
         """Workloads that wait for a decision."""
         return self._pending.values()
+
+    def find_pending(self, key: str) -> WorkloadFacts | None:
+        """A workload, if it waits for a decision."""
+        return self._pending.get(key)
+
+    def watch_pending(self) -> set[str]:
+        """A set to which the keys are added of all that begin or end to wait for a decision, or change while they wait; the caller
+        empties it. Those who wait now are in it."""
+        self._watches.append(set(self._pending))
+        return self._watches[-1]
+
+    def usage_below(self, cluster_queue: str, priority: int, name: FlavorResource, *, inclusive: bool = False) -> int:
+        """What workloads of a lower priority, or of the same, hold of a ClusterQueue's quota who are not evicted."""
+        by_priority = self._by_priority.get(cluster_queue, {})
+        return sum(total.get(name, 0) for of, total in by_priority.items() if of < priority or (inclusive and of == priority))
+
+    def leaving_usage(self, cluster_queue: str) -> Amounts:
+        """What those hold of a ClusterQueue's quota who are evicted."""
+        return self._going.get(cluster_queue, {})
 
     def usage(self, cluster_queue: str) -> Amounts:
         """Quota of a ClusterQueue that is held, per flavor and resource."""

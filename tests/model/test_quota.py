@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.quota import Quota, QuotaOwner, QuotaTree
+from core.model.quota import NO_SHARE, Quota, QuotaOwner, QuotaTree, Share
 
-CPU, GPU = ("f", "cpu"), ("f", "gpu")
+CPU, GPU, OTHER = ("f", "cpu"), ("f", "gpu"), ("g", "cpu")
 
 
 def owner(name: str, nominal: int | None = None, parent: str | None = None, **limits: int) -> QuotaOwner:
@@ -28,7 +28,7 @@ def test_alone_a_queue_has_its_nominal_quota():
     assert tree.available("q", GPU) == 0
     assert tree.cohort_of("q") is None
     assert tree.relatives("q") == []
-    assert tree.share("q") == []
+    assert tree.shares("q") == []
 
 
 @pytest.mark.parametrize(
@@ -105,33 +105,36 @@ def test_what_nobody_knows_uses_nothing():
     assert tree.usage("q") == {}
 
 
+def share(value: Fraction | int) -> Share:
+    return Share(False, Fraction(value))
+
+
 def test_the_dominant_share_is_the_largest_part_of_what_could_be_lent():
     quota = {CPU: Quota(10), GPU: Quota(4)}
     tree = QuotaTree([QuotaOwner("a", {CPU: Quota(2), GPU: Quota(1)}, "c", Fraction(2)), QuotaOwner("b", quota, "c")])
-    assert tree.share("a") == [0]
+    assert tree.shares("a") == [share(0)]
     tree.add("a", {CPU: 5, GPU: 1})
-    assert tree.share("a") == [Fraction(3, 12) / 2]
-    assert tree.share("a", {GPU: 2}) == [Fraction(2, 5) / 2]
-    assert tree.share("a", {CPU: -4}) == [0]
+    assert tree.shares("a") == [share(Fraction(3, 12) / 2)]
+    assert tree.shares("a", {GPU: 2}) == [share(Fraction(2, 5) / 2)]
+    assert tree.shares("a", {CPU: -4}) == [share(0)]
     free = QuotaTree([QuotaOwner("a", {CPU: Quota(2)}, "c", Fraction(0)), QuotaOwner("b", quota, "c")])
-    assert free.share("a") == [0]
-    assert free.share("a", {CPU: 3}) == [None]
+    assert free.shares("a") == [share(0)]
+    assert free.shares("a", {CPU: 3}) == [Share(True, Fraction(1, 12))]
 
 
 def test_a_share_counts_a_resource_over_all_flavors():
-    other = ("g", "cpu")
-    tree = QuotaTree([QuotaOwner("a", {CPU: Quota(2), other: Quota(1)}, "c"), QuotaOwner("b", {CPU: Quota(6), other: Quota(3)}, "c")])
-    tree.add("a", {CPU: 4, other: 2})
-    assert tree.share("a") == [Fraction(2 + 1, 8 + 4)]
+    tree = QuotaTree([QuotaOwner("a", {CPU: Quota(2), OTHER: Quota(1)}, "c"), QuotaOwner("b", {CPU: Quota(6), OTHER: Quota(3)}, "c")])
+    tree.add("a", {CPU: 4, OTHER: 2})
+    assert tree.shares("a") == [share(Fraction(2 + 1, 8 + 4))]
 
 
 def test_who_borrows_nothing_and_where_nothing_is_to_be_lent_there_is_no_share():
     exact = QuotaTree([QuotaOwner("a", {CPU: Quota(2)}, "c", Fraction(0)), owner("b", 4, "c")])
     exact.add("a", {CPU: 2})
-    assert exact.share("a") == [0]
+    assert exact.shares("a") == [share(0)]
     empty = QuotaTree([owner("a", 0, "c"), owner("b", 0, "c")])
     empty.add("a", {CPU: 1})
-    assert empty.share("a") == [0]
+    assert empty.shares("a") == [share(0)]
 
 
 def test_shares_are_told_from_the_root_down():
@@ -139,8 +142,38 @@ def test_shares_are_told_from_the_root_down():
     tree = QuotaTree([owner("a", 2, "left"), owner("b", 4, "left"), owner("c", 6, "root")], cohorts)
     tree.add("a", {CPU: 8})
     # left takes 2 of the 12 that root could lend; a takes 6 of the 12 that left could.
-    assert tree.share("a") == [Fraction(2, 12), Fraction(6, 12)]
-    assert tree.share("a", {CPU: 1}) == [Fraction(3, 12), Fraction(7, 12)]
+    assert tree.shares("a") == [share(Fraction(2, 12)), share(Fraction(6, 12))]
+    assert tree.shares("a", {CPU: 1}) == [share(Fraction(3, 12)), share(Fraction(7, 12))]
+
+
+def test_the_infinite_are_beyond_all_and_compare_among_themselves():
+    assert sorted([Share(True, Fraction(1, 9)), Share(True, Fraction(0)), share(7), share(0)]) == [
+        share(0),
+        share(7),
+        Share(True, Fraction(0)),
+        Share(True, Fraction(1, 9)),
+    ]
+    assert [one.is_zero for one in (NO_SHARE, share(1), Share(True, Fraction(0)))] == [True, False, False]
+
+
+def test_what_only_others_below_the_root_have_is_lendable_too():
+    cohorts = [QuotaOwner("left", {}, "root")]
+    tree = QuotaTree(
+        [owner("a", 0, "left"), owner("b", 2, "left"), owner("c", 6, "root"), QuotaOwner("d", {OTHER: Quota(8)}, "root")], cohorts
+    )
+    tree.add("a", {CPU: 4})
+    assert tree.shares("a") == [share(Fraction(2, 16)), share(Fraction(4, 16))]
+    assert (tree.cohort_share("left"), tree.cohort_share("root"), tree.cohort_share("nowhere")) == (
+        share(Fraction(2, 16)),
+        NO_SHARE,
+        NO_SHARE,
+    )
+
+
+def test_queues_meet_at_their_lowest_common_cohort():
+    cohorts = [QuotaOwner("left", {}, "root"), QuotaOwner("right", {}, "root")]
+    tree = QuotaTree([owner("a", 0, "left"), owner("b", 0, "left"), owner("c", 0, "right"), owner("d", 0, "root")], cohorts)
+    assert [tree.meeting_level(*pair) for pair in ("ab", "ac", "ad", "da")] == [1, 0, 0, 0]
 
 
 # --- against a recount --------------------------------------------------------------------------------------

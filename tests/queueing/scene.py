@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from core.model.configuration import FairSharing
 from core.names import HOSTNAME_LABEL
 from core.placement.profile import STANDARD
 from core.queueing.cycle import Cycle, Verdict
@@ -29,9 +30,10 @@ from tests.builders import (
 class Scene:
     """One topology `t` of racks and hosts, one topology-aware flavor `tas` over all nodes; the rest is up to the test."""
 
-    def __init__(self, *, quota: str = "100", strict: bool = False) -> None:
+    def __init__(self, *, quota: str = "100", strict: bool = False, sharing: FairSharing | None = None) -> None:
         self.state = ClusterState()
-        self.cycle = Cycle(self.state, STANDARD)
+        self.sharing = sharing
+        self.cycle = Cycle(self.state, STANDARD, sharing=sharing)
         self.version = 1
         self.state.observe_namespace(NAMESPACE, {})
         self.state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK, HOSTNAME_LABEL])))
@@ -76,7 +78,14 @@ class Scene:
 
     def verdicts(self, *busy: str) -> list[Verdict]:
         """Those of one cycle; verdicts on the `busy` ones are still being written."""
-        return list(self.cycle.run(is_busy=lambda uid: uid.removeprefix("uid-") in busy))
+
+        def is_busy(uid: str) -> bool:
+            return uid.removeprefix("uid-") in busy
+
+        verdicts = list(self.cycle.run(is_busy=is_busy))
+        while (verdict := self.cycle.catch_up(is_busy)) is not None:
+            verdicts.append(verdict)
+        return verdicts
 
 
 def admitted(verdicts: Mapping[str, Found | NotFound]) -> set[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.model.admission import admission_to_wire
+from core.model.configuration import FairSharing
 from core.model.quota import FlavorResource
 from core.queueing.outcome import Found, NotFound
 from core.state.facts import WorkloadFacts
@@ -19,9 +20,9 @@ ALL_MAY = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
 class Shared(Scene):
     """One flavor `tas`, resource cpu; queue `q` has a LocalQueue of the same name."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, sharing: FairSharing | None = None) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
-        super().__init__()
+        super().__init__(sharing=sharing)
         self.clock = 0
 
     def pool(self, name: str, nominal: str, cohort: str | None = None, **spec: Any) -> None:
@@ -33,12 +34,12 @@ class Shared(Scene):
         self.state.observe_cluster_queue(name, ClusterQueueFacts.read(wire))
         self.local_queue(name, name)
 
-    def cohort(self, name: str, parent: str | None = None, nominal: str | None = None) -> None:
+    def cohort(self, name: str, parent: str | None = None, nominal: str | None = None, weight: str = "1") -> None:
         groups = []
         if nominal is not None:
             quota = {"name": "cpu", "nominalQuota": nominal}
             groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "tas", "resources": [quota]}]}]
-        wire = {"metadata": {"name": name}, "spec": {"parentName": parent, "resourceGroups": groups}}
+        wire = {"metadata": {"name": name}, "spec": {"parentName": parent, "resourceGroups": groups, "fairSharing": {"weight": weight}}}
         self.state.observe_cohort(name, CohortFacts.read(wire))
 
     def workload(self, workload: Mapping[str, Any]) -> str:

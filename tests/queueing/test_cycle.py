@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION, REASON_SUSPENDED
-from core.queueing import cycle as cycle_module
-from core.queueing.cycle import inactive_reason
+from core.queueing import judge as judge_module
 from core.queueing.flavors import find_admission
 from core.queueing.order import in_queue_order
 from core.queueing.outcome import NotFound
+from core.queueing.ways import inactive_reason
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 from tests.builders import (
@@ -40,7 +40,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         counts[workload.key.partition("/")[2]] += 1
         return real(state, workload, queue, profiles)
 
-    monkeypatch.setattr(cycle_module, "find_admission", counting)
+    monkeypatch.setattr(judge_module, "find_admission", counting)
     return counts
 
 

@@ -41,7 +41,8 @@ def test_a_lower_priority_makes_room_and_the_preemptor_gets_it():
     assert isinstance(outcome, NotFound)
     assert outcome.reason == REASON_WAITING_FOR_PREEMPTED
     assert "preempts 1 workload(s) by prioritization in the ClusterQueue: ns/low" in outcome.message
-    assert scene.run() == {} or victims(scene.run()["high"]) == {}
+    for _ in range(2):
+        assert all(not victims(said) for said in scene.run().values()), "nobody goes twice for one room"
     scene.leave("low")
     assert "high" in scene.run()
     assert scene.running() == {"high"}

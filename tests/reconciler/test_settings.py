@@ -200,7 +200,7 @@ def test_the_file_says_what_no_flag_says(config: Callable[[str], list[str]]):
     assert settings.profiles.default == Profile("kep", balanced=True)
     assert (settings.namespace, settings.leader_elect) == ("leases", False)
     assert (settings.reserve_daemon_sets, settings.nominates_nodes) == (False, True)
-    assert [said.split(": ")[1] for said in settings.warnings] == ["fairSharing", "integrations.frameworks"]
+    assert [said.split(": ")[1] for said in settings.warnings] == ["integrations.frameworks"]
 
 
 def test_without_a_file_and_with_an_empty_one_all_stands_at_the_defaults(config: Callable[[str], list[str]]):

@@ -179,7 +179,6 @@ NOTHING_SAID = {  # as the API server fills in what a ClusterQueue leaves out
     "stopPolicy": "Hold",
 }
 NOT_SERVED: dict[str, dict[str, Any]] = {
-    "fairSharing": {"fairSharing": {"weight": 1}},
     "admissionScope": {"admissionScope": {"admissionMode": "NoAdmissionFairSharing"}},
 }
 

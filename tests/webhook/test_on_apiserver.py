@@ -179,12 +179,12 @@ def test_a_wrong_cluster_queue_is_refused_with_every_mistake_at_once(cluster: Cl
 def test_only_what_an_administrator_wrote_and_is_not_served_draws_a_warning(cluster: Cluster):
     """The API server has filled in preemption and flavorFungibility by the time we are asked."""
     assert kubectl_create(cluster, manifests.cluster_queue("plain", {"a": {"cpu": "1"}})) == (True, "")
-    made = manifests.cluster_queue(
-        "more", {"a": {"cpu": "1"}}, preemption={"withinClusterQueue": "LowerPriority"}, fairSharing={"weight": 2}
-    )
+    scope = {"admissionMode": "NoAdmissionFairSharing"}
+    served: dict[str, Any] = {"preemption": {"withinClusterQueue": "LowerPriority"}, "fairSharing": {"weight": 2}}
+    made = manifests.cluster_queue("more", {"a": {"cpu": "1"}}, admissionScope=scope, **served)
     created, shown = kubectl_create(cluster, made)
     assert created
-    fields = ("fairSharing",)
+    fields = ("admissionScope",)
     assert shown.splitlines() == [f"Warning: spec.{field} is stored but has no effect in this version of topogate" for field in fields]
     for name in ("plain", "more"):
         cluster.api.delete(f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{name}")

@@ -1,0 +1,86 @@
+"""What becomes of one workload whose turn it is: admitted, let wait, or let wait until others are gone."""
+
+from core.model.configuration import FairSharing
+from core.names import (
+    REASON_MISCONFIGURED,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+    REASON_WAITING_FOR_PREEMPTED,
+    REASON_WAITING_FOR_QUOTA,
+)
+from core.placement.explain import truncate
+from core.placement.profile import Profiles
+from core.queueing.claims import Claims, show
+from core.queueing.flavors import find_admission
+from core.queueing.growth import find_growth
+from core.queueing.outcome import Found, NotFound, Preempting
+from core.queueing.preemption import find_preemption
+from core.queueing.refusal import asked_of_quota, could_be_given
+from core.queueing.rules import find_violation
+from core.state.cluster import ClusterState
+from core.state.facts import WorkloadFacts
+from core.state.queue_facts import STOP, ClusterQueueFacts
+
+_CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by others going
+
+
+class Judge:
+    """Judges by the state as it is, with the room that others claim."""
+
+    def __init__(self, state: ClusterState, profiles: Profiles, claims: Claims, sharing: FairSharing | None = None) -> None:
+        self._state, self._profiles, self._claims, self._sharing = state, profiles, claims, sharing
+
+    def judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
+        """A workload written past all checks must not keep the others from being judged."""
+        try:
+            if workload.replaces is not None:
+                return find_growth(self._state, workload, queue, self._profiles)
+            outcome = find_admission(self._state, workload, queue, self._profiles)
+            # What is for one pod set alone keeps it from fitting; a tie of all could be broken and fit all the same.
+            suspicious = isinstance(outcome, NotFound) or workload.together is not None
+            broken = find_violation(self._state, workload, queue) if suspicious else None
+            if broken is not None:
+                return NotFound(REASON_MISCONFIGURED, broken, outcome.attempts, breaks_rule=True)
+            if isinstance(outcome, Found):
+                return self._rather_preempting(workload, queue, outcome)
+            return self._with_preemption(workload, queue, outcome)
+        except Exception as error:
+            return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
+
+    def _with_preemption(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> NotFound:
+        """A refusal that becomes a wait, if it helps that others go."""
+        if refused.reason not in _CURABLE:
+            return refused
+        asked = asked_of_quota(self._state, workload, queue)
+        by_share, unseen = self._sharing is not None, self._claims.unseen()
+        if not could_be_given(self._state, workload, queue, asked, by_share=by_share, unseen=unseen):
+            return refused
+        preempting = self._preempt(workload, queue)
+        if preempting is None:
+            return refused
+        message = truncate(f"{refused.message}; {show(preempting)}")
+        return NotFound(REASON_WAITING_FOR_PREEMPTED, message, refused.attempts, preempting=preempting)
+
+    def _rather_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, found: Found) -> Found | NotFound:
+        """A way to be admitted, or a preemption where the queue prefers one to the next flavor or to borrowing."""
+        policy = queue.fungibility
+        passed_over = [attempt.flavor for attempt in found.attempts if attempt.reason in _CURABLE]
+        preempting = None
+        if policy.when_can_preempt == STOP and passed_over and queue.preemption.is_possible:
+            preempting = self._preempt(workload, queue.up_to(passed_over[0]))
+        if preempting is None and policy.prefers_preemption and found.borrows and queue.preemption.is_possible:
+            preempting = self._preempt(workload, queue, may_borrow=False)
+        if preempting is None:
+            return found
+        tried = "; ".join(dict.fromkeys(attempt.sentence for attempt in found.attempts)) or "it would have to borrow quota"
+        return NotFound(REASON_WAITING_FOR_PREEMPTED, truncate(f"{tried}; {show(preempting)}"), found.attempts, preempting=preempting)
+
+    def _preempt(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, may_borrow: bool = True) -> Preempting | None:
+        """Who leaves another root cohort's queues gives no quota: it is waited for only where this cohort's alone do not help."""
+        leaving, workloads = self._claims.leaving(), self._state.workloads
+        near = {queue.name, *self._state.quota.relatives(queue.name)}
+        of_near = {key for key in leaving if (held := workloads.holding(key)) is not None and held.cluster_queue in near}
+        for gone in (of_near, leaving) if of_near != leaving else (leaving,):
+            found = find_preemption(self._state, workload, queue, self._profiles, gone, may_borrow=may_borrow, sharing=self._sharing)
+            if found is not None:
+                return found
+        return None

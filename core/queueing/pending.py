@@ -1,0 +1,140 @@
+"""Workloads that wait, in groups of those that ask a LocalQueue for the same: what the first of a group is refused, all of it are."""
+
+from bisect import bisect_left, insort
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+from core.model.pods_ready import PodsReadyRules
+from core.queueing.order import queue_order
+from core.queueing.outcome import NotFound
+from core.queueing.refusal import Refusal
+from core.state.facts import PodSetFacts, WorkloadFacts
+from core.state.workloads import Workloads
+
+Order = tuple[int, str, str, int]  # lower goes first; no two are equal
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Workloads that are alike in all but their names and pod labels, the first to be served first."""
+
+    key: Hashable
+    members: list[tuple[Order, WorkloadFacts]] = field(default_factory=list)
+    refusal: Refusal | None = None  # of all that have none of their own
+    word: NotFound | None = None  # what all are to be told that have no refusal of their own
+    unheard: dict[str, None] = field(default_factory=dict)  # uids of those who were told nothing yet
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    group: Group
+    order: Order
+    workload: WorkloadFacts
+
+
+class Pending:
+    """All groups, in step with the workloads as of the last `sync`."""
+
+    def __init__(self, workloads: Workloads, rules: PodsReadyRules | None = None) -> None:
+        self._workloads = workloads
+        self._rules = rules
+        self._changed = workloads.watch_pending()
+        self._groups: dict[Hashable, Group] = {}
+        self._places: dict[str, _Place] = {}  # by key of the workload
+        self._keys: dict[str, str] = {}  # by uid
+
+    def sync(self) -> list[str]:
+        """Takes over what has changed since the last time. Uids of those who wait no more, or ask for something else now."""
+        others, emptied = [], []
+        for key in self._changed:
+            before, now = self._places.get(key), self._workloads.find_pending(key)
+            if before is not None and (now is None or not _is_same(before.workload, now)):
+                others.append(before.workload.uid)
+            heard = before is not None and before.workload.uid not in before.group.unheard
+            if before is not None:
+                self._take_out(key, before)
+                emptied += [before.group] if not before.group.members else []
+            if now is not None:
+                group = self._put_in(key, now)
+                if heard and before is not None and before.group is group and before.workload.uid == now.uid:
+                    group.unheard.pop(now.uid)
+        self._changed.clear()
+        for group in emptied:
+            if not group.members:
+                self._groups.pop(group.key, None)
+        return others
+
+    def _put_in(self, key: str, workload: WorkloadFacts) -> Group:
+        same = _key_of(workload)
+        group = self._groups.get(same)
+        if group is None:
+            group = self._groups[same] = Group(same)
+        order = (*queue_order(workload, self._rules), self._workloads.arrival(key))
+        insort(group.members, (order, workload))
+        self._places[key] = _Place(group, order, workload)
+        self._keys[workload.uid] = key
+        group.unheard[workload.uid] = None
+        return group
+
+    def _take_out(self, key: str, place: _Place) -> None:
+        group, uid = place.group, place.workload.uid
+        del group.members[bisect_left(group.members, place.order, key=lambda member: member[0])]
+        group.unheard.pop(uid, None)
+        if self._keys.get(uid) == key:
+            del self._keys[uid]
+        del self._places[key]
+
+    def groups(self) -> list[Group]:
+        """All groups, none of them empty."""
+        return list(self._groups.values())
+
+    def find(self, uid: str) -> WorkloadFacts | None:
+        """A workload that waits."""
+        key = self._keys.get(uid)
+        return self._places[key].workload if key is not None else None
+
+    def order_of(self, uid: str) -> Order:
+        """The place of a workload that waits among all."""
+        return self._places[self._keys[uid]].order
+
+    def group_of(self, uid: str) -> Group | None:
+        """The group of a workload that waits."""
+        key = self._keys.get(uid)
+        return self._places[key].group if key is not None else None
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._keys
+
+    def __iter__(self) -> Iterator[WorkloadFacts]:
+        """All that wait, in the order in which they are served."""
+        members = sorted(member for group in self._groups.values() for member in group.members)
+        return (workload for _, workload in members)
+
+
+def _is_same(before: WorkloadFacts, now: WorkloadFacts) -> bool:
+    """Whether what was said of a workload is still said of it."""
+    was, is_now = ((w.uid, w.queue, w.priority, w.pod_sets, w.together, w.profile, w.replaces) for w in (before, now))
+    return was == is_now
+
+
+def _key_of(workload: WorkloadFacts) -> Hashable:
+    asked = workload.queue, workload.priority, workload.together, workload.profile, workload.replaces
+    return asked, tuple(map(_pod_set_key, workload.pod_sets))
+
+
+def _pod_set_key(pod_set: PodSetFacts) -> Hashable:
+    """All but the labels of its pods, which name their job."""
+    traits = pod_set.traits
+    return (
+        pod_set.name,
+        pod_set.count,
+        frozenset(pod_set.requests.items()),
+        pod_set.topology,
+        frozenset(pod_set.node_selector.items()),
+        repr(pod_set.affinity),
+        repr(pod_set.tolerations),
+        pod_set.group,
+        pod_set.none_of,
+        traits.is_particular,
+        traits.unjudged,
+    )

@@ -1,0 +1,219 @@
+"""Whose workloads may go for one that does not fit: rights by the ClusterQueue's `spec.preemption`, and by fair sharing.
+
+- In its own queue a workload preempts as `withinClusterQueue` says.
+- In other queues of its cohort only as long as they use what they could only borrow from where both can reach, so that none
+  is brought below what is its own: `reclaimWithinCohort` if the workload then needs not borrow, `borrowWithinCohort` if it does.
+- With fair sharing it is the shares that say what a workload may take by borrowing, of those whom `reclaimWithinCohort` names
+  (`core.queueing.fair_rights`); `borrowWithinCohort` says nothing then.
+
+Where to look among those who may go is `core.queueing.preemption`'s.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from core.model.configuration import FairSharing
+from core.model.quota import Amounts, FlavorResource
+from core.model.resources import add
+from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER
+from core.queueing.fair_rights import Excess, ShareRule
+from core.queueing.order import queue_order
+from core.queueing.outcome import Victim
+from core.queueing.quota import pod_set_usage
+from core.queueing.world import World
+from core.state.cluster import ClusterState
+from core.state.facts import WorkloadFacts
+from core.state.queue_facts import ANY, LOWER_OR_NEWER, LOWER_PRIORITY, NEVER, ClusterQueueFacts
+
+Rank = tuple[Excess, int]  # with fair sharing how far its queue is beyond its own; priority
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A workload that may have to go, and what that would give and cost."""
+
+    victim: Victim
+    queue: str
+    amounts: Amounts  # all that it holds of quota
+    holds: Amounts  # of the quota in question
+    lost: int  # pods x seconds, as of the youngest candidate
+    excess: Excess = ()
+
+    @cached_property
+    def is_own(self) -> bool:
+        """Whether it is in the preemptor's own queue."""
+        return self.victim.reason == REASON_IN_QUEUE
+
+    @cached_property
+    def key(self) -> str:
+        """Its namespace/name."""
+        return self.victim.workload.key
+
+    @cached_property
+    def priority(self) -> int:
+        """Its priority: higher is spared longer."""
+        return self.victim.workload.priority
+
+    @cached_property
+    def rank(self) -> Rank:
+        """What is looked at first: lower goes before higher."""
+        return self.excess, self.priority
+
+    @cached_property
+    def order(self) -> tuple[Rank, int, bool, str]:
+        """Sort key: whose loss is the smallest first."""
+        return self.rank, self.lost, self.is_own, self.key
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Candidates, whether the workload may borrow if they go, and what shares must say, if they have a say."""
+
+    candidates: list[Candidate]
+    may_borrow: bool
+    rule: ShareRule | None = None
+
+
+class Rights:
+    """What one workload may do to others, in a world in which those who are `leaving` are gone anyway."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        workload: WorkloadFacts,
+        queue: ClusterQueueFacts,
+        world: World,
+        leaving: Collection[str],
+        sharing: FairSharing | None = None,
+    ) -> None:
+        self._state, self._workload, self._queue, self._world, self._sharing = state, workload, queue, world, sharing
+        self._leaving = frozenset(leaving)
+        self._beyond: dict[str, Amounts] = {}
+        self._excess: dict[str, Excess] = {}
+
+    # --- who may go ---------------------------------------------------------------------------------
+
+    def stages(self) -> Iterator[list[Right]]:
+        """Rights among which the cheapest victims count; those of a later stage only where nobody before it makes room."""
+        policy, priority = self._queue.preemption, self._workload.priority
+        own = [w for w in self._holders(self._queue.name) if self._is_lower(policy.within_queue, w)]
+        owned = [(w, REASON_IN_QUEUE) for w in own]
+        others = [w for name in self._state.quota.relatives(self._queue.name) if self._takes_of_others(name) for w in self._holders(name)]
+        named = [w for w in others if policy.reclaim == ANY or (policy.reclaim != NEVER and w.priority < priority)]
+        first = [Right(self._candidates(owned + [(w, REASON_RECLAIMED) for w in named]), may_borrow=False)]
+        if self._state.quota.cohort_of(self._queue.name) is None:
+            yield first
+        elif self._sharing is not None:
+            fair = self._candidates(owned + [(w, REASON_FAIR_SHARING) for w in named])
+            for strategy in self._sharing.strategies:
+                yield [*first, Right(fair, True, ShareRule(self._queue.name, strategy))]
+                first = []
+        else:
+            if policy.while_borrowing != NEVER:
+                most = priority - 1 if policy.highest_priority is None else min(priority - 1, policy.highest_priority)
+                owned += [(w, REASON_RECLAIMED_BY_BORROWER) for w in others if w.priority <= most]
+            yield first + ([Right(self._candidates(owned), may_borrow=True)] if owned else [])
+
+    def _holders(self, queue: str) -> list[WorkloadFacts]:
+        """Those who hold quota, as far as it is seen: a decision that is still on its way is not undone."""
+        holders = self._state.workloads.holders(queue)
+        return [w for w in holders if w.key not in self._leaving and w.admission is not None and not w.finished and not w.deleting]
+
+    def _is_lower(self, policy: str, other: WorkloadFacts) -> bool:
+        if policy not in (LOWER_PRIORITY, LOWER_OR_NEWER):
+            return False
+        equal = policy == LOWER_OR_NEWER and queue_order(other) > queue_order(self._workload) and other.priority == self._workload.priority
+        return other.priority < self._workload.priority or equal
+
+    @cached_property
+    def wanted(self) -> dict[str, int]:
+        """What the workload would take from quota."""
+        total: dict[str, int] = {}
+        for pod_set in self._workload.pod_sets:
+            add(total, pod_set_usage(pod_set, self._queue, self._state.resource_rules))
+        return total
+
+    @cached_property
+    def names(self) -> list[FlavorResource]:
+        """The quota that the workload could use."""
+        asked = self.wanted
+        return [(flavor, r) for group in self._queue.groups for flavor in group.flavors for r in group.resources if r in asked]
+
+    def _takes_of_others(self, queue: str) -> bool:
+        return any(self._state.quota.takes_of_others(self._queue.name, queue, name) for name in self.names)
+
+    def _candidates(self, rights: Iterable[tuple[WorkloadFacts, str]]) -> list[Candidate]:
+        rights = list(rights)
+        since = {w.key: _seconds(w.reserved_at) for w, _ in rights}
+        now = max(since.values(), default=0)
+        candidates = []
+        for w, reason in rights:
+            queue, amounts = self._world.usage(w.key)
+            holds = {name: amounts[name] for name in self.names if name in amounts}
+            lost = sum(pod_set.count for pod_set in w.pod_sets) * (now - since[w.key])
+            candidates.append(Candidate(Victim(w, reason), queue, amounts, holds, lost, self._excess_of(queue)))
+        return sorted(candidates, key=lambda candidate: candidate.order)
+
+    def _excess_of(self, queue: str) -> Excess:
+        """How far a queue, and the cohorts above it, are beyond their own before anybody goes."""
+        if self._sharing is None:
+            return ()
+        if queue not in self._excess:
+            self._excess[queue] = tuple((not share.is_infinite, -share.value) for share in self._state.quota.shares(queue))
+        return self._excess[queue]
+
+    # --- who may go together ----------------------------------------------------------------------------
+
+    def is_legal(self, chosen: Sequence[Candidate]) -> bool:
+        """Whether they can go in some order in which each queue still uses more than its own whenever one of its workloads goes."""
+        by_queue: dict[str, list[Candidate]] = {}
+        for candidate in chosen:
+            if not candidate.is_own:
+                by_queue.setdefault(candidate.queue, []).append(candidate)
+        return all(self._may_all_go(queue, members) for queue, members in by_queue.items())
+
+    def _may_all_go(self, queue: str, members: Sequence[Candidate]) -> bool:
+        """The last to go must find its queue still using more than its own."""
+        spare = dict(self._spare(queue))
+        for member in members:
+            for name, amount in member.holds.items():
+                spare[name] -= amount
+        return any(spare[name] + member.holds.get(name, 0) > 0 for member in members for name in spare)
+
+    def _spare(self, queue: str) -> Amounts:
+        """What a queue uses beyond its own, with nobody gone but those who are leaving anyway; negative where it uses less."""
+        if queue not in self._beyond:
+            tree, back = self._world.quota, self._world.gone - self._leaving
+            usage = {name: tree.usage(queue).get(name, 0) for name in self.names}
+            for key in back:
+                of, amounts = self._world.usage(key)
+                if of == queue:
+                    for name in usage:
+                        usage[name] += amounts.get(name, 0)
+            self._beyond[queue] = {name: amount - tree.nominal(queue, name) for name, amount in usage.items()}
+        return self._beyond[queue]
+
+    def in_order(self, order: Iterable[Candidate], rule: ShareRule | None = None, wanted: Amounts | None = None) -> list[Candidate]:
+        """Those who may go one after the other; where shares have a say, for a workload that takes `wanted`."""
+        chosen: list[Candidate] = []
+        spare: dict[str, dict[FlavorResource, int]] = {}
+        self._world.let_go(self._leaving)
+        shares = rule.begin(self._world.quota, wanted or {}) if rule is not None else None
+        for candidate in order:
+            left = spare.setdefault(candidate.queue, dict(self._spare(candidate.queue)))
+            if not candidate.is_own and all(amount <= 0 for amount in left.values()):
+                continue
+            if shares is not None and not shares.lets_go(candidate.queue, candidate.amounts, is_own=candidate.is_own):
+                continue
+            for name, amount in candidate.holds.items():
+                left[name] -= amount
+            chosen.append(candidate)
+        if shares is not None:
+            shares.end()
+        return chosen
+
+
+def _seconds(time: str) -> int:
+    return int(datetime.fromisoformat(time).timestamp()) if time else 0
