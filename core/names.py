@@ -16,6 +16,8 @@ MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"  # on a Job: the fewest p
 QUEUE_NAME_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS_LABEL = "kueue.x-k8s.io/priority-class"
 MAX_EXEC_TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
+MULTIKUEUE_ORIGIN = "kueue.x-k8s.io/multikueue-origin"  # of a Workload that a manager of several clusters has put here
+PREBUILT_WORKLOAD = "kueue.x-k8s.io/prebuilt-workload-name"  # label, or annotation where the name is no label value
 JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
 PODSET_LABEL = "kueue.x-k8s.io/podset"
 LOCAL_QUEUE_LABEL = "kueue.x-k8s.io/local-queue-name"
@@ -61,10 +63,14 @@ SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 SLICE_CONSTRAINTS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 PODSET_GROUP_NAME = "kueue.x-k8s.io/podset-group-name"
 POD_INDEX_OFFSET = "kueue.x-k8s.io/pod-index-offset"
+ELASTIC_JOB = "kueue.x-k8s.io/elastic-job"  # on a job: "true" lets it be resized while it runs
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 TOPOLOGY_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOPOLOGY, SLICE_REQUIRED_TOPOLOGY, SLICE_CONSTRAINTS)
 
 # --- annotations that topogate writes -----------------------------------------------------------
 WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
+SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"  # of a Workload of an elastic job and of its pods: the name of the first one
+SLICE_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"  # key of the Workload whose place and pods it takes over
 TRACEPARENT_ANNOTATION = "topogate.dev/traceparent"
 WORKLOAD_REQUIRED_TOPOLOGY = "topogate.dev/workload-required-topology"
 WORKLOAD_PREFERRED_TOPOLOGY = "topogate.dev/workload-preferred-topology"
@@ -88,6 +94,7 @@ RESOURCE_IN_USE_FINALIZER = "kueue.x-k8s.io/resource-in-use"
 # --- field managers -------------------------------------------------------------------------------
 MANAGER_ADMISSION = "kueue-admission"
 MANAGER_JOB_CONTROLLER = "kueue-job-controller"
+MANAGER_RECLAIMABLE_PODS = "kueue-reclaimable-pods"
 MANAGER_WORKLOAD_CONTROLLER = "kueue-workload-controller"
 
 # --- Workload conditions and their reasons ----------------------------------------------------------
@@ -124,12 +131,16 @@ REASON_RECLAIMED_BY_BORROWER = "InCohortReclaimWhileBorrowing"
 REASON_SUCCEEDED = "Succeeded"
 REASON_FAILED = "Failed"
 REASON_OWNER_NOT_FOUND = "OwnerNotFound"
+REASON_SLICE_REPLACED = "WorkloadSliceReplaced"
+REASON_OUT_OF_SYNC = "OutOfSync"
 REASON_WAIT_FOR_START = "WaitForStart"  # of PodsReady, as the next three
 REASON_WAIT_FOR_RECOVERY = "WaitForRecovery"
 REASON_STARTED = "Started"
 REASON_RECOVERED = "Recovered"
 REASON_PODS_READY_TIMEOUT = "PodsReadyTimeout"
 REASON_LIMIT_EXCEEDED = "RequeuingLimitExceeded"  # of DeactivationTarget
+REASON_MAX_EXEC_TIME = "MaximumExecutionTimeExceeded"  # of DeactivationTarget, and an event
+REASON_DEACTIVATED_BY_TIME = f"{REASON_DEACTIVATED}DueTo{REASON_MAX_EXEC_TIME}"  # of an eviction
 REASON_BACKOFF_FINISHED = "BackoffFinished"
 REASON_REACTIVATED = "Reactivated"
 
@@ -174,6 +185,7 @@ EVENT_POD_OUTSIDE_ASSIGNMENT = "PodOutsideAssignment"
 EVENT_STAYS_GATED = "PodStaysGated"
 EVENT_FINISHED_WORKLOAD = "FinishedWorkload"
 EVENT_UNKNOWN_PROFILE = "UnknownPlacementProfile"
+EVENT_WAITING_FOR_WORKLOAD = "WaitingForWorkload"
 EVENT_WAITING_FOR_PODS = "WaitingForPods"
 EVENT_STILL_IN_USE = "StillInUse"
 

@@ -20,6 +20,8 @@ from core.names import (
     JOB_COMPLETION_INDEX_LABEL,
     PODSET_LABEL,
     QUOTA_RESERVED,
+    SLICE_NAME,
+    SLICE_REPLACES,
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
 )
@@ -40,20 +42,18 @@ class Snapshot:
 
     def workload_of(self, job: str) -> Obj | None:
         """The workload of a job by the job's name."""
-        return next((w for w in self.workloads if any(o["name"] == job for o in w["metadata"].get("ownerReferences") or ())), None)
+        mine = [w for w in self.workloads if any(o["name"] == job for o in w["metadata"].get("ownerReferences") or ())]
+        # Of an elastic job that by which its pods run.
+        return min(mine, key=lambda w: (is_true(w, FINISHED), not is_true(w, "Admitted")), default=None)
 
     def pods_of(self, job: str) -> list[Obj]:
         """Live pods that belong to a job's workload, by name."""
         workload = self.workload_of(job)
         if workload is None:
             return []
-        name, namespace = workload["metadata"]["name"], workload["metadata"]["namespace"]
+        name, namespace = named_by_pods(workload), workload["metadata"]["namespace"]
         return [
-            pod
-            for pod in self.pods
-            if pod["metadata"]["namespace"] == namespace
-            and (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION) == name
-            and not is_terminal(pod)
+            pod for pod in self.pods if pod["metadata"]["namespace"] == namespace and workload_named(pod) == name and not is_terminal(pod)
         ]
 
     def pods_in(self, namespace: str) -> list[Obj]:
@@ -95,6 +95,18 @@ def is_true(obj: Obj | None, kind: str) -> bool:
     return condition(obj, kind).get("status") == "True"
 
 
+def workload_named(pod: Obj) -> str:
+    """The workload that a pod names; of an elastic job the first one."""
+    notes = pod["metadata"].get("annotations") or {}
+    return str(notes.get(SLICE_NAME) or notes.get(WORKLOAD_ANNOTATION) or "")
+
+
+def named_by_pods(workload: Obj) -> str:
+    """What the pods of a workload name."""
+    metadata = workload["metadata"]
+    return str((metadata.get("annotations") or {}).get(SLICE_NAME) or metadata["name"])
+
+
 # --- always -------------------------------------------------------------------------------------------
 
 
@@ -113,8 +125,7 @@ def nodes_within_capacity(snapshot: Snapshot) -> list[str]:
             used[node].update(pod_requests(pod["spec"]))
             used[node][PODS] += 1
             there[(*_pod_set_of(pod), node)] += 1
-    for key, node, requests, count in _promised(snapshot):
-        missing = max(0, count - there[(*key, node)])
+    for node, requests, missing in _still_to_come(snapshot, there):
         for resource, amount in requests.items():
             used[node][resource] += amount * missing
     broken = []
@@ -128,14 +139,34 @@ def nodes_within_capacity(snapshot: Snapshot) -> list[str]:
     return broken
 
 
+def _still_to_come(snapshot: Snapshot, there: Counter[tuple[str, str, str]]) -> Iterable[tuple[str, Mapping[str, int], int]]:
+    """Pods per node that are promised, not there, and that somebody still makes: where pods are reclaimable, those that have
+    succeeded are not made again."""
+    succeeded = Counter((_pod_set_of(p), p["spec"].get("nodeName")) for p in snapshot.pods if p["status"].get("phase") == "Succeeded")
+    reclaimable = {
+        (f"{w['metadata']['namespace']}/{named_by_pods(w)}", entry["name"]): entry["count"]
+        for w in snapshot.workloads
+        for entry in (w.get("status") or {}).get("reclaimablePods") or ()
+    }
+    for key, node, requests, count in _promised(snapshot):
+        missing = max(0, count - there[(*key, node)])
+        over = min(missing, succeeded[key, node], reclaimable.get(key, 0))
+        if over:
+            reclaimable[key] -= over
+        yield node, requests, missing - over
+
+
 def _promised(snapshot: Snapshot) -> Iterable[tuple[tuple[str, str], str, Mapping[str, int], int]]:
     """Pods per node that assignments of host topologies name: (workload, pod set), node, requests, count."""
     by_hostname = {node["metadata"]["labels"].get(HOSTNAME_LABEL): name for name, node in snapshot.nodes.items()}
+    admitted = [w for w in snapshot.workloads if is_true(w, QUOTA_RESERVED)]
+    replaced = {(w["metadata"].get("annotations") or {}).get(SLICE_REPLACES) for w in admitted}
     for workload in snapshot.workloads:
         admission = admission_from_wire((workload.get("status") or {}).get("admission"))
-        if admission is None or is_true(workload, FINISHED):
+        own = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+        if admission is None or is_true(workload, FINISHED) or own in replaced:
             continue
-        key = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+        key = f"{workload['metadata']['namespace']}/{named_by_pods(workload)}"
         for pod_set, given in zip(workload["spec"]["podSets"], admission.pod_sets, strict=True):
             if given.assignment is None or given.assignment.levels != (HOSTNAME_LABEL,):
                 continue
@@ -148,7 +179,7 @@ def _promised(snapshot: Snapshot) -> Iterable[tuple[tuple[str, str], str, Mappin
 
 def _pod_set_of(pod: Obj) -> tuple[str, str]:
     metadata = pod["metadata"]
-    workload = (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION, "")
+    workload = workload_named(pod)
     return f"{metadata['namespace']}/{workload}", (metadata.get("labels") or {}).get(PODSET_LABEL, "")
 
 
@@ -161,9 +192,10 @@ def admissions_are_whole(snapshot: Snapshot) -> list[str]:
         if (admission is not None) != is_true(workload, QUOTA_RESERVED):
             broken.append(f"workload {name} is half admitted: admission and the condition {QUOTA_RESERVED} disagree")
         for pod_set, given in zip(workload["spec"]["podSets"], admission.pod_sets if admission else (), strict=False):
-            if given.assignment is not None and given.assignment.count != given.count:
+            done = {entry["name"]: entry["count"] for entry in workload["status"].get("reclaimablePods") or ()}.get(given.name, 0)
+            if given.assignment is not None and not given.count - done <= given.assignment.count <= given.count:
                 broken.append(f"workload {name}: {given.assignment.count} of {given.count} pods of {given.name} are assigned")
-            if not pod_set.get("minCount", pod_set["count"]) <= given.count <= pod_set["count"]:
+            if not pod_set.get("minCount", pod_set["count"]) - done <= given.count <= pod_set["count"]:
                 broken.append(f"workload {name}: {given.count} of {pod_set['count']} pods of {given.name} are admitted")
     return broken
 

@@ -42,6 +42,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
                 second_pass=settings.second_pass,
                 replacement=NodeReplacement.from_gates(settings.gates),
                 resource_rules=settings.resources,
+                gates=settings.gates,
                 sharing=settings.fair_sharing,
                 shrinks=settings.gates.is_on(PARTIAL_ADMISSION),
             )

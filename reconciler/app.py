@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
 from core.model.configuration import FairSharing, ResourceRules, SecondPass
+from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, NO_GATES, RECLAIMABLE_PODS, ChosenGates
 from core.model.pods_ready import PodsReadyRules
 from core.placement.profile import Profiles
 from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.tasks import eternal
+from reconciler.activity import Activity
 from reconciler.apply import Writer
 from reconciler.checks import Checks
 from reconciler.jobs import Jobs
@@ -22,6 +24,7 @@ from reconciler.pods import Pods
 from reconciler.pods_ready import PodsReady
 from reconciler.provisioning import Provisioning
 from reconciler.queues import Queues
+from reconciler.reclaimable import Reclaimable
 from reconciler.scheduler import Scheduler
 from reconciler.strangers import Strangers
 from reconciler.ungater import Ungater
@@ -46,15 +49,26 @@ class Reconciler:
         second_pass: SecondPass = SecondPass(),  # noqa: B008, a frozen value
         replacement: NodeReplacement = REPLACES,
         resource_rules: ResourceRules | None = None,
+        gates: ChosenGates = NO_GATES,
         sharing: FairSharing | None = None,
         shrinks: bool = True,
     ) -> None:
         self._clock = clock
-        self.observed = Observed(client, clock, kinds=kinds, reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
+        reclaims = gates.is_on(RECLAIMABLE_PODS)
+        self.observed = Observed(
+            client,
+            clock,
+            kinds=kinds,
+            reserve_daemon_sets=reserve_daemon_sets,
+            resource_rules=resource_rules,
+            reclaims_pods=reclaims,
+        )
         writer = Writer(client, clock)
         self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready, second_pass, replacement, sharing, shrinks=shrinks)
-        self.jobs = Jobs(self.observed, writer, clock)
+        self.jobs = Jobs(self.observed, writer, clock, is_elastic=gates.is_on(ELASTIC_JOBS) and gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY))
         self.pods = Pods(self.observed, writer, clock)
+        self.activity = Activity(self.observed, writer, clock)
+        self.reclaimable = Reclaimable(self.observed, writer, clock) if reclaims else None
         self.orphans = Orphans(self.observed, writer, clock)
         self.strangers = Strangers(self.observed, writer, clock)
         self.ungater = Ungater(self.observed, writer, clock, nominates=nominates_nodes)
@@ -76,6 +90,8 @@ class Reconciler:
             parts = (
                 self.jobs,
                 self.pods,
+                self.activity,
+                self.reclaimable,
                 self.orphans,
                 self.strangers,
                 self.ungater,

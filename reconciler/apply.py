@@ -11,6 +11,7 @@ from core.names import (
     MANAGED,
     MANAGER_ADMISSION,
     MANAGER_JOB_CONTROLLER,
+    MANAGER_RECLAIMABLE_PODS,
     MANAGER_WORKLOAD_CONTROLLER,
     PROVISIONING_CONTENT,
     TOPOLOGY_GATE,
@@ -80,6 +81,17 @@ class Writer:
         body = {"metadata": {"uid": metadata["uid"]}, "status": {"conditions": [dict(condition)]}}
         return await self._client.apply(
             r.WORKLOADS, metadata["name"], metadata["namespace"], body, field_manager=manager, subresource="status"
+        )
+
+    async def apply_reclaimable(self, workload: Obj, entries: Sequence[Mapping[str, Any]]) -> Obj:
+        """Pods per pod set that need their quota no more; on the Workload as it was seen, since no number may go down while it runs."""
+        metadata = workload["metadata"]
+        body = {
+            "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+            "status": {"reclaimablePods": [dict(entry) for entry in entries]},
+        }
+        return await self._client.apply(
+            r.WORKLOADS, metadata["name"], metadata["namespace"], body, field_manager=MANAGER_RECLAIMABLE_PODS, subresource="status"
         )
 
     # --- jobs ---------------------------------------------------------------------------------------

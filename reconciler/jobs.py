@@ -20,6 +20,8 @@ from functools import partial
 from typing import Any, cast
 
 from core.jobs.contract import JobKind, Reference, Referring
+from core.jobs.execution_time import execution_time
+from core.jobs.prebuilt import prebuilt_name
 from core.names import (
     ADMITTED,
     EVENT_CREATED_WORKLOAD,
@@ -40,6 +42,7 @@ from core.names import (
 )
 from core.plan.admission import waiting_status
 from core.plan.conditions import Condition
+from core.plan.prebuilt import find_difference, originals
 from core.plan.workload import (
     MissingFlavor,
     admitted_counts,
@@ -57,12 +60,14 @@ from core.runtime.errors import AlreadyExists, Invalid, KubeError
 from core.runtime.expectations import Expectations
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import condition_is_true, controller_of, find_condition
+from core.state.facts import condition_is_true, controller_of, family_of, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import FIELD_MANAGER, Writer
 from reconciler.controllers import build_controller
+from reconciler.elastic import Elastic
 from reconciler.observed import Observed, is_unmarked
+from reconciler.prebuilt import Prebuilt
 from reconciler.slim import writers
 from reconciler.steps import WorkloadSteps
 
@@ -75,11 +80,13 @@ STOP_POLL_S = 1.0
 class Jobs:
     """Reconciles one job at a time by (kind, namespace/name)."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock, *, is_elastic: bool = False) -> None:
         self._observed = observed
         self._writer = writer
         self._clock = clock
         self._steps = WorkloadSteps(observed, writer)
+        self._elastic = Elastic(observed, writer, self._steps, is_on=is_elastic)
+        self._prebuilt = Prebuilt(observed, writer, self._steps)
         self._created = Expectations()  # workloads made and not seen yet
         self.controller = build_controller("jobs", self._reconcile, clock, workers=8)
         self._queue = self.controller.queue
@@ -108,6 +115,8 @@ class Jobs:
 
     def _on_workload(self, change: Change) -> None:
         self._created.forget(object_key(change.obj))
+        for key in self._prebuilt.jobs_of(change.obj):
+            self._queue.add(key, "workload changed", INITIAL_PRIORITY if change.initial else 0)
         owner = controller_of(change.obj)
         if owner is None or r.key_of_owner(owner) not in self._observed.kinds:
             return  # of pods, or of nobody
@@ -132,7 +141,7 @@ class Jobs:
 
     async def _reconcile_job(self, kind: JobKind, job: Obj) -> Result:
         job, missing = self._observed.related.expanded(kind, job)
-        workload = self._find_workload(kind, job)
+        workload, prebuilt = self._find_workload(kind, job), prebuilt_name(job) is not None
         if workload is not None and workload["metadata"].get("deletionTimestamp"):
             return await self._let_go(kind, job, workload)
         uid = job["metadata"]["uid"]
@@ -148,6 +157,12 @@ class Jobs:
             raise Retryable(missing)  # what runs goes on, and can be stopped, whatever its templates are
         if workload is None:
             return await self._without_workload(kind, job)
+        if condition_is_true(workload, FINISHED) and prebuilt and kind.is_suspended(job) and not kind.is_started(job):
+            await self._prebuilt.after_the_end(kind, job, workload)
+            await self._steps.drop_finalizer(workload)
+            return Done()
+        if condition_is_true(workload, FINISHED) and prebuilt:
+            return await self._stop_without_workload(kind, job)
         if condition_is_true(workload, FINISHED):
             # A job that runs again under a finished workload needs a new one.
             await self._writer.delete_workload(workload)
@@ -156,16 +171,18 @@ class Jobs:
 
     def _find_workload(self, kind: JobKind, job: Obj) -> Obj | None:
         owned = self._observed.workloads.store.by_index("owner", job["metadata"]["uid"])
-        name = workload_name(kind, job)
+        present = self._elastic.find_present(owned)
+        if present is not None:
+            return present
+        name = prebuilt_name(job) or workload_name(kind, job)
         return next((workload for workload in owned if workload["metadata"]["name"] == name), owned[0] if owned else None)
 
     async def _without_workload(self, kind: JobKind, job: Obj) -> Result:
-        if not kind.is_suspended(job):
-            await self._writer.change_job(kind, job, kind.suspend(job))
-            await self._event(kind, job, EVENT_STOPPED, "Suspended: it had not been admitted yet")
+        if not kind.is_suspended(job) or kind.is_started(job):
+            return await self._stop_without_workload(kind, job)
+        if prebuilt_name(job) is not None:
+            await self._prebuilt.take(kind, job)
             return Done()
-        if kind.is_started(job):
-            return await self._restore(kind, job, None)
         name, now = workload_name(kind, job), self._clock.monotonic()
         key = f"{job['metadata']['namespace']}/{name}"
         if not self._created.satisfied(key, now):
@@ -173,6 +190,7 @@ class Jobs:
         priority, priority_class = self._priority(kind, job)
         with tracing.step(tracing.CREATE, job, **{tracing.JOB_NAME: job["metadata"]["name"], tracing.WORKLOAD: name}):
             workload = build_workload(kind, job, priority=priority, priority_class=priority_class)
+            workload = self._elastic.marks(kind, job, workload)
             self._created.expect(key, [name], now)
             try:
                 await self._writer.create_workload(workload)
@@ -186,6 +204,13 @@ class Jobs:
         await self._event(kind, job, EVENT_CREATED_WORKLOAD, f"Created Workload: {job['metadata']['namespace']}/{name}")
         return Done()
 
+    async def _stop_without_workload(self, kind: JobKind, job: Obj) -> Result:
+        if kind.is_suspended(job):
+            return await self._restore(kind, job, None)
+        await self._writer.change_job(kind, job, kind.suspend(job))
+        await self._event(kind, job, EVENT_STOPPED, "Suspended: it had not been admitted yet")
+        return Done()
+
     def _priority(self, kind: JobKind, job: Obj) -> tuple[int, dict[str, str] | None]:
         labels: dict[str, str] = job["metadata"].get("labels") or {}
         return self._steps.priority(labels, lambda: kind.priority_class(job))
@@ -193,6 +218,8 @@ class Jobs:
     async def _with_workload(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         admitted = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
         active = workload["spec"].get("active", True) is not False
+        if not (admitted and active) or kind.is_suspended(job):
+            await self._elastic.drop_successor(workload)
         if kind.is_suspended(job):
             if admitted and not active:
                 reason = REASON_SUSPENDED_BY_USER if kind.is_started(job) else REASON_DEACTIVATED
@@ -200,7 +227,7 @@ class Jobs:
             if admitted and active:
                 if kind.is_started(job):
                     return await self._suspended_by_user(kind, job, workload)
-                if pod_sets_differ(kind.pod_sets(job), workload):
+                if self._differs(kind, job, workload):
                     return await self._evict(workload, "DeactivatedDueToJobChanged", "the job's pod sets have changed")
                 return await self._start(kind, job, workload)
             if active and kind.is_started(job) and condition_is_true(workload, EVICTED) and _is_suspended_by_another(job):
@@ -209,6 +236,9 @@ class Jobs:
                 return await self._after_stop(kind, job, workload)
             return await self._keep_in_step(kind, job, workload)
         if admitted and active:
+            resized = await self._elastic.resize(kind, job, workload)
+            if resized is not None:
+                return resized
             if _is_resized(kind, job, workload):
                 return await self._evict(workload, "DeactivatedDueToJobChanged", "the job's pod counts have changed while it ran")
             if self._observed.has_unmarked_pods(job["metadata"]["uid"]):
@@ -283,8 +313,10 @@ class Jobs:
         reset = kind.status_reset(job)
         if reset is not None:
             job = await self._writer.patch_job_status(kind, job, reset)
-        originals = workload["spec"]["podSets"] if workload is not None else None
-        await self._writer.change_job(kind, job, kind.restore(job, originals))
+        pod_sets = workload["spec"]["podSets"] if workload is not None else None
+        if workload is not None and prebuilt_name(job) is not None:
+            pod_sets = originals(kind, job, workload)
+        await self._writer.change_job(kind, job, kind.restore(job, pod_sets))
         return Done()
 
     def _has_pods(self, kind: JobKind, job: Obj) -> bool:
@@ -293,17 +325,22 @@ class Jobs:
 
     # --- keeping the workload in step -------------------------------------------------------------------
 
+    @staticmethod
+    def _differs(kind: JobKind, job: Obj, workload: Obj) -> bool:
+        """Whether a stopped job asks for something else than its workload."""
+        if prebuilt_name(job) is not None:
+            return find_difference(kind.pod_sets(job), workload) is not None
+        return pod_sets_differ(kind.pod_sets(job), workload)
+
     async def _keep_in_step(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
-        changes: dict[str, Any] = {}
-        queue = job["metadata"]["labels"][QUEUE_NAME_LABEL]
-        if workload["spec"].get("queueName") != queue:
-            changes["queueName"] = queue
-        if pod_sets_differ(kind.pod_sets(job), workload):
-            changes["podSets"] = [pod_set.to_wire() for pod_set in kind.pod_sets(job)]
-        priority, priority_class = self._priority(kind, job)
-        if int(workload["spec"].get("priority") or 0) != priority:
-            changes |= {"priority": priority, "priorityClassRef": priority_class}
-        notes = changed_annotations(job["metadata"].get("annotations") or {}, workload)
+        prebuilt = prebuilt_name(job)
+        if prebuilt is not None and prebuilt != workload["metadata"]["name"]:
+            await self._writer.delete_workload(workload)  # made for it before it named another
+            return Done()
+        if prebuilt is not None and not await self._prebuilt.is_in_step(kind, job, workload):
+            return Done()
+        changes = self._changes(kind, job, workload)
+        notes = {} if prebuilt is not None else changed_annotations(job["metadata"].get("annotations") or {}, workload)
         if not changes and not notes:
             return Done()
         waits = find_condition(workload, QUOTA_RESERVED) or {}
@@ -315,6 +352,24 @@ class Jobs:
             return await self._set_aside(workload, error)
         await self._event(kind, job, EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted((*changes, *notes)))}")
         return Done()
+
+    def _changes(self, kind: JobKind, job: Obj, workload: Obj) -> dict[str, Any]:
+        """What of a waiting workload's spec is to be as its job says; of a prebuilt one only the queue."""
+        changes: dict[str, Any] = {}
+        queue = job["metadata"]["labels"][QUEUE_NAME_LABEL]
+        if workload["spec"].get("queueName") != queue:
+            changes["queueName"] = queue
+        if prebuilt_name(job) is not None:
+            return changes
+        if pod_sets_differ(kind.pod_sets(job), workload):
+            changes["podSets"] = [pod_set.to_wire() for pod_set in kind.pod_sets(job)]
+        priority, priority_class = self._priority(kind, job)
+        if int(workload["spec"].get("priority") or 0) != priority:
+            changes |= {"priority": priority, "priorityClassRef": priority_class}
+        seconds = execution_time(job["metadata"]["labels"])
+        if workload["spec"].get("maximumExecutionTimeSeconds") != seconds:
+            changes["maximumExecutionTimeSeconds"] = seconds
+        return changes
 
     async def _set_aside(self, workload: Obj, error: Invalid) -> Result:
         """The job asks for what no Workload may ask for (DESIGN rule h): deactivated, with the rule, until the job changes."""
@@ -344,7 +399,7 @@ class Jobs:
 
     async def _let_go(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """The workload was deleted: its job is stopped first, then it may go."""
-        if kind.finished(job) is None and job["metadata"].get("deletionTimestamp") and self._observed.live_pods(object_key(workload)):
+        if kind.finished(job) is None and job["metadata"].get("deletionTimestamp") and self._observed.live_pods(family_of(workload)):
             return RequeueAfter(STOP_POLL_S)
         if kind.finished(job) is None and not job["metadata"].get("deletionTimestamp"):
             if not kind.is_suspended(job):

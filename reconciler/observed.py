@@ -12,7 +12,7 @@ from core.jobs.pod import Pod
 from core.jobs.pod_kinds import POD_SETS
 from core.jobs.pod_parents import StatefulSet
 from core.model.configuration import ResourceRules
-from core.names import LWS_WORKER_INDEX_LABEL, SPARK_DRIVER, SPARK_ROLE_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
+from core.names import LWS_WORKER_INDEX_LABEL, SPARK_DRIVER, SPARK_ROLE_LABEL, TOPOLOGY_GATE
 from core.plan.pod_units import ALONE, GROUP, PARENTS, owner_of_group, unit_of_pod, unit_of_workload
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -23,7 +23,7 @@ from core.runtime.tasks import eternal
 from core.state.check_facts import CheckFacts, ProvisioningConfig
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
-from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, controller_of
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, controller_of, family_of, family_of_pod
 from core.state.owners import Owners, is_orphaned
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from reconciler import resources as r
@@ -60,7 +60,9 @@ class Observed:
         kinds: Sequence[JobKind] = KINDS,
         reserve_daemon_sets: bool = True,
         resource_rules: ResourceRules | None = None,
+        reclaims_pods: bool = True,
     ) -> None:
+        self._reclaims_pods = reclaims_pods
         self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
 
         def informer(resource: Resource, transform: Callable[[Obj], Obj] = without_managed_fields) -> Informer:
@@ -108,6 +110,7 @@ class Observed:
         self.pods.store.add_index("unit", _unit_of_pod)
         self.workloads.store.add_index("unit", _unit_of_workload)
         self.workloads.store.add_index("owner", _owner_uid)
+        self.workloads.store.add_index("family", lambda workload: [family_of(workload)])
         self.pod_facts: dict[str, PodFacts] = {}
         self.owners = Owners()
         self._orphaned: set[str] = set()  # keys of workloads
@@ -125,7 +128,7 @@ class Observed:
         self._fold(self.nodes, NodeFacts.read, state.observe_node)
         self._fold(self.daemon_sets, DaemonSetFacts.read, state.observe_daemon_set)
         self._fold(self.pods, PodFacts.read, self._observe_pod)
-        self._fold(self.workloads, _read_workload, state.observe_workload)
+        self._fold(self.workloads, self._read_workload, state.observe_workload)
         self.workloads.add_handler(self._observe_orphan)
 
     def _observe_config(self, name: str, config: ProvisioningConfig | None) -> None:
@@ -197,6 +200,12 @@ class Observed:
             for tell in self.on_owner:
                 tell(pod)
 
+    def _read_workload(self, workload: Obj) -> WorkloadFacts:
+        if not self._reclaims_pods:
+            status = {name: value for name, value in (workload.get("status") or {}).items() if name != "reclaimablePods"}
+            workload = {**workload, "status": status}
+        return _read_workload(workload)
+
     @staticmethod
     def _fold(informer: Informer, read: Callable[[Any], Facts], observe: Callable[[str, Facts | None], None]) -> None:
         def handle(change: Change) -> None:
@@ -243,6 +252,16 @@ class Observed:
         kinds = {**self.jobs, **self.parents, **self._between, **self.related.informers, **optional}
         await Installed(self.definitions, kinds, group).start()
 
+    def present(self, family: str) -> Obj | None:
+        """The workload that holds the place of the pods which name one: that itself, of an elastic job the one that took over."""
+        named = self.workloads.store.by_index("family", family)
+        holding = (workload for workload in named if self.state.workloads.holding(object_key(workload)) is not None)
+        return next(holding, self.workloads.store.get(family))
+
+    def present_of_pod(self, pod: Obj) -> list[str]:
+        """Key of the workload that holds a pod's place, if it names any."""
+        return [object_key(found) for family in workloads_of_pod(pod) if (found := self.present(family)) is not None]
+
     def pods_of(self, workload: str) -> list[PodFacts]:
         """Facts of the pods that name a workload, by key."""
         return [self.pod_facts[key] for pod in self.pods.store.by_index("workload", workload) if (key := object_key(pod)) in self.pod_facts]
@@ -269,6 +288,15 @@ class Observed:
         if parent is not None and owner["apiVersion"] == f"{parent.group}/{parent.version}":
             return self.parents[parent.kind]
         return self.jobs.get(r.key_of_owner(owner))
+
+    def job_of(self, workload: Obj) -> tuple[JobKind, Obj] | None:
+        """The job that a workload was made for, and its kind; None where it is gone, or was made for none."""
+        owner = controller_of(workload)
+        kind = self.kinds.get(r.key_of_owner(owner)) if owner is not None else None
+        if owner is None or kind is None:
+            return None
+        job = self.jobs[r.key_of(kind)].store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
+        return (kind, job) if job is not None and job["metadata"]["uid"] == owner["uid"] else None
 
     def is_of(self, source: Obj, pod: Obj) -> bool:
         """Whether a pod was made for an object, not by hand with its labels."""
@@ -306,7 +334,7 @@ def is_unmarked(pod: Obj) -> bool:
 
 def workloads_of_pod(pod: Obj) -> list[str]:
     """Key of the workload that a pod names, if any."""
-    name = (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION)
+    name = family_of_pod(pod)
     return [f"{pod['metadata']['namespace']}/{name}"] if name else []
 
 

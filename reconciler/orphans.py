@@ -21,12 +21,12 @@ from core.runtime.errors import Conflict, NotFound
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import PodFacts, condition_is_true, find_condition
+from core.state.facts import PodFacts, condition_is_true, family_of, find_condition
 from core.state.owners import is_orphaned
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
-from reconciler.observed import Observed, workloads_of_pod
+from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Orphans:
     def _on_pod(self, change: Change) -> None:
         if change.new is not None and (change.new.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
             return
-        for workload in workloads_of_pod(change.obj):
+        for workload in self._observed.present_of_pod(change.obj):
             self._queue.add(workload, "pod is over")
 
     def _on_owner(self, change: Change) -> None:
@@ -71,7 +71,7 @@ class Orphans:
         if there or (there is None and not leaves):
             return Done()
         finished, orphaned = condition_is_true(workload, FINISHED), is_orphaned(workload)
-        pods = [] if finished else self._observed.live_pods(key)
+        pods = [] if finished else self._observed.live_pods(family_of(workload))
         if orphaned and not _may_run(workload):
             # The garbage collector leaves them alone. What is made anew is gated, and holds nothing that is given back.
             pods = [pod for pod in pods if not pod.gated]

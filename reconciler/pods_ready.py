@@ -4,28 +4,26 @@ Level-triggered, a workload at a time: what is to be done is told from the statu
 the times that the timers go by. The backoff that follows an eviction is the scheduler's, whether this runs or not.
 """
 
-import logging
 import random
 from collections.abc import Callable
-from typing import Any, assert_never
+from typing import Any
 
+from core.jobs.elastic import is_elastic
 from core.model.pods_ready import PodsReadyRules
-from core.plan.admission import amended_status
-from core.plan.pods_ready import Amend, Deactivate, Evict, Seen, Wait, plan_pods_ready, pods_are_ready
+from core.plan.pods_ready import Seen, plan_pods_ready, pods_are_ready
 from core.plan.workload import admitted_counts
 from core.runtime.clock import Clock
-from core.runtime.controller import Done, RequeueAfter, Result
+from core.runtime.controller import Done, Result
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import condition_is_true, controller_of
+from core.state.facts import condition_is_true, controller_of, family_of
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
-from reconciler.observed import Observed, workloads_of_pod
+from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 
-logger = logging.getLogger(__name__)
 BATCH_S = 0.3  # pods of one workload become ready one by one
 MAX_JITTER = 0.1  # of the backoff: what was evicted together does not come back together
 
@@ -65,7 +63,7 @@ class PodsReady:
     def _on_pod(self, change: Change) -> None:
         if change.old is not None and change.new is not None and _matters(change.old) == _matters(change.new):
             return
-        for workload in workloads_of_pod(change.obj):
+        for workload in self._observed.present_of_pod(change.obj):
             self._queue.add_after(workload, BATCH_S, "pod changed")
 
     async def _reconcile(self, item: Item) -> Result:
@@ -74,41 +72,26 @@ class PodsReady:
         if workload is None:
             return Done()
         action = plan_pods_ready(workload, self._look(workload), self._rules, self._clock.now(), self._jitter())
-        match action:
-            case None:
-                return Done()
-            case Wait(seconds):
-                return RequeueAfter(seconds)
-            case Amend(conditions, state, drop):
-                status = amended_status(workload, conditions, self._writer.now(), state, drop)
-                await self._writer.apply_admission(workload, status, strict=True)
-                logger.info("workload amended", extra={"workload": key, "reasons": [condition.reason for condition in conditions]})
-            case Evict(reason, message, also, state):
-                await self._steps.evict(workload, reason, message, also=also, requeue_state=state)
-            case Deactivate():
-                await self._writer.patch_workload(workload, {"spec": {"active": False}})
-                logger.info("workload deactivated", extra={"workload": key})
-            case _:
-                assert_never(action)
-        return Done()  # the event of the write brings us back
+        return await self._steps.take(workload, action)
 
     def _look(self, workload: Obj) -> Seen:
         """By the status of its job, where that tells, else by its pods."""
         owner = controller_of(workload)
-        kind = self._observed.kinds.get(r.key_of_owner(owner)) if owner is not None else None
-        if owner is None or kind is None:
+        if owner is None or r.key_of_owner(owner) not in self._observed.kinds:
             return Seen(self._by_pods(workload))
-        job = self._observed.jobs[r.key_of(kind)].store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
-        if job is None or job["metadata"]["uid"] != owner["uid"]:
+        found = self._observed.job_of(workload)
+        if found is None:
             return Seen(ready=False, over=True)
+        kind, job = found
         job, _ = self._observed.related.expanded(kind, job)
         started = (job.get("status") or {}).get("startTime")
         # A suspended job has no pods, whatever its status still says of earlier ones.
-        told = False if kind.is_suspended(job) else kind.pods_ready(job)
+        # What an elastic job asks for beyond what it was admitted with may take its time.
+        told = False if kind.is_suspended(job) else None if is_elastic(job) else kind.pods_ready(job)
         return Seen(self._by_pods(workload) if told is None else told, started, kind.finished(job) is not None)
 
     def _by_pods(self, workload: Obj) -> bool:
-        return pods_are_ready(admitted_counts(workload), self._observed.pods.store.by_index("workload", object_key(workload)))
+        return pods_are_ready(admitted_counts(workload), self._observed.pods.store.by_index("workload", family_of(workload)))
 
 
 def _matters(pod: Obj) -> tuple[Any, ...]:

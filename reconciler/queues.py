@@ -111,7 +111,7 @@ class Queues:
         if resource is r.CLUSTER_QUEUES:
             await self._cluster_queue(obj)
         elif resource is r.COHORTS:
-            await self._write(resource, obj, self._share_of(self._observed.state.quota.cohort_share(key)))
+            await self._write(resource, obj, _weighted(self._observed.state.quota.cohort_share(key)) if self._shares_fairly else {})
         elif resource is r.LOCAL_QUEUES:
             await self._local_queue(obj)
         elif resource is r.RESOURCE_FLAVORS:
@@ -160,8 +160,8 @@ class Queues:
         queue = state.cluster_queues.get(obj["metadata"]["name"])
         if queue is None:
             return
-        mine = [w for w in state.workloads.facts.values() if (cq := state.find_cluster_queue(w)) is not None and cq.name == queue.name]
-        holding = [w for w in state.workloads.facts.values() if (a := state.workloads.holding(w.key)) and a.cluster_queue == queue.name]
+        locals_of = [key for key, local in state.local_queues.items() if local.cluster_queue == queue.name]
+        holding = state.workloads.holders(queue.name)
         why_held = await self._hold(r.CLUSTER_QUEUES, obj, r.WORKLOADS, [workload.key for workload in holding])
         problem = inactive_reason(state, queue)
         reason, message = problem or (REASON_READY, "Can admit new workloads")
@@ -171,14 +171,13 @@ class Queues:
         reserved, used = self._flavor_usage(holding), self._flavor_usage([w for w in holding if w.admitted])
         status = {
             "conditions": self._conditions(obj, Condition(ACTIVE, problem is None, reason, message)),
-            "pendingWorkloads": sum(1 for w in mine if state.workloads.holding(w.key) is None and w.active and not w.finished),
+            "pendingWorkloads": sum(map(state.workloads.count_pending, locals_of)),
             "reservingWorkloads": len(holding),
             "admittedWorkloads": sum(1 for w in holding if w.admitted),
             "flavorsReservation": self._flavor_list(queue.flavors, queue.groups, reserved, queue.quota if queue.cohort else None),
             "flavorsUsage": self._flavor_list(queue.flavors, queue.groups, used, queue.quota if queue.cohort else None),
         }
-        shares = state.quota.shares(queue.name)
-        await self._write(r.CLUSTER_QUEUES, obj, status | self._share_of(shares[-1] if shares else NO_SHARE))
+        await self._write(r.CLUSTER_QUEUES, obj, status | (self._share_of(queue.name) if self._shares_fairly else {}))
 
     async def _local_queue(self, obj: Obj) -> None:
         state, key = self._observed.state, object_key(obj)
@@ -186,8 +185,7 @@ class Queues:
         if local is None:
             return
         queue = state.cluster_queues.get(local.cluster_queue)
-        mine = [w for w in state.workloads.facts.values() if w.queue == key]
-        holding = [w for w in mine if state.workloads.holding(w.key) is not None]
+        holding = state.workloads.holders_of(key)
         if local.drains:
             await self._drain(holding, REASON_LOCAL_QUEUE_STOPPED, f"The LocalQueue is stopped: {obj['metadata']['name']}")
         if queue is None:
@@ -202,7 +200,7 @@ class Queues:
         flavors = queue.flavors if queue is not None else ()
         status = {
             "conditions": self._conditions(obj, condition),
-            "pendingWorkloads": sum(1 for w in mine if state.workloads.holding(w.key) is None and w.active and not w.finished),
+            "pendingWorkloads": state.workloads.count_pending(key),
             "reservingWorkloads": len(holding),
             "admittedWorkloads": sum(1 for w in holding if w.admitted),
             "flavorsReservation": self._flavor_list(flavors, groups, self._flavor_usage(holding)),
@@ -210,8 +208,9 @@ class Queues:
         }
         await self._write(r.LOCAL_QUEUES, obj, status)
 
-    def _share_of(self, share: Share) -> dict[str, Any]:
-        return {"fairSharing": {"weightedShare": share.weighted}} if self._shares_fairly else {}
+    def _share_of(self, cluster_queue: str) -> dict[str, Any]:
+        shares = self._observed.state.quota.shares(cluster_queue)
+        return _weighted(shares[-1] if shares else NO_SHARE)
 
     async def _drain(self, holding: Sequence[WorkloadFacts], reason: str, message: str) -> None:
         """Stop policy HoldAndDrain: what was admitted is stopped, too, and waits until the queue goes on."""
@@ -289,6 +288,10 @@ class Queues:
         was_shared = "fairSharing" in before and "fairSharing" not in status  # until it was switched off
         if was_shared or any(before.get(key) != value for key, value in status.items()):
             await self._writer.patch_status(resource, obj, status)
+
+
+def _weighted(share: Share) -> dict[str, Any]:
+    return {"fairSharing": {"weightedShare": share.weighted}}
 
 
 def _labels(node: Obj) -> Any:

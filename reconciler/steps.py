@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, assert_never
 
 from core.names import EVICTED, PRIORITY_CLASS_LABEL, QUOTA_RESERVED, RESOURCE_IN_USE_FINALIZER
-from core.plan.admission import evicted_status, released_status
+from core.plan.actions import Action, Amend, Deactivate, Evict, Wait
+from core.plan.admission import amended_status, evicted_status, released_status
 from core.plan.conditions import Condition, set_conditions
-from core.runtime.controller import Retryable
+from core.runtime.controller import Done, RequeueAfter, Result, Retryable
 from core.runtime.errors import NotFound
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
@@ -68,6 +69,27 @@ class WorkloadSteps:
         await self._writer.apply_admission(workload, status, strict=not fresh)
         logger.info("workload evicted", extra={"workload": object_key(workload), "reason": reason})
         await self._writer.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", message)
+
+    async def take(self, workload: Obj, action: Action | None) -> Result:
+        """One step that was planned by the workload's own statuses; the event of its write leads to the next."""
+        match action:
+            case None:
+                return Done()
+            case Wait(seconds):
+                return RequeueAfter(seconds)
+            case Amend(conditions, state, drop):
+                status = amended_status(workload, conditions, self._writer.now(), state, drop)
+                await self._writer.apply_admission(workload, status, strict=True)
+                reasons = [condition.reason for condition in conditions]
+                logger.info("workload amended", extra={"workload": object_key(workload), "reasons": reasons})
+            case Evict(reason, message, also, state):
+                await self.evict(workload, reason, message, also=also, requeue_state=state)
+            case Deactivate():
+                await self._writer.patch_workload(workload, {"spec": {"active": False}})
+                logger.info("workload deactivated", extra={"workload": object_key(workload)})
+            case _:
+                assert_never(action)
+        return Done()
 
     async def give_back(self, workload: Obj) -> bool:
         """Quota and domains of what has stopped; says whether there was anything to give back."""

@@ -22,7 +22,7 @@ from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.throttle import Throttle
 from core.runtime.workqueue import Item
-from core.state.facts import PodFacts
+from core.state.facts import PodFacts, family_of
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
@@ -73,8 +73,8 @@ class Ungater:
             self._queue.add_after(workload, BATCH_S, "pod changed")
 
     def _on_workload(self, change: Change) -> None:
-        key = object_key(change.obj)
-        if change.new is None:
+        key = family_of(change.obj)
+        if change.new is None and self._observed.present(key) is None:
             self._expectations.forget(key)
             self._progress.pop(key, None)
         else:
@@ -82,8 +82,8 @@ class Ungater:
 
     async def _reconcile(self, item: Item) -> Result:
         key = str(item.key)
-        workload = self._observed.workloads.store.get(key)
-        facts = self._observed.state.workloads.facts.get(key)
+        workload = self._observed.present(key)
+        facts = self._observed.state.workloads.facts.get(object_key(workload)) if workload is not None else None
         if workload is None or facts is None or facts.admission is None or not facts.admitted or facts.evicted or facts.finished:
             self._progress.pop(key, None)
             return Done()

@@ -25,6 +25,7 @@ from core.names import (
     MANAGED_NAMESPACE_LABEL,
     PODSET_LABEL,
     QUEUE_NAME_LABEL,
+    SLICE_NAME,
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
 )
@@ -78,7 +79,7 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
         }
         for gate in _GATES
     ]
-    for part, name in (("annotations", WORKLOAD_ANNOTATION), ("labels", PODSET_LABEL)):
+    for part, name in (("annotations", WORKLOAD_ANNOTATION), ("annotations", SLICE_NAME), ("labels", PODSET_LABEL)):
         validations.append(
             {
                 "expression": f"{_value('oldObject', part, name)} == {_value('object', part, name)}",

@@ -149,6 +149,15 @@ class Referring(Protocol):
         ...
 
 
+@runtime_checkable
+class Reclaiming(Protocol):
+    """A kind whose status says that some pods have done their work and come no more, while others of the job run on."""
+
+    def reclaimable_pods(self, job: Json) -> Mapping[str, int]:
+        """How many such pods each pod set has; pod sets that have none may be left out."""
+        ...
+
+
 class JobKind(Protocol):
     """One kind of job. `plural`, `group` and `version` make its API path; `spec_shape` is what of its spec is read;
     `defaults_updates`: its defaults are renewed with every change.

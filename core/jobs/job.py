@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json, PodSetStart
+from core.jobs.elastic import rules_of_changed_elastic, rules_of_elastic
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, Fields
 from core.jobs.templated import Path, Role, TemplatedKind, integer
 from core.names import JOB_COMPLETION_INDEX_LABEL, MAIN_POD_SET, MIN_PARALLELISM
@@ -28,13 +29,11 @@ class Job(TemplatedKind):
         return [Role(MAIN_POD_SET, pods_at_once(spec), path, "spec.template", template, pod_index_label=index, min_count=least)]
 
     def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
-        text = _annotations(job).get(MIN_PARALLELISM)
-        if text is not None and _min_parallelism(job) is None:
-            most = pods_at_once(job.get("spec") or {})
-            accepted = f"a whole number from 1 to {most} is expected, which is how many pods the job runs at once"
-            yield FieldError(ErrorType.INVALID, _MIN_PARALLELISM_SHOWN, text, accepted)
+        yield from rules_of_elastic(job)
+        yield from _rules_of_partial(job)
 
     def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        yield from rules_of_changed_elastic(old, new)
         before, after = (_annotations(job).get(MIN_PARALLELISM) for job in (old, new))
         if before == after:
             return
@@ -42,7 +41,7 @@ class Job(TemplatedKind):
             accepted = f"a running job keeps it ({before!r}); suspend it first"
             yield FieldError(ErrorType.FORBIDDEN, _MIN_PARALLELISM_SHOWN, after, accepted)
         elif self._asked(old) == self._asked(new):  # else all of it is judged anyway
-            yield from self.rules_of_kind(new)
+            yield from _rules_of_partial(new)
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
         changed = super().start(job, pod_sets)
@@ -65,6 +64,15 @@ class Job(TemplatedKind):
         ready = int(status.get("ready") or 0) + int(status.get("succeeded") or 0) + len(uncounted)
         return ready >= pods_at_once(job.get("spec") or {})
 
+    def reclaimable_pods(self, job: Json) -> dict[str, int]:
+        """Once fewer completions are missing than run at once, no more pods than these are made (KEP-78). A Job without
+        completions makes no new pod after the first success."""
+        spec, done = job.get("spec") or {}, int((job.get("status") or {}).get("succeeded") or 0)
+        at_once = pods_at_once(spec)
+        completions = spec.get("completions")
+        missing = (integer(spec.get("parallelism"), 1) if completions is None else int(completions)) - done
+        return {MAIN_POD_SET: at_once - max(0, missing)} if done and missing < at_once else {}
+
     def status_reset(self, job: Json) -> dict[str, Any] | None:
         # The API server lets templates of suspended jobs change only while they have no start time.
         return {"startTime": None} if (job.get("status") or {}).get("startTime") else None
@@ -75,6 +83,14 @@ class Job(TemplatedKind):
 
 def _annotations(job: Json) -> Mapping[str, Any]:
     return (job.get("metadata") or {}).get("annotations") or {}
+
+
+def _rules_of_partial(job: Json) -> Iterator[FieldError]:
+    text = _annotations(job).get(MIN_PARALLELISM)
+    if text is not None and _min_parallelism(job) is None:
+        most = pods_at_once(job.get("spec") or {})
+        accepted = f"a whole number from 1 to {most} is expected, which is how many pods the job runs at once"
+        yield FieldError(ErrorType.INVALID, _MIN_PARALLELISM_SHOWN, text, accepted)
 
 
 def _min_parallelism(job: Json) -> int | None:

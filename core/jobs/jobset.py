@@ -47,5 +47,9 @@ class JobSet(TemplatedKind):
     def pods_ready(self, job: Json) -> bool | None:
         return self.jobs_ready(self.roles(job), (job.get("status") or {}).get("replicatedJobsStatus") or ())
 
+    def reclaimable_pods(self, job: Json) -> dict[str, int]:
+        """All pods of Jobs that have succeeded."""
+        return self.jobs_done(self.roles(job), (job.get("status") or {}).get("replicatedJobsStatus") or ())
+
     def finished(self, job: Json) -> Finish | None:
         return self.finish_by_condition(job, "Completed", "Failed")

@@ -14,7 +14,7 @@ from core.jobs.annotations import is_label_name
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.templated import Path, get
 from core.model.quantity import canonical, parse_quantity
-from core.names import MAIN_POD_SET, QUOTA_RESERVED
+from core.names import MAIN_POD_SET, QUOTA_RESERVED, SLICE_NAME
 
 # What a ClusterQueue may say and nobody acts on yet, and the value by which it says nothing (the server's default).
 _NOT_SERVED: Mapping[Path, Any] = {
@@ -64,11 +64,20 @@ def validate_workload(workload: Json, old: Json | None) -> Rules:
     for name, count in names.items():
         if count > 1:
             errors.append(FieldError(ErrorType.DUPLICATE, "spec.podSets", name, "each pod set has a name of its own"))
-    if old is not None and _reserved(old) and _reserved(workload) and spec.get("podSets") != (old.get("spec") or {}).get("podSets"):
+    if old is not None and _reserved(old) and _reserved(workload) and not _keeps_pod_sets(old, workload):
         errors.append(
             FieldError(ErrorType.FORBIDDEN, "spec.podSets", None, "may not change while quota is reserved; suspend the job first")
         )
     return Rules(tuple(errors))
+
+
+def _keeps_pod_sets(old: Json, new: Json) -> bool:
+    """Whether pod sets are as they were; those of an elastic job may have fewer pods, which is how it shrinks."""
+    before, after = ((obj.get("spec") or {}).get("podSets") or [] for obj in (old, new))
+    if before == after or SLICE_NAME not in ((old.get("metadata") or {}).get("annotations") or {}):
+        return bool(before == after)
+    fewer = all(int(two.get("count") or 0) <= int(one.get("count") or 0) for one, two in zip(before, after, strict=False))
+    return fewer and [{**pod_set, "count": 0} for pod_set in before] == [{**pod_set, "count": 0} for pod_set in after]
 
 
 def _reserved(workload: Json) -> bool:

@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 
 from core.jobs import annotations
 from core.jobs.contract import Defaults, ErrorType, FieldError, JobKind, Json, PodSetTemplate, Rules
+from core.jobs.execution_time import rules_of_execution_time
+from core.jobs.prebuilt import warnings_of_pods
 from core.jobs.shape import POD_SPEC, Fields
 from core.names import (
     ADMISSION_GATE,
@@ -25,6 +27,7 @@ from core.names import (
     PODSET_LABEL,
     QUEUE_NAME_LABEL,
     ROLE_HASH,
+    SLICE_NAME,
     SUSPENDING_PARENT,
     TOPOLOGY_GATE,
     TRACEPARENT_ANNOTATION,
@@ -74,7 +77,7 @@ class Pod:
             labels = {**labels, QUEUE_NAME_LABEL: defaults.default_queue}
         # What only a start says of a pod, nobody else may.
         labels = {key: value for key, value in labels.items() if key != PODSET_LABEL}
-        notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != WORKLOAD_ANNOTATION}
+        notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in (WORKLOAD_ANNOTATION, SLICE_NAME)}
         notes[ROLE_HASH] = role_hash(changed.get("spec") or {})
         index_label = notes.get(POD_GROUP_INDEX_LABEL_NAME)
         if index_label in labels:
@@ -99,7 +102,7 @@ class Pod:
             "metadata.annotations", {"metadata": {"annotations": notes}}, None if grouped else 1, is_job=True
         )
         judged = annotations.validate_pod_sets([asked])
-        return Rules((*judged.errors, *_group_errors(job)), judged.warnings)
+        return Rules((*judged.errors, *_group_errors(job), *rules_of_execution_time(job)), (*judged.warnings, *warnings_of_pods(job)))
 
     def validate_update(self, old: Json, new: Json) -> Rules:
         """What makes a pod queued, and of which group, is settled at its creation; its queue until it is admitted."""

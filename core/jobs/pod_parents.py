@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 from core.jobs import annotations
 from core.jobs.contract import Defaults, ErrorType, FieldError, Json, PodSetTemplate, Rules
+from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
+from core.jobs.prebuilt import warnings_of_pods
 from core.jobs.shape import INTEGER, POD_TEMPLATE, Fields
 from core.jobs.templated import Path, Role, get, integer, put
 from core.jobs.templates import workload_template
@@ -19,6 +21,7 @@ from core.names import (
     LWS_NAME_LABEL,
     LWS_WORKER_INDEX_LABEL,
     MAIN_POD_SET,
+    MAX_EXEC_TIME_LABEL,
     POD_GROUP_SERVING,
     POD_INDEX_OFFSET,
     PODSET_GROUP_NAME,
@@ -28,6 +31,7 @@ from core.names import (
     SUSPENDING_PARENT,
 )
 
+_HANDED_ON = (QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL, MAX_EXEC_TIME_LABEL)  # labels of the object that its pods get
 MAX_WORKLOADS = 10_000  # of one parent; each costs a look whenever the parent changes
 
 
@@ -96,14 +100,14 @@ class PodParent(ABC):
         notes = {SUSPENDING_PARENT: self.name_on_pods} | ({POD_GROUP_SERVING: "true"} if self.is_serving else {})
         offset = self.index_offset(job, role)
         return {
-            "labels": {name: labels[name] for name in (QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL) if name in labels},
+            "labels": {name: labels[name] for name in _HANDED_ON if name in labels},
             "annotations": notes | ({POD_INDEX_OFFSET: str(offset)} if offset else {}),
         }
 
     def validate_create(self, job: Json) -> Rules:
         """What the templates ask for, and of how many workloads."""
         judged = self._judge_templates(job)
-        return Rules((*self._judge_number(job), *judged.errors), judged.warnings)
+        return Rules((*self._judge_number(job), *rules_of_execution_time(job), *judged.errors), (*judged.warnings, *warnings_of_pods(job)))
 
     def _judge_templates(self, job: Json) -> Rules:
         return annotations.validate_pod_sets(
@@ -131,6 +135,8 @@ class PodParent(ABC):
         judged = self._judge_templates(new) if after is not None and (asked[0] != asked[1] or before is None) else Rules()
         if after is not None and (before is None or _replicas(old) != _replicas(new)):
             errors += self._judge_number(new)
+        if after is not None:
+            errors += rules_of_changed_execution_time(old, new, runs=False)
         return Rules((*errors, *judged.errors), judged.warnings)
 
     def pod_sets(self, job: Json) -> list[PodSetTemplate]:

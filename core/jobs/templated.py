@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 
 from core.jobs import annotations, templates
 from core.jobs.contract import Defaults, ErrorType, FieldError, Finish, Json, PodSetStart, PodSetTemplate, Rules
+from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
+from core.jobs.prebuilt import rules_of_changed_prebuilt, rules_of_prebuilt
 from core.jobs.shape import Fields
 from core.names import PODSET_GROUP_NAME, QUEUE_NAME_LABEL, SLICE_SIZE, TOPOLOGY_ANNOTATIONS, TRACEPARENT_ANNOTATION
 
@@ -134,7 +136,14 @@ class TemplatedKind(ABC):
         judged = annotations.validate_pod_sets(
             [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, role.default_slice_size) for role in roles]
         )
-        return Rules((*judged.errors, *_rules_of_names(roles), *_rules_of_nodes(roles), *self.rules_of_kind(job)), judged.warnings)
+        own = (
+            *_rules_of_names(roles),
+            *_rules_of_nodes(roles),
+            *rules_of_execution_time(job),
+            *rules_of_prebuilt(job),
+            *self.rules_of_kind(job),
+        )
+        return Rules((*judged.errors, *own), judged.warnings)
 
     def validate_update(self, old: Json, new: Json) -> Rules:
         """All rules that a change can break."""
@@ -149,8 +158,13 @@ class TemplatedKind(ABC):
         # A job that leaves its queue leaves topogate, whatever its annotations say; and what it asks for is judged when
         # that changes, so that a stopped job can get its own template back.
         asks = self.is_suspended(new) and not self.is_started(new) and self._asked(old) != self._asked(new)
-        judged = self.validate_create(new) if after is not None and (asks or before is None) else Rules()
-        return Rules((*errors, *judged.errors), judged.warnings)
+        if after is not None and (asks or before is None):
+            judged = self.validate_create(new)
+            return Rules((*errors, *judged.errors), judged.warnings)
+        runs = not self.is_suspended(old) and not self.is_suspended(new)
+        if after is not None:
+            errors += [*rules_of_changed_execution_time(old, new, runs=runs), *rules_of_changed_prebuilt(old, new, runs=runs)]
+        return Rules(tuple(errors))
 
     def _changed_while_running(self, old: Json, new: Json) -> Iterator[FieldError]:
         """Pods of a running job were placed by its templates as they were."""
@@ -256,6 +270,13 @@ class TemplatedKind(ABC):
         if not roles or not counts:
             return None
         return all(counts.get(role.pod_set, 0) >= (role.sub_group_count or 0) for role in roles)
+
+    @staticmethod
+    def jobs_done(roles: Sequence[Role], statuses: Sequence[Json]) -> dict[str, int]:
+        """Pods per pod set of a job of jobs that belong to Jobs which have succeeded, by what its status says of these."""
+        counts = {status.get("name"): int(status.get("succeeded") or 0) for status in statuses}
+        done = {role.pod_set: (role, min(counts.get(role.pod_set, 0), role.sub_group_count or 0)) for role in roles}
+        return {name: role.count // (role.sub_group_count or 1) * jobs for name, (role, jobs) in done.items() if jobs}
 
     def _suspended(self, job: Json, suspended: bool) -> dict[str, Any]:
         changed = deepcopy(dict(job))

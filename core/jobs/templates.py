@@ -10,6 +10,7 @@ from core.names import (
     JOB_CONTROLLER_UID_LABELS,
     LOCAL_QUEUE_LABEL,
     PODSET_LABEL,
+    SLICE_NAME,
     TOPOLOGY_ANNOTATIONS,
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
@@ -61,6 +62,8 @@ def started(template: Json, start: PodSetStart) -> dict[str, Any]:
     """The template with exact gate, labels, annotations, node labels and tolerations."""
     changed = with_gate(template) if start.gated else without_gate(template)
     metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
+    if SLICE_NAME in (metadata.get("annotations") or {}):  # by which pods are found: nobody else may say it
+        metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != SLICE_NAME}
     for part, added in (("labels", start.labels), ("annotations", start.annotations)):
         if added:
             metadata[part] = {**(metadata.get(part) or {}), **added}
@@ -90,7 +93,7 @@ def without_start(template: Json) -> dict[str, Any]:
     """A started template less the labels and annotations that only a start puts there."""
     bare = deepcopy(dict(template))
     metadata = bare.setdefault("metadata", {})
-    for part, names in (("labels", START_LABELS), ("annotations", (WORKLOAD_ANNOTATION,))):
+    for part, names in (("labels", START_LABELS), ("annotations", (WORKLOAD_ANNOTATION, SLICE_NAME))):
         metadata[part] = {key: value for key, value in (metadata.get(part) or {}).items() if key not in names}
     return bare
 

@@ -1,4 +1,4 @@
-"""Feature gates that have to do with placement: names and defaults are the peer's of today (DESIGN rule a).
+"""Feature gates that topogate serves: names and defaults are the peer's of today (DESIGN rule a).
 
 What a gate does here is one of three things. One that switches has both sides. What topogate always does cannot be
 switched off, and what it does not do yet cannot be switched on: either would be a promise not kept.
@@ -44,6 +44,9 @@ PROFILE_MOST_FREE = "TASProfileMostFreeCapacity"
 NODE_REPLACEMENT = "TASFailedNodeReplacement"
 REPLACEMENT_FAILS_FAST = "TASFailedNodeReplacementFailFast"
 PARTIAL_ADMISSION = "PartialAdmission"
+ELASTIC_JOBS = "ElasticJobsViaWorkloadSlices"
+ELASTIC_JOBS_WITH_TOPOLOGY = "ElasticJobsViaWorkloadSlicesWithTAS"
+RECLAIMABLE_PODS = "ReclaimablePods"
 PROFILE_GATES = (PROFILE_MIXED, PROFILE_BEST_FIT, PROFILE_LEAST_FREE, PROFILE_MOST_FREE)  # at most one of them is on
 
 GATES: Mapping[str, Gate] = {
@@ -62,13 +65,15 @@ GATES: Mapping[str, Gate] = {
     "TASCacheNodeMatchResults": Gate(True, Stage.BETA, Effect.ALWAYS),
     "TASCacheTopologyTree": Gate(True, Stage.BETA, Effect.ALWAYS),
     "TASCachingRemainingResources": Gate(True, Stage.BETA, Effect.ALWAYS),
+    RECLAIMABLE_PODS: Gate(True, Stage.BETA, Effect.SWITCHES),
     NODE_REPLACEMENT: Gate(True, Stage.BETA, Effect.SWITCHES),
     REPLACEMENT_FAILS_FAST: Gate(True, Stage.BETA, Effect.SWITCHES),
     PARTIAL_ADMISSION: Gate(True, Stage.BETA, Effect.SWITCHES),
     "TASReplaceNodeOnPodTermination": Gate(True, Stage.BETA, Effect.NOT_YET),
     "TASReplaceNodeOnNodeTaints": Gate(True, Stage.BETA, Effect.NOT_YET),
     "TASReplaceNodeDueToNotReadyOverFixedTime": Gate(False, Stage.DEPRECATED, Effect.NOT_YET),
-    "ElasticJobsViaWorkloadSlicesWithTAS": Gate(False, Stage.ALPHA, Effect.NOT_YET),
+    ELASTIC_JOBS: Gate(True, Stage.BETA, Effect.SWITCHES),
+    ELASTIC_JOBS_WITH_TOPOLOGY: Gate(False, Stage.ALPHA, Effect.SWITCHES),
 }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core.model.assignment import TopologyAssignment
+from core.model.places import give_up
 from core.model.podset import TopologyRequest
 
 
@@ -46,17 +47,20 @@ def distribute(
     *,
     offset: int = 0,
     count: int | None = None,
+    ended: Mapping[tuple[str, ...], int] | None = None,
+    surplus: int = 0,
 ) -> Distribution:
-    """Places the gated ones of a pod set's live pods. `count` is the pod set's, where not all of it is assigned.
+    """Places the gated ones of a pod set's live pods. `count` is the pod set's, where not all of it is assigned. `surplus` pods
+    come no more; `ended` are pods that have succeeded, per domain.
 
     All or nothing: one pod whose rank is missing, malformed, out of range, taken twice, or that runs
     elsewhere than its rank says, makes the whole pod set greedy (BEHAVIOUR.md, Ranks and ungating).
     """
     if request is None or request.pod_index_label is None:
-        return Distribution(_greedy(assignment, pods), by_rank=False)
+        return Distribution(_greedy(assignment, pods, ended or {}, surplus), by_rank=False)
     staying = [pod for pod in pods if not pod.terminating]
     if not any(request.pod_index_label in pod.labels for pod in staying):
-        return Distribution(_greedy(assignment, pods), by_rank=False)  # pods without ranks have no order to keep
+        return Distribution(_greedy(assignment, pods, ended or {}, surplus), by_rank=False)  # pods without ranks have no order to keep
     ranks, broken = _ranks(staying, request, assignment.count if count is None else count, assignment.count, offset)
     if broken is None:
         order = list(assignment.expand())
@@ -66,7 +70,7 @@ def distribute(
             gated = [pod.name for pod in staying if pod.domain is None]
             return Distribution({name: order[ranks[name]] for name in gated}, by_rank=True, ranks={name: ranks[name] for name in gated})
         broken = f"pod {wrong.name} of rank {ranks[wrong.name]} is in another domain than its rank's"
-    return Distribution(_greedy(assignment, pods), by_rank=False, broken=broken)
+    return Distribution(_greedy(assignment, pods, ended or {}, surplus), by_rank=False, broken=broken)
 
 
 def _ranks(
@@ -110,8 +114,14 @@ def _index(pod: RankedPod, label: str) -> tuple[int | None, str | None]:
     return int(text), None
 
 
-def _greedy(assignment: TopologyAssignment, pods: Sequence[RankedPod]) -> dict[str, int]:
+def _greedy(
+    assignment: TopologyAssignment, pods: Sequence[RankedPod], ended: Mapping[tuple[str, ...], int], surplus: int
+) -> dict[str, int]:
     here = Counter(pod.domain for pod in pods if pod.domain is not None)
-    places = (i for i, domain in enumerate(assignment.domains) for _ in range(max(0, domain.count - here[domain.values])))
+    empty = [max(0, domain.count - here[domain.values]) for domain in assignment.domains]
+    if surplus:
+        gone = give_up(empty, [ended.get(domain.values, 0) for domain in assignment.domains], surplus)
+        empty = [count - less for count, less in zip(empty, gone, strict=True)]
+    places = (i for i, count in enumerate(empty) for _ in range(count))
     gated = (pod for pod in pods if pod.domain is None and not pod.terminating)
     return {pod.name: place for pod, place in zip(gated, places, strict=False)}

@@ -20,6 +20,7 @@ from core.names import (
     PREEMPTED,
     QUOTA_RESERVED,
     REASON_BACKOFF_FINISHED,
+    REASON_DEACTIVATED_BY_TIME,
     REASON_NO_RESERVATION,
     REASON_PENDING_EVALUATION,
     REASON_PREEMPTED,
@@ -27,6 +28,7 @@ from core.names import (
     REASON_WAIT_FOR_START,
     REQUEUED,
 )
+from core.plan.actions import to_time
 from core.plan.checks import admitted_condition, reset_checks, sync_checks
 from core.plan.conditions import Condition, set_conditions
 from core.state.facts import WorkloadFacts, find_condition
@@ -179,7 +181,19 @@ def _end_backoff(status: dict[str, Any], now: str) -> list[Condition]:
 
 def _with(workload: Json, status: dict[str, Any], conditions: list[Condition], now: str) -> dict[str, Any]:
     generation = int(workload["metadata"].get("generation") or 0)
+    admitted = find_condition(workload, ADMITTED) or {}
+    if admitted.get("status") == "True" and any(new.type == ADMITTED and not new.status for new in conditions):
+        _accumulate(status, admitted, find_condition(workload, EVICTED) or {}, now)
     return status | {"conditions": set_conditions(status["conditions"], conditions, now=now, generation=generation)}
+
+
+def _accumulate(status: dict[str, Any], admitted: Json, evicted: Json, now: str) -> None:
+    """The time of an admission that ends is added to that of earlier ones; who has used up all it may begins anew if reactivated."""
+    past = int(status.pop("accumulatedPastExecutionTimeSeconds", 0))
+    if evicted.get("status") == "True" and evicted.get("reason") == REASON_DEACTIVATED_BY_TIME:
+        return
+    since = admitted.get("lastTransitionTime") or now
+    status["accumulatedPastExecutionTimeSeconds"] = past + max(0, int((to_time(now) - to_time(since)).total_seconds()))
 
 
 def apply_body(workload: Json, status: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:

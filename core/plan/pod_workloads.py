@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.jobs.contract import PodSetTemplate
+from core.jobs.execution_time import execution_time
 from core.jobs.pod import Pod, group_total, has_admission_gate, pod_set_of, pod_topology_request
 from core.jobs.pod_parents import PodParent
 from core.model.resources import pod_requests
@@ -16,7 +17,6 @@ from core.names import (
     JOB_OWNER_GVK,
     JOB_OWNER_NAME,
     JOB_UID_LABEL,
-    MAX_EXEC_TIME_LABEL,
     POD_GROUP_FAST_ADMISSION,
     PODSET_GROUP_NAME,
     PRIORITY_CLASS_LABEL,
@@ -149,9 +149,9 @@ def build_workload_of_pods(wanted: Wanted, namespace: str, *, priority: int, pri
     }
     if priority_class is not None:
         spec["priorityClassRef"] = dict(priority_class)
-    seconds = wanted.labels.get(MAX_EXEC_TIME_LABEL, "")
-    if seconds.isascii() and seconds.isdigit():
-        spec["maximumExecutionTimeSeconds"] = int(seconds)
+    seconds = execution_time(wanted.labels)
+    if seconds is not None:
+        spec["maximumExecutionTimeSeconds"] = seconds
     notes = {key: value for key, value in wanted.annotations.items() if key in KEPT_ANNOTATIONS or key.startswith(PROVISIONING_ANNOTATIONS)}
     labels = {JOB_UID_LABEL: wanted.job_uid} if wanted.job_uid else {}
     if PRIORITY_CLASS_LABEL in wanted.labels:

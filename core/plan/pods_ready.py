@@ -8,14 +8,13 @@ another stopped:
     not ready for `timeout_s` since its start         evicted, counted and held back, all in one write
     not ready for `recovery_timeout_s` since it was   the same
     evicted so more often than `backoff_limit`        to be deactivated (DeactivationTarget), in the write that evicts it
-    to be deactivated, active                         deactivated
-    to be deactivated, or held back, and inactive     marked as deactivated (Requeued=False)
-    marked as deactivated, active                     reactivated: what was counted is forgotten
+
+What follows once it is to be deactivated is in `core.plan.activity`.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,21 +29,19 @@ from core.names import (
     REASON_DEACTIVATED,
     REASON_LIMIT_EXCEEDED,
     REASON_PODS_READY_TIMEOUT,
-    REASON_REACTIVATED,
     REASON_RECOVERED,
     REASON_STARTED,
     REASON_WAIT_FOR_RECOVERY,
     REASON_WAIT_FOR_START,
     REQUEUED,
 )
+from core.plan.actions import RESOLUTION_S, Action, Amend, Evict, Wait, to_time
 from core.plan.admission import NOT_READY
 from core.plan.conditions import Condition, says
 from core.state.facts import condition_is_true, find_condition
 
 Json = Mapping[str, Any]
 REASON_DEACTIVATED_BY_LIMIT = f"{REASON_DEACTIVATED}DueTo{REASON_LIMIT_EXCEEDED}"
-# Times of the API have whole seconds, rounded down: what began then may have begun almost a second later.
-RESOLUTION_S = 1.0
 _READY = "All pods reached readiness and the workload is running"
 _LOST = "At least one pod has failed, waiting for recovery"
 
@@ -59,53 +56,13 @@ class Seen:
     over: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Amend:
-    """Conditions to be set and dropped; what `requeue_state` says from then on."""
-
-    set: tuple[Condition, ...]
-    requeue_state: Json | None
-    drop: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Evict:
-    """The workload is to be stopped, with other conditions and the state of its requeuing in the same write."""
-
-    reason: str
-    message: str
-    also: tuple[Condition, ...]
-    requeue_state: Json = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Deactivate:
-    """`spec.active` is to be false."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Time itself will change something after so many seconds."""
-
-    seconds: float
-
-
-Action = Amend | Evict | Deactivate | Wait
-
-
 def plan_pods_ready(workload: Json, seen: Seen, rules: PodsReadyRules, now: datetime, jitter: float) -> Action | None:
     """The next step, None while there is nothing to do until something changes. `jitter` is a share of the backoff."""
     if condition_is_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
         return None
     state: Json = (workload.get("status") or {}).get("requeueState") or {}
-    active = workload["spec"].get("active", True) is not False
-    targeted = condition_is_true(workload, DEACTIVATION_TARGET)
-    if targeted and active:
-        return Deactivate()
-    if not active:
-        return _mark(workload, state) if targeted or (state and not _is_marked(workload)) else None
-    if _is_marked(workload):
-        return Amend((Condition(REQUEUED, True, REASON_REACTIVATED, "The workload was reactivated"),), None)
+    if workload["spec"].get("active", True) is False or condition_is_true(workload, DEACTIVATION_TARGET):
+        return None
     if seen.over or not condition_is_true(workload, ADMITTED) or condition_is_true(workload, EVICTED):
         return None
     return _while_admitted(workload, state, seen, rules, now, jitter)
@@ -119,11 +76,6 @@ def pods_are_ready(counts: Mapping[str, int], pods: Iterable[Json]) -> bool:
         if status.get("phase") == "Succeeded" or (condition_is_true(pod, "Ready") and not metadata.get("deletionTimestamp")):
             found[(metadata.get("labels") or {}).get(PODSET_LABEL, "")] += 1
     return all(found[name] >= count for name, count in counts.items())
-
-
-def to_time(text: str) -> datetime:
-    """A time of the API."""
-    return datetime.fromisoformat(text)
 
 
 def _while_admitted(workload: Json, state: Json, seen: Seen, rules: PodsReadyRules, now: datetime, jitter: float) -> Action | None:
@@ -183,17 +135,6 @@ def _evict(state: Json, why: str, rules: PodsReadyRules, now: datetime, jitter: 
     message = f"{why}. It is queued again at {until}, for the {times + 1}. time{of}"
     requeued = Condition(REQUEUED, False, REASON_PODS_READY_TIMEOUT, message)
     return Evict(REASON_PODS_READY_TIMEOUT, message, (requeued,), {"count": times + 1, "requeueAt": until})
-
-
-def _is_marked(workload: Json) -> bool:
-    requeued = find_condition(workload, REQUEUED) or {}
-    return requeued.get("status") == "False" and str(requeued.get("reason") or "").startswith(REASON_DEACTIVATED)
-
-
-def _mark(workload: Json, state: Json) -> Amend:
-    mark = () if _is_marked(workload) else (Condition(REQUEUED, False, REASON_DEACTIVATED, "The workload is deactivated"),)
-    # Without a time of requeuing: a backoff that ends would take the mark away, and with it the new beginning.
-    return Amend(mark, {name: value for name, value in state.items() if name != "requeueAt"}, (DEACTIVATION_TARGET,))
 
 
 def _rounded_up(time: datetime) -> str:

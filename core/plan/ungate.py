@@ -60,18 +60,23 @@ def plan_ungating(workload: WorkloadFacts, admission: Admission, pods: Sequence[
         if not any(pod.gated for pod in live):
             continue
         start = starts[pod_set.name]
-        distribution = _distribute(pod_set, given, live, start)
+        ended = Counter(_domain(pod, given.assignment.levels) for pod in pods if pod.pod_set == pod_set.name and pod.succeeded)
+        distribution = _distribute(pod_set, given, live, start, ended)
         actions += _actions(pod_set, given, live, distribution, start, locate, workload.unhealthy_nodes)
         if distribution.broken is not None:
             broken[pod_set.name] = distribution.broken
     return UngatePlan(tuple(actions), broken, tuple(strays))
 
 
-def _distribute(pod_set: PodSetFacts, given: PodSetAdmission, live: Sequence[PodFacts], start: int) -> Distribution:
+def _distribute(
+    pod_set: PodSetFacts, given: PodSetAdmission, live: Sequence[PodFacts], start: int, ended: Counter[tuple[str, ...]]
+) -> Distribution:
+    """`ended` are pods that have succeeded, per domain: where they come no more their places are others' by now."""
     assignment = given.assignment
     assert assignment is not None
+    surplus = max(0, assignment.count - pod_set.count) if pod_set.reclaimed else 0
     ranked = [RankedPod(pod.key, pod.labels, None if pod.gated else _domain(pod, assignment.levels), pod.terminating) for pod in live]
-    return distribute(assignment, ranked, pod_set.topology, offset=start, count=given.count)
+    return distribute(assignment, ranked, pod_set.topology, offset=start, count=given.count, ended=ended, surplus=surplus)
 
 
 def _actions(
@@ -119,10 +124,12 @@ def _first_ranks(pod_sets: Sequence[PodSetFacts], admitted: Mapping[str, int]) -
     """Where the ranks of each pod set start: its index offset; in a group, whose indexes run through, after the smaller pod sets."""
     starts: dict[str, int] = {}
     groups: dict[str, int] = {}
-    for pod_set in sorted(pod_sets, key=lambda entry: entry.count):
+    whole = {pod_set.name: pod_set.count + pod_set.reclaimed for pod_set in pod_sets}
+    for pod_set in sorted(pod_sets, key=lambda entry: whole[entry.name]):
         before = groups.get(pod_set.group, 0) if pod_set.group else 0
         if pod_set.group:
-            groups[pod_set.group] = before + admitted.get(pod_set.name, pod_set.count)
+            partial = admitted.get(pod_set.name) if pod_set.min_count is not None else None
+            groups[pod_set.group] = before + (whole[pod_set.name] if partial is None else partial)
         starts[pod_set.name] = pod_set.index_offset or before
     return starts
 

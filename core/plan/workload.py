@@ -6,19 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import JobKind, PodSetStart, PodSetTemplate
+from core.jobs.execution_time import execution_time
 from core.model.admission import Admission
 from core.names import (
     API_VERSION,
     CLUSTER_QUEUE_LABEL,
     JOB_UID_LABEL,
     LOCAL_QUEUE_LABEL,
-    MAX_EXEC_TIME_LABEL,
     PLACEMENT_PROFILE,
     PODSET_LABEL,
     PRIORITY_CLASS_LABEL,
     PROVISIONING_ANNOTATIONS,
     QUEUE_NAME_LABEL,
     RESOURCE_IN_USE_FINALIZER,
+    SLICE_NAME,
     TRACEPARENT_ANNOTATION,
     UNCONSTRAINED_TOPOLOGY,
     WORKLOAD_ANNOTATION,
@@ -71,9 +72,9 @@ def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: J
     }
     if priority_class is not None:
         spec["priorityClassRef"] = dict(priority_class)
-    seconds = labels.get(MAX_EXEC_TIME_LABEL, "")
-    if seconds.isascii() and seconds.isdigit():
-        spec["maximumExecutionTimeSeconds"] = int(seconds)
+    seconds = execution_time(labels)
+    if seconds is not None:
+        spec["maximumExecutionTimeSeconds"] = seconds
     kept = {key: value for key, value in annotations.items() if key in KEPT_ANNOTATIONS or key.startswith(PROVISIONING_ANNOTATIONS)}
     return {
         "apiVersion": API_VERSION,
@@ -139,6 +140,8 @@ def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, Flav
             if _LABEL_VALUE.fullmatch(value)
         }
         annotations = {WORKLOAD_ANNOTATION: metadata["name"]}
+        if SLICE_NAME in (metadata.get("annotations") or {}):
+            annotations[SLICE_NAME] = metadata["annotations"][SLICE_NAME]
         request = pod_set.get("topologyRequest") or {}
         if given.assignment is not None and not any(request.get(mode) for mode in ("required", "preferred", "unconstrained")):
             annotations[UNCONSTRAINED_TOPOLOGY] = "true"

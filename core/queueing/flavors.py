@@ -23,6 +23,7 @@ from core.placement.explain import NotFit, refusal_sentence, truncate
 from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy, taints_of
 from core.placement.free import FreeCapacity, Matrix
 from core.placement.profile import Profile, Profiles
+from core.placement.resize import resize
 from core.queueing.outcome import Attempt, Found, NotFound
 from core.queueing.quota import QuotaShortage, borrows, find_shortage, pod_set_usage
 from core.queueing.world import World
@@ -60,6 +61,7 @@ class Search:
     choices: list[Choice] = field(default_factory=list)
     shared: str = ""
     attempts: list[Attempt] = field(default_factory=list)
+    grows: Admission | None = None  # what the workload has of which it is to have more, next to it
 
     def mark(self) -> _Mark:
         """Where the search stands, for `reset`; attempts are kept."""
@@ -94,7 +96,12 @@ class Search:
 
 
 def find_admission(
-    state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles, world: World | None = None
+    state: ClusterState,
+    workload: WorkloadFacts,
+    queue: ClusterQueueFacts,
+    profiles: Profiles,
+    world: World | None = None,
+    grows: Admission | None = None,
 ) -> Found | NotFound:
     """Tries the queue's flavors in order for every pod set, quota and topology both, in the cluster as it is or in another `world`.
 
@@ -107,14 +114,14 @@ def find_admission(
 
     units = units_of(workload)
     world = World(state) if world is None else world
-    search = Search(world, profile_for, workload.together)
+    search = Search(world, profile_for, workload.together, grows=grows)
     given: dict[str, PodSetAdmission] = {}
     for unit in units:
         outcome = _find_for_unit(state, unit, queue, search)
         if outcome is None:
             names = _names(unit)
             tried = [attempt for attempt in search.attempts if attempt.pod_set == names]
-            if given and any(attempt.reason == REASON_TOPOLOGY_PLACEMENT_FAILED for attempt in tried):
+            if given and grows is None and any(attempt.reason == REASON_TOPOLOGY_PLACEMENT_FAILED for attempt in tried):
                 found = _find_at_once(world, workload, units, queue, profile_for)
                 if found is not None:
                     return found
@@ -209,7 +216,7 @@ def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, se
         search.attempts.append(Attempt(_names(unit), "", REASON_NO_MATCHING_FLAVOR, f'ClusterQueue "{queue.name}" has no flavor'))
         return None
     borrowing: Combination | None = None  # the first that fits by borrowing, while one is looked for that needs not
-    for combination in _combinations(queue, usage):
+    for combination in _kept(_combinations(queue, usage), unit, search):
         before = search.mark()
         served = _serve(state, unit, usage, combination, queue, search)
         if served is not None and _fits(state, unit, served, combination, queue, search):
@@ -252,6 +259,20 @@ def _admit(unit: Unit, combination: Combination, queue: ClusterQueueFacts, searc
         delayed = TOPOLOGY_PENDING if waits and _is_delayed(state, queue, list(flavors.values())) else None
         admissions.append(PodSetAdmission(pod_set.name, flavors, usage, pod_set.count, assignment, delayed))
     return admissions
+
+
+def _kept(combinations: Iterator[Combination], unit: Unit, search: Search) -> Iterator[Combination]:
+    """Of what grows only the flavors that it has."""
+    names = {pod_set.name for pod_set in unit}
+    has = [given.flavors for given in search.grows.pod_sets if given.name in names] if search.grows is not None else []
+    refused = []
+    for combination in combinations:
+        lacking = [name for resources, name in combination for flavors in has for r in resources if flavors.get(r, name) != name]
+        if not lacking:
+            yield combination
+        refused += lacking
+    for name in dict.fromkeys(refused):
+        search.refuse(unit, name, REASON_NO_MATCHING_FLAVOR, f'flavor "{name}" is not that of the pods which run')
 
 
 def _combinations(queue: ClusterQueueFacts, usage: Mapping[str, int]) -> Iterator[Combination]:
@@ -309,13 +330,18 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Sea
         return False
     requests = [state.request_for(pod_set, flavor) for pod_set in unit]
     world, free = search.around(search.world.capacity(view), requests), search.free(view)
-    decision = place(world, requests, search.profile(view.topology), free=free, together=search.together)
+    profile = search.profile(view.topology)
+    if search.grows is not None:
+        previous = {given.name: given.assignment for given in search.grows.pod_sets if given.assignment is not None}
+        decision = resize(world, requests, previous, profile, free=free)
+    else:
+        decision = place(world, requests, profile, free=free, together=search.together)
     if decision.refusal is not None:
         sentence = refusal_sentence(view.topology.name, decision.refusal) if search.world.explains else ""
         search.refuse(unit, flavor.name, REASON_TOPOLOGY_PLACEMENT_FAILED, sentence, decision.refusal)
         return False
     search.taken += zip(requests, decision.placements, strict=True)
-    if not search.world.explains:
+    if not search.world.explains or search.grows is not None:
         search.placements += ((flavor.name, placement) for placement in decision.placements)
         return True
     search.choices += explain_choice(world, requests, decision, free=free)

@@ -13,6 +13,7 @@ from core.placement.explain import truncate
 from core.placement.profile import Profiles
 from core.queueing.claims import Claims, show
 from core.queueing.flavors import find_admission
+from core.queueing.growth import find_growth
 from core.queueing.outcome import Found, NotFound, Preempting
 from core.queueing.partial import can_shrink, fewest, find_largest
 from core.queueing.preemption import find_preemption
@@ -37,6 +38,8 @@ class Judge:
     def judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
         """A workload written past all checks must not keep the others from being judged."""
         try:
+            if workload.replaces is not None:
+                return find_growth(self._state, workload, queue, self._profiles)
             outcome = find_admission(self._state, workload, queue, self._profiles)
             # What is for one pod set alone keeps it from fitting; a tie of all could be broken and fit all the same.
             suspicious = isinstance(outcome, NotFound) or workload.together is not None

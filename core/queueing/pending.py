@@ -113,12 +113,13 @@ class Pending:
 
 def _is_same(before: WorkloadFacts, now: WorkloadFacts) -> bool:
     """Whether what was said of a workload is still said of it."""
-    was, is_now = ((w.uid, w.queue, w.priority, w.pod_sets, w.together, w.profile) for w in (before, now))
+    was, is_now = ((w.uid, w.queue, w.priority, w.pod_sets, w.together, w.profile, w.replaces) for w in (before, now))
     return was == is_now
 
 
 def _key_of(workload: WorkloadFacts) -> Hashable:
-    return workload.queue, workload.priority, workload.together, workload.profile, tuple(map(_pod_set_key, workload.pod_sets))
+    asked = workload.queue, workload.priority, workload.together, workload.profile, workload.replaces
+    return asked, tuple(map(_pod_set_key, workload.pod_sets))
 
 
 def _pod_set_key(pod_set: PodSetFacts) -> Hashable:

@@ -44,7 +44,9 @@ class Refusal:
         by_share: bool = False,
     ) -> "Refusal":
         """A refusal at the present state."""
-        of_quota = bool(outcome.attempts) and not outcome.breaks_rule and all(a.reason in _OF_QUOTA for a in outcome.attempts)
+        # What grows has some of what it asks for: how much of it is free says nothing.
+        simple = workload.replaces is None and not outcome.breaks_rule
+        of_quota = bool(outcome.attempts) and simple and all(a.reason in _OF_QUOTA for a in outcome.attempts)
         changes = state.changes, state.config_changes, state.quota.changes(queue.name)
         return cls(outcome, in_round, *changes, of_quota, asked_of_quota(state, smallest(workload), queue), by_share)
 

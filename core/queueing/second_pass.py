@@ -173,7 +173,7 @@ def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admiss
 def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_set: PodSetFacts, given: PodSetAdmission) -> Held:
     assert given.assignment is not None
     request = state.request_for(_updated(replace(pod_set, count=given.count), workload.checks), view.flavor)
-    nodes = None if view.capacity.tree.is_hostname else state.ledger.nodes_of((workload.key, pod_set.name, workload.owner_uid))
+    nodes = None if view.capacity.tree.is_hostname else state.ledger.nodes_of((workload.pods_key, pod_set.name, workload.owner_uid))
     return Held(request, given.assignment, nodes)
 
 

@@ -56,7 +56,7 @@ class World:
     def held(self, key: str) -> _Held:
         """What a workload holds on nodes: per pod set the requests of one pod and pods per node."""
         if key not in self._held:
-            self._held[key] = self.state.ledger.held_by(key)
+            self._held[key] = self.state.ledger.held_by(self.state.pods_key(key))
         return self._held[key]
 
     def usage(self, key: str) -> tuple[str, Amounts]:

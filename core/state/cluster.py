@@ -5,7 +5,7 @@ forgetting all of it and observing the same objects again gives the same state.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from core.model.admission import Admission, PodSetAdmission
@@ -25,7 +25,8 @@ from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFac
 from core.state.workloads import Workloads
 
 T = TypeVar("T")
-_Held = tuple[Admission | None, str | None, tuple[PodSetFacts, ...]]  # what a workload holds, who owns its pods, what they ask for
+# What a workload holds, who owns its pods, what they ask for; by which key they are found, and whose place it takes.
+_Held = tuple[Admission | None, str | None, tuple[PodSetFacts, ...], str, str | None]
 Plan = Mapping[str, Sequence[tuple[str, int]]]  # pod set -> (node, pods): where the engine counted them
 _NOTHING: Plan = {}
 
@@ -176,7 +177,7 @@ class ClusterState:
         for pod_set in facts.pod_sets if facts is not None else ():
             nodes = leaves.get(pod_set.name)
             if nodes and facts is not None:
-                left: PodSetKey = (key, f"{pod_set.name} before", facts.owner_uid)
+                left: PodSetKey = (facts.pods_key, f"{pod_set.name} before", facts.owner_uid)
                 self._leaving.setdefault(key, []).append(left)
                 self.ledger.reserve(left, Reservation(with_pod(pod_set.requests), tuple(nodes)))
         # Where the hostname is the lowest level the assignment says it all; a plan kept by names keeps no tree alive.
@@ -234,7 +235,12 @@ class ClusterState:
     def _held(self, key: str) -> _Held:
         facts = self.workloads.facts.get(key)
         owner, pod_sets = (facts.owner_uid, facts.pod_sets) if facts is not None else (None, ())
-        return self.workloads.holding(key), owner, pod_sets
+        return self.workloads.holding(key), owner, pod_sets, self.pods_key(key), self.workloads.elder(key)
+
+    def pods_key(self, key: str) -> str:
+        """The key that the pods of a workload name."""
+        facts = self.workloads.facts.get(key)
+        return facts.pods_key if facts is not None else key
 
     def _after(self, key: str, before: _Held, *, helps: bool = True) -> None:
         now = self._held(key)
@@ -245,9 +251,13 @@ class ClusterState:
                 self.changes += 1
                 self.quota.note_change(before[0].cluster_queue)
             for pod_set in before[0].pod_sets:
-                self.ledger.reserve((key, pod_set.name, before[1]), None)
+                self.ledger.reserve((before[3], pod_set.name, before[1]), None)
         if now[0] is None:
             self._plans.pop(key, None)
+            elder = before[4]
+            held = self.workloads.holding(elder) if elder is not None else None
+            if elder is not None and held is not None:
+                self._reserve(elder, held)  # what was to take its place does not
         else:
             self._reserve(key, now[0])
 
@@ -289,6 +299,7 @@ class ClusterState:
 
         Where a flavor or its topology is gone there is nothing to count them on any more.
         """
+        self.ledger.settle()
         for name, flavor in self.flavors.items():
             if flavor.topology:
                 self.view(name)
@@ -308,7 +319,7 @@ class ClusterState:
         for pod_set, given in zip(facts.pod_sets, admission.pod_sets, strict=False):
             flavor = self.topology_flavor(given.flavors.values())
             view = self.view(flavor) if flavor is not None else None
-            pod_set_key: PodSetKey = (key, pod_set.name, facts.owner_uid)
+            pod_set_key: PodSetKey = (facts.pods_key, pod_set.name, facts.owner_uid)
             # Whatever stood there must not stand in the way of its own plan.
             self.ledger.reserve(pod_set_key, None)
             if given.assignment is None or view is None:
@@ -316,7 +327,9 @@ class ClusterState:
             requests = dict(pod_set.requests)
             add(requests, {PODS: 1})
             plan = self._plans.get(key, {}).get(pod_set.name)
-            self.ledger.reserve(pod_set_key, _reservation(view, pod_set, requests, given.assignment, plan))
+            reservation = _reservation(view, pod_set, requests, given.assignment, plan)
+            surplus = max(0, reservation.count - pod_set.count) if pod_set.reclaimed else 0
+            self.ledger.reserve(pod_set_key, replace(reservation, surplus=surplus) if surplus else reservation)
 
     def topology_flavor(self, flavors: Iterable[str]) -> str | None:
         """The topology-aware one among the flavors of a pod set."""

@@ -28,6 +28,8 @@ from core.names import (
     PODSET_LABEL,
     PREEMPTED,
     QUOTA_RESERVED,
+    SLICE_NAME,
+    SLICE_REPLACES,
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
     WORKLOAD_PREFERRED_TOPOLOGY,
@@ -66,6 +68,31 @@ def condition_is_true(obj: Json, kind: str) -> bool:
     """Whether a condition stands at True."""
     condition = find_condition(obj, kind)
     return condition is not None and condition.get("status") == "True"
+
+
+def family_of_pod(pod: Json) -> str | None:
+    """Name of the workload that a pod names. Pods of an elastic job outlive the workload by which they were started: they go by
+    the first one of the job's."""
+    notes = pod["metadata"].get("annotations") or {}
+    return (notes.get(SLICE_NAME) or notes[WORKLOAD_ANNOTATION]) if notes.get(WORKLOAD_ANNOTATION) else None
+
+
+def family_of(workload: Json) -> str:
+    """Key of the workload by whose name the pods of a workload are found: its own, of an elastic job that of the first one."""
+    metadata = workload["metadata"]
+    name = (metadata.get("annotations") or {}).get(SLICE_NAME) or metadata["name"]
+    return f"{metadata.get('namespace')}/{name}"
+
+
+def replaced_by(workload: Json) -> str | None:
+    """Key of the workload whose pods and place a workload of an elastic job takes over, None where it takes over none."""
+    name = (workload["metadata"].get("annotations") or {}).get(SLICE_REPLACES)
+    return (name if "/" in name else f"{workload['metadata'].get('namespace')}/{name}") if name else None
+
+
+def reclaimed_pods(workload: Json) -> dict[str, int]:
+    """Pods per pod set of a Workload that have done their work and come no more."""
+    return {entry["name"]: int(entry.get("count") or 0) for entry in (workload.get("status") or {}).get("reclaimablePods") or ()}
 
 
 def profile_of(obj: Json) -> str | None:
@@ -108,7 +135,7 @@ class PodFacts:
     terminating: bool
     gated: bool
     requests: Resources  # of one pod, its one of `pods` included
-    workload: str | None  # key of the workload it names
+    workload: str | None  # key of the workload it names, of an elastic job that of the first one
     pod_set: str | None
     owner_uid: str | None
     labels: Mapping[str, str]
@@ -116,6 +143,7 @@ class PodFacts:
     traits: PodTraits | None = None  # of a pod that keeps others away
     coordinates: tuple[str, ...] = ()  # labels and annotations it has of those that say where a pod is
     of_daemon_set: bool = False
+    succeeded: bool = False
 
     @property
     def holds(self) -> bool:
@@ -127,7 +155,7 @@ class PodFacts:
         metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
         requests = pod_requests(spec)
         add(requests, {PODS: 1})
-        name = (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION)
+        name = family_of_pod(pod)
         labels = metadata.get("labels") or {}
         owner = controller_of(pod)
         return cls(
@@ -146,6 +174,7 @@ class PodFacts:
             traits_of_pod(pod),
             tuple(sorted({name for name in (*labels, *(metadata.get("annotations") or {})) if name.startswith(COORDINATE_PREFIXES)})),
             owner is not None and owner.get("kind") == "DaemonSet",
+            status.get("phase") == "Succeeded",
         )
 
 
@@ -187,7 +216,7 @@ class FlavorFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodSetFacts:
-    """A pod set of a workload as its template has it, flavor aside."""
+    """A pod set of a workload as its template has it, flavor aside. `count` is what it still needs, less what is `reclaimed`."""
 
     name: str
     count: int
@@ -201,17 +230,20 @@ class PodSetFacts:
     traits: PodTraits = NO_TRAITS
     none_of: tuple[str, ...] = ()  # resources of which it asks for zero: they get a flavor, too
     min_count: int | None = None  # the fewest pods it can do with; None: all
+    reclaimed: int = 0  # pods that have done their work and come no more (status.reclaimablePods)
 
     @classmethod
-    def read(cls, pod_set: Json, namespace: str = "", labels: Labels | None = None) -> "PodSetFacts":
+    def read(cls, pod_set: Json, namespace: str = "", labels: Labels | None = None, reclaimed: int = 0) -> "PodSetFacts":
         """`labels` are those that its pods will have beside the template's."""
+        count = int(pod_set.get("count", 1))
+        reclaimed = max(0, min(reclaimed, count))
         name = pod_set.get("name") or MAIN_POD_SET
         template = pod_set.get("template") or {}
         spec = template.get("spec") or {}
         offset, requests = ((template.get("metadata") or {}).get("annotations") or {}).get(POD_INDEX_OFFSET, ""), pod_requests(spec)
         return cls(
             name,
-            int(pod_set.get("count", 1)),
+            count - reclaimed,
             requests,
             parse_topology_request(pod_set.get("topologyRequest")),
             dict(spec.get("nodeSelector") or {}),
@@ -222,6 +254,7 @@ class PodSetFacts:
             traits_of_template(template, namespace, {**(labels or {}), PODSET_LABEL: name}),
             zero_requests(spec, requests),
             None if pod_set.get("minCount") is None else int(pod_set["minCount"]),
+            reclaimed,
         )
 
 
@@ -277,6 +310,13 @@ class WorkloadFacts:
     pods_ready: bool = False
     checks: tuple[CheckState, ...] = ()
     remade: bool = True  # whether something makes lost pods anew; not where a pod is all that it stands for
+    family: str = ""  # key by which its pods are found, where it is not its own
+    replaces: str | None = None  # key of the workload of the same job whose pods and place it takes over
+
+    @property
+    def pods_key(self) -> str:
+        """Key of the workload that its pods name."""
+        return self.family or self.key
 
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
@@ -285,6 +325,7 @@ class WorkloadFacts:
         created = metadata.get("creationTimestamp") or ""
         evicted = find_condition(workload, EVICTED)
         namespace, labels = metadata.get("namespace") or "", _labels_to_come(spec, owner)
+        reclaimed = reclaimed_pods(workload)
         since = max(created, evicted.get("lastTransitionTime") or "") if evicted and evicted.get("status") == "True" else created
         return cls(
             object_key(workload),
@@ -297,7 +338,10 @@ class WorkloadFacts:
             spec.get("active", True) is not False and not condition_is_true(workload, DEACTIVATION_TARGET),
             bool(metadata.get("deletionTimestamp")),
             owner["uid"] if owner else None,
-            tuple(PodSetFacts.read(pod_set, namespace, labels) for pod_set in spec.get("podSets") or ()),
+            tuple(
+                PodSetFacts.read(pod_set, namespace, labels, reclaimed.get(pod_set.get("name") or MAIN_POD_SET, 0))
+                for pod_set in spec.get("podSets") or ()
+            ),
             admission_from_wire(status.get("admission")),
             condition_is_true(workload, QUOTA_RESERVED),
             condition_is_true(workload, ADMITTED),
@@ -314,6 +358,8 @@ class WorkloadFacts:
             condition_is_true(workload, PODS_READY),
             tuple(CheckState.read(check) for check in status.get("admissionChecks") or ()),
             owner is None or owner.get("kind") != "Pod",
+            family_of(workload),
+            replaced_by(workload),
         )
 
 

@@ -3,12 +3,17 @@
 Every pod is in exactly one counter until it is gone:
 
     assigned, not bound yet (not created, gated, or on its way)   reservation of its pod set
+    assigned, done, and never made again (reclaimed)              nowhere
     wanted by a DaemonSet, not bound yet                          share of the DaemonSet (daemonsets.py)
     bound, running or terminating, ours or not                    the pod itself
     succeeded, failed, deleted                                    nowhere
 
 A reservation is what an assignment still expects on a node: pods assigned less pods of that pod set
 bound there, never below zero. So a pod that is bound moves from one counter to the other in one step.
+
+A pod that ends leaves its place to the one that is made in its stead. Where a pod set has a `surplus`, that many come no more,
+and their places are given up: those of pods that have succeeded first (core.model.places, by which the ungater goes, too).
+Since each end of a pod may move that choice, it is made again by `settle`; until then more is counted, never less.
 """
 
 from collections import Counter
@@ -17,6 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from core.model.places import give_up
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits
 from core.model.resources import Resources
 from core.placement.free import FreeCapacity
@@ -48,7 +54,8 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a pod set with an assignment was given; `requests` are of one pod, its one of `pods` included.
+    """What a pod set with an assignment was given; `requests` are of one pod, its one of `pods` included, `surplus` pods that are
+    assigned and come no more.
 
     `pinned` are pods per node, each named once, in domains of that node alone, `domains` those that have several.
     """
@@ -57,6 +64,12 @@ class Reservation:
     pinned: Sequence[tuple[str, int]]
     domains: tuple[Domain, ...] = ()
     traits: PodTraits = NO_TRAITS
+    surplus: int = 0
+
+    @property
+    def count(self) -> int:
+        """Pods that were given a place on nodes which are there."""
+        return sum(count for _, count in self.pinned) + sum(domain.count for domain in self.domains)
 
     def nodes(self) -> Collection[str]:
         """Nodes on which its pods are counted before they are bound."""
@@ -90,10 +103,13 @@ class Ledger:
         self.neighbours = ClusterNeighbours(self._pods, self._reserved, node_labels, namespace_labels)
         self.daemons = DaemonSets(self._take_daemon_share)
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
+        self._succeeded: dict[PodSetKey, Counter[str]] = {}  # and those that have ended well there
+        self._stale: dict[PodSetKey, None] = {}  # of those with a surplus, whose pods have changed since it was given up
 
     @property
     def usage(self) -> Usage:
         """Amounts per node where anything is in use."""
+        self.settle()
         return self._table.read()
 
     def attach(self, view: FreeCapacity) -> None:
@@ -122,18 +138,30 @@ class Ledger:
                 pod_set = _pod_set_of(facts)
                 if pod_set is not None:
                     self._count_bound(pod_set, facts.node, sign)
+            elif facts is not None and facts.succeeded and facts.node:
+                self._count_succeeded(facts, sign)
         return awaited or (old is not None and old.holds)
 
     def _count_bound(self, key: PodSetKey, node: str, sign: int) -> None:
-        counter = self._bound.setdefault(key, Counter())
-        counter[node] += sign
-        if not counter[node]:
-            del counter[node]
-        if not counter:
-            del self._bound[key]
+        _count(self._bound, key, node, sign)
         taken = self._taken.get(key)
         if taken is not None:
             self._settle(key, taken, node)
+            if taken.reservation.surplus:
+                self._stale[key] = None
+
+    def _count_succeeded(self, pod: PodFacts, sign: int) -> None:
+        key = _pod_set_of(pod)
+        if key is not None:
+            _count(self._succeeded, key, pod.node, sign)
+            if key in self._taken and self._taken[key].reservation.surplus:
+                self._stale[key] = None
+
+    def settle(self) -> None:
+        """Gives up the places of pods that come no more, where pods have ended or come since that was last done."""
+        for key in [key for key in self._stale if key in self._taken]:
+            self.reserve(key, self._taken[key].reservation)
+        self._stale.clear()
 
     # --- reservations -----------------------------------------------------------------------------
 
@@ -156,11 +184,23 @@ class Ledger:
         bound, pinned = self._bound.get(key, Counter()), planned.copy()
         if bound:
             pinned = np.maximum(planned - np.array([bound[node] for node, _ in nodes], dtype=np.int64), 0)
+        left_out = self._left_out(key, reservation, pinned, bound)
+        pinned -= left_out[: len(planned)]
         self._keys.setdefault(key[0], {})[key] = None
         taken = self._taken[key] = _Taken(reservation, self._table.slots(nodes), planned, pinned)
         self._table.take_each(taken.slots, reservation.requests, pinned)
-        for domain in reservation.domains:
-            self._settle_wide(taken, domain, bound)
+        for domain, less in zip(reservation.domains, left_out[len(planned) :].tolist(), strict=True):
+            self._settle_wide(taken, domain, bound, less)
+
+    def _left_out(self, key: PodSetKey, reservation: Reservation, pinned: Indices, bound: Counter[str]) -> Indices:
+        """Places per pinned node, and then per wider domain, that nobody comes to any more."""
+        if not reservation.surplus:
+            return np.zeros(len(pinned) + len(reservation.domains), dtype=np.int64)
+        ended = self._succeeded.get(key, Counter())
+        wide = [_still_expected(domain, bound).total() for domain in reservation.domains]
+        of_pinned = [ended[node] for node, _ in reservation.pinned]
+        of_wide = [sum(ended[node] for node in domain.nodes) for domain in reservation.domains]
+        return np.array(give_up([*pinned.tolist(), *wide], [*of_pinned, *of_wide], reservation.surplus), dtype=np.int64)
 
     def _take_daemon_share(self, facts: DaemonSetFacts, node: str, sign: int) -> None:
         self._table.take(self._table.slot(node), facts.requests, sign)
@@ -192,8 +232,12 @@ class Ledger:
             if node in domain.nodes:
                 self._settle_wide(taken, domain, bound)
 
-    def _settle_wide(self, taken: _Taken, domain: Domain, bound: Counter[str]) -> None:
+    def _settle_wide(self, taken: _Taken, domain: Domain, bound: Counter[str], less: int = 0) -> None:
         want = _still_expected(domain, bound)
+        for node, _ in reversed(domain.plan):
+            here = min(less, want[node])
+            want[node] -= here
+            less -= here
         for node, _ in domain.plan:
             change = want[node] - taken.wide[node]
             if change:
@@ -247,6 +291,7 @@ class Ledger:
 
     def drift(self) -> dict[str, tuple[Mapping[str, int], Mapping[str, int]]]:
         """Nodes whose usage differs from a recount, with both; empty when all is well."""
+        self.settle()
         fresh = self.recount()
         usage, counted = self._all_counts(), fresh._all_counts()
         return {
@@ -260,8 +305,18 @@ def _pod_set_of(pod: PodFacts) -> PodSetKey | None:
     return (pod.workload, pod.pod_set, pod.owner_uid) if pod.workload and pod.pod_set else None
 
 
+def _count(counters: dict[PodSetKey, Counter[str]], key: PodSetKey, node: str, sign: int) -> None:
+    counter = counters.setdefault(key, Counter())
+    counter[node] += sign
+    if not counter[node]:
+        del counter[node]
+    if not counter:
+        del counters[key]
+
+
 def _same_burden(old: PodFacts, new: PodFacts) -> bool:
-    return (old.node, old.terminal, old.requests, _pod_set_of(old)) == (new.node, new.terminal, new.requests, _pod_set_of(new))
+    was, now = ((pod.node, pod.terminal, pod.succeeded, pod.requests, _pod_set_of(pod)) for pod in (old, new))
+    return was == now
 
 
 def _still_expected(domain: Domain, bound: Counter[str]) -> Counter[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from core.names import JOB_UID_LABEL, QUEUE_NAME_LABEL
+from core.names import JOB_UID_LABEL, MULTIKUEUE_ORIGIN, QUEUE_NAME_LABEL
 from core.state.facts import controller_of
 
 _MOST_STEPS = 16  # owner references that run in a circle end here
@@ -11,8 +11,10 @@ _MOST_STEPS = 16  # owner references that run in a circle end here
 
 def is_orphaned(workload: Mapping[str, Any]) -> bool:
     """Whether a workload was made for an object that was deleted without it (`kubectl delete --cascade=orphan`): nobody
-    owns it any more. One that was made by hand never had an owner, and one of a plain pod group needs none."""
-    return controller_of(workload) is None and JOB_UID_LABEL in (workload["metadata"].get("labels") or {})
+    owns it any more. One that was made by hand never had an owner, and one of a plain pod group needs none. One that a manager of
+    several clusters has copied here has the label of a job there, and waits for its job to follow."""
+    labels = workload["metadata"].get("labels") or {}
+    return controller_of(workload) is None and JOB_UID_LABEL in labels and MULTIKUEUE_ORIGIN not in labels
 
 
 class Owners:

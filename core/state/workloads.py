@@ -1,7 +1,7 @@
 """Workloads with what was decided for them but not yet observed, and the quota they hold."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.model.admission import Admission
 from core.model.quota import Amounts, FlavorResource, QuotaOwner, QuotaTree
@@ -27,11 +27,15 @@ class Workloads:
         # Kept in step with both of these by `_update`:
         self._holding: dict[str, Admission] = {}
         self._holders: dict[str, dict[str, None]] = {}  # by ClusterQueue
+        self._lines_of: dict[str, tuple[str, bool]] = {}  # LocalQueue, and whether something is held
+        self._lines: dict[tuple[str, bool], dict[str, None]] = {}
         self._leaving: set[str] = set()
         self._starting: dict[str, str] = {}  # key -> ClusterQueue
         self._awaiting: dict[str, WorkloadFacts] = {}
         self._unhealthy: dict[str, WorkloadFacts] = {}
         self._pending: dict[str, WorkloadFacts] = {}
+        self._elders: dict[str, str] = {}  # a workload of an elastic job -> the one whose place it takes
+        self._heirs: dict[str, str] = {}  # and the other way round
         self._watches: list[set[str]] = []  # keys of those whose waiting has changed
         self._by_priority: dict[str, dict[int, Total]] = {}  # of what is in use, by ClusterQueue, without:
         self._going: dict[str, Total] = {}  # what those hold who are evicted
@@ -41,6 +45,7 @@ class Workloads:
 
     def observe(self, key: str, facts: WorkloadFacts | None) -> None:
         """Folds a workload's present facts (None: gone)."""
+        self._observe_heir(key, facts.replaces if facts is not None else None)
         if facts is None:
             self.facts.pop(key, None)
             self._assumed.pop(key, None)
@@ -55,6 +60,26 @@ class Workloads:
             self._arrivals[key] = self._arrived
         self.facts[key] = facts
         self._settle(key)
+
+    def _observe_heir(self, key: str, elder: str | None) -> None:
+        before = self._elders.pop(key, None)
+        if before is not None and self._heirs.get(before) == key:
+            del self._heirs[before]
+        if elder is not None:
+            self._elders[key], self._heirs[elder] = elder, key
+        if before is not None and before != elder:
+            self._update(before)
+
+    def elder(self, key: str) -> str | None:
+        """The workload of the same job whose pods and place a workload takes over."""
+        return self._elders.get(key)
+
+    def is_replaced(self, key: str) -> bool:
+        """Whether another workload of the same job holds, among its own, what this one held."""
+        mine, heir = self.facts.get(key), self._heirs.get(key)
+        if mine is None or heir is None or heir not in self._holding:
+            return False
+        return heir in self.facts and self.facts[heir].owner_uid == mine.owner_uid is not None
 
     def assume(self, key: str, admission: Admission) -> None:
         """Notes a decision before its write is sent."""
@@ -80,9 +105,19 @@ class Workloads:
         self._update(key)
 
     def _update(self, key: str) -> None:
-        """Brings what is kept per key in line with facts and decisions."""
+        """Brings what is kept per key in line with facts and decisions; of what it takes over, too."""
+        held = key in self._holding
+        self._update_alone(key)
+        elder = self._elders.get(key)
+        if elder is not None and held != (key in self._holding):
+            self._update(elder)
+
+    def _update_alone(self, key: str) -> None:
         assumed, facts, before = self._assumed.get(key), self.facts.get(key), self._holding.pop(key, None)
         now = assumed.admission if assumed is not None else None if facts is None or facts.finished else facts.admission
+        now = now if now is None or facts is None else less_reclaimed(now, facts)
+        replaced = self.is_replaced(key)
+        now = None if replaced else now
         if now is not None:
             self._holding[key] = now
         kept_as = self._counted.pop(key, None)
@@ -113,7 +148,12 @@ class Workloads:
             self._starting[key] = now.cluster_queue
         else:
             self._starting.pop(key, None)
-        waits = facts if facts is not None and now is None and facts.active and not facts.finished and not facts.deleting else None
+        waits = (
+            facts
+            if facts is not None and now is None and not replaced and facts.active and not facts.finished and not facts.deleting
+            else None
+        )
+        self._stand_in_line(key, facts, holds=now is not None, waits=waits is not None)
         if waits is not self._pending.get(key):
             for watch in self._watches:
                 watch.add(key)
@@ -121,6 +161,18 @@ class Workloads:
                 del self._pending[key]
             else:
                 self._pending[key] = waits
+
+    def _stand_in_line(self, key: str, facts: WorkloadFacts | None, *, holds: bool, waits: bool) -> None:
+        before, now = self._lines_of.pop(key, None), (facts.queue, holds) if facts is not None and (holds or waits) else None
+        if now is not None:
+            self._lines_of[key] = now
+        if before != now:
+            if before is not None:
+                del self._lines[before][key]
+                if not self._lines[before]:
+                    del self._lines[before]
+            if now is not None:
+                self._lines.setdefault(now, {})[key] = None
 
     def _count(self, admission: Admission | None, sign: int, counted: tuple[int, bool] | None) -> None:
         """Counts what an admission holds; `counted`: for which priority, and whether among what is going."""
@@ -156,12 +208,21 @@ class Workloads:
             yield key, assumed.admission.cluster_queue
 
     def holding(self, key: str) -> Admission | None:
-        """The admission by which a workload holds quota and domains now: assumed, or observed and not finished."""
+        """The admission by which a workload holds quota and domains now: assumed, or observed and not finished. Its usage is what
+        it still needs, its counts are what it was given."""
         return self._holding.get(key)
 
     def holders(self, cluster_queue: str) -> list[WorkloadFacts]:
         """Workloads that hold quota of a ClusterQueue."""
         return [self.facts[key] for key in self._holders.get(cluster_queue, ()) if key in self.facts]
+
+    def holders_of(self, local_queue: str) -> list[WorkloadFacts]:
+        """Workloads of a LocalQueue that hold quota."""
+        return [self.facts[key] for key in self._lines.get((local_queue, True), ())]
+
+    def count_pending(self, local_queue: str) -> int:
+        """How many of a LocalQueue wait for a decision."""
+        return len(self._lines.get((local_queue, False), ()))
 
     def leaving(self) -> set[str]:
         """Keys of workloads that are evicted and still hold something."""
@@ -216,6 +277,20 @@ def add_usage(total: dict[FlavorResource, int], admission: Admission, times: int
     for pod_set in admission.pod_sets:
         for resource, flavor in pod_set.flavors.items():
             total[flavor, resource] = total.get((flavor, resource), 0) + pod_set.usage.get(resource, 0) * times
+
+
+def less_reclaimed(admission: Admission, facts: WorkloadFacts) -> Admission:
+    """An admission that uses no quota for pods that have done their work and come no more (KEP-78). The pods of a pod set are
+    alike, so that what each uses is what all were given by their number."""
+    needed = {pod_set.name: pod_set.count for pod_set in facts.pod_sets if pod_set.reclaimed}
+    if all(given.count <= needed.get(given.name, given.count) for given in admission.pod_sets):
+        return admission
+    pod_sets = []
+    for given in admission.pod_sets:
+        left = min(given.count, needed.get(given.name, given.count))
+        usage = {name: -(-amount * left // given.count) if given.count else amount for name, amount in given.usage.items()}
+        pod_sets.append(replace(given, usage=usage))
+    return replace(admission, pod_sets=tuple(pod_sets))
 
 
 def admission_usage(admission: Admission) -> dict[FlavorResource, int]:

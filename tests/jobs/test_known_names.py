@@ -81,7 +81,6 @@ def test_every_name_that_we_know_means_itself():
     "name",
     [
         # What the peer's other features read.
-        "kueue.x-k8s.io/elastic-job",
         "kueue.x-k8s.io/prebuilt-workload-name",
         "kueue.x-k8s.io/workload-slice-name",
         "kueue.x-k8s.io/workload-slice-replacement-for",

@@ -11,20 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from core.model.pods_ready import PodsReadyRules
 from core.names import ADMITTED, DEACTIVATION_TARGET, EVICTED, FINISHED, PODS_READY, PODSET_LABEL, QUOTA_RESERVED, REQUEUED
+from core.plan.actions import RESOLUTION_S, Action, Amend, Deactivate, Evict, Wait, to_time
+from core.plan.activity import plan_activity
 from core.plan.admission import admitted_status, amended_status, evicted_status, managed_status, released_status, waiting_status
-from core.plan.pods_ready import (
-    REASON_DEACTIVATED_BY_LIMIT,
-    RESOLUTION_S,
-    Action,
-    Amend,
-    Deactivate,
-    Evict,
-    Seen,
-    Wait,
-    plan_pods_ready,
-    pods_are_ready,
-    to_time,
-)
+from core.plan.pods_ready import REASON_DEACTIVATED_BY_LIMIT, Seen, plan_pods_ready, pods_are_ready
 from core.state.facts import WorkloadFacts, condition_is_true, find_condition
 from tests.builders import condition_json, pod_set_json, workload_json
 from tests.plan.test_status import ADMISSION
@@ -55,7 +45,9 @@ def admitted(*conditions: Json, since: float = 0, requeue_state: Json | None = N
 
 
 def plan(wire: Json, seen: Seen, now_s: float, rules: PodsReadyRules = RULES, jitter: float = 0.0) -> Action | None:
-    return plan_pods_ready(wire, seen, rules, T0 + timedelta(seconds=now_s), jitter)
+    """What is due of both: readiness, and what follows a deactivation."""
+    now = T0 + timedelta(seconds=now_s)
+    return plan_activity(wire, now) or plan_pods_ready(wire, seen, rules, now, jitter)
 
 
 WAITS = condition(PODS_READY, False, reason="WaitForStart", message="Not all pods are ready or succeeded")

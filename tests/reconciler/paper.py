@@ -163,7 +163,9 @@ class Paper:
             return changed
         return self.put(changed)
 
-    async def event(self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False) -> None:
+    async def event(
+        self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False
+    ) -> None:
         told = (_key(obj), reason, "Warning" if warning else "Normal")
         if told not in self.events:
             self.events.append(told)

@@ -110,7 +110,9 @@ class QueuesPaper(Paper):
             raise NotFound(404, "NotFound", "it is gone") from None
         return self.put({**whole, "status": dict(status)})
 
-    async def event(self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False) -> None:
+    async def event(
+        self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False
+    ) -> None:
         story = resource.kind, obj["metadata"]["name"], reason, message
         if story not in self.stories:  # as the real writer, for a while
             self.stories.append(story)

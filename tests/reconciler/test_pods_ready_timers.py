@@ -14,6 +14,7 @@ from core.names import PODSET_LABEL, WORKLOAD_ANNOTATION
 from core.placement.profile import STANDARD
 from core.runtime.resource import Obj
 from core.state.facts import condition_is_true, find_condition
+from reconciler.activity import Activity
 from reconciler.apply import Writer
 from reconciler.pods_ready import PodsReady
 from reconciler.scheduler import Scheduler
@@ -50,7 +51,9 @@ class ReadyPaper(QueuesPaper):
 
         scheduler.run_cycle = counted  # type: ignore[method-assign]
         ready = PodsReady(self.observed, writer, self.time, rules, jitter=lambda: 0.0)
-        tasks = [asyncio.create_task(scheduler.run()), asyncio.create_task(ready.controller.run())]
+        activity = Activity(self.observed, writer, self.time)
+        parts = (scheduler.run(), ready.controller.run(), activity.controller.run())
+        tasks = [asyncio.create_task(part) for part in parts]
         for kind in ("Job", "Pod", "Workload"):
             for obj in self.all(kind):
                 self.put(obj)

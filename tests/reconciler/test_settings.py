@@ -139,7 +139,7 @@ def test_compact_can_be_chosen_by_annotation_where_gates_say_what_kep_means():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("TASBalancedPlacment=true", "unknown feature gate 'TASBalancedPlacment'; known are ElasticJobsViaWorkloadSlicesWithTAS, "),
+        ("TASBalancedPlacment=true", "unknown feature gate 'TASBalancedPlacment'; known are ElasticJobsViaWorkloadSlices, "),
         ("MultiKueue=true", "unknown feature gate 'MultiKueue'; known are "),
         ("=true", "unknown feature gate ''"),
         ("TASBalancedPlacement", "feature gate TASBalancedPlacement=: true or false is expected"),

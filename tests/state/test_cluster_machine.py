@@ -70,17 +70,28 @@ class Objects:
             if held is None:
                 continue
             flavor, cpu, domains = held
-            for domain in domains:
-                node = self.nodes.get(domain.values[-1])
-                if node is None or not self.matches(flavor, node):
-                    continue  # a domain that is not there (any more)
-                bound = sum(
-                    _alive(pod) and _is_of(pod, name, self.workloads[name]) and pod["spec"]["nodeName"] == node.name
-                    for pod in self.pods.values()
-                )
-                missing = max(0, domain.count - bound)
-                usage.setdefault(node.name, Counter()).update({"cpu": cpu * missing, "pods": missing})
+            here = {d.values[-1]: d.count for d in domains if (n := self.nodes.get(d.values[-1])) is not None and self.matches(flavor, n)}
+            for node_name, missing in self.missing(name, here).items():  # a domain that is not there (any more) takes nothing
+                usage.setdefault(node_name, Counter()).update({"cpu": cpu * missing, "pods": missing})
         return {node: +amounts for node, amounts in usage.items() if +amounts}
+
+    def missing(self, name: str, given: Mapping[str, int]) -> dict[str, int]:
+        """Pods per node that are still to come: what was given less what is bound, less what comes no more, one place at a time."""
+        workload, bound, ended = self.workloads[name], Counter[str](), Counter[str]()
+        for pod in self.pods.values():
+            if pod["spec"].get("nodeName") and _is_of(pod, name, workload):
+                bound[pod["spec"]["nodeName"]] += _alive(pod)
+                ended[pod["spec"]["nodeName"]] += pod["status"]["phase"] == "Succeeded"
+        left = {node: max(0, count - bound[node]) for node, count in given.items()}
+        reclaimed = sum(entry["count"] for entry in workload["status"].get("reclaimablePods", ()))
+        for _ in range(max(0, sum(given.values()) - (4 - reclaimed)) if reclaimed else 0):
+            done = [node for node in left if left[node] and ended[node]]
+            others = [node for node in left if left[node]]
+            if others:
+                node = done[0] if done else others[-1]
+                left[node] -= 1
+                ended[node] -= 1
+        return left
 
     @staticmethod
     def matches(flavor: str, node: Node) -> bool:
@@ -279,6 +290,15 @@ class ClusterMachine(RuleBasedStateMachine):
         conditions = [*workload["status"]["conditions"], condition_json(FINISHED)]
         self.see_workload(self.next_version(workload) | {"status": {**workload["status"], "conditions": conditions}})
 
+    @rule(data=st.data(), more=st.integers(1, 3))
+    @precondition(lambda self: self.objects.workloads)
+    def pods_come_no_more(self, data: st.DataObject, more: int) -> None:
+        name = self.draw_workload(data)
+        workload = self.objects.workloads[name]
+        before = sum(entry["count"] for entry in workload["status"].get("reclaimablePods", ()))
+        entries = [{"name": "main", "count": min(4, before + more)}]
+        self.see_workload(self.next_version(workload) | {"status": {**workload["status"], "reclaimablePods": entries}})
+
     @rule(data=st.data())
     @precondition(lambda self: self.objects.workloads)
     def workload_is_evicted(self, data: st.DataObject) -> None:
@@ -325,6 +345,12 @@ class ClusterMachine(RuleBasedStateMachine):
         assert self.state.ledger.drift() == {}
         expected = self.objects.expected_usage()
         assert _plain(self.state.ledger.usage) == expected
+        quota: Counter[tuple[str, str]] = Counter()
+        for name in self.objects.workloads:
+            held, status = self.objects.holding(name), self.objects.workloads[name]["status"]
+            if held is not None:
+                quota[held[0], "cpu"] += 1000 * (4 - sum(entry["count"] for entry in status.get("reclaimablePods", ())))
+        assert +Counter(self.state.workloads.usage("cq")) == +quota
         for flavor in FLAVORS if self.state.flavors else ():
             self.check_matrix(flavor, expected)
 

@@ -1,0 +1,35 @@
+"""The annotation by which a Job may be resized while it runs: read, and judged."""
+
+from collections.abc import Iterator
+
+from core.jobs.contract import ErrorType, FieldError, Json
+from core.names import ELASTIC_JOB, MIN_PARALLELISM
+
+_FIELD = f"metadata.annotations[{ELASTIC_JOB}]"
+
+
+def is_elastic(job: Json) -> bool:
+    """Whether a job says that it may be resized while it runs."""
+    return _said(job) == "true"
+
+
+def rules_of_elastic(job: Json) -> Iterator[FieldError]:
+    """What is wrong with what a new job says."""
+    said = _said(job)
+    if said is not None and said not in ("true", "false"):
+        yield FieldError(ErrorType.INVALID, _FIELD, said, '"true" or "false" is expected')
+    if said == "true" and MIN_PARALLELISM in ((job.get("metadata") or {}).get("annotations") or {}):
+        accepted = f"an elastic job is admitted whole; leave out {MIN_PARALLELISM}, and resize it as you like"
+        yield FieldError(ErrorType.FORBIDDEN, f"metadata.annotations[{MIN_PARALLELISM}]", None, accepted)
+
+
+def rules_of_changed_elastic(old: Json, new: Json) -> Iterator[FieldError]:
+    """A job is elastic from its creation, or never."""
+    before, after = _said(old), _said(new)
+    if before != after:
+        kept = "none was given" if before is None else f"it keeps {before!r}"
+        yield FieldError(ErrorType.FORBIDDEN, _FIELD, after or "", f"is settled when the job is created: {kept}")
+
+
+def _said(job: Json) -> str | None:
+    return ((job.get("metadata") or {}).get("annotations") or {}).get(ELASTIC_JOB)

@@ -1,0 +1,61 @@
+"""Jobs that name a Workload which somebody else has made, or will make, for them: the name read, and judged."""
+
+import re
+from collections.abc import Iterator
+
+from core.jobs.contract import ErrorType, FieldError, Json
+from core.names import PREBUILT_WORKLOAD
+
+MAX_NAME = 253
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")  # a DNS subdomain (RFC 1123)
+
+
+def prebuilt_name(job: Json) -> str | None:
+    """The Workload that a job names, by its label, or where the name is too long for one by its annotation."""
+    found = _said(job)
+    return found[1] or None if found is not None else None
+
+
+def rules_of_prebuilt(job: Json) -> Iterator[FieldError]:
+    """What is wrong with the name that a new object gives, or one whose name has changed."""
+    found = _said(job)
+    if found is None:
+        return
+    part, name = found
+    if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+        accepted = f"the name of a Workload is expected: at most {MAX_NAME} lower-case letters, digits, '-' and '.'"
+        yield FieldError(ErrorType.INVALID, _field(part), name, accepted)
+
+
+def rules_of_changed_prebuilt(old: Json, new: Json, *, runs: bool) -> Iterator[FieldError]:
+    """What is wrong with a change of the name: a job that runs keeps its Workload."""
+    before, after = _said(old), _said(new)
+    if (before or (None, None))[1] == (after or (None, None))[1]:
+        return
+    if runs:
+        kept = "it has one of its own" if before is None else f"it keeps {before[1]!r}"
+        part = (after or before or ("labels", ""))[0]
+        yield FieldError(
+            ErrorType.INVALID, _field(part), after[1] if after else "", f"is settled while the job runs: {kept}; suspend it first"
+        )
+        return
+    yield from rules_of_prebuilt(new)
+
+
+def warnings_of_pods(job: Json) -> tuple[str, ...]:
+    """What is told where pods, or objects that are queued through their pods, name a Workload."""
+    found = _said(job)
+    return (f"{_field(found[0])}: has no effect: a Workload is made for these pods all the same",) if found is not None else ()
+
+
+def _said(job: Json) -> tuple[str, str] | None:
+    """Where the name is said, and what it is."""
+    metadata = job.get("metadata") or {}
+    for part in ("labels", "annotations"):
+        if PREBUILT_WORKLOAD in (metadata.get(part) or {}):
+            return part, str(metadata[part][PREBUILT_WORKLOAD])
+    return None
+
+
+def _field(part: str) -> str:
+    return f"metadata.{part}[{PREBUILT_WORKLOAD}]"

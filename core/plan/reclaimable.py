@@ -1,0 +1,36 @@
+"""Pods of a running job that have done their work and come no more: what is written of them, so that others get their quota (KEP-78)."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from core.names import FINISHED, PODSET_LABEL, QUOTA_RESERVED
+from core.state.facts import condition_is_true, reclaimed_pods
+
+Json = Mapping[str, Any]
+
+
+def plan_reclaimable(workload: Json, done: Mapping[str, int]) -> list[dict[str, Any]] | None:
+    """`status.reclaimablePods` as it should be by the pods per pod set that are done; None where it says so already.
+
+    While the workload holds quota no number goes down: what was given back may be another's by now.
+    """
+    if condition_is_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
+        return None
+    before, holds = reclaimed_pods(workload), condition_is_true(workload, QUOTA_RESERVED)
+    counts = {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
+    wanted = {name: min(count, max(done.get(name, 0), before.get(name, 0) if holds else 0)) for name, count in counts.items()}
+    if wanted == {name: before.get(name, 0) for name in counts}:
+        return None
+    return [{"name": name, "count": count} for name, count in wanted.items() if count]
+
+
+def are_made_again(workload: Json, done: Mapping[str, int]) -> bool:
+    """Whether pods that had done their work are to do it once more, as when a JobSet restarts."""
+    return any(done.get(name, 0) < count for name, count in reclaimed_pods(workload).items())
+
+
+def count_succeeded(pods: Iterable[Json]) -> dict[str, int]:
+    """Pods per pod set that have succeeded."""
+    succeeded = (pod for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded")
+    return dict(Counter((pod["metadata"].get("labels") or {}).get(PODSET_LABEL, "") for pod in succeeded))

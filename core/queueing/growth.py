@@ -1,0 +1,37 @@
+"""A workload of an elastic job that takes over the pods of another and asks for more (workload slices).
+
+What the other one holds counts as its own: quota is needed for the difference, and the pods that run stay where they are. Those
+that are added come next to them, inside the domain that was asked for (core.placement.resize), on the flavors that they have.
+Nobody is preempted for it: the job runs on with what it has.
+"""
+
+from dataclasses import replace
+
+from core.placement.explain import truncate
+from core.placement.profile import Profiles
+from core.queueing.flavors import find_admission
+from core.queueing.outcome import Found, NotFound
+from core.queueing.world import World
+from core.state.cluster import ClusterState
+from core.state.facts import WorkloadFacts
+from core.state.queue_facts import ClusterQueueFacts
+
+
+def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles) -> Found | NotFound:
+    """How a workload is admitted in place of the one that it replaces; by itself, where that holds nothing any more."""
+    elder = state.workloads.facts.get(workload.replaces) if workload.replaces is not None else None
+    held = state.workloads.holding(elder.key) if elder is not None and elder.owner_uid == workload.owner_uid is not None else None
+    if workload.replaces is None or held is None or held.cluster_queue != queue.name:
+        return find_admission(state, workload, queue, profiles)
+    world = World(state)
+    world.remove(workload.replaces)
+    try:
+        outcome = find_admission(state, workload, queue, profiles, world, held)
+    finally:
+        world.restore_all()
+    if isinstance(outcome, Found):
+        return outcome
+    runs = sum(given.count for given in held.pod_sets)
+    asked = sum(pod_set.count for pod_set in workload.pod_sets)
+    message = truncate(f"the job runs on with {runs} of {asked} pods; for those to come: {outcome.message}")
+    return replace(outcome, message=message)

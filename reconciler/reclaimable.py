@@ -1,0 +1,88 @@
+"""Reclaimable pods: quota of pods that have done their work goes to others while the job runs on (KEP-78).
+
+Level-triggered, a workload at a time: by the status of its job, where that tells (`core.jobs.contract.Reclaiming`), and by the
+pods of a pod group. The nodes are free as soon as the pods are gone from them; what is written here keeps quota and nodes from
+being held for pods that would come in their stead.
+"""
+
+import logging
+
+from core.jobs.contract import Reclaiming
+from core.jobs.elastic import is_elastic
+from core.names import ADMITTED, EVICTED
+from core.plan.pod_units import GROUP, unit_of_workload
+from core.plan.reclaimable import are_made_again, count_succeeded, plan_reclaimable
+from core.runtime.clock import Clock
+from core.runtime.controller import Done, Result
+from core.runtime.resource import Obj
+from core.runtime.store import Change, object_key
+from core.runtime.workqueue import INITIAL_PRIORITY, Item
+from core.state.facts import condition_is_true
+from reconciler.apply import Writer
+from reconciler.controllers import build_controller
+from reconciler.observed import Observed, workloads_of_pod
+from reconciler.steps import WorkloadSteps
+
+logger = logging.getLogger(__name__)
+BATCH_S = 0.5  # pods of one job end one by one
+REASON_JOB_CHANGED = "DeactivatedDueToJobChanged"  # of an eviction
+
+
+class Reclaimable:
+    """Reconciles one workload at a time by namespace/name."""
+
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+        self._observed = observed
+        self._writer = writer
+        self._steps = WorkloadSteps(observed, writer)
+        self.controller = build_controller("reclaimable pods", self._reconcile, clock, workers=2)
+        self._queue = self.controller.queue
+        observed.workloads.add_handler(self._on_workload)
+        observed.pods.add_handler(self._on_pod)
+        for key, kind in observed.kinds.items():
+            if isinstance(kind, Reclaiming):
+                observed.jobs[key].add_handler(self._on_job)
+
+    def _on_workload(self, change: Change) -> None:
+        if change.new is not None:
+            self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+
+    def _on_job(self, change: Change) -> None:
+        for workload in self._observed.workloads.store.by_index("owner", change.obj["metadata"]["uid"]):
+            self._queue.add_after(object_key(workload), BATCH_S, "job changed")
+
+    def _on_pod(self, change: Change) -> None:
+        if (change.obj.get("status") or {}).get("phase") == "Succeeded":
+            for workload in workloads_of_pod(change.obj):
+                self._queue.add_after(workload, BATCH_S, "pod succeeded")
+
+    async def _reconcile(self, item: Item) -> Result:
+        key = str(item.key)
+        workload = self._observed.workloads.store.get(key)
+        done = self._done(key, workload) if workload is not None else None
+        if workload is None or done is None:
+            return Done()
+        runs = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
+        if runs and self._observed.job_of(workload) is not None and are_made_again(workload, done):
+            message = "pods that had done their work are made again, and what they held is others' by now; it is queued for all it needs"
+            await self._steps.evict(workload, REASON_JOB_CHANGED, message)
+            return Done()
+        entries = plan_reclaimable(workload, done)
+        if entries is not None:
+            await self._writer.apply_reclaimable(workload, entries)
+            logger.info("pods need their quota no more", extra={"workload": key, "pods": {e["name"]: e["count"] for e in entries}})
+        return Done()
+
+    def _done(self, key: str, workload: Obj) -> dict[str, int] | None:
+        """Pods per pod set that are done; None where nothing tells."""
+        found = self._observed.job_of(workload)
+        if found is not None:
+            kind, job = found
+            if not isinstance(kind, Reclaiming) or is_elastic(job):
+                return None  # one that may be resized says itself how many pods it needs
+            job, missing = self._observed.related.expanded(kind, job)
+            return dict(kind.reclaimable_pods(job)) if missing is None and kind.finished(job) is None else None
+        unit = unit_of_workload(workload)
+        if unit is None or unit.source != GROUP:
+            return None
+        return count_succeeded(self._observed.pods.store.by_index("workload", key))

@@ -1,0 +1,65 @@
+"""The annotation elastic-job: what is accepted of it, and what a shrinking Workload may change."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from core.jobs.elastic import is_elastic
+from core.jobs.job import Job
+from core.jobs.objects import validate_workload
+from core.names import ELASTIC_JOB, MIN_PARALLELISM, QUEUE_NAME_LABEL, QUOTA_RESERVED, SLICE_NAME
+from tests.builders import condition_json, pod_set_json, workload_json
+
+FIELD = f"metadata.annotations[{ELASTIC_JOB}]"
+Json = dict[str, Any]
+
+
+def job(said: str | None = None, *, suspend: bool = True) -> Json:
+    annotations = {ELASTIC_JOB: said} if said is not None else {}
+    metadata = {"name": "j", "namespace": "ns", "labels": {QUEUE_NAME_LABEL: "main"}, "annotations": annotations}
+    return {"metadata": metadata, "spec": {"suspend": suspend, "template": {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}}}
+
+
+def fields(rules: Any) -> list[str]:
+    return [error.field for error in rules.errors]
+
+
+@pytest.mark.parametrize(("said", "wrong"), [("true", False), ("false", False), (None, False), ("yes", True), ("", True), ("True", True)])
+def test_it_is_true_or_false(said: str | None, wrong: bool):
+    assert fields(Job().validate_create(job(said))) == ([FIELD] if wrong else [])
+    assert is_elastic(job(said)) == (said == "true")
+
+
+def test_it_is_settled_at_creation():
+    assert fields(Job().validate_update(job("true"), job("true", suspend=False))) == []
+    for one, other in (("true", "false"), ("true", None), (None, "true")):
+        assert fields(Job().validate_update(job(one), job(other))) == [FIELD]
+
+
+def test_an_elastic_job_is_not_admitted_in_part():
+    for said, wrong in (("true", [f"metadata.annotations[{MIN_PARALLELISM}]"]), ("false", [])):
+        partial = job(said)
+        partial["metadata"]["annotations"][MIN_PARALLELISM] = "1"
+        assert fields(Job().validate_create(partial)) == wrong
+
+
+@pytest.mark.parametrize(
+    ("elastic", "changed", "refused"),
+    [
+        (True, {"count": 2}, False),
+        (True, {"count": 5}, True),
+        (True, {"count": 2, "topologyRequest": {"required": "rack"}}, True),
+        (False, {"count": 2}, True),
+        (False, {}, False),
+    ],
+    ids=["shrinks", "grows", "asks for another place", "of no elastic job", "unchanged"],
+)
+def test_under_a_reservation_only_an_elastic_workload_may_shrink(elastic: bool, changed: Json, refused: bool):
+    old = workload_json("w", [pod_set_json("main", 4)], conditions=[condition_json(QUOTA_RESERVED)])
+    old["metadata"]["annotations"] = {SLICE_NAME: "w"} if elastic else {}
+    new = deepcopy(old)
+    new["spec"]["podSets"][0] |= changed
+    assert fields(validate_workload(new, old)) == (["spec.podSets"] if refused else [])

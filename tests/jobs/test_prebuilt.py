@@ -1,0 +1,129 @@
+"""Jobs that name a Workload: what names are taken, and what of a Workload is compared with its job."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from core.jobs.contract import Defaults, PodSetStart
+from core.jobs.job import Job
+from core.jobs.kinds import KINDS
+from core.jobs.pod import Pod
+from core.jobs.pod_kinds import POD_SETS
+from core.jobs.prebuilt import prebuilt_name
+from core.names import JOB_UID_LABEL, PREBUILT_WORKLOAD, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, RESOURCE_IN_USE_FINALIZER
+from core.plan.prebuilt import adoption, find_difference, originals
+
+Json = dict[str, Any]
+FIELD = f"metadata.labels[{PREBUILT_WORKLOAD}]"
+
+
+def job(name: str | None = None, *, suspend: bool = True, notes: Json | None = None, pods: int = 2, cpu: str = "1") -> Json:
+    labels = {QUEUE_NAME_LABEL: "main"} | ({PREBUILT_WORKLOAD: name} if name is not None else {})
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    template = {"metadata": {"annotations": {REQUIRED_TOPOLOGY: "rack"}}, "spec": {"containers": [container]}}
+    metadata = {"name": "j", "namespace": "ns", "uid": "u", "labels": labels, "annotations": notes or {}}
+    return {"metadata": metadata, "spec": {"suspend": suspend, "parallelism": pods, "completions": pods, "template": template}}
+
+
+def fields(rules: Any) -> list[str]:
+    return [error.field for error in rules.errors]
+
+
+@pytest.mark.parametrize("name", ["", "Upper", "under_score", "-a", "a.", "a..b", "a b", "x" * 254])
+def test_what_is_no_name_of_a_workload_is_refused(name: str):
+    assert fields(Job().validate_create(job(name))) == [FIELD]
+    assert fields(Job().validate_create(job(notes={PREBUILT_WORKLOAD: name}))) == [f"metadata.annotations[{PREBUILT_WORKLOAD}]"]
+
+
+def test_the_label_counts_before_the_annotation_and_long_names_fit_the_latter():
+    assert prebuilt_name(job("one", notes={PREBUILT_WORKLOAD: "two"})) == "one"
+    assert prebuilt_name(job(notes={PREBUILT_WORKLOAD: "a" * 253})) == "a" * 253
+    assert prebuilt_name(job()) is None
+    assert fields(Job().validate_create(job("a.b-c"))) == []
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_every_kind_of_job_judges_it(kind: Any):
+    asked = {"kind": kind.kind, "metadata": {"name": "x", "labels": {QUEUE_NAME_LABEL: "main", PREBUILT_WORKLOAD: "No"}}, "spec": {}}
+    assert FIELD in fields(kind.validate_create(asked))
+
+
+@pytest.mark.parametrize("kind", [*POD_SETS, Pod()], ids=lambda kind: kind.kind)
+def test_pods_are_told_that_it_has_no_effect(kind: Any):
+    labels = {QUEUE_NAME_LABEL: "main", PREBUILT_WORKLOAD: "w", "kueue.x-k8s.io/managed": "true"}
+    rules = kind.validate_create({"kind": kind.kind, "metadata": {"name": "x", "labels": labels}, "spec": {}})
+    assert any("has no effect" in warning for warning in rules.warnings)
+
+
+def test_a_running_job_keeps_its_workload():
+    assert fields(Job().validate_update(job("a"), job("b"))) == []
+    assert fields(Job().validate_update(job("a"), job("B"))) == [FIELD]
+    (error,) = Job().validate_update(job("a", suspend=False), job("b", suspend=False)).errors
+    assert "it keeps 'a'; suspend it first" in error.accepted
+    assert fields(Job().validate_update(job(suspend=False), job("b", suspend=False))) == [FIELD]
+    assert fields(Job().validate_update(job("a", suspend=False), job(suspend=False))) == [FIELD]
+
+
+# --- adoption and comparison --------------------------------------------------------------------------------
+
+
+def workload(asked: Json, **changed: Any) -> Json:
+    """As somebody wrote it who knows what the job asks for, and no more."""
+    (pod_set,) = Job().pod_sets(asked)
+    container = {"name": "other", "image": "i", "resources": {"requests": {"cpu": "1000m"}}}
+    wire = {"name": "main", "count": pod_set.count, "template": {"spec": {"containers": [container]}}, "topologyRequest": {}}
+    wire["topologyRequest"] = pod_set.topology_request
+    return {"metadata": {"name": "w", "namespace": "ns", "uid": "uw"}, "spec": {"podSets": [wire | changed]}}
+
+
+def test_it_is_compared_by_what_it_is_queued_and_placed_by():
+    asked = job("w")
+    assert find_difference(Job().pod_sets(asked), workload(asked)) is None
+    for changed, told in (
+        ({"count": 3}, "pod set main: count of the job: 2, of the Workload: 3"),
+        ({"name": "driver"}, "the job's pod sets are main, the Workload's driver"),
+        ({"topologyRequest": {"required": "block"}}, "topology request"),
+        ({"topologyRequest": None}, "topology request"),
+        ({"template": {"spec": {"containers": []}}}, "resource requests"),
+        ({"template": {**workload(asked)["spec"]["podSets"][0]["template"], "metadata": {"labels": {"a": "b"}}}}, None),
+    ):
+        found = find_difference(Job().pod_sets(asked), workload(asked, **changed))
+        assert (found is None) == (told is None)
+        assert told is None or told in str(found)
+
+
+def test_a_request_that_only_names_ranks_may_be_left_out():
+    asked = job("w")
+    del asked["spec"]["template"]["metadata"]["annotations"]
+    assert Job().pod_sets(asked)[0].topology_request
+    assert find_difference(Job().pod_sets(asked), workload(asked, topologyRequest=None)) is None
+
+
+def test_it_is_taken_with_what_it_has():
+    wire = workload(job())
+    wire["metadata"] |= {"finalizers": ["a"], "ownerReferences": [{"kind": "X", "uid": "x"}]}
+    patch = adoption(Job(), job(), wire)["metadata"]
+    assert patch["finalizers"] == ["a", RESOURCE_IN_USE_FINALIZER]
+    assert [owner["uid"] for owner in patch["ownerReferences"]] == ["x", "u"]
+    assert patch["ownerReferences"][1]["controller"] is True
+    assert patch["labels"] == {JOB_UID_LABEL: "u"}
+    again = {**wire, "metadata": {**wire["metadata"], **patch}}
+    assert adoption(Job(), job(), again)["metadata"] == patch
+
+
+def test_a_stopped_job_gets_its_own_template_back():
+    kind, mine = Job(), job("w")
+    mine["spec"]["template"]["spec"]["nodeSelector"] = {"own": "1"}
+    before = kind.default(mine, Defaults())
+    wire = workload(before)
+    wire["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] = {"own": "1"}
+    info = PodSetStart(
+        "main", True, {"flavor": "gpu"}, ({"key": "k"},), {"kueue.x-k8s.io/podset": "main"}, {"kueue.x-k8s.io/workload": "w"}
+    )
+    running = kind.start(before, [info])
+    assert running["spec"]["template"] != before["spec"]["template"]
+    back = kind.restore(running, originals(kind, deepcopy(running), wire))
+    assert back["spec"]["template"] == before["spec"]["template"]
