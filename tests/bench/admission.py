@@ -16,7 +16,6 @@ import json
 import os
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 from core.runtime.client import Client
@@ -25,6 +24,7 @@ from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.perf_load import NAMESPACE, Load, Outcome, Player
 from e2e.topogate import Topogate
+from tests.bench.meter import Meter, Used
 
 TIMEOUT_S = 1200.0
 _CALLS = re.compile(r"^apiserver_request_total\{[^}]*resource=\"(workloads|events)\"[^}]*verb=\"(\w+)\"[^}]*\} (\S+)")
@@ -38,17 +38,19 @@ def measure(load: Load, qps: float | None = None) -> dict[str, Any]:
         stack.callback(topogate.stop)
         cluster.add_nodes(load.node_objects())
         cluster.create_namespace(NAMESPACE)
-        for part in ("kube-scheduler", "kube-controller-manager"):
-            cluster.stop_part(part)  # the peer's rig has neither
+        for part in ("kube-scheduler", "kube-controller-manager", "kwok"):
+            cluster.stop_part(part)  # the peer's rig has none of them, and nodes that nobody looks after stay ready
         for obj in load.configuration():
             cluster.api.create(manifests.path(obj), obj)
         topogate.start_reconciler(options=["--kube-api-qps", str(qps), "--kube-api-burst", str(int(2 * qps))] if qps else [])
         assert topogate.reconciler is not None
-        pid = topogate.reconciler.pid
-        before = _calls(cluster)
+        before, meter = (
+            _calls(cluster),
+            Meter.of(dict(cluster.pids) | {"reconciler": topogate.reconciler.pid, "load generator": os.getpid()}),
+        )
         outcome = asyncio.run(_play(cluster, load))
         calls = {name: count - before.get(name, 0) for name, count in _calls(cluster).items()}
-        return _row(outcome, pid, calls, qps)
+        return _row(outcome, meter.read(), calls, qps)
 
 
 async def _play(cluster: Cluster, load: Load) -> Outcome:
@@ -56,10 +58,7 @@ async def _play(cluster: Cluster, load: Load) -> Outcome:
         return await Player(client, load).run(TIMEOUT_S)
 
 
-def _row(outcome: Outcome, pid: int, calls: dict[str, int], qps: float | None) -> dict[str, Any]:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    ticks = os.sysconf("SC_CLK_TCK")
-    peak_kb = int(re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[0])
+def _row(outcome: Outcome, used: dict[str, Used], calls: dict[str, int], qps: float | None) -> dict[str, Any]:
     return {
         "workloads": outcome.finished,
         "qps": qps,
@@ -67,8 +66,8 @@ def _row(outcome: Outcome, pid: int, calls: dict[str, int], qps: float | None) -
         "per_second": round(outcome.finished / outcome.wall_s, 1),
         "evictions": outcome.evictions,
         "to_admission_s": outcome.averages(),
-        "cpu_s": {"user": int(fields[11]) / ticks, "system": int(fields[12]) / ticks},
-        "rss_mb": round(peak_kb / 1024),
+        "cpu_s": {name: each.cpu_s for name, each in used.items()},
+        "peak_mb": {name: each.peak_mb for name, each in used.items()},
         "calls_per_workload": {name: round(count / max(1, outcome.finished), 2) for name, count in sorted(calls.items()) if count},
         "peer": PEER.get(qps),
     }

@@ -15,8 +15,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 from e2e import manifests, truth
@@ -29,7 +28,8 @@ from e2e.progress import Progress
 from e2e.topogate import Topogate
 from e2e.waiting import describe_waiting
 from tests.bench.cluster_load import KEPT_S, NAMESPACE, Load, Planned
-from tests.bench.cluster_report import Used, describe, summarise
+from tests.bench.cluster_report import describe, summarise
+from tests.bench.meter import Meter
 
 AT_ONCE, TRIES = 8, 5  # jobs being applied, and how often each is if it fails
 CONFLICT = 409  # it arrived all the same
@@ -41,21 +41,6 @@ _QUIET_MANAGER = {"node-monitor-grace-period": "600s", "node-monitor-period": "1
 
 class Stuck(Exception):
     """Nothing gets on any more; the message has what waits and why."""
-
-
-@dataclass(frozen=True)
-class Meter:
-    """Processor time and memory of processes, from when it was made."""
-
-    pids: dict[str, int]
-    began: dict[str, float]
-
-    @staticmethod
-    def of(pids: dict[str, int]) -> Meter:
-        return Meter(pids, {name: _cpu_s(pid) for name, pid in pids.items()})
-
-    def read(self) -> dict[str, Used]:
-        return {name: Used(round(_cpu_s(pid) - self.began[name], 1), _peak_mb(pid)) for name, pid in self.pids.items()}
 
 
 def measure(load: Load) -> dict[str, Any]:
@@ -122,17 +107,6 @@ def _wait(cluster: Cluster, history: History, planned: list[Planned], applied: d
             raise Stuck(describe_waiting(truth.read(cluster.api, [NAMESPACE])))
         time.sleep(0.5)
     progress.finish("all jobs are complete")
-
-
-def _cpu_s(pid: int) -> float:
-    """Processor time of a process so far, its children not included (proc(5))."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _peak_mb(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) // 1024
 
 
 def _say(what: str) -> None:

@@ -24,12 +24,6 @@ STAGES = ("applied", "queued", "admitted", "started", "made", "ungated", "bound"
 Steps = list[tuple[float, int]]  # when, and by how much from then on
 
 
-@dataclass(frozen=True)
-class Used:
-    cpu_s: float
-    peak_mb: int
-
-
 @dataclass
 class Times:
     """When what happened to one job, in seconds of one clock."""
