@@ -36,7 +36,7 @@ from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
-SETTLE_S = 0.5  # counters of busy queues are written twice a second at most
+SETTLE_S, BUSY_S = 0.5, 3.0  # a change is counted half a second later, and those of a busy queue every three seconds
 EXAMPLES = 5
 
 
@@ -50,6 +50,8 @@ class Queues:
         self._steps = WorkloadSteps(observed, writer)
         self.controller = build_controller("queues", self._reconcile, clock, workers=2)
         self._queue = self.controller.queue
+        self._clock = clock
+        self._counted: dict[tuple[str, str], float] = {}  # when, by plural and key
         self._held_back: dict[tuple[str, str], str] = {}  # what was told that its deletion waits, by plural and name: its uid
         for informer in (
             observed.cluster_queues,
@@ -59,14 +61,22 @@ class Queues:
             observed.flavors,
             observed.topologies,
         ):
-            informer.add_handler(lambda change: self._everything("configuration changed"))
+            informer.add_handler(self._on_configuration)
         observed.nodes.add_handler(self._on_node)
         observed.workloads.add_handler(self._on_workload)
 
-    def _everything(self, reason: str) -> None:
+    def _on_configuration(self, change: Change) -> None:
+        """Whatever is configured may matter to all; of what is written of it only whether a check is active."""
+        if change.old is not None and change.new is not None and _as_configured(change.old) == _as_configured(change.new):
+            return
         for resource, informer in self._informers().items():
             for key in list(informer.store.keys()):
-                self._queue.add_after((resource.plural, key), SETTLE_S, reason)
+                self._queue.add_after((resource.plural, key), SETTLE_S, "configuration changed")
+
+    def _count_soon(self, resource: Resource, key: str) -> None:
+        """Counters of a queue are out of date."""
+        since = self._clock.monotonic() - self._counted.get((resource.plural, key), float("-inf"))
+        self._queue.add_after((resource.plural, key), max(SETTLE_S, BUSY_S - since), "workload changed")
 
     def _informers(self) -> Mapping[Resource, Any]:
         observed = self._observed
@@ -90,14 +100,14 @@ class Queues:
             if workload is None:
                 continue
             local = f"{namespace}/{workload['spec'].get('queueName') or ''}"
-            self._queue.add_after((r.LOCAL_QUEUES.plural, local), SETTLE_S, "workload changed")
+            self._count_soon(r.LOCAL_QUEUES, local)
             facts = self._observed.state.local_queues.get(local)
             # The queue it was admitted by, too: its LocalQueue may be gone before it is.
             holder = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue")
             for name in filter(None, {facts.cluster_queue if facts is not None else None, holder}):
-                self._queue.add_after((r.CLUSTER_QUEUES.plural, name), SETTLE_S, "workload changed")
+                self._count_soon(r.CLUSTER_QUEUES, name)
                 for cohort in self._observed.state.quota.ancestors(name) if self._shares_fairly else ():
-                    self._queue.add_after((r.COHORTS.plural, cohort), SETTLE_S, "workload changed")
+                    self._count_soon(r.COHORTS, cohort)
 
     async def _reconcile(self, item: Item) -> Result:
         plural, key = cast("tuple[str, str]", item.key)
@@ -105,7 +115,9 @@ class Queues:
         obj = informer.store.get(key)
         if obj is None:
             self._held_back.pop((plural, key), None)
+            self._counted.pop((plural, key), None)
             return Done()
+        self._counted[plural, key] = self._clock.monotonic()
         if resource in (r.CLUSTER_QUEUES, r.TOPOLOGIES):
             await self._tell_of_unknown_profile(resource, obj)
         if resource is r.CLUSTER_QUEUES:
@@ -292,6 +304,15 @@ class Queues:
 
 def _weighted(share: Share) -> dict[str, Any]:
     return {"fairSharing": {"weightedShare": share.weighted}}
+
+
+def _as_configured(obj: Obj) -> Any:
+    metadata = obj["metadata"]
+    said = [metadata.get(name) for name in ("uid", "labels", "annotations", "finalizers", "deletionTimestamp")]
+    active = (
+        [(c["type"], c["status"]) for c in (obj.get("status") or {}).get("conditions") or ()] if obj["kind"] == "AdmissionCheck" else []
+    )
+    return said, obj.get("spec"), active
 
 
 def _labels(node: Obj) -> Any:
