@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -93,11 +94,16 @@ def test_a_cycle_that_was_cut_off_goes_on_with_those_who_had_no_turn(judged: Cou
         scene.submit(f"w{i}", i + 1, queue="a")
     order: list[str] = []
     while len(order) < 6:
-        left = iter([True] * (len(order) + 2))
-        order += [verdict.workload.key.partition("/")[2] for verdict in scene.cycle.run(lambda left=left: next(left, False))]
+        order += [verdict.workload.key.partition("/")[2] for verdict in scene.cycle.run(_some(len(order) + 2))]
         scene.state.changes += 1  # something happens all the time
     assert order == [f"w{i}" for i in range(6)]
     assert set(judged.values()) == {1}
+
+
+def _some(turns: int) -> Callable[[], bool]:
+    """A budget of so many turns."""
+    left = iter([True] * turns)
+    return lambda: next(left, False)
 
 
 @pytest.mark.parametrize("shares", [False, True])
