@@ -252,13 +252,13 @@ class Writer:
         key, now = (metadata["uid"], reason, message), self._clock.monotonic()
         if now < self._told.get(key, float("-inf")) + _EVENT_QUIET_S:
             return
+        if not self._events[warning].take(now, leaves=0.5 if is_minor else 0):
+            logger.debug("event left out", extra={"reason": reason, "object": metadata["name"]})
+            return
         self._told[key] = now
         self._told.move_to_end(key)
         while len(self._told) > _EVENTS_REMEMBERED:
             self._told.popitem(last=False)
-        if not self._events[warning].take(now, leaves=0.5 if is_minor else 0):
-            logger.debug("event left out", extra={"reason": reason, "object": metadata["name"]})
-            return
         namespace = metadata.get("namespace") or "default"
         time = self.now()
         body = {

@@ -69,7 +69,12 @@ class Queues:
         """Whatever is configured may matter to all; of what is written of it only whether a check is active."""
         if change.old is not None and change.new is not None and _as_configured(change.old) == _as_configured(change.new):
             return
-        for resource, informer in self._informers().items():
+        informers = self._informers()
+        if change.new is None:
+            for of_kind in (self._counted, self._held_back):
+                for resource in informers:
+                    of_kind.pop((resource.plural, object_key(change.obj)), None)
+        for resource, informer in informers.items():
             for key in list(informer.store.keys()):
                 self._queue.add_after((resource.plural, key), SETTLE_S, "configuration changed")
 

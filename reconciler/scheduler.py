@@ -230,7 +230,7 @@ class Scheduler:
                 judged.append(_Judged(verdict, began, ended))
                 began = ended
             span.set_attribute(tracing.VERDICT_COUNT, len(judged))
-            if self._clock.monotonic() >= deadline:
+            if self._clock.monotonic() >= deadline or self._cycle.wants_more:
                 self._wake.set()
             if self._cycle.is_stale:
                 self._is_stale.set()
@@ -358,20 +358,20 @@ class Scheduler:
         self._take_back(verdict, "its write did not arrive")
 
     def _is_held_back(self, uid: str) -> bool:
-        """A write of its verdict failed a moment ago, or it was evicted and is to be queued again only later."""
+        """It was evicted and is to be queued again only later."""
         later = self._not_before.get(uid)
         left = (later - self._clock.now()).total_seconds() if later is not None else 0.0
         if left > 0:
             self._due.add_after(uid, left, "queued again")
             return True
-        _, until = self._held_back.get(uid, (0, 0.0))
-        return self._clock.monotonic() < until
+        return False
 
     def _is_busy(self, uid: str) -> bool:
-        """Its verdict is being written: it is judged again once that is done."""
+        """Its verdict is being written, or could not be a moment ago: it is judged again once that is done, or over."""
         if uid in self._writing:
             self._writing[uid] = True
-        return uid in self._writing
+        _, until = self._held_back.get(uid, (0, 0.0))
+        return uid in self._writing or self._clock.monotonic() < until
 
     def _take_back(self, verdict: Verdict, why: str, retry_after_s: float | None = None) -> None:
         """Undoes a verdict that was not written; the workload is judged again after a pause that doubles."""

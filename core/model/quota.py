@@ -113,6 +113,7 @@ class QuotaTree:
     """
 
     def __init__(self, queues: Iterable[QuotaOwner] = (), cohorts: Iterable[QuotaOwner] = ()) -> None:
+        self.all_changes = 0  # see `note_change`
         self._cohorts = {owner.name: _Node(owner) for owner in cohorts}
         self._queues = {owner.name: _Node(owner) for owner in queues}
         for node in (*self._queues.values(), *self._cohorts.copy().values()):
@@ -150,6 +151,7 @@ class QuotaTree:
     def note_change(self, queue: str) -> None:
         """Something has changed in a queue that could help one that it shares a root cohort with."""
         node = self._queues.get(queue)
+        self.all_changes += 1
         if node is not None:
             node.root.changes += 1
 

@@ -19,14 +19,15 @@ class Claims:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._by_uid: dict[str, Preempting] = {}
-        self._evicting: dict[str, str] = {}  # key -> uid of those that are to be evicted and are not seen to be yet
+        self._evicting: dict[str, tuple[str, str]] = {}  # key -> uid of who is to be evicted and is not seen to be yet, and for whom
 
     def begin(self, pending: Container[str]) -> None:
         """A cycle begins: forgets those whose uid is not pending any more, and those who are seen evicted or gone."""
-        self._by_uid = {uid: claim for uid, claim in self._by_uid.items() if uid in pending}
+        for uid in [uid for uid in self._by_uid if uid not in pending]:
+            self.withdraw(uid)
         facts = self._state.workloads.facts
         self._evicting = {
-            key: uid for key, uid in self._evicting.items() if key in facts and facts[key].uid == uid and not facts[key].evicted
+            key: entry for key, entry in self._evicting.items() if key in facts and facts[key].uid == entry[0] and not facts[key].evicted
         }
 
     def leaving(self) -> set[str]:
@@ -47,11 +48,24 @@ class Claims:
 
     def note(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
         """What a workload waits for from now on."""
-        if preempting is None:
-            self._by_uid.pop(workload.uid, None)
-            return
-        self._by_uid[workload.uid] = preempting
-        self._evicting |= {victim.workload.key: victim.workload.uid for victim in preempting.victims}
+        before = self._by_uid.pop(workload.uid, None)
+        if preempting is not None:
+            self._by_uid[workload.uid] = preempting
+            self._evicting |= {victim.workload.key: (victim.workload.uid, workload.uid) for victim in preempting.victims}
+        elif before is not None and before.victims:
+            self._state.note_unclaimed(before.found.admission.cluster_queue)
+
+    def fulfil(self, uid: str) -> None:
+        """Who waited is admitted."""
+        self._by_uid.pop(uid, None)
+
+    def withdraw(self, uid: str) -> None:
+        """Who waited wants something else now, or nothing, or nobody may have been told to go for it: whom it wanted to go need not,
+        for all that is known here, and what it claimed is others' to have."""
+        claim = self._by_uid.pop(uid, None)
+        self._evicting = {key: entry for key, entry in self._evicting.items() if entry[1] != uid}
+        if claim is not None:
+            self._state.note_unclaimed(claim.found.admission.cluster_queue)
 
     def place(self, workload: WorkloadFacts) -> None:
         """Takes what a workload waits for out of what the others see, until the end of the cycle."""

@@ -84,7 +84,9 @@ class Cycle:
         self._told: dict[str, tuple[str, str]] = {}  # reason and message, by uid
         self._walk: Iterator[tuple[Group, WorkloadFacts]] = iter(())  # over those who may have to be told anew
         self._is_stale = False  # whether there are such
-        self._round = 0  # goes on over cycles until one is not cut off
+        self._round, self._is_cut = 0, False  # a round goes on over cycles until one is not cut off
+        self._round_began = (0, 0, 0)
+        self.wants_more = False  # whether another cycle may come to something else, though nothing happens
         self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
         self._blocked: set[str] = set()  # StrictFIFO queues whose head waits
@@ -114,17 +116,28 @@ class Cycle:
         self._state.refresh()
         for uid in self._pending.sync():
             self._own.pop(uid, None)
+            self._claims.withdraw(uid)
             if uid not in self._pending:
                 self._told.pop(uid, None)
         self._claims.begin(self._pending)
         self._blocked, self._borrowing, self._ways = set(), set(), {}
         yield from self._second_passes(lambda uid: is_held_back(uid) or is_busy(uid))
+        self.wants_more = False
+        if not self._is_cut:
+            self._round_began = self._moment()
         run, turns = _Run(is_held_back, is_busy), self._turns()
         while (following := turns.next()) is not None:
             if not may_go_on():
+                self._is_cut = True
                 return
             yield from self._take(*following, turns, run)
+        # Whoever was refused early in a round of several cycles was not looked at again, whatever changed since.
+        self.wants_more = self._is_cut and self._moment() != self._round_began
+        self._is_cut = False
         self._round += 1
+
+    def _moment(self) -> tuple[int, int, int]:
+        return self._state.changes, self._state.config_changes, self._state.quota.all_changes
 
     # --- second passes ------------------------------------------------------------------------------
 
@@ -170,21 +183,23 @@ class Cycle:
             turns.pass_on(turn)
             return
         queue, problem = self._find_queue(workload.queue)
-        obstacle = problem if queue is None or problem is not None else self._obstacle(queue)
-        if obstacle is not None:
+        is_blocked = queue is not None and queue.name in self._blocked
+        turn.group.is_held_up = False
+        obstacle = problem
+        if queue is not None and problem is None and not is_blocked:
+            obstacle = find_obstacle(self._state, queue, self._pods_ready)
+        if queue is not None and is_blocked:
+            why = f'ClusterQueue "{queue.name}" is StrictFIFO and a workload that is before this one cannot be admitted yet'
+            yield from self._tell(turn, NotFound(REASON_PENDING_EVALUATION, why, ()), run)
+        elif obstacle is not None:
+            turn.group.is_held_up = True
+            self._claims.place(workload)
             yield from self._tell(turn, obstacle, run)
         elif queue is not None:
             if queue.name in self._borrowing and not may_borrow:
                 turns.put_off(turn)
             else:
                 yield from self._serve(turn, queue, may_borrow, turns, run)
-
-    def _obstacle(self, queue: ClusterQueueFacts) -> NotFound | None:
-        """Why nobody of a queue is judged now."""
-        if queue.name in self._blocked:
-            why = f'ClusterQueue "{queue.name}" is StrictFIFO and a workload that is before this one cannot be admitted yet'
-            return NotFound(REASON_PENDING_EVALUATION, why, ())
-        return find_obstacle(self._state, queue, self._pods_ready)
 
     def _serve(self, turn: Turn, queue: ClusterQueueFacts, may_borrow: bool, turns: Turns, run: _Run) -> Iterator[Verdict]:
         group, workload, uid = turn.group, turn.workload, turn.workload.uid
@@ -219,7 +234,7 @@ class Cycle:
         self._own.pop(workload.uid, None)
         self._told.pop(workload.uid, None)
         group.unheard.pop(workload.uid, None)
-        self._claims.note(workload, None)
+        self._claims.fulfil(workload.uid)
         plan = {placement.pod_set: placement.nodes for _, placement in found.placements}
         self._state.assume(workload.key, found.admission, plan)
 
@@ -262,7 +277,10 @@ class Cycle:
             told = [workload for _, workload in group.members[turn.at :]]
         for workload in told:
             uid = workload.uid
-            if uid in self._own or run.is_held_back(uid) or run.is_busy(uid):
+            if uid in self._own and not group.is_held_up:
+                continue
+            if run.is_held_back(uid) or run.is_busy(uid):
+                self._is_stale = True
                 continue
             if self._is_news(group, workload, outcome):
                 yield Verdict(workload, outcome)
@@ -283,7 +301,8 @@ class Cycle:
                 self._is_stale = False
                 self._walk = iter([(group, workload) for group in self._pending.groups() for _, workload in group.members])
                 continue
-            own, uid = self._own.get(workload.uid), workload.uid
+            uid = workload.uid
+            own = self._own.get(uid) if not group.is_held_up else None
             word = own.outcome if own is not None else group.word
             if word is None or uid not in self._told or self._told[uid] == (word.reason, word.message):
                 continue
@@ -302,12 +321,14 @@ class Cycle:
         """A victim that could not be evicted: who wanted it to go is judged anew."""
         for uid in self._claims.spare(key):
             self._own.pop(uid, None)
+            self._told.pop(uid, None)
 
     def reconsider(self, uid: str) -> None:
         """Makes the next cycle look at a workload again, whatever changed (its verdict could not be written)."""
         self._failed_at.pop(uid, None)
         self._own.pop(uid, None)
         self._told.pop(uid, None)
+        self._claims.withdraw(uid)
         group = self._pending.group_of(uid)
         if group is not None:
             group.refusal = None

@@ -79,7 +79,8 @@ class Judge:
             return refused
         asked = asked_of_quota(self._state, workload, queue)
         by_share, unseen = self._sharing is not None, self._claims.unseen()
-        if not could_be_given(self._state, workload, queue, asked, by_share=by_share, unseen=unseen):
+        has_claim = self._claims.of(workload.uid) is not None  # then it knows whom it waits for
+        if not has_claim and not could_be_given(self._state, workload, queue, asked, by_share=by_share, unseen=unseen):
             return refused
         preempting = self._preempt(workload, queue)
         if preempting is None:

@@ -22,6 +22,7 @@ class Group:
     members: list[tuple[Order, WorkloadFacts]] = field(default_factory=list)
     refusal: Refusal | None = None  # of all that have none of their own
     word: NotFound | None = None  # what all are to be told that have no refusal of their own
+    is_held_up: bool = False  # nobody of it is judged now, whoever has a refusal of its own
     unheard: dict[str, None] = field(default_factory=dict)  # uids of those who were told nothing yet
 
 
@@ -119,6 +120,8 @@ def _is_same(before: WorkloadFacts, now: WorkloadFacts) -> bool:
 
 def _key_of(workload: WorkloadFacts) -> Hashable:
     asked = workload.queue, workload.priority, workload.together, workload.profile, workload.replaces
+    if workload.replaces is not None:  # only a workload of the same owner takes over what another holds
+        return asked, workload.owner_uid, tuple(map(_pod_set_key, workload.pod_sets))
     return asked, tuple(map(_pod_set_key, workload.pod_sets))
 
 

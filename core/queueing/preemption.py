@@ -54,6 +54,7 @@ def find_preemption(
     """
     search = _Search(state, workload, queue, profiles, leaving, sharing)
     try:
+        search.world.let_go(frozenset(leaving))
         found = search.found_without((), may_borrow=may_borrow) if leaving else None
         if found is not None:
             return Preempting(found, (), tuple(sorted(leaving)))
@@ -94,8 +95,6 @@ class _Search:
         self._leaving = frozenset(leaving)
         self.world = World(state, explains=False)
         self.rights = Rights(state, workload, queue, self.world, leaving, sharing)
-        for key in sorted(leaving):
-            self.world.remove(key)
 
     # --- trying -------------------------------------------------------------------------------------
 

@@ -47,8 +47,12 @@ class Refusal:
         # What grows has some of what it asks for: how much of it is free says nothing.
         simple = workload.replaces is None and not outcome.breaks_rule
         of_quota = bool(outcome.attempts) and simple and all(a.reason in _OF_QUOTA for a in outcome.attempts)
+        asked = asked_of_quota(state, smallest(workload), queue) if of_quota else ()
+        # Where the quota could be had by preemption it was for want of a place that nobody has to go.
+        if of_quota and outcome.preempting is None and queue.preemption.is_possible:
+            of_quota = not could_be_given(state, workload, queue, asked, by_share=by_share)
         changes = state.changes, state.config_changes, state.quota.changes(queue.name)
-        return cls(outcome, in_round, *changes, of_quota, asked_of_quota(state, smallest(workload), queue), by_share)
+        return cls(outcome, in_round, *changes, of_quota, asked, by_share)
 
     def stands(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int) -> bool:
         """Whether nothing has changed since that could help."""
@@ -79,7 +83,8 @@ def _is_coming(state: ClusterState, queue: ClusterQueueFacts, promised: Preempti
             coming[name] = coming.get(name, 0) + amount
     for victim in promised.victims:
         held, facts = workloads.holding(victim.workload.key), workloads.facts.get(victim.workload.key)
-        if held is not None and facts is not None and not facts.evicted:  # it was told to go, and that is not seen yet
+        is_it = facts is not None and facts.uid == victim.workload.uid
+        if held is not None and facts is not None and is_it and not facts.evicted:  # it was told to go, and that is not seen yet
             add_usage(coming, held)
     wanted = admission_usage(promised.found.admission)
     available = {name: state.quota.available(queue.name, name) for name in wanted}

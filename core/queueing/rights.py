@@ -18,7 +18,7 @@ from core.model.configuration import FairSharing
 from core.model.quota import Amounts, FlavorResource
 from core.model.resources import add
 from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER
-from core.queueing.fair_rights import Excess, ShareRule
+from core.queueing.fair_rights import Excess, OneByOne, ShareRule
 from core.queueing.order import queue_order
 from core.queueing.outcome import Victim
 from core.queueing.quota import pod_set_usage
@@ -198,10 +198,17 @@ class Rights:
 
     def in_order(self, order: Iterable[Candidate], rule: ShareRule | None = None, wanted: Amounts | None = None) -> list[Candidate]:
         """Those who may go one after the other; where shares have a say, for a workload that takes `wanted`."""
-        chosen: list[Candidate] = []
-        spare: dict[str, dict[FlavorResource, int]] = {}
         self._world.let_go(self._leaving)
         shares = rule.begin(self._world.quota, wanted or {}) if rule is not None else None
+        try:
+            return self._one_by_one(order, shares)
+        finally:
+            if shares is not None:
+                shares.end()
+
+    def _one_by_one(self, order: Iterable[Candidate], shares: OneByOne | None) -> list[Candidate]:
+        chosen: list[Candidate] = []
+        spare: dict[str, dict[FlavorResource, int]] = {}
         for candidate in order:
             left = spare.setdefault(candidate.queue, dict(self._spare(candidate.queue)))
             if not candidate.is_own and all(amount <= 0 for amount in left.values()):
@@ -211,8 +218,6 @@ class Rights:
             for name, amount in candidate.holds.items():
                 left[name] -= amount
             chosen.append(candidate)
-        if shares is not None:
-            shares.end()
         return chosen
 
 

@@ -212,6 +212,11 @@ class ClusterState:
             self._claims.append(key)
             self.assume(key, admission, plan)
 
+    def note_unclaimed(self, cluster_queue: str) -> None:
+        """What somebody was to be given is others' to have: that could help who was refused for it."""
+        self.changes += 1
+        self.quota.note_change(cluster_queue)
+
     def drop_claims(self) -> None:
         """Nothing is claimed any more; for those who wait nothing has changed by that."""
         for key in self._claims:

@@ -35,7 +35,7 @@ class Workloads:
         self._unhealthy: dict[str, WorkloadFacts] = {}
         self._pending: dict[str, WorkloadFacts] = {}
         self._elders: dict[str, str] = {}  # a workload of an elastic job -> the one whose place it takes
-        self._heirs: dict[str, str] = {}  # and the other way round
+        self._heirs: dict[str, dict[str, None]] = {}  # and the other way round: all that say so
         self._watches: list[set[str]] = []  # keys of those whose waiting has changed
         self._by_priority: dict[str, dict[int, Total]] = {}  # of what is in use, by ClusterQueue, without:
         self._going: dict[str, Total] = {}  # what those hold who are evicted
@@ -63,10 +63,13 @@ class Workloads:
 
     def _observe_heir(self, key: str, elder: str | None) -> None:
         before = self._elders.pop(key, None)
-        if before is not None and self._heirs.get(before) == key:
-            del self._heirs[before]
+        if before is not None:
+            del self._heirs[before][key]
+            if not self._heirs[before]:
+                del self._heirs[before]
         if elder is not None:
-            self._elders[key], self._heirs[elder] = elder, key
+            self._elders[key] = elder
+            self._heirs.setdefault(elder, {})[key] = None
         if before is not None and before != elder:
             self._update(before)
 
@@ -76,10 +79,11 @@ class Workloads:
 
     def is_replaced(self, key: str) -> bool:
         """Whether another workload of the same job holds, among its own, what this one held."""
-        mine, heir = self.facts.get(key), self._heirs.get(key)
-        if mine is None or heir is None or heir not in self._holding:
+        mine = self.facts.get(key)
+        if mine is None or mine.owner_uid is None:
             return False
-        return heir in self.facts and self.facts[heir].owner_uid == mine.owner_uid is not None
+        heirs = (self.facts.get(heir) for heir in self._heirs.get(key, ()) if heir in self._holding)
+        return any(heir is not None and heir.owner_uid == mine.owner_uid for heir in heirs)
 
     def assume(self, key: str, admission: Admission) -> None:
         """Notes a decision before its write is sent."""

@@ -202,7 +202,6 @@ def test_a_victim_that_could_not_be_evicted_is_asked_again():
     assert victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
     assert scene.verdicts() == []
     scene.cycle.spare("ns/low")
-    scene.cycle.reconsider("uid-high")
     (verdict,) = scene.verdicts()
     assert victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
 
@@ -411,3 +410,40 @@ def test_borrowing_or_preemption_where_every_flavor_has_its_price(preference: st
         assert outcome.borrows
     else:
         assert victims(outcome) == {"low": REASON_IN_QUEUE}
+
+
+def test_who_could_not_be_told_that_it_preempts_asks_for_its_victims_again():
+    scene = one_queue()
+    scene.submit("low", 8, queue="q", priority=0)
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    assert [victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
+    scene.cycle.reconsider("uid-high")  # the write of its verdict failed, and nobody was told to go
+    assert [victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
+
+
+def test_whom_a_preemptor_wanted_that_is_gone_another_may_want():
+    scene = one_queue()
+    scene.submit("low", 8, queue="q", priority=0)
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    scene.verdicts()  # not written: it is deleted before that
+    scene.delete("high")
+    scene.submit("other", 4, queue="q", priority=1)
+    assert victims(scene.run()["other"]) == {"low": REASON_IN_QUEUE}
+
+
+def test_who_asks_another_queue_claims_nothing_of_the_one_it_asked_before():
+    scene = one_queue()
+    scene.pool("elsewhere", "0")
+    scene.submit("low", 8, queue="q", priority=0)
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    scene.run()
+    scene.submit("small", 1, queue="q", priority=0)
+    scene.run()
+    scene.submit("high", 8, queue="elsewhere", priority=1)
+    scene.leave("low")
+    for _ in range(2):
+        scene.run()
+    assert "small" in scene.running()

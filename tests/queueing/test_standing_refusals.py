@@ -111,19 +111,37 @@ def _some(turns: int) -> Callable[[], bool]:
 @settings(max_examples=120)
 def test_nobody_waits_whom_a_fresh_look_would_admit(shares: bool, data: st.DataObject):
     scene = data.draw(scenes(FairSharing() if shares else None))
+    policy = {"withinClusterQueue": data.draw(st.sampled_from(["Never", "LowerPriority"])), "reclaimWithinCohort": "Never"}
+    scene.pool("c", "4", data.draw(st.sampled_from(["cohort", "another"])), preemption=policy)
     for i in range(data.draw(st.integers(2, 9))):
         job: Job = data.draw(jobs)
         job.submit(scene, f"w{i}")
         if data.draw(st.booleans()):
-            running = sorted(scene.running())
-            if running:
-                scene.finish(data.draw(st.sampled_from(running)))
+            scene.run()  # what comes next comes while some are on their way out
+        _happen(scene, i, data)
         _settle(scene)
         fresh = rebuilt_without(scene, set())
         fresh.cycle = type(scene.cycle)(fresh.state, STANDARD, sharing=FairSharing() if shares else None)
         for name, outcome in fresh.run().items():
             assert not isinstance(outcome, Found), name
             assert outcome.preempting is None, name
+
+
+def _happen(scene: Shared, i: int, data: st.DataObject) -> None:
+    waiting = sorted(workload.key.partition("/")[2] for workload in scene.state.workloads.pending())
+    running = sorted(scene.running())
+    match data.draw(st.sampled_from(["nothing", "finish", "finish", "delete", "node", "namespace", "move"])):
+        case "finish" if running:
+            scene.finish(data.draw(st.sampled_from(running)))
+        case "delete" if waiting:
+            scene.delete(data.draw(st.sampled_from(waiting)))
+        case "node":
+            scene.rack(f"new{i}", 1, cpu=data.draw(st.sampled_from([4, 12])))
+        case "namespace":
+            scene.state.observe_namespace("ns", {"at": str(i)})
+        case "move" if waiting:
+            job: Job = data.draw(jobs)
+            job.submit(scene, data.draw(st.sampled_from(waiting)))
 
 
 def _settle(scene: Shared) -> None:
