@@ -443,7 +443,7 @@ def test_who_asks_another_queue_claims_nothing_of_the_one_it_asked_before():
     scene.submit("small", 1, queue="q", priority=0)
     scene.run()
     scene.submit("high", 8, queue="elsewhere", priority=1)
-    scene.leave("low")
+    scene.delete("low")
     for _ in range(2):
         scene.run()
     assert "small" in scene.running()
