@@ -112,10 +112,17 @@ def counts_differ(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
 
 
 def admitted_counts(workload: Json) -> dict[str, int]:
-    """Pods per pod set: as many as were admitted, or where nothing is, as are asked for."""
+    """Pods that a job is to have per pod set: as many as were admitted of one that can do with fewer, else as are asked for. Where
+    some have done their work and come no more fewer are admitted, too, but the job still asks for as many.
+    """
     given = ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
     counts = {entry["name"]: int(entry["count"]) for entry in given if entry.get("count") is not None}
-    return {pod_set["name"]: counts.get(pod_set["name"], int(pod_set["count"])) for pod_set in workload["spec"]["podSets"]}
+    return {
+        pod_set["name"]: counts.get(pod_set["name"], int(pod_set["count"]))
+        if pod_set.get("minCount") is not None
+        else int(pod_set["count"])
+        for pod_set in workload["spec"]["podSets"]
+    }
 
 
 def _comparable(pod_set: Json) -> dict[str, Any]:

@@ -117,3 +117,12 @@ def test_in_another_place_or_misspelt_it_draws_a_warning():
     misspelt["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-paralelism": "2"}
     (said,) = warnings_of(misspelt)
     assert said.endswith(f"this annotation is not known and does nothing; {MIN_PARALLELISM} is")
+
+
+def test_a_job_some_of_whose_pods_are_done_is_not_taken_for_resized_once_it_is_admitted_again():
+    whole = job(parallelism=4, completions=4)
+    workload = build_workload(KIND, whole, priority=0, priority_class=None)
+    admission = {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 1}]}
+    again = deepcopy(workload) | {"status": {"reclaimablePods": [{"name": "main", "count": 3}], "admission": admission}}
+    assert not counts_differ(KIND.pod_sets(whole), again)
+    assert counts_differ(KIND.pod_sets(job(parallelism=1, completions=4)), again)

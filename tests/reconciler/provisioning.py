@@ -104,5 +104,5 @@ def has_quota(now: truth.Snapshot, job: str = "train") -> bool:
 
 def reasons_of_events(now: truth.Snapshot, job: str = "train") -> set[str]:
     workload = now.workload_of(job)
-    assert workload is not None
-    return {event["reason"] for event in now.events if event["involvedObject"].get("uid") == workload["metadata"]["uid"]}
+    uid = workload["metadata"]["uid"] if workload is not None else None  # none yet
+    return {event["reason"] for event in now.events if uid is not None and event["involvedObject"].get("uid") == uid}
