@@ -108,13 +108,15 @@ def until(server: Cluster, name: str, *kinds: str) -> Obj:
     return wait_for(f"{name} to be {' and '.join(kinds)}", look)
 
 
-def counters(server: Cluster) -> tuple[int, int, int, str]:
-    """Of the ClusterQueue: pending, reserving, admitted, and CPUs used; the LocalQueue must say the same."""
+def counters(server: Cluster) -> tuple[int, int, int, str] | None:
+    """Of the ClusterQueue: pending, reserving, admitted, and CPUs used; None as long as the LocalQueue, which is written by itself, says
+    something else."""
     queue = server.api.get(f"{QUEUES}/{QUEUE}")["status"]
     local = server.api.get(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/localqueues/{QUEUE}")["status"]
     names = ("pendingWorkloads", "reservingWorkloads", "admittedWorkloads")
     pending, reserving, admitted = (queue.get(name, 0) for name in names)
-    assert [local.get(name, 0) for name in names] == [pending, reserving, admitted]
+    if [local.get(name, 0) for name in names] != [pending, reserving, admitted]:
+        return None
     return pending, reserving, admitted, str(queue["flavorsUsage"][0]["resources"][0]["total"])
 
 
