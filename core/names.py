@@ -124,6 +124,7 @@ REASON_NODE_FAILURES = "NodeFailures"  # of an eviction
 REASON_QUEUE_STOPPED = "ClusterQueueStopped"  # of an eviction, as the next two
 REASON_LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
 REASON_PREEMPTED = "Preempted"  # of an eviction; the next four say for whom
+REASON_JOB_CHANGED = "DeactivatedDueToJobChanged"  # of an eviction
 REASON_IN_QUEUE = "InClusterQueue"
 REASON_RECLAIMED = "InCohortReclamation"
 REASON_FAIR_SHARING = "InCohortFairSharing"

@@ -37,6 +37,7 @@ from core.names import (
     QUOTA_RESERVED,
     REASON_DEACTIVATED,
     REASON_FAILED,
+    REASON_JOB_CHANGED,
     REASON_MISCONFIGURED,
     REASON_SUCCEEDED,
 )
@@ -228,7 +229,7 @@ class Jobs:
                 if kind.is_started(job):
                     return await self._suspended_by_user(kind, job, workload)
                 if self._differs(kind, job, workload):
-                    return await self._evict(workload, "DeactivatedDueToJobChanged", "the job's pod sets have changed")
+                    return await self._evict(workload, REASON_JOB_CHANGED, "the job's pod sets have changed")
                 return await self._start(kind, job, workload)
             if active and kind.is_started(job) and condition_is_true(workload, EVICTED) and _is_suspended_by_another(job):
                 return await self._suspended_before_its_stop(workload)
@@ -240,11 +241,11 @@ class Jobs:
             if resized is not None:
                 return resized
             if _is_resized(kind, job, workload):
-                return await self._evict(workload, "DeactivatedDueToJobChanged", "the job's pod counts have changed while it ran")
+                return await self._evict(workload, REASON_JOB_CHANGED, "the job's pod counts have changed while it ran")
             if self._observed.has_unmarked_pods(job["metadata"]["uid"]):
                 # Its controller made them of the templates as they were before the start, and will again once they are gone.
                 message = "pods were made of the job's templates before it was started; it starts again without them"
-                return await self._evict(workload, "DeactivatedDueToJobChanged", message)
+                return await self._evict(workload, REASON_JOB_CHANGED, message)
             return Done()
         if admitted:
             return await self._evict(workload, REASON_DEACTIVATED, "The workload is deactivated")

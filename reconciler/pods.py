@@ -36,6 +36,7 @@ from core.names import (
     QUOTA_RESERVED,
     REASON_DEACTIVATED,
     REASON_FAILED,
+    REASON_JOB_CHANGED,
     REASON_MISCONFIGURED,
     REASON_SUCCEEDED,
 )
@@ -275,7 +276,7 @@ class Pods:
             return Done()
         if wanted is not None and asks_otherwise(wanted, workload):
             message = f"{unit} was changed while it ran: the number of its pods, or what they ask for"
-            await self._steps.evict(workload, "DeactivatedDueToJobChanged", message)
+            await self._steps.evict(workload, REASON_JOB_CHANGED, message)
             return Done()
         return await self._start(unit, source, workload, pods, counts)
 

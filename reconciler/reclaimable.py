@@ -9,7 +9,7 @@ import logging
 
 from core.jobs.contract import Reclaiming
 from core.jobs.elastic import is_elastic
-from core.names import ADMITTED, EVICTED
+from core.names import ADMITTED, EVICTED, REASON_JOB_CHANGED
 from core.plan.pod_units import GROUP, unit_of_workload
 from core.plan.reclaimable import are_made_again, count_succeeded, plan_reclaimable
 from core.runtime.clock import Clock
@@ -25,7 +25,6 @@ from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
 BATCH_S = 0.5  # pods of one job end one by one
-REASON_JOB_CHANGED = "DeactivatedDueToJobChanged"  # of an eviction
 
 
 class Reclaimable:

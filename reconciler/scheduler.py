@@ -19,23 +19,18 @@ from core.names import (
     ADMITTED,
     EVENT_SECOND_PASS_FAILED,
     EVENT_WORKLOAD_REFUSED,
-    EVICTED,
-    PREEMPTED,
     QUOTA_RESERVED,
     REASON_PENDING_EVALUATION,
     REASON_PENDING_TOPOLOGY,
-    REASON_PREEMPTED,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
-    REASON_WAITING_FOR_PREEMPTED,
-    REASON_WAITING_FOR_QUOTA,
 )
 from core.placement.choice import show_choices
 from core.placement.profile import Profiles
-from core.plan.admission import MAX_ETCD_BYTES, amended_status, preempted_status, waiting_status
+from core.plan.admission import MAX_ETCD_BYTES, amended_status, waiting_status
 from core.plan.conditions import Condition, says
 from core.plan.verdicts import next_pass_s, verdict_status
-from core.queueing.cycle import Cycle, Verdict
-from core.queueing.outcome import Found, NotFound, Preempting, Victim
+from core.queueing.cycle import PASSING, Cycle, Verdict
+from core.queueing.outcome import Found, NotFound
 from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
@@ -44,12 +39,13 @@ from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
 from core.runtime.workqueue import WorkQueue
-from core.state.facts import WorkloadFacts, condition_is_true, find_condition
+from core.state.facts import condition_is_true, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.allowance import Allowance
 from reconciler.apply import Writer
 from reconciler.observed import Observed
+from reconciler.preempting import Preemptions
 from reconciler.telling import Events
 
 logger = logging.getLogger(__name__)
@@ -61,7 +57,6 @@ WORDS_AT_ONCE, WORDS_PER_S = 64, 50  # first refusals
 # That somebody who knows that it waits does so for another reason or in other words. The API server's time is for admissions first:
 # of the time that such a write takes, nine times as much is left between two of them, and the slower it is the longer.
 TELL_AFTER_S, TELL_REST, LONGEST_REST_S = 1.0, 9, 2.0
-_WAIT_FOR_OTHERS = {REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_PREEMPTED}  # one today, another tomorrow
 CATCH_UP_S = 0.1  # between two who are behind those of their kind in the queue, and are told what these were
 RETRY_S = 1.0
 FIND_OUT_ATTEMPTS = 120
@@ -109,6 +104,7 @@ class Scheduler:
         self._to_tell = WorkQueue(clock)
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
         self._events = Events(observed, writer)
+        self._preempting = Preemptions(observed, writer, self._events, self._writes, self._spare)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()  # one of them
         self._writing: dict[str, bool] = {}  # uid -> whether it had its turn meanwhile, and was not judged
@@ -215,7 +211,7 @@ class Scheduler:
             return None
         told = find_condition(workload, QUOTA_RESERVED) or {}
         reasons = {told.get("reason"), outcome.reason}
-        if told.get("status") == "False" and (len(reasons) == 1 or reasons <= _WAIT_FOR_OTHERS):
+        if told.get("status") == "False" and (len(reasons) == 1 or reasons <= PASSING):
             return TELL_AFTER_S
         return None if self._words.take(self._clock.monotonic()) else 0.0  # of a crowd that comes at once some are told a bit later
 
@@ -319,7 +315,7 @@ class Scheduler:
         else:
             self._held_back.pop(verdict.workload.uid, None)
             if isinstance(verdict.outcome, NotFound) and verdict.outcome.preempting is not None:
-                await self._preempt_all(verdict.workload, verdict.outcome.preempting)
+                await self._preempting.tell_all(verdict.workload, verdict.outcome.preempting)
 
     async def _find_out(self, judged: _Judged) -> None:
         """The answer to a write was lost. Until it is known what became of it the decision stays assumed: its place
@@ -379,6 +375,8 @@ class Scheduler:
         if isinstance(verdict.outcome, Found):
             self._observed.state.forget(workload.key)
         self._cycle.reconsider(workload.uid)
+        if self._observed.workloads.store.get(workload.key) is None:
+            return
         failures, _ = self._held_back.get(workload.uid, (0, 0.0))
         pause = max(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**failures), retry_after_s or 0.0)
         self._held_back[workload.uid] = failures + 1, self._clock.monotonic() + pause
@@ -454,47 +452,10 @@ class Scheduler:
         self._events.tell(r.WORKLOADS, workload, outcome.reason, outcome.message, warning=True)
         self._events.tell_maker(workload, EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason, outcome.message)
 
-    # --- preemption -----------------------------------------------------------------------------------
-
-    async def _preempt_all(self, preemptor: WorkloadFacts, preempting: Preempting) -> None:
-        """The victims are told to go; one that cannot be told is spared until the preemptor has been judged anew."""
-        async with asyncio.TaskGroup() as group:
-            for victim in preempting.victims:
-                group.create_task(self._preempt(preemptor, victim), name=f"preempt {victim.workload.key}")
-
-    async def _preempt(self, preemptor: WorkloadFacts, victim: Victim) -> None:
-        key = victim.workload.key
-        try:
-            async with self._writes:
-                await self._evict_victim(preemptor, victim)
-        except BaseException as error:
-            self._cycle.spare(key)
-            if not isinstance(error, KubeError):
-                raise
-            if not isinstance(error, Conflict | ObjectNotFound):
-                logger.warning("a workload could not be preempted", extra={"workload": key, "error": str(error)})
-            asyncio.get_running_loop().call_later(RETRY_S, self._wake.set)
-
-    async def _evict_victim(self, preemptor: WorkloadFacts, victim: Victim) -> None:
-        seen = self._observed.workloads.store.get(victim.workload.key)
-        if seen is None or seen["metadata"]["uid"] != victim.workload.uid or condition_is_true(seen, EVICTED):
-            return
-        message = (
-            f"Preempted to accommodate a workload (UID: {preemptor.uid}, JobUID: {preemptor.owner_uid or 'UNKNOWN'}) due to {victim.why}; "
-            f"preemptor path: {self._path(preemptor)}; preemptee path: {self._path(victim.workload)}"
-        )
-        # Strict: one that has ended or changed since may not have to go any more.
-        await self._writer.apply_admission(seen, preempted_status(seen, victim.reason, message, self._writer.now()), strict=True)
-        logger.info("workload preempted", extra={"workload": victim.workload.key, "reason": victim.reason, "by": preemptor.key})
-        self._events.tell(r.WORKLOADS, seen, PREEMPTED, message)
-        self._events.tell(r.WORKLOADS, seen, f"EvictedDueTo{REASON_PREEMPTED}", message)
-
-    def _path(self, workload: WorkloadFacts) -> str:
-        """Where a workload's queue stands among the cohorts: /root/.../queue."""
-        queue = self._observed.state.find_cluster_queue(workload)
-        if queue is None:
-            return "/"
-        return "/" + "/".join([*reversed(self._observed.state.quota.ancestors(queue.name)), queue.name])
+    def _spare(self, key: str) -> None:
+        """A victim could not be told to go: who wanted it to is judged anew."""
+        self._cycle.spare(key)
+        asyncio.get_running_loop().call_later(RETRY_S, self._wake.set)
 
     # --- tracing ----------------------------------------------------------------------------------------
 

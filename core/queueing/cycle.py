@@ -39,7 +39,8 @@ from core.state.cluster import ClusterState
 from core.state.facts import CheckState, WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts
 
-_PASSING = {REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_PREEMPTED}
+# Reasons that come and go with each workload that starts or ends: one today, another tomorrow.
+PASSING = {REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_PREEMPTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +270,7 @@ class Cycle:
         """
         group, before = turn.group, turn.group.word
         group.word = outcome
-        if before is not None and (before.reason == outcome.reason or {before.reason, outcome.reason} <= _PASSING):
+        if before is not None and (before.reason == outcome.reason or {before.reason, outcome.reason} <= PASSING):
             self._is_stale |= (before.reason, before.message) != (outcome.reason, outcome.message)
             unheard = [workload for uid in group.unheard if (workload := self._pending.find(uid)) is not None]
             told = [turn.workload, *(workload for workload in unheard if workload is not turn.workload)]

@@ -17,9 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from core.model.quota import Amounts, FlavorResource, Share
-from core.model.resources import add
 from core.queueing.pending import Group, Order
-from core.queueing.quota import pod_set_usage
+from core.queueing.quota import usage_of
 from core.queueing.turns import Turn, first_turns
 from core.state.cluster import ClusterState
 from core.state.queue_facts import ClusterQueueFacts
@@ -176,9 +175,7 @@ class FairTurns:
     def _asked_by(self, turn: Turn, queue: ClusterQueueFacts) -> Asked:
         known = self._asked.get((id(turn.group), queue.name))
         if known is None:
-            total: dict[str, int] = {}
-            for pod_set in turn.workload.pod_sets:
-                add(total, pod_set_usage(pod_set, queue, self._state.resource_rules))
+            total = usage_of(turn.workload.pod_sets, queue, self._state.resource_rules)
             known = self._asked[id(turn.group), queue.name] = frozenset(total.items())
         return known
 

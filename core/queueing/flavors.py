@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 
 from core.model.admission import Admission, PodSetAdmission
-from core.model.configuration import ResourceRules
 from core.model.podset import Mode, PodSetRequest
 from core.model.quota import FlavorResource
-from core.model.resources import PODS, add
+from core.model.resources import PODS
 from core.names import (
     REASON_EXCEEDS_MAX_QUOTA,
     REASON_NO_MATCHING_FLAVOR,
@@ -25,7 +24,7 @@ from core.placement.free import FreeCapacity, Matrix
 from core.placement.profile import Profile, Profiles
 from core.placement.resize import resize
 from core.queueing.outcome import Attempt, Found, NotFound
-from core.queueing.quota import QuotaShortage, borrows, find_shortage, pod_set_usage
+from core.queueing.quota import QuotaShortage, borrows, find_shortage, pod_set_usage, usage_of
 from core.queueing.world import World
 from core.state.cluster import ClusterState, FlavorView
 from core.state.facts import FlavorFacts, PodSetFacts, TopologyFacts, WorkloadFacts
@@ -155,7 +154,7 @@ def _find_at_once(
     profile_for: Callable[[TopologyFacts], Profile],
 ) -> Found | None:
     """Flavors for all units first, in the order the queue lists them, then all pod sets of a flavor placed together."""
-    usages = [_unit_usage(unit, queue, world.state.resource_rules) for unit in units]
+    usages = [usage_of(unit, queue, world.state.resource_rules) for unit in units]
     choices = product(*(list(_combinations(queue, usage)) for usage in usages))
     for choice in islice(choices, _MOST_CHOICES):
         search, state = Search(world, profile_for), world.state
@@ -197,15 +196,8 @@ def _worst(attempts: list[Attempt]) -> str:
     return REASON_NO_MATCHING_FLAVOR
 
 
-def _unit_usage(unit: Unit, queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
-    usage: dict[str, int] = {}
-    for pod_set in unit:
-        add(usage, pod_set_usage(pod_set, queue, rules))
-    return usage
-
-
 def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, search: Search) -> list[PodSetAdmission] | None:
-    usage = _unit_usage(unit, queue, state.resource_rules)
+    usage = usage_of(unit, queue, state.resource_rules)
     covered = {resource for group in queue.groups for resource in group.resources}
     uncovered = sorted(resource for resource, amount in usage.items() if amount and resource not in covered)
     if uncovered:

@@ -8,7 +8,6 @@ open; a blocked head of a StrictFIFO queue must not be overtaken by chance).
 from core.model.pods_ready import PodsReadyRules, RequeueTime
 from core.names import REASON_PODS_READY_TIMEOUT
 from core.state.facts import WorkloadFacts
-from core.state.workloads import Workloads
 
 
 def queue_order(workload: WorkloadFacts, rules: PodsReadyRules | None = None) -> tuple[int, str, str]:
@@ -19,8 +18,3 @@ def queue_order(workload: WorkloadFacts, rules: PodsReadyRules | None = None) ->
     """
     keeps_its_place = rules is not None and rules.requeue_time is RequeueTime.CREATION and workload.evicted_for == REASON_PODS_READY_TIMEOUT
     return (-workload.priority, workload.created if keeps_its_place else workload.queued_since, workload.created)
-
-
-def in_queue_order(workloads: Workloads, rules: PodsReadyRules | None = None) -> list[WorkloadFacts]:
-    """Workloads that wait, the first to be served first."""
-    return sorted(workloads.pending(), key=lambda workload: (*queue_order(workload, rules), workloads.arrival(workload.key)))

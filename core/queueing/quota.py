@@ -1,12 +1,12 @@
 """What a workload takes from quota, and what is short of it, in words."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from core.model.configuration import ResourceRules
 from core.model.quantity import format_quantity
 from core.model.quota import FlavorResource, QuotaTree
-from core.model.resources import PODS
+from core.model.resources import PODS, add
 from core.model.transformation import counted_by_quota
 from core.state.facts import PodSetFacts
 from core.state.queue_facts import ClusterQueueFacts
@@ -59,6 +59,14 @@ def pod_set_usage(pod_set: PodSetFacts, queue: ClusterQueueFacts, rules: Resourc
     if any(PODS in group.resources for group in queue.groups):
         usage[PODS] = usage.get(PODS, 0) + pod_set.count
     return usage
+
+
+def usage_of(pod_sets: Iterable[PodSetFacts], queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
+    """Canonical amounts that pod sets take from quota together."""
+    total: dict[str, int] = {}
+    for pod_set in pod_sets:
+        add(total, pod_set_usage(pod_set, queue, rules))
+    return total
 
 
 def find_shortage(

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from core.model.quota import FlavorResource
-from core.model.resources import add
 from core.names import REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR, REASON_WAITING_FOR_QUOTA
 from core.queueing.flavors import units_of
 from core.queueing.outcome import NotFound, Preempting
 from core.queueing.partial import smallest
-from core.queueing.quota import pod_set_usage
+from core.queueing.quota import usage_of
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import LOWER_OR_NEWER, NEVER, ClusterQueueFacts
@@ -94,13 +93,7 @@ def _is_coming(state: ClusterState, queue: ClusterQueueFacts, promised: Preempti
 
 def asked_of_quota(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> tuple[Mapping[str, int], ...]:
     """What a workload asks of quota, canonical amounts, by what gets one flavor together."""
-    asked = []
-    for unit in units_of(workload):
-        total: dict[str, int] = {}
-        for pod_set in unit:
-            add(total, pod_set_usage(pod_set, queue, state.resource_rules))
-        asked.append(total)
-    return tuple(asked)
+    return tuple(usage_of(unit, queue, state.resource_rules) for unit in units_of(workload))
 
 
 def could_be_given(

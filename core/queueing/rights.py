@@ -16,12 +16,11 @@ from functools import cached_property
 
 from core.model.configuration import FairSharing
 from core.model.quota import Amounts, FlavorResource
-from core.model.resources import add
 from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER
 from core.queueing.fair_rights import Excess, OneByOne, ShareRule
 from core.queueing.order import queue_order
 from core.queueing.outcome import Victim
-from core.queueing.quota import pod_set_usage
+from core.queueing.quota import usage_of
 from core.queueing.world import World
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
@@ -130,10 +129,7 @@ class Rights:
     @cached_property
     def wanted(self) -> dict[str, int]:
         """What the workload would take from quota."""
-        total: dict[str, int] = {}
-        for pod_set in self._workload.pod_sets:
-            add(total, pod_set_usage(pod_set, self._queue, self._state.resource_rules))
-        return total
+        return usage_of(self._workload.pod_sets, self._queue, self._state.resource_rules)
 
     @cached_property
     def names(self) -> list[FlavorResource]:

@@ -4,7 +4,7 @@ Every `observe_*` takes the object's facts (None: gone) and may come in any orde
 forgetting all of it and observing the same objects again gives the same state.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -224,10 +224,6 @@ class ClusterState:
             self.workloads.forget(key)
             self._after(key, before, helps=False)
         self._claims.clear()
-
-    def decides_on(self, cluster_queues: Collection[str]) -> bool:
-        """Whether an admission to one of these queues is not observed yet; claims are none."""
-        return any(queue in cluster_queues and key not in self._claims for key, queue in self.workloads.on_their_way())
 
     def starting(self) -> Iterator[tuple[str, str]]:
         """Workloads whose pods are not ready yet, and their ClusterQueues; claims have no pods to come."""

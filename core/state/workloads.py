@@ -1,6 +1,6 @@
 """Workloads with what was decided for them but not yet observed, and the quota they hold."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from core.model.admission import Admission
@@ -205,11 +205,6 @@ class Workloads:
     def is_assumed(self, key: str) -> bool:
         """Whether a decision on the workload is still on its way."""
         return key in self._assumed
-
-    def on_their_way(self) -> Iterator[tuple[str, str]]:
-        """Workloads of which a decision is not observed yet, and the ClusterQueue it is for."""
-        for key, assumed in self._assumed.items():
-            yield key, assumed.admission.cluster_queue
 
     def holding(self, key: str) -> Admission | None:
         """The admission by which a workload holds quota and domains now: assumed, or observed and not finished. Its usage is what

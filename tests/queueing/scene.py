@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from core.model.configuration import FairSharing
+from core.model.pods_ready import PodsReadyRules
 from core.names import HOSTNAME_LABEL
 from core.placement.profile import STANDARD
 from core.queueing.cycle import Cycle, Verdict
 from core.queueing.outcome import Found, NotFound
+from core.queueing.pending import Pending
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, object_key
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
@@ -86,6 +88,13 @@ class Scene:
         while (verdict := self.cycle.catch_up(is_busy)) is not None:
             verdicts.append(verdict)
         return verdicts
+
+
+def in_queue_order(state: ClusterState, rules: PodsReadyRules | None = None) -> list[WorkloadFacts]:
+    """Who waits, the first to be served first."""
+    pending = Pending(state.workloads, rules)
+    pending.sync()
+    return list(pending)
 
 
 def admitted(verdicts: Mapping[str, Found | NotFound]) -> set[str]:

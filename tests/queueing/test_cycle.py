@@ -10,7 +10,6 @@ import pytest
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION, REASON_SUSPENDED
 from core.queueing import judge as judge_module
 from core.queueing.flavors import find_admission
-from core.queueing.order import in_queue_order
 from core.queueing.outcome import NotFound
 from core.queueing.ways import inactive_reason
 from core.state.facts import WorkloadFacts
@@ -27,7 +26,7 @@ from tests.builders import (
     pod_set_json,
     workload_json,
 )
-from tests.queueing.scene import Scene, admitted, refused, times
+from tests.queueing.scene import Scene, admitted, in_queue_order, refused, times
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def test_priority_goes_first_then_time_then_who_came_first():
     for name, priority in (("d", 0), ("c", 5), ("b", 0), ("a", 5)):
         scene.submit(name, priority=priority, created=created[name])
     scene.submit("z", created=created["b"], uid="0")
-    assert [workload.key.partition("/")[2] for workload in in_queue_order(scene.state.workloads)] == ["a", "c", "b", "z", "d"]
+    assert [workload.key.partition("/")[2] for workload in in_queue_order(scene.state)] == ["a", "c", "b", "z", "d"]
 
 
 @pytest.mark.parametrize("uids", [("1", "2"), ("2", "1")])

@@ -14,11 +14,10 @@ from core.model.configuration import FairSharing
 from core.model.quota import NO_SHARE, Share
 from core.names import REASON_PENDING_EVALUATION
 from core.queueing.fair_order import FairTurns
-from core.queueing.order import in_queue_order
 from core.queueing.outcome import Found, NotFound
 from core.queueing.pending import Pending
 from core.state.facts import WorkloadFacts
-from tests.queueing.scene import admitted
+from tests.queueing.scene import admitted, in_queue_order
 from tests.queueing.shared import Shared
 
 CPU = ("tas", "cpu")
@@ -270,7 +269,7 @@ def test_every_turn_is_the_tournaments(made: Shared, coming: list[Job], taken: l
     """Whether those whose turn it is get what they ask for is up to chance here: quota is only counted."""
     for i, job in enumerate(coming):
         made.submit(f"w{i}", cpu=str(job.cpu), queue=job.queue, priority=job.priority)
-    waiting = in_queue_order(made.state.workloads)
+    waiting = in_queue_order(made.state)
     done: list[str] = []
     for workload in turns_of(made):
         assert workload is next_by_definition(made, waiting)

@@ -8,9 +8,8 @@ from core.model.pods_ready import PodsReadyRules, RequeueTime, Scope
 from core.names import REASON_PODS_READY_TIMEOUT, REASON_WAITING_FOR_PODS_READY
 from core.placement.profile import STANDARD
 from core.queueing.cycle import Cycle
-from core.queueing.order import in_queue_order
 from tests.builders import condition_json
-from tests.queueing.scene import refused
+from tests.queueing.scene import in_queue_order, refused
 from tests.queueing.shared import Shared
 
 
@@ -72,8 +71,8 @@ def test_a_timeout_costs_the_place_in_the_queue_or_not(time: RequeueTime, order:
     scene.submit("a", queue="q")
     scene.submit("b", queue="q")
     scene._write("a", condition_json("Evicted", reason=REASON_PODS_READY_TIMEOUT, time="2026-01-02T00:00:00Z"))
-    queued = in_queue_order(scene.state.workloads, PodsReadyRules(requeue_time=time))
+    queued = in_queue_order(scene.state, PodsReadyRules(requeue_time=time))
     assert [workload.key.partition("/")[2] for workload in queued] == order
     scene._write("a", condition_json("Evicted", reason="Preempted", time="2026-01-02T00:00:00Z"))
-    queued = in_queue_order(scene.state.workloads, PodsReadyRules(requeue_time=time))
+    queued = in_queue_order(scene.state, PodsReadyRules(requeue_time=time))
     assert [workload.key.partition("/")[2] for workload in queued] == ["b", "a"]

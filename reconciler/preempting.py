@@ -1,0 +1,64 @@
+"""Telling those to go who are preempted."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from core.names import EVICTED, PREEMPTED, REASON_PREEMPTED
+from core.plan.admission import preempted_status
+from core.queueing.outcome import Preempting, Victim
+from core.runtime.errors import Conflict, KubeError
+from core.runtime.errors import NotFound as ObjectNotFound
+from core.state.facts import WorkloadFacts, condition_is_true
+from reconciler import resources as r
+from reconciler.apply import Writer
+from reconciler.observed import Observed
+from reconciler.telling import Events
+
+logger = logging.getLogger(__name__)
+
+
+class Preemptions:
+    """Evicts victims; `spare` is called with the key of one that could not be told. Of `writes` each takes one."""
+
+    def __init__(self, observed: Observed, writer: Writer, events: Events, writes: asyncio.Semaphore, spare: Callable[[str], None]) -> None:
+        self._observed, self._writer, self._events, self._writes, self._spare = observed, writer, events, writes, spare
+
+    async def tell_all(self, preemptor: WorkloadFacts, preempting: Preempting) -> None:
+        """The victims are told to go; one that cannot be told is spared until the preemptor has been judged anew."""
+        async with asyncio.TaskGroup() as group:
+            for victim in preempting.victims:
+                group.create_task(self._preempt(preemptor, victim), name=f"preempt {victim.workload.key}")
+
+    async def _preempt(self, preemptor: WorkloadFacts, victim: Victim) -> None:
+        key = victim.workload.key
+        try:
+            async with self._writes:
+                await self._evict_victim(preemptor, victim)
+        except BaseException as error:
+            self._spare(key)
+            if not isinstance(error, KubeError):
+                raise
+            if not isinstance(error, Conflict | ObjectNotFound):
+                logger.warning("a workload could not be preempted", extra={"workload": key, "error": str(error)})
+
+    async def _evict_victim(self, preemptor: WorkloadFacts, victim: Victim) -> None:
+        seen = self._observed.workloads.store.get(victim.workload.key)
+        if seen is None or seen["metadata"]["uid"] != victim.workload.uid or condition_is_true(seen, EVICTED):
+            return
+        message = (
+            f"Preempted to accommodate a workload (UID: {preemptor.uid}, JobUID: {preemptor.owner_uid or 'UNKNOWN'}) due to {victim.why}; "
+            f"preemptor path: {self._path(preemptor)}; preemptee path: {self._path(victim.workload)}"
+        )
+        # Strict: one that has ended or changed since may not have to go any more.
+        await self._writer.apply_admission(seen, preempted_status(seen, victim.reason, message, self._writer.now()), strict=True)
+        logger.info("workload preempted", extra={"workload": victim.workload.key, "reason": victim.reason, "by": preemptor.key})
+        self._events.tell(r.WORKLOADS, seen, PREEMPTED, message)
+        self._events.tell(r.WORKLOADS, seen, f"EvictedDueTo{REASON_PREEMPTED}", message)
+
+    def _path(self, workload: WorkloadFacts) -> str:
+        """Where a workload's queue stands among the cohorts: /root/.../queue."""
+        queue = self._observed.state.find_cluster_queue(workload)
+        if queue is None:
+            return "/"
+        return "/" + "/".join([*reversed(self._observed.state.quota.ancestors(queue.name)), queue.name])
