@@ -24,6 +24,8 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 # 429 says "come back soon", as while the storage of a new CRD is being set up.
 BUSY_TIMEOUT_S = 15.0
+# What comes in a second may take a minute where others have the processors: only what never comes is to fail.
+PATIENCE_S = 90.0
 
 T = TypeVar("T")
 
@@ -144,7 +146,7 @@ class Api:
         return reply.status, reply.read()
 
 
-def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = 30.0, poll_s: float = 0.1) -> T:
+def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = PATIENCE_S, poll_s: float = 0.1) -> T:
     """The first truthy answer of `probe`; a `TimeoutError` that says what was waited for, and the last answer, else."""
     deadline = time.monotonic() + timeout_s
     while True:

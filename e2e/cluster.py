@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from e2e import parts
-from e2e.api import STRATEGIC_PATCH, Api, wait_for
+from e2e.api import PATIENCE_S, STRATEGIC_PATCH, Api, wait_for
 from e2e.binaries import ensure_binaries
 from e2e.nodes import NodePool, is_schedulable, node_objects
 from e2e.pki import write_kubeconfig, write_pki, write_tokens
@@ -162,6 +162,11 @@ class Cluster:
     def pids(self) -> dict[str, int]:
         return {name: process.pid for name, process in self._processes.items()}
 
+    @property
+    def ended(self) -> list[str]:
+        """The parts that were started and ended by themselves."""
+        return [name for name, process in self._processes.items() if not process.is_running]
+
     def kubeconfig_for(self, user: str) -> Path:
         """The kubeconfig of one of `tokens`."""
         return write_kubeconfig(self._layout.kubeconfig(user), self.server, self.ca_file, self.tokens[user])
@@ -213,7 +218,7 @@ class Cluster:
 
     # --- nodes, namespaces --------------------------------------------------------------------------------------------
 
-    def add_nodes(self, nodes: NodePool | Sequence[dict[str, Any]], timeout_s: float = 60.0) -> list[str]:
+    def add_nodes(self, nodes: NodePool | Sequence[dict[str, Any]], timeout_s: float = PATIENCE_S) -> list[str]:
         """Create simulated nodes and wait until pods can be bound to each; their names in order."""
         objects = node_objects(nodes) if isinstance(nodes, NodePool) else list(nodes)
         names = [node["metadata"]["name"] for node in objects]

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 POLL_S = 0.05
 LOG_TAIL_LINES = 25
 

@@ -7,7 +7,7 @@ import functools
 import inspect
 import itertools
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +16,7 @@ import pytest
 
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
+from e2e.findings import findings
 from e2e.kind import tools
 
 # No deadline: a loaded machine is no failure. CI repeats the same examples, so that a red build is red again.
@@ -25,6 +26,7 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 # The first test that needs the control plane may have to build it (minutes, once per machine).
 BUILD_TIMEOUT_S = 1800
+SCENE_TIMEOUT_S = 600  # its waits say sooner what did not come
 
 _numbers = itertools.count(1)
 _KEPT_LOGS = pytest.StashKey[Path]()
@@ -35,6 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(SCENE_TIMEOUT_S))
     # Very last those that restart the API server: the controllers of the control plane then back off for a while.
     items.sort(key=lambda item: (item.get_closest_marker("cluster") is not None, "test_real_apiserver" in item.nodeid))
     first = next((item for item in items if item.get_closest_marker("cluster")), None)
@@ -71,6 +75,16 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         running.stop(keep_logs=failed)
         if failed:
             request.config.stash[_KEPT_LOGS] = running.log_dir
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Beside a failure, what the control plane looked like: a wait that ran out says only what did not come."""
+    report = yield
+    running = getattr(item, "funcargs", {}).get("cluster")
+    if report.failed and isinstance(running, Cluster):
+        report.sections.append(("the control plane at that moment", findings(running)))
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

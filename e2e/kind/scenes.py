@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from e2e import truth
-from e2e.api import ApiError, wait_for
+from e2e.api import PATIENCE_S, ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.kind.nodes import POOL_LABEL, SHAPE
 from e2e.kind.objects import RealStory, account_objects, real
@@ -29,7 +29,7 @@ from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, runti
 from tests.reconciler.scenes import GPU, Scene
 
 # Containers end in their own time, not at once as simulated ones, and ten nodes share the cores of one machine.
-PATIENCE = 5
+PATIENCE = 2
 # Pods that are made only when others run, and so never while all are gated: executors by the driver, and what submits to a
 # Ray cluster that is ready.
 LATE = {"SparkApplication": 3, "RayJob": 1}
@@ -50,7 +50,7 @@ class KindScene(Scene):
     def create(self, obj: Mapping[str, Any]) -> dict[str, Any]:
         return super().create(real(obj))
 
-    def eventually(self, what: str, probe: Callable[[truth.Snapshot], object], timeout_s: float = 30.0) -> truth.Snapshot:
+    def eventually(self, what: str, probe: Callable[[truth.Snapshot], object], timeout_s: float = PATIENCE_S) -> truth.Snapshot:
         return super().eventually(what, probe, timeout_s * PATIENCE)
 
     def abandon(self) -> None:
@@ -59,7 +59,7 @@ class KindScene(Scene):
             self.clear()
             self.cluster.delete_namespace(self.namespace)
             gone = f"/api/v1/namespaces/{self.namespace}"
-            wait_for(f"{gone} to be gone", lambda: self.api.find(gone) is None, 30.0 * PATIENCE)
+            wait_for(f"{gone} to be gone", lambda: self.api.find(gone) is None, PATIENCE_S * PATIENCE)
 
 
 class KindStage(templated.Stage):

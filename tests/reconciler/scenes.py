@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from e2e import manifests, truth
-from e2e.api import wait_for
+from e2e.api import PATIENCE_S, wait_for
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
 
@@ -88,7 +88,7 @@ class Scene:
     def job(self, name: str) -> dict[str, Any]:
         return self.api.get(f"{JOBS.format(self.namespace)}/{name}")
 
-    def eventually(self, what: str, probe: Callable[[truth.Snapshot], object], timeout_s: float = 30.0) -> truth.Snapshot:
+    def eventually(self, what: str, probe: Callable[[truth.Snapshot], object], timeout_s: float = PATIENCE_S) -> truth.Snapshot:
         """The first snapshot for which the probe holds."""
 
         def look() -> truth.Snapshot | None:
@@ -97,10 +97,10 @@ class Scene:
 
         return wait_for(what, look, timeout_s)
 
-    def until_bound(self, name: str, pods: int, timeout_s: float = 30.0) -> truth.Snapshot:
+    def until_bound(self, name: str, pods: int, timeout_s: float = PATIENCE_S) -> truth.Snapshot:
         return self.eventually(f"{name} to be bound", lambda now: truth.all_bound(now, name, pods) == [], timeout_s)
 
-    def until_waiting(self, name: str, reason: str, timeout_s: float = 30.0) -> str:
+    def until_waiting(self, name: str, reason: str, timeout_s: float = PATIENCE_S) -> str:
         """The message with which a job waits for this reason."""
 
         def waits(now: truth.Snapshot) -> bool:

@@ -63,6 +63,10 @@ def waiting(now: truth.Snapshot) -> str:
     return "; ".join(str(c.get("message")) for c in told if c.get("status") == "False")
 
 
+def gated_pods(now: truth.Snapshot) -> list[dict[str, Any]]:
+    return [pod for pod in now.pods_of("train") if truth.has_gate(pod)]
+
+
 def test_it_grows_in_its_rack_shrinks_and_waits_for_what_the_rack_has_not(scene: Scene, topogate: Topogate) -> None:
     submit(scene, "train", pods=4, required=scene.rack)
     now = scene.until_bound("train", 4)
@@ -102,8 +106,7 @@ def test_it_grows_in_its_rack_shrinks_and_waits_for_what_the_rack_has_not(scene:
     assert "allows to fit only 6 out of 8" in waiting(now)
     assert kept <= uids(now, "train")
     assert scene.job("train")["spec"]["suspend"] is False
-    gated = [pod for pod in now.pods_of("train") if truth.has_gate(pod)]
-    assert len(gated) == 8
+    now = scene.eventually("the job's controller to make the others", lambda now: len(gated_pods(now)) == 8)
     size(scene, "train", 8)
     now = scene.until_bound("train", 8)
     assert kept < uids(now, "train")

@@ -42,7 +42,7 @@ def test_a_job_that_cannot_fit_is_admitted_soon_after_a_node_that_helps_is_added
     assert "2 out of 3 pod(s)" in message
     assert truth.waits_with_reason(scene.read(), "big", GPU) == []
     scene.cluster.add_nodes([node_object(scene.pool, 1, 1, 3)])
-    scene.until_bound("big", 3, timeout_s=15)
+    scene.until_bound("big", 3)
 
 
 def test_finishing_gives_quota_and_place_back(cluster: Cluster, topogate: Topogate) -> None:

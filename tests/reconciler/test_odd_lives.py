@@ -19,7 +19,7 @@ def test_a_job_made_again_under_its_old_name_gets_the_place_of_the_old_one(scene
         names = {w["metadata"]["uid"] for w in now.workloads}
         return old["metadata"]["uid"] not in names and truth.all_bound(now, "again", 4) == []
 
-    scene.eventually("the new one to be bound and the old workload to be gone", new_is_bound, timeout_s=60)
+    scene.eventually("the new one to be bound and the old workload to be gone", new_is_bound)
 
 
 def test_a_workload_that_makes_no_sense_stops_nobody_else(scene: Scene, topogate: Topogate) -> None:

@@ -84,7 +84,7 @@ def test_a_waiting_workload_written_as_v1beta1_is_still_placed_in_its_nested_sli
     scene.api.replace(old, read)
     assert scene.api.get(new)["spec"]["podSets"][0]["topologyRequest"]["podsetSliceRequiredTopologyConstraints"] == layers
     scene.delete_job("first")
-    now = scene.until_bound("second", 8, timeout_s=60)
+    now = scene.until_bound("second", 8)
     assert truth.slices_whole(now, "second", scene.rack, 4) == []
     assert truth.slices_whole(now, "second", HOSTNAME_LABEL, 2) == []
     assert scene.api.get(new)["metadata"]["labels"]["team"] == "a"
@@ -98,7 +98,7 @@ def test_an_old_client_deactivates_and_activates_a_workload(scene: Scene) -> Non
     scene.eventually("the pods to be gone", lambda now: not now.pods_of("train"))
     wait_for("the admission to be taken back", lambda: "admission" not in scene.api.get(old)["status"])
     scene.api.patch(old, {"spec": {"active": True}})
-    now = scene.until_bound("train", 8, timeout_s=60)
+    now = scene.until_bound("train", 8)
     assert truth.slices_whole(now, "train", scene.rack, 4) == []
 
 

@@ -91,7 +91,7 @@ def test_nodes_that_come_in_time_are_used(scene: Scene, make: Make) -> None:
         assert pod["metadata"]["annotations"][PROVISIONING_CLASS_NAME] == nodes.class_name
     assert {"ProvisioningRequestCreated", "AdmissionCheckUpdated"} <= reasons_of_events(now)
     scene.clear()
-    scene.eventually("what was asked with to be collected", lambda _: not nodes.requests() and not nodes.templates(), timeout_s=90)
+    scene.eventually("what was asked with to be collected", lambda _: not nodes.requests() and not nodes.templates())
 
 
 def test_nodes_that_are_late_are_waited_for(scene: Scene, make: Make) -> None:

@@ -54,7 +54,7 @@ def test_each_job_of_a_jobset_is_in_one_rack_in_the_order_of_its_ranks(scene: Sc
         )
     )
     assert created["spec"]["suspend"] is True
-    now = scene.until_bound("train", 7, timeout_s=60)
+    now = scene.until_bound("train", 7)
     racks: dict[str, set[str]] = {}
     for pod in now.pods_of("train"):
         labels = pod["metadata"]["labels"]

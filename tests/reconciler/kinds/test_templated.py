@@ -11,7 +11,7 @@ import pytest
 
 from core.names import HOSTNAME_LABEL, PODSET_LABEL, PREFERRED_TOPOLOGY, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, TOPOLOGY_GATE
 from e2e import manifests, truth
-from e2e.api import ApiError, wait_for
+from e2e.api import PATIENCE_S, ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.standins.base import StandIn
 from e2e.standins.pods import MADE_FOR
@@ -21,7 +21,7 @@ from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, runti
 from tests.reconciler.scenes import GPU, WORKLOADS, Scene
 
 pytestmark = pytest.mark.cluster
-BOUND_TIMEOUT_S = 60.0
+BOUND_TIMEOUT_S = 2 * PATIENCE_S
 NAMES = [scenario.kind for scenario in SCENARIOS]
 
 
