@@ -77,7 +77,9 @@ class Cluster:
         self.binaries = ensure_binaries()
         root = self._given_root or Path(tempfile.mkdtemp(prefix="topogate-e2e-"))
         ports = parts.Ports(*find_free_ports(6))
-        self._layout = parts.Layout(root, ports, write_pki(root / "pki"))
+        # Only what is guarded may have its data in memory: nobody takes that away after a cluster that outlives us.
+        in_memory = parts.data_in_memory() if self._guarded else None
+        self._layout = parts.Layout(root, ports, write_pki(root / "pki"), in_memory or root / "etcd")
         self._layout.logs.mkdir()
         self.api = Api(self.server, self.ca_file, self.token)
         write_tokens(self._layout.tokens, self.tokens, self._groups)
@@ -86,6 +88,8 @@ class Cluster:
         parts.write_scheduler_config(self._layout)
         parts.write_stages(self._layout)
         self._guard = self._stack.enter_context(Guard()) if self._guarded else None
+        if self._guard is not None:
+            self._guard.remove_in_the_end(self._layout.data)
         try:
             self._spawn("etcd", parts.etcd_flags(self._layout)).wait_healthy(f"http://{parts.HOST}:{ports.etcd_client}/health")
             self.start_apiserver()
@@ -112,6 +116,7 @@ class Cluster:
             if process is not None:
                 process.stop(grace_s=0)  # nothing is kept, so there is nothing to end gently
         self._stack.close()
+        shutil.rmtree(self._layout.data, ignore_errors=True)
         if keep_logs:
             for path in self._layout.root.iterdir():
                 if path != self.log_dir:
@@ -157,6 +162,11 @@ class Cluster:
     @property
     def log_dir(self) -> Path:
         return self._layout.logs
+
+    @property
+    def data_dir(self) -> Path:
+        """etcd's: in memory where there is room for it."""
+        return self._layout.data
 
     @property
     def pids(self) -> dict[str, int]:

@@ -23,6 +23,7 @@ def findings(cluster: Cluster) -> str:
     """The state of the machine, the parts, the nodes and the pods, and the end of each log; never raises."""
     one, five, _ = os.getloadavg()
     lines = [f"load {one:.1f} now, {five:.1f} over five minutes, on {os.cpu_count()} processors"]
+    lines += [f"waiting for {what}: {said}" for what in ("cpu", "io", "memory") if (said := _pressure(what))]
     ended = sorted(cluster.ended)
     lines.append(f"ended: {', '.join(ended)}" if ended else "every part runs")
     try:
@@ -33,6 +34,14 @@ def findings(cluster: Cluster) -> str:
     for log in _logs(cluster.log_dir):
         lines += [f"the end of {log.name}:", *(f"  {line[:240]}" for line in log.read_text(errors="replace").splitlines()[-LOG_LINES:])]
     return "\n".join(lines)
+
+
+def _pressure(what: str) -> str:
+    """The kernel's account of how much of the last minutes somebody waited for this; empty where it keeps none."""
+    try:
+        return Path("/proc/pressure", what).read_text().splitlines()[0]
+    except (OSError, IndexError):
+        return ""
 
 
 def _logs(folder: Path) -> list[Path]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +16,8 @@ import yaml
 from e2e.pki import Files
 
 STAGES = Path(__file__).parent / "stages"
+MEMORY = Path("/dev/shm")
+MEMORY_NEEDED = 8 << 30  # what a long session's etcd may come to, and as much again for whoever else is there
 HOST = "127.0.0.1"
 
 
@@ -33,6 +38,7 @@ class Layout:
     root: Path
     ports: Ports
     pki: Files
+    data: Path  # etcd's
 
     @property
     def server(self) -> str:
@@ -50,6 +56,13 @@ class Layout:
         return self.root / f"{user}.kubeconfig"
 
 
+def data_in_memory() -> Path | None:
+    """A new folder in memory, where there is plenty: on a disk that others keep busy an etcd stands still for seconds, unsynced or not."""
+    if not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < MEMORY_NEEDED:
+        return None
+    return Path(tempfile.mkdtemp(prefix="topogate-etcd-", dir=MEMORY))
+
+
 def to_flags(flags: Mapping[str, str]) -> list[str]:
     return [f"--{name}={value}" for name, value in flags.items()]
 
@@ -62,7 +75,7 @@ def to_gates(gates: Mapping[str, bool]) -> dict[str, str]:
 def etcd_flags(layout: Layout) -> list[str]:
     client, peer = (f"http://{HOST}:{port}" for port in (layout.ports.etcd_client, layout.ports.etcd_peer))
     flags = {
-        "data-dir": str(layout.root / "etcd"),
+        "data-dir": str(layout.data),
         "listen-client-urls": client,
         "advertise-client-urls": client,
         "listen-peer-urls": peer,

@@ -52,6 +52,10 @@ class Guard:
     def remove(self, pid: int) -> None:
         self._tell(f"-{pid}")
 
+    def remove_in_the_end(self, folder: Path) -> None:
+        """Once the owner is gone and its processes are killed."""
+        self._tell(f"={folder}")
+
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")

@@ -102,11 +102,13 @@ def test_a_part_that_dies_at_start_is_named_with_the_end_of_its_log(capfd):
 @pytest.mark.cluster
 def test_stopping_leaves_no_process_and_no_folder():
     with Cluster() as cluster:
-        pids, folder = list(cluster.pids.values()), cluster.log_dir.parent
+        pids, folder, data = list(cluster.pids.values()), cluster.log_dir.parent, cluster.data_dir
         assert len(pids) == 5
-        assert all(is_alive(pid, str(folder)) for pid in pids[:2])
+        assert is_alive(pids[0], str(data))
+        assert is_alive(pids[1], str(folder))
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert not folder.exists()
+    assert not data.exists()
 
 
 @pytest.mark.cluster
@@ -115,8 +117,7 @@ def test_killing_the_owner_kills_the_cluster(tmp_path):
         import time
         from pathlib import Path
         from e2e.cluster import Cluster
-        Cluster(root=Path(r"ROOT")).start()
-        print("up", flush=True)
+        print(Cluster(root=Path(r"ROOT")).start().data_dir, flush=True)
         time.sleep(600)
     """
     root = tmp_path / "cluster"
@@ -124,10 +125,12 @@ def test_killing_the_owner_kills_the_cluster(tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(script).replace("ROOT", str(root))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as owner:
         assert owner.stdout is not None
-        assert owner.stdout.readline() == "up\n"
+        data = Path(owner.stdout.readline().strip())
+        assert data.is_dir()
         assert _processes_naming(str(root))
         owner.send_signal(signal.SIGKILL)
     wait_for("the processes to be gone", lambda: not _processes_naming(str(root)))
+    wait_for("its data to be gone", lambda: not data.exists())
 
 
 def _processes_naming(mark: str) -> list[int]:

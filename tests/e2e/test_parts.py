@@ -57,7 +57,7 @@ def test_a_node_takes_pods_when_it_is_ready_and_its_first_taint_is_gone(node, ex
 
 
 def test_the_guard_knows_what_is_left_when_its_owner_is_gone():
-    assert watch_over(io.StringIO("+1\n+2\n-1\n+3\n")) == {2, 3}
+    assert watch_over(io.StringIO("+1\n+2\n=/a folder\n-1\n+3\n")) == ({2, 3}, {"/a folder"})
 
 
 def test_free_ports_are_distinct():
