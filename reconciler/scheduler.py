@@ -6,7 +6,7 @@ taken back and decided again.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -46,6 +46,7 @@ from reconciler.allowance import Allowance
 from reconciler.apply import Writer
 from reconciler.observed import Observed
 from reconciler.preempting import Preemptions
+from reconciler.replies import Replies
 from reconciler.telling import Events
 
 logger = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ class Scheduler:
         self._to_tell = WorkQueue(clock)
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
         self._events = Events(observed, writer)
+        self._replies = Replies(observed.workloads)
         self._preempting = Preemptions(observed, writer, self._events, self._writes, self._spare)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()  # one of them
@@ -200,7 +202,7 @@ class Scheduler:
 
     def _told_in(self, verdict: Verdict) -> float | None:
         """After how many seconds a workload is told why it waits, at the pace of all that are told. None: at once, whatever it is."""
-        outcome, workload = verdict.outcome, self._observed.workloads.store.get(verdict.workload.key)
+        outcome, workload = verdict.outcome, self._replies.latest(verdict.workload.key)
         if (
             verdict.is_second_pass
             or isinstance(outcome, Found)
@@ -275,7 +277,7 @@ class Scheduler:
 
     async def _write(self, judged: _Judged) -> None:
         verdict, key = judged.verdict, judged.verdict.workload.key
-        workload = self._observed.workloads.store.get(key)
+        workload = self._replies.latest(key)
         try:
             async with self._writes:
                 if workload is None or workload["metadata"]["uid"] != verdict.workload.uid:
@@ -375,7 +377,7 @@ class Scheduler:
         if isinstance(verdict.outcome, Found):
             self._observed.state.forget(workload.key)
         self._cycle.reconsider(workload.uid)
-        if self._observed.workloads.store.get(workload.key) is None:
+        if self._replies.latest(workload.key) is None:
             return
         failures, _ = self._held_back.get(workload.uid, (0, 0.0))
         pause = max(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**failures), retry_after_s or 0.0)
@@ -391,8 +393,7 @@ class Scheduler:
                 pass
         self._tell_of_solve(workload, judged, queue)
         with tracing.step(tracing.ADMIT, workload, **self._attributes(workload, queue)):
-            # Strict: if the workload was deactivated, changed or deleted since it was seen, the decision is void.
-            written = await self._writer.apply_admission(workload, self._status(workload, verdict), strict=True)
+            written = await self._written(workload, self._status(workload, verdict))
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
         if not verdict.is_second_pass:
             message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {self._seconds_since(since)}s"
@@ -427,9 +428,15 @@ class Scheduler:
     async def _evict(self, workload: Obj, judged: _Judged, outcome: NotFound) -> None:
         """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
         self._tell_of_solve(workload, judged, judged.verdict.workload.admission.cluster_queue if judged.verdict.workload.admission else "")
-        await self._writer.apply_admission(workload, self._status(workload, judged.verdict), strict=True)
+        await self._written(workload, self._status(workload, judged.verdict))
         logger.info("workload evicted", extra={"workload": judged.verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
         self._events.tell(r.WORKLOADS, workload, f"EvictedDueTo{outcome.reason}", outcome.message)
+
+    async def _written(self, workload: Obj, status: Mapping[str, Any]) -> Obj:
+        """Strict: if the workload was deactivated, changed or deleted since it was seen, the decision is void."""
+        written = await self._writer.apply_admission(workload, status, strict=True)
+        self._replies.keep(written)
+        return written
 
     def _status(self, workload: Obj, verdict: Verdict) -> dict[str, Any]:
         status = verdict_status(workload, verdict, self._writer.now(), self._observed.state.resource_rules)
@@ -445,7 +452,7 @@ class Scheduler:
             return
         queue = self._observed.state.find_cluster_queue(verdict.workload)
         self._tell_of_solve(workload, judged, queue.name if queue is not None else "")
-        written = await self._writer.apply_admission(workload, self._status(workload, replace(verdict, outcome=outcome)), strict=True)
+        written = await self._written(workload, self._status(workload, replace(verdict, outcome=outcome)))
         if outcome.breaks_rule:  # what is wrong is told first, so that no deactivated workload is without a reason
             await self._writer.patch_workload(written, {"spec": {"active": False}})
         logger.info("workload waits", extra={"workload": verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
