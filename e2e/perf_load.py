@@ -42,7 +42,7 @@ LEVELS = (BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL)
 NODE_LABELS = {"tas-node-group": "tas"}
 FLAVOR, TOPOLOGY = "tas-flavor", "default-topology"
 CLASS_LABEL, RUNNING_MS = "e2e.topogate.dev/class", "e2e.topogate.dev/running-ms"
-AT_ONCE = 64
+AT_ONCE = 8
 KINDS = ("required", "preferred", "slices")
 
 

@@ -23,6 +23,7 @@ from core.queueing.ways import inactive_reason
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
 from core.runtime.errors import Conflict, NotFound
+from core.runtime.pace import yielding
 from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
@@ -36,7 +37,7 @@ from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
-SETTLE_S, BUSY_S = 0.5, 3.0  # a change is counted half a second later, and those of a busy queue every three seconds
+SETTLE_S, BUSY_S = 0.5, 5.0  # a change is counted half a second later, and those of a busy queue every five seconds
 EXAMPLES = 5
 
 
@@ -304,7 +305,8 @@ class Queues:
         before = obj.get("status") or {}
         was_shared = "fairSharing" in before and "fairSharing" not in status  # until it was switched off
         if was_shared or any(before.get(key) != value for key, value in status.items()):
-            await self._writer.patch_status(resource, obj, status)
+            with yielding():
+                await self._writer.patch_status(resource, obj, status)
 
 
 def _weighted(share: Share) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound
+from core.runtime.pace import yielding
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
@@ -52,9 +53,10 @@ from reconciler.telling import Events
 logger = logging.getLogger(__name__)
 BATCH_WINDOW_S = 0.02  # lets a burst of events be decided as one batch
 CYCLE_BUDGET_S = 0.25  # then the loop writes and serves events before it goes on
-WRITES_AT_ONCE = 32
+WRITES_AT_ONCE = 8
 MOST_TASKS = 1024  # then deciding waits for writing
-WORDS_AT_ONCE, WORDS_PER_S = 64, 50  # first refusals
+WORDS_AT_ONCE, WORDS_PER_S = 64, 10  # first refusals that are told at once
+TOLD_PER_S = 50  # all others at most
 # That somebody who knows that it waits does so for another reason or in other words. The API server's time is for admissions first:
 # of the time that such a write takes, nine times as much is left between two of them, and the slower it is the longer.
 TELL_AFTER_S, TELL_REST, LONGEST_REST_S = 1.0, 9, 2.0
@@ -177,9 +179,10 @@ class Scheduler:
             judged = self._news.pop(str(item.key), None)
             if judged is not None and self._observed.state.workloads.holding(judged.verdict.workload.key) is None:
                 self._writing[judged.verdict.workload.uid] = False
-                await self._write_first(judged)
+                with yielding():
+                    await self._write_first(judged)
             self._to_tell.done(item.key)
-            await self._rest(1 / WORDS_PER_S, began)
+            await self._rest(1 / TOLD_PER_S, began)
 
     async def _catch_up(self) -> None:
         """Many ask for the same, and the first of them was told how things are now: the others hear of it one after the other."""
@@ -191,7 +194,8 @@ class Scheduler:
                 uid, now = verdict.workload.uid, self._clock.now()
                 self._news.pop(uid, None)
                 self._writing[uid] = False
-                await self._write_first(_Judged(verdict, now, now))
+                with yielding():
+                    await self._write_first(_Judged(verdict, now, now))
             elif not self._cycle.is_stale:
                 self._is_stale.clear()
             await self._rest(CATCH_UP_S, began)

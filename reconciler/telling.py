@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from core.plan.pod_units import seniority, unit_of_workload
+from core.runtime.pace import yielding
 from core.runtime.resource import Obj, Resource
 from core.state.facts import controller_of
 from reconciler import resources as r
@@ -11,7 +12,7 @@ from reconciler.apply import Writer
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
-AT_ONCE, MOST_WAITING = 8, 256
+AT_ONCE, MOST_WAITING = 2, 256
 
 
 class Events:
@@ -50,7 +51,8 @@ class Events:
 
     async def _write(self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool, is_minor: bool) -> None:
         async with self._writes:
-            await self._writer.event(resource, obj, reason, message, warning=warning, is_minor=is_minor)
+            with yielding():
+                await self._writer.event(resource, obj, reason, message, warning=warning, is_minor=is_minor)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
