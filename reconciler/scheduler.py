@@ -52,6 +52,9 @@ from reconciler.telling import Events
 
 logger = logging.getLogger(__name__)
 BATCH_WINDOW_S = 0.02  # lets a burst of events be decided as one batch
+# Where many wait each cycle asks all of them whether anything helps them: of the time that this takes so many times as much is left
+# for all else, and more changes are decided on in one go.
+DECIDING_REST, LONGEST_WINDOW_S = 9, 0.15
 CYCLE_BUDGET_S = 0.25  # then the loop writes and serves events before it goes on
 WRITES_AT_ONCE = 8
 MOST_TASKS = 1024  # then deciding waits for writing
@@ -153,12 +156,15 @@ class Scheduler:
             eternal(self._background, "other words", self._tell_news())
             eternal(self._background, "catching up", self._catch_up())
             try:
+                window_s = BATCH_WINDOW_S
                 while True:
                     await self._wake.wait()
-                    await self._clock.sleep(BATCH_WINDOW_S)
+                    await self._clock.sleep(window_s)
                     self._wake.clear()
                     self._seen_changes = self._observed.state.changes
+                    began = self._clock.monotonic()
                     await self.run_cycle()
+                    window_s = min(LONGEST_WINDOW_S, max(BATCH_WINDOW_S, DECIDING_REST * (self._clock.monotonic() - began)))
             finally:
                 self._events.cancel()
                 for task in self._tasks:
