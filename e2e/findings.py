@@ -20,7 +20,7 @@ NEWEST, LOG_LINES = 2, 6
 
 
 def findings(cluster: Cluster) -> str:
-    """The state of the machine, the parts, the nodes and the pods, and the end of each log; never raises."""
+    """The state of the machine, the parts, the nodes and the pods, and the end of each log."""
     one, five, _ = os.getloadavg()
     lines = [f"load {one:.1f} now, {five:.1f} over five minutes, on {os.cpu_count()} processors"]
     lines += [f"waiting for {what}: {said}" for what in ("cpu", "io", "memory") if (said := _pressure(what))]

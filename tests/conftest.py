@@ -83,7 +83,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     running = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and isinstance(running, Cluster):
-        report.sections.append(("the control plane at that moment", findings(running)))
+        try:
+            said = findings(running)
+        except Exception as error:  # a failure of this must not hide that of the test
+            said = f"could not be found out: {error!r}"
+        report.sections.append(("the control plane at that moment", said))
     return report
 
 

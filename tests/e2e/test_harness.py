@@ -84,7 +84,7 @@ def test_an_unmarked_test_can_build_nothing(tmp_path):
         """,
     )
     assert "2 failed" in said
-    assert said.count("E       AssertionError: a test that needs a program which may have to be built is to be marked") == 2
+    assert said.count("E   AssertionError: a test that needs a program which may have to be built is to be marked") == 2
 
 
 SESSION = """
