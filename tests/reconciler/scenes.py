@@ -46,8 +46,12 @@ class Scene:
         return self
 
     def close(self) -> None:
-        """Deletes everything; the invariant must hold before."""
-        assert truth.always(self.read()) == []
+        """Deletes everything; the invariant must have held before."""
+        broken = truth.always(self.read())
+        self._delete_everything()  # whatever is broken: what a failed test leaves must not be in the way of all that follow
+        assert broken == []
+
+    def _delete_everything(self) -> None:
         self.clear()
         self.api.delete(f"/api/v1/namespaces/{self.namespace}")
         self.eventually("pods to be gone", lambda now: not [p for p in now.pods if p["metadata"]["namespace"] == self.namespace])
