@@ -225,6 +225,10 @@ def _choose_lower(pruned: _Room, domains: Indices, threshold: int, wanted: int, 
     if not len(domains) or rest < 0:
         return None
     domains = domains[pruned.some(domains).order(pruned.pods_beside[domains])]
+    if pruned.takes_leader is not None:  # the first beside whose leader all are held: of two that hold as much beside it one may lose more
+        held = pruned.units[domains].sum() - (pruned.units[domains] - pruned.beside[domains])
+        first = int(np.argmax(pruned.takes_leader[domains] & (held >= wanted)))
+        domains = np.concatenate([domains[first : first + 1], np.delete(domains, first)])
     spare = pruned.units[domains] - threshold
     spare[0] = pruned.beside[domains[0]] - threshold
     more = np.clip(rest - (np.cumsum(spare) - spare), 0, spare)
