@@ -61,7 +61,7 @@ def in_cluster(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
 
 def of_owners(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
     """What the admission plugin OwnerReferencesPermissionEnforcement asks of whoever has a Workload hold back its owner's deletion."""
-    owners = (*map(r.resource_of, (*kinds, *POD_SETS)), r.PODS)
+    owners = (*(r.resource_of(kind) for kind in kinds), *(r.resource_of(kind) for kind in POD_SETS), r.PODS)
     return {right for owner in owners for right in rights(owner, "update", subresource="finalizers")}
 
 
