@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -11,8 +13,11 @@ import yaml
 import webhook.chart
 from core.jobs.kinds import KINDS
 from core.runtime import generated
+from core.runtime.client import Client
+from core.runtime.clock import SystemClock
 from core.runtime.rights import rules
-from reconciler import rights
+from reconciler import apply, resources, rights
+from reconciler.observed import Observed
 from webhook.policies import policies
 
 FOLDER = webhook.chart.FOLDER
@@ -88,3 +93,42 @@ def test_what_it_writes_it_may(right: tuple[str, str, str]):
 
 def test_the_webhook_only_reads():
     assert {verb for _, _, verb in granted(yaml.safe_load((FOLDER / "rights" / "webhook.yaml").read_text()))} == {"get"}
+
+
+VERBS = {"create": "create", "get": "get", "delete": "delete", "apply": "patch", "patch": "patch", "replace": "update"}
+
+
+def written_requests() -> set[tuple[str, str, str]]:
+    """Requests of reconciler.apply whose resource stands in the call."""
+    found = set()
+    for node in ast.walk(ast.parse(inspect.getsource(apply))):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute(attr="_client"), attr=verb),
+                args=[ast.Attribute(value=ast.Name(id="r"), attr=name), *_],
+                keywords=keywords,
+            ):
+                resource = getattr(resources, name)
+                sub = [word.value.value for word in keywords if word.arg == "subresource" and isinstance(word.value, ast.Constant)]
+                found.add((resource.group, "/".join([resource.plural, *map(str, sub)]), VERBS[verb]))
+            case _:
+                pass
+    return found
+
+
+def test_each_request_that_names_its_resource_is_granted():
+    """A new one in reconciler.apply that nobody granted is found here, before it is refused in a cluster."""
+    asked = written_requests()
+    assert ("kueue.x-k8s.io", "workloads/status", "patch") in asked
+    assert ("", "podtemplates", "create") in asked
+    assert asked - rights.in_cluster() == set()
+
+
+def test_each_resource_that_is_observed_may_be_listed_and_watched():
+    observed = Observed(cast("Client", None), SystemClock())
+    informers = [informer for stage in observed.stages for informer in stage]
+    informers += [*observed.jobs.values(), *observed.parents.values(), *observed.related.informers.values()]
+    informers += [observed.provisioning_configs, observed.provisioning_requests, *observed._between.values()]
+    asked = {(informer.resource.group, informer.resource.plural, verb) for informer in informers for verb in ("list", "watch")}
+    assert asked - rights.in_cluster() == set()
+    assert {right for right in rights.in_cluster() if right[2] in ("list", "watch")} == asked, "what is granted is used"
