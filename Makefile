@@ -38,6 +38,8 @@ check: $(STAMP) ## lint, types, the dependency law, drift of generated files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m core.api.schema --check
+	@$(BIN)/python -m webhook.chart --check
+	@$(BIN)/python -m reconciler.rights --check
 
 coverage: $(STAMP) ## how many branches of the engine the fast tests take; fails under 95 %
 	@CI=1 $(BIN)/coverage run -m pytest -q --timeout=600 -m "not cluster" $(ENGINE_TESTS)
@@ -78,8 +80,10 @@ fmt: $(STAMP) ## format the code
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
-generate: $(STAMP) ## write the CRDs anew, from core/api
+generate: $(STAMP) ## write the CRDs anew, from core/api, and the chart's webhooks, policies and rights
 	@$(BIN)/python -m core.api.schema --write
+	@$(BIN)/python -m webhook.chart --write
+	@$(BIN)/python -m reconciler.rights --write
 
 # Needs uv; the lock carries hashes and no host or path.
 lock: ## resolve requirements.lock anew

@@ -1,0 +1,30 @@
+"""What a process may do, as rules of RBAC: verbs by group and resource, said one by one and written together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from core.runtime.resource import Resource
+
+Right = tuple[str, str, str]
+"""Group, resource (with its subresource after a slash), verb."""
+
+
+def rights(resource: Resource, *verbs: str, subresource: str = "") -> set[Right]:
+    """Verbs on one resource."""
+    named = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    return {(resource.group, named, verb) for verb in verbs}
+
+
+def rules(granted: Iterable[Right]) -> list[dict[str, Any]]:
+    """The fewest rules that grant just this, one group of the API in each; in an order of their own."""
+    verbs: dict[tuple[str, str], set[str]] = {}
+    for group, resource, verb in granted:
+        verbs.setdefault((group, resource), set()).add(verb)
+    resources: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (group, resource), of_resource in verbs.items():
+        resources.setdefault((group, tuple(sorted(of_resource))), []).append(resource)
+    return [
+        {"apiGroups": [group], "resources": sorted(named), "verbs": list(allowed)} for (group, allowed), named in sorted(resources.items())
+    ]

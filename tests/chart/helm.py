@@ -1,0 +1,42 @@
+"""The chart as the real Helm renders it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e.kind import tools
+
+CHART = Path(__file__).parents[2] / "charts" / "topogate"
+KUBE_VERSION = "1.36.0"  # a Helm that is built from its module takes another for that of a cluster it does not ask
+Obj = dict[str, Any]
+
+
+class Refused(Exception):
+    """Helm did not render; the message is what it said."""
+
+
+def helm(*words: str | Path) -> str:
+    """What Helm prints."""
+    done = subprocess.run([tools.ensure_tool(tools.HELM), *words], capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode:
+        raise Refused(done.stdout + done.stderr)
+    return done.stdout
+
+
+def render(folder: Path, values: Obj | None = None, *, release: str = "topogate", namespace: str = "topogate-system") -> list[Obj]:
+    """All objects of a release. `folder` is for the values' file."""
+    path = folder / "values.json"
+    path.write_text(json.dumps(values or {}))
+    said = helm("template", release, CHART, "--namespace", namespace, "--kube-version", KUBE_VERSION, "--values", path)
+    return [obj for obj in yaml.safe_load_all(said) if obj]
+
+
+def one(objects: list[Obj], kind: str, name: str = "") -> Obj:
+    """The only object of a kind whose name ends so."""
+    (found,) = (obj for obj in objects if obj["kind"] == kind and obj["metadata"]["name"].endswith(name))
+    return found

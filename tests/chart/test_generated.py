@@ -1,0 +1,134 @@
+"""Files that the chart has from the code are what the code says, and every right that is used is granted; without Helm."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+
+import webhook.chart
+from core.jobs.kinds import KINDS
+from core.runtime import generated
+from core.runtime.client import Client
+from core.runtime.clock import SystemClock
+from core.runtime.rights import rules
+from reconciler import apply, resources, rights
+from reconciler.observed import Observed
+from webhook.policies import policies
+
+FOLDER = webhook.chart.FOLDER
+
+
+def granted(document: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in document
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize(("folder", "wanted"), [(FOLDER, webhook.chart.render_all()), (rights.FOLDER, rights.render_all())])
+def test_the_files_are_what_the_code_says(folder: Path, wanted: dict[str, str]):
+    assert generated.find_drift(folder, wanted) == ""
+
+
+def test_no_policy_is_left_over_from_earlier():
+    present = {path.name for path in (FOLDER / "policies").iterdir()}
+    assert present == {f"{policy['metadata']['name']}.yaml" for policy in policies(KINDS)}
+
+
+def test_a_changed_file_is_told_of(tmp_path: Path):
+    (tmp_path / "a.yaml").write_text("a: 1\n")
+    assert "-a: 1\n+a: 2" in generated.find_drift(tmp_path, {"a.yaml": "a: 2\n"})
+    assert generated.run("x", tmp_path, {"a.yaml": "a: 2\n"}, ["--check"]) == 1
+    assert generated.run("x", tmp_path, {"a.yaml": "a: 2\n"}, ["--write"]) == 0
+    assert generated.run("x", tmp_path, {"a.yaml": "a: 2\n"}, ["--check"]) == 0
+
+
+def test_rules_grant_just_what_was_asked_for():
+    asked = {("", "pods", "get"), ("", "nodes", "get"), ("", "pods/status", "patch"), ("apps", "deployments", "get")}
+    assert granted(rules(asked)) == asked
+    assert len(rules(asked)) == 3
+
+
+def test_no_right_is_wider_than_by_name():
+    for path in rights.FOLDER.glob("*.yaml"):
+        for group, resource, verb in granted(yaml.safe_load(path.read_text())):
+            assert "*" not in (group, resource, verb)
+            assert resource != "secrets"
+
+
+def test_the_reconciler_may_do_what_its_policies_know_it_by():
+    """Policies take who may patch the status of Workloads for topogate, and who may update the status of a kind for its controller."""
+    mine = granted(yaml.safe_load((rights.FOLDER / "reconciler.yaml").read_text()))
+    assert ("kueue.x-k8s.io", "workloads/status", "patch") in mine
+    assert not {right for right in mine if right[1].endswith("/status") and right[2] == "update"}
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        ("", "pods", "patch"),
+        ("", "pods", "delete"),
+        ("", "pods/status", "patch"),
+        ("", "events", "create"),
+        ("batch", "jobs/status", "patch"),
+        ("kueue.x-k8s.io", "workloads", "create"),
+        ("kueue.x-k8s.io", "topologies/status", "patch"),
+        ("kueue.x-k8s.io", "clusterqueues", "patch"),
+        ("autoscaling.x-k8s.io", "provisioningrequests", "delete"),
+        ("trainer.kubeflow.org", "clustertrainingruntimes", "watch"),
+        *((kind.group, kind.plural, "patch") for kind in KINDS),
+    ],
+)
+def test_what_it_writes_it_may(right: tuple[str, str, str]):
+    assert right in granted(yaml.safe_load((rights.FOLDER / "reconciler.yaml").read_text()))
+
+
+def test_the_webhook_only_reads():
+    assert {verb for _, _, verb in granted(yaml.safe_load((FOLDER / "rights" / "webhook.yaml").read_text()))} == {"get"}
+
+
+VERBS = {"create": "create", "get": "get", "delete": "delete", "apply": "patch", "patch": "patch", "replace": "update"}
+
+
+def written_requests() -> set[tuple[str, str, str]]:
+    """Requests of reconciler.apply whose resource stands in the call."""
+    found = set()
+    for node in ast.walk(ast.parse(inspect.getsource(apply))):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute(attr="_client"), attr=verb),
+                args=[ast.Attribute(value=ast.Name(id="r"), attr=name), *_],
+                keywords=keywords,
+            ):
+                resource = getattr(resources, name)
+                sub = [word.value.value for word in keywords if word.arg == "subresource" and isinstance(word.value, ast.Constant)]
+                found.add((resource.group, "/".join([resource.plural, *map(str, sub)]), VERBS[verb]))
+            case _:
+                pass
+    return found
+
+
+def test_each_request_that_names_its_resource_is_granted():
+    """A new one in reconciler.apply that nobody granted is found here, before it is refused in a cluster."""
+    asked = written_requests()
+    assert ("kueue.x-k8s.io", "workloads/status", "patch") in asked
+    assert ("", "podtemplates", "create") in asked
+    assert asked - rights.in_cluster() == set()
+
+
+def test_each_resource_that_is_observed_may_be_listed_and_watched():
+    observed = Observed(cast("Client", None), SystemClock())
+    informers = [informer for stage in observed.stages for informer in stage]
+    informers += [*observed.jobs.values(), *observed.parents.values(), *observed.related.informers.values()]
+    informers += [observed.provisioning_configs, observed.provisioning_requests, *observed._between.values()]
+    asked = {(informer.resource.group, informer.resource.plural, verb) for informer in informers for verb in ("list", "watch")}
+    assert asked - rights.in_cluster() == set()
+    assert {right for right in rights.in_cluster() if right[2] in ("list", "watch")} == asked, "what is granted is used"

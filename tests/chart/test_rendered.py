@@ -1,0 +1,237 @@
+"""What Helm makes of the chart: the registration's own webhooks, odd names, and values that contradict themselves refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import reconciler.settings
+import webhook.settings
+from core.api.schema import CRD_DIR
+from core.jobs.kinds import KINDS
+from core.model.gates import GATES
+from reconciler import rights
+from tests.chart.helm import CHART, Refused, helm, one, render
+from tests.chart.test_generated import granted
+from webhook.policies import policies
+from webhook.registration import configurations, conversion
+
+pytestmark = pytest.mark.cluster  # Helm may have to be built
+
+PROVIDED = {"certs": {"mode": "provided", "existingSecret": "mine", "caBundle": "Q0E="}}
+SERVICE = {"service": {"namespace": "topogate-system", "name": "topogate-webhook", "port": 443}}
+HOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+VALUE_SETS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "provided": PROVIDED,
+    "issuer": {"enableCertManager": True, "certManager": {"issuerRef": {"name": "corporate", "kind": "ClusterIssuer"}}},
+    "everything": {
+        "priorityClass": {"create": True},
+        "flowSchema": {"enabled": True},
+        "networkPolicy": {"egress": [{"ports": [{"port": 6443}]}]},
+        "telemetry": {"otlpEndpoint": "http://collector:4318"},
+        "config": {"waitForPodsReady": {"timeout": "10m"}},
+        "commonLabels": {"team": "batch"},
+        "webhookService": {"ipDualStack": {"enabled": True}},
+    },
+    "least": {
+        "crds": {"install": False},
+        "rbac": {"create": False, "userRoles": False},
+        "policies": {"enabled": False},
+        "webhooks": {"enabled": False},
+        "networkPolicy": {"enabled": False},
+        "webhook": {"replicas": 1, "podDisruptionBudget": {"enabled": False}, "serviceAccount": {"create": False}},
+        "reconciler": {"replicas": 1, "leaderElection": False, "podDisruptionBudget": {"enabled": False}},
+    },
+    "peer": {
+        "controllerManager": {
+            "replicas": 3,
+            "strategy": {"type": "Recreate"},
+            "podDisruptionBudget": {"enabled": False},
+            "featureGates": [{"name": "TASBalancedPlacement", "enabled": True}],
+            "manager": {"image": {"repository": "mirror/topogate", "tag": "v9"}, "priorityClassName": ""},
+        },
+        "managerConfig": {"controllerManagerConfigYaml": "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"},
+    },
+}
+
+
+@pytest.fixture(params=VALUE_SETS)
+def rendered(request: pytest.FixtureRequest, tmp_path: Path) -> list[dict[str, Any]]:
+    return render(tmp_path, VALUE_SETS[request.param])
+
+
+def pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    found = (obj for obj in objects if obj["kind"] == "Deployment")
+    return {obj["spec"]["template"]["spec"]["containers"][0]["name"]: obj["spec"]["template"]["spec"] for obj in found}
+
+
+def test_helm_has_nothing_to_complain_of():
+    assert "0 chart(s) failed" in helm("lint", "--strict", CHART)
+
+
+def test_nothing_is_made_twice_and_everything_has_labels_and_a_namespace_where_it_needs_one(rendered: list[dict[str, Any]]):
+    names = [(obj["kind"], obj["metadata"]["name"]) for obj in rendered]
+    assert len(names) == len(set(names))
+    for obj in rendered:
+        assert obj["metadata"]["labels"]["app.kubernetes.io/instance"] == "topogate"
+
+
+def test_pods_are_locked_down_and_selected_by_what_is_beside_them(rendered: list[dict[str, Any]]):
+    assert set(pods(rendered)) == {"webhook", "reconciler"}
+    for spec in pods(rendered).values():
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        (container,) = spec["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert {mount["name"] for mount in container.get("volumeMounts", ())} == {volume["name"] for volume in spec.get("volumes", ())}
+    labels = [obj["spec"]["template"]["metadata"]["labels"] for obj in rendered if obj["kind"] == "Deployment"]
+    for obj in rendered:
+        if obj["kind"] in ("Service", "PodDisruptionBudget"):
+            selector = obj["spec"]["selector"].get("matchLabels", obj["spec"]["selector"])
+            assert sum(selector.items() <= of_pod.items() for of_pod in labels) == 1
+
+
+def test_the_processes_take_the_arguments(rendered: list[dict[str, Any]]):
+    specs = pods(rendered)
+    asked = webhook.settings.parse(specs["webhook"]["containers"][0]["args"])
+    assert (asked.port, asked.cert_file.name, asked.key_file.name) == (9443, "tls.crt", "tls.key")
+    # The file is in a ConfigMap, which is nowhere to be read from here.
+    arguments = [word for word in specs["reconciler"]["containers"][0]["args"] if not word.startswith("--config=")]
+    assert reconciler.settings.parse(arguments).namespace == "topogate-system"
+
+
+def test_a_configuration_is_one_that_the_reconciler_reads(tmp_path: Path):
+    text = one(render(tmp_path, VALUE_SETS["everything"]), "ConfigMap")["data"]["config.yaml"]
+    (tmp_path / "config.yaml").write_text(text)
+    read = reconciler.settings.parse([f"--config={tmp_path / 'config.yaml'}"])
+    assert read.pods_ready is not None
+
+
+def test_webhooks_policies_and_conversion_are_the_registrations_own(tmp_path: Path):
+    objects = render(tmp_path, PROVIDED)
+    for wanted in configurations("Q0E=", SERVICE):
+        found = one(objects, wanted["kind"])
+        assert (found["metadata"]["name"], found["webhooks"]) == (wanted["metadata"]["name"], wanted["webhooks"])
+    for wanted in policies(KINDS):
+        found = one(objects, wanted["kind"], wanted["metadata"]["name"])
+        assert found["spec"] == wanted["spec"]
+    for path in CRD_DIR.glob("*.yaml"):
+        crd = yaml.safe_load(path.read_text())
+        if crd["spec"]["conversion"]["strategy"] == "Webhook":
+            crd["spec"]["conversion"] = conversion("Q0E=", SERVICE)
+        assert one(objects, "CustomResourceDefinition", crd["metadata"]["name"])["spec"] == crd["spec"]
+
+
+def test_rights_are_those_of_the_code(tmp_path: Path):
+    objects = render(tmp_path, PROVIDED)
+    assert granted(one(objects, "ClusterRole", "-reconciler")["rules"]) == rights.in_cluster() | rights.of_owners()
+    assert granted(one(objects, "ClusterRole", "-webhook")["rules"]) == webhook_rights()
+    without = render(tmp_path, {"rbac": {"ownerFinalizers": False}})
+    assert granted(one(without, "ClusterRole", "-reconciler")["rules"]) == rights.in_cluster()
+    assert granted(one(objects, "Role")["rules"]) == granted(rights.in_own_namespace())
+
+
+def webhook_rights() -> set[tuple[str, str, str]]:
+    return granted(yaml.safe_load((CHART / "files" / "rights" / "webhook.yaml").read_text()))
+
+
+def test_values_are_laid_over_the_webhooks(tmp_path: Path):
+    condition = {"name": "not-mine", "expression": "request.userInfo.username != 'me'"}
+    values = {
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": 5,
+        "excludeNamespaces": ["infra"],
+        "objectSelector": {"matchLabels": {"a": "b"}},
+        "matchConditions": [condition],
+        "kinds": {"Deployment": {"enabled": False}, "Job": {"failurePolicy": "Fail"}},
+    }
+    objects = render(tmp_path, {"webhooks": values, "mutatingWebhook": {"reinvocationPolicy": "IfNeeded"}})
+    for kind, reinvocation in zip(HOOKS, ("IfNeeded", None), strict=True):
+        configuration = one(objects, kind)
+        assert configuration["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "topogate-system/topogate-webhook"}
+        for hook in configuration["webhooks"]:
+            assert "deployment" not in hook["name"]
+            assert hook["failurePolicy"] == ("Fail" if re.match("[mv]job[.]", hook["name"]) else "Ignore")
+            assert hook["timeoutSeconds"] == 5
+            excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["infra"]}
+            assert excluded in hook["namespaceSelector"]["matchExpressions"]
+            assert hook["objectSelector"]["matchLabels"] == {"a": "b"}
+            assert hook["matchConditions"][-1] == condition
+            assert hook.get("reinvocationPolicy") == reinvocation
+            assert "caBundle" not in hook["clientConfig"], "cert-manager puts it there, and an upgrade must not take it away"
+
+
+def test_the_old_version_can_be_left_unserved_and_crds_stay(tmp_path: Path):
+    for crd in (obj for obj in render(tmp_path, {"crds": {"servesOldVersions": False}}) if obj["kind"] == "CustomResourceDefinition"):
+        assert [version["name"] for version in crd["spec"]["versions"] if version["served"]] == ["v1beta2"]
+        assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_the_peers_values_mean_what_they_mean_there(tmp_path: Path):
+    objects = render(tmp_path, VALUE_SETS["peer"])
+    assert not [obj for obj in objects if obj["kind"] == "PodDisruptionBudget"]
+    assert [obj["spec"]["replicas"] for obj in objects if obj["kind"] == "Deployment"] == [3, 3]
+    assert all(obj["spec"]["strategy"] == {"type": "Recreate"} for obj in objects if obj["kind"] == "Deployment")
+    for spec in pods(objects).values():
+        assert spec["containers"][0]["image"] == "mirror/topogate:v9"
+        assert "priorityClassName" not in spec
+    assert "TASBalancedPlacement" in GATES
+    assert "--feature-gates=TASBalancedPlacement=true" in pods(objects)["reconciler"]["containers"][0]["args"]
+
+
+@pytest.mark.parametrize("release", ["topogate", "a", "7.odd.name", "x" * 53, "my-topogate-2"])
+@pytest.mark.parametrize("namespace", ["default", "n" * 63, "0-system"])
+def test_odd_names_work(tmp_path: Path, release: str, namespace: str):
+    objects = render(tmp_path, VALUE_SETS["everything"], release=release, namespace=namespace)
+    for obj in objects:
+        name, labels = obj["metadata"]["name"], obj["metadata"]["labels"]
+        if obj["kind"] in ("Service", "Deployment"):
+            assert re.fullmatch("[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name)
+        assert all(re.fullmatch("([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", value) for value in labels.values())
+    service = one(objects, "Service")["metadata"]
+    for kind in HOOKS:
+        for hook in one(objects, kind)["webhooks"]:
+            where = hook["clientConfig"]["service"]
+            assert (where["name"], where["namespace"]) == (service["name"], namespace)
+    assert f"{service['name']}.{namespace}.svc" in one(objects, "Certificate", "-webhook")["spec"]["dnsNames"]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"webhok": {}}, "webhok"),
+        ({"webhook": {"replica": 3}}, "replica"),
+        ({"webhook": {"replicas": "three"}}, "replicas"),
+        ({"webhooks": {"kinds": {"Jobb": {}}}}, "Jobb"),
+        ({"webhooks": {"failurePolicy": "Maybe"}}, "failurePolicy"),
+        ({"webhooks": {"timeoutSeconds": 31}}, "timeoutSeconds"),
+        ({"controllerManager": {"manager": {"logLevel": 2}}}, "logLevel"),
+        ({"crds": {"keeps": True}}, "keeps"),
+        ({"logLevel": "TRACE"}, "logLevel"),
+        ({"certs": {"mode": "own"}}, "topogate does not rotate certificates itself yet"),
+        ({"certs": {"mode": "provided"}}, "needs both certs.existingSecret and certs.caBundle"),
+        ({"enablePrometheus": True}, "topogate has no metrics yet"),
+        ({"reconciler": {"leaderElection": False}}, "only with reconciler.replicas: 1"),
+        ({"webhook": {"podDisruptionBudget": {"minAvailable": 2}}}, "webhook.podDisruptionBudget.minAvailable"),
+        ({"config": {"a": 1}, "managerConfig": {"controllerManagerConfigYaml": "b: 1"}}, "only one of both"),
+    ],
+)
+def test_a_mistake_is_told(tmp_path: Path, values: dict[str, Any], said: str):
+    with pytest.raises(Refused, match=re.escape(said)):
+        render(tmp_path, values)
+
+
+def test_no_value_is_unknown_to_the_schema_and_the_other_way_round():
+    """A value without a comment and a default is one that nobody finds."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+    assert set(values) == set(schema["properties"]) - {"global"}

@@ -1,0 +1,53 @@
+"""What the chart has of the webhook: `python -m webhook.chart --write` writes it there.
+
+Webhook configurations, policies and rights are made by the same functions that everything else takes them from; the chart only says
+where the webhook is and lays an administrator's values over them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from core.jobs.contract import JobKind, Referring
+from core.jobs.kinds import KINDS
+from core.jobs.pod_kinds import pod_kinds
+from core.names import GROUP, VERSION
+from core.runtime import generated
+from core.runtime.resource import Resource
+from core.runtime.rights import Right, rights, rules
+from webhook.lookup import REPLICA_SETS
+from webhook.policies import policies
+from webhook.registration import configurations
+
+FOLDER = Path(__file__).parents[1] / "charts" / "topogate" / "files"
+_SOURCE = "webhook.chart"
+_LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
+SERVICE: dict[str, Any] = {"service": {"namespace": "topogate-system", "name": "topogate-webhook", "port": 443}}
+
+
+def in_cluster(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
+    """What the webhook asks of the API server: the default queue, who a new object is part of, and what it refers to."""
+    granted = rights(_LOCAL_QUEUES, "get") | rights(REPLICA_SETS, "get")
+    for kind in (*kinds, *pod_kinds(kinds)):
+        granted |= rights(Resource(kind.group, kind.version, kind.plural, kind.kind), "get")
+        for related in kind.related if isinstance(kind, Referring) else ():
+            granted |= {(related.group, related.plural, "get")}
+    return granted
+
+
+def render_all(kinds: Sequence[JobKind] = KINDS) -> dict[str, str]:
+    """File name -> content. Each policy is in a file with its binding."""
+    mutating, validating = configurations("", SERVICE, kinds)
+    wanted: dict[str, Any] = {"webhooks/mutating.yaml": mutating, "webhooks/validating.yaml": validating}
+    made = policies(kinds)
+    for policy, binding in zip(made[::2], made[1::2], strict=True):
+        wanted[f"policies/{policy['metadata']['name']}.yaml"] = [policy, binding]
+    wanted["rights/webhook.yaml"] = rules(in_cluster(kinds))
+    return {name: generated.render(content, _SOURCE) for name, content in wanted.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(generated.run(_SOURCE, FOLDER, render_all()))
