@@ -97,6 +97,31 @@ def validate(chain: bytes, ca_bundle: bytes, name: str, at: datetime, key: bytes
     return problems
 
 
+def problem_of_ca(pair: KeyPair, at: datetime) -> str:
+    """Why nothing can be signed with this CA at that time, the first reason; empty when it can."""
+    found = certificates(pair.certificate)
+    if len(found) != 1:
+        return "its certificate is not readable as PEM" if not found else "it has more than one certificate"
+    if problems := _problems_in_time(found[0], "it", at) + _problems_of_key(found[0], pair.key):
+        return problems[0]
+    if not isinstance(found[0].public_key(), ec.EllipticCurvePublicKey):
+        return "its key is not an elliptic curve key"
+    return "" if _is_signed_by(found[0], found[0]) else "it is no self-signed CA"
+
+
+def certificates(pem: bytes) -> list[x509.Certificate]:
+    """All certificates of a bundle; none when it is not readable as a whole."""
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        return []
+
+
+def to_pem(certificate: x509.Certificate) -> bytes:
+    """In the very form in which `issue_ca` returns it, so that bundles can be compared as text."""
+    return _pem(certificate)
+
+
 def _problems_in_time(certificate: x509.Certificate, what: str, at: datetime) -> list[str]:
     if at < certificate.not_valid_before_utc:
         return [f"{what} is not valid before {certificate.not_valid_before_utc.isoformat()}"]

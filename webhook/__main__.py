@@ -4,10 +4,13 @@ import asyncio
 import gc
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
+from certs import pki
+from certs.pki import KeyPair
+from certs.rotation import Rotation
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, VERSION
@@ -22,7 +25,7 @@ from webhook.lookup import LookupFailed, at_home
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
 from webhook.settings import Settings, parse
-from webhook.tls import ServingCertificate, UnusableCertificate
+from webhook.tls import HeldCertificate, ServingCertificate, UnusableCertificate
 
 logger = logging.getLogger(__name__)
 LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
@@ -37,7 +40,9 @@ DRAIN_S = 5.0  # in-flight reviews get this long
 async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
     """Runs until stopped by a signal; raises what ended it otherwise."""
     clock = SystemClock()
-    certificate = ServingCertificate(settings.cert_file, settings.key_file)
+    files, held = _files_or_own(settings)
+    certificate = files or held
+    assert certificate is not None
     async with await Client.connect(settings.kubeconfig, user_agent="topogate-webhook") as client:
 
         async def has_default_queue(namespace: str) -> bool:
@@ -59,12 +64,19 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
             except (KubeError, TimeoutError) as error:
                 raise LookupFailed(str(error) or f"no answer in {LOOKUP_TIMEOUT_S:g} s") from error
 
-        server = AdmissionServer(Reviews(at_home(has_default_queue), kinds, at_home(find)))
+        rotation = None
+        if settings.own is not None and held is not None:
+            rotation = Rotation(client, settings.own, _taken_by(held), clock)
+        reviews = Reviews(at_home(has_default_queue), kinds, at_home(find))
+        server = AdmissionServer(reviews, str if rotation is None else rotation.why_not_ready)
         runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=DRAIN_S, handle_signals=False)
         await runner.setup()
 
         async def main(group: asyncio.TaskGroup) -> None:
-            eternal(group, "certificate watch", certificate.watch(clock))
+            if files is not None:
+                eternal(group, "certificate watch", files.watch(clock))
+            if rotation is not None:
+                eternal(group, "certificate rotation", rotation.run())
 
         async def drain() -> None:
             server.ready = False
@@ -78,6 +90,23 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
             await run_until_stopped(main, grace_s=GRACE_S, on_stop=drain)
         finally:
             await runner.cleanup()
+
+
+def _files_or_own(settings: Settings) -> tuple[ServingCertificate | None, HeldCertificate | None]:
+    """What to serve with, one of the two."""
+    if settings.own is None:
+        assert settings.cert_file is not None
+        assert settings.key_file is not None
+        return ServingCertificate(settings.cert_file, settings.key_file), None
+    held = HeldCertificate()
+    # Nobody trusts this one; but probes, which do not ask, are answered from the start, and `/readyz` can say what is missing.
+    at = SystemClock().now()
+    _taken_by(held)(pki.issue_serving(pki.issue_ca("not published", at), settings.own.names, at))
+    return None, held
+
+
+def _taken_by(held: HeldCertificate) -> Callable[[KeyPair], None]:
+    return lambda pair: held.take(pair.certificate, pair.key)
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -27,10 +28,11 @@ LARGE_CONVERSION_BYTES = 16 * 1024
 
 
 class AdmissionServer:
-    """Routes of the webhook; `ready` is what `/readyz` says."""
+    """Routes of the webhook; `ready` is what `/readyz` says, and `why_not_ready` may have a reason against it while it is true."""
 
-    def __init__(self, reviews: Reviews) -> None:
+    def __init__(self, reviews: Reviews, why_not_ready: Callable[[], str] = str) -> None:
         self._reviews = reviews
+        self._why_not_ready = why_not_ready
         self.ready = False
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self.app = web.Application(client_max_size=MAX_REVIEW_BYTES)
@@ -44,7 +46,8 @@ class AdmissionServer:
         return web.Response(text="ok")
 
     async def _readyz(self, _request: web.Request) -> web.Response:
-        return web.Response(text="ok") if self.ready else web.Response(status=503, text="not ready: starting or stopping")
+        why_not = self._why_not_ready() if self.ready else "starting or stopping"
+        return web.Response(status=503, text=f"not ready: {why_not}") if why_not else web.Response(text="ok")
 
     async def _review(self, http: web.Request) -> web.Response:
         try:

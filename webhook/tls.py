@@ -6,6 +6,7 @@ pitfall 8). So each pair is loaded into a context of its own, and handshakes are
 
 import hashlib
 import logging
+import os
 import ssl
 from pathlib import Path
 from typing import Never
@@ -19,6 +20,35 @@ POLL_S = 2.0
 
 class UnusableCertificate(Exception):
     """The files cannot be served; the message names them and says why."""
+
+
+class HeldCertificate:
+    """A pair that is given as bytes, and the `context` to listen with. Until one is taken every handshake fails."""
+
+    def __init__(self) -> None:
+        self._current: ssl.SSLContext | None = None
+        self.context = _server_context()
+        self.context.sni_callback = self._hand_over
+
+    def take(self, certificate: bytes, key: bytes) -> None:
+        """New handshakes get this pair from now on. Raises UnusableCertificate, and goes on with what it has."""
+        # OpenSSL's loader knows files only. This one has no name and no disk behind it, so that the key leaves none; the file system may be
+        # read-only.
+        with open(os.memfd_create("serving", os.MFD_CLOEXEC), "wb") as file:
+            file.write(certificate.rstrip() + b"\n" + key)
+            file.flush()
+            context = _server_context()
+            try:
+                context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
+            except OSError as error:
+                raise UnusableCertificate(f"the serving certificate cannot be served: {_reason(error)}") from error
+        self._current = context
+
+    def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:
+        if self._current is None:
+            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
+        connection.context = self._current
+        return None
 
 
 class ServingCertificate:

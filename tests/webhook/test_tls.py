@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from certs import pki
-from webhook.tls import POLL_S, ServingCertificate, UnusableCertificate
+from webhook.tls import POLL_S, HeldCertificate, ServingCertificate, UnusableCertificate
 
 NOW = datetime.now(UTC)
 CA = pki.issue_ca("test", NOW)
@@ -189,6 +189,27 @@ def test_a_bad_pair_at_the_start_is_an_error_that_names_the_files(files: Files, 
 
 def test_nothing_older_than_tls_1_2_is_spoken(files: Files):
     assert files.serving().context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_a_pair_given_as_bytes_is_served_until_the_next_and_old_connections_go_on():
+    held = HeldCertificate()
+    with pytest.raises(ssl.SSLError):
+        Connection(held.context)
+    held.take(FIRST.certificate, FIRST.key)
+    old = Connection(held.context)
+    held.take(SECOND.certificate, SECOND.key)
+    assert (old.certificate, Connection(held.context).certificate) == (FIRST.certificate, SECOND.certificate)
+    assert old.talks()
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bytes_that_are_no_good_pair_never_replace_one(name: str):
+    certificate, key, why = BAD[name]
+    held = HeldCertificate()
+    held.take(FIRST.certificate, FIRST.key)
+    with pytest.raises(UnusableCertificate, match=why):
+        held.take(FIRST.certificate if certificate is None else certificate, FIRST.key if key is None else key)
+    assert Connection(held.context).certificate == FIRST.certificate
 
 
 class EndOfTest(Exception):

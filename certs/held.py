@@ -1,0 +1,97 @@
+"""What the Secret holds, to and from its data.
+
+====================================  ===============================================================================
+`tls.crt`, `tls.key`                  the serving certificate and its key
+`ca.crt`                              the bundle as published: for people and other tools; never read back
+`signer.crt`, `signer.key`            the CA that signed it
+`next.crt`, `next.key`                the CA that is being made known, during a rotation
+`retiring.crt`                        CAs that are still trusted but sign no more; their keys are gone
+`trusted-since`                       since when the newest CA has been in every configuration, ISO 8601
+====================================  ===============================================================================
+
+Unknown keys are nobody's and are not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from certs import pki
+from certs.pki import KeyPair
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """There is nothing to go on from; the reason is one sentence, without any content of the Secret."""
+
+    reason: str
+
+
+ABSENT = Unusable("there is no Secret yet")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A usable CA with its key, and what else there is. `leaf` is None when unreadable; `leaf_problem` then says why."""
+
+    signer: KeyPair
+    leaf: KeyPair | None
+    next: KeyPair | None = None
+    retiring: tuple[bytes, ...] = ()
+    trusted_since: datetime | None = None
+    asked: bool = False
+    """An administrator wants a new CA now."""
+    leaf_problem: str = ""
+
+    @property
+    def bundle(self) -> bytes:
+        """What clients are to trust, PEM."""
+        following = [] if self.next is None else [self.next.certificate]
+        return b"".join([self.signer.certificate, *following, *self.retiring])
+
+
+def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -> Held | Unusable:
+    """Without a good signer nothing is of use. A bad leaf is made anew by it, a bad next CA or timestamp is as good as none."""
+    if not data:
+        return Unusable("the Secret is empty")
+    signer = KeyPair(data.get("signer.crt", b""), data.get("signer.key", b""))
+    if problem := pki.problem_of_ca(signer, at):
+        return Unusable(f"the CA of the Secret cannot be used: {problem}")
+    following: KeyPair | None = KeyPair(data.get("next.crt", b""), data.get("next.key", b""))
+    if following is not None and pki.problem_of_ca(following, at):
+        following = None
+    leaf: KeyPair | None = KeyPair(data.get("tls.crt", b""), data.get("tls.key", b""))
+    assert leaf is not None
+    problem = "" if pki.certificates(leaf.certificate) else "the certificate is not readable as PEM"
+    # Expired ones are dropped without waiting: nobody accepts what they have signed.
+    retiring = tuple(pki.to_pem(one) for one in pki.certificates(data.get("retiring.crt", b"")) if at <= one.not_valid_after_utc)
+    return Held(signer, None if problem else leaf, following, retiring, _time(data.get("trusted-since", b"")), asked, problem)
+
+
+def to_data(held: Held) -> dict[str, bytes]:
+    """The Secret's data; `leaf` must be there."""
+    assert held.leaf is not None
+    data = {
+        "tls.crt": held.leaf.certificate,
+        "tls.key": held.leaf.key,
+        "ca.crt": held.bundle,
+        "signer.crt": held.signer.certificate,
+        "signer.key": held.signer.key,
+    }
+    if held.next is not None:
+        data |= {"next.crt": held.next.certificate, "next.key": held.next.key}
+    if held.retiring:
+        data["retiring.crt"] = b"".join(held.retiring)
+    if held.trusted_since is not None:
+        data["trusted-since"] = held.trusted_since.astimezone(UTC).isoformat().encode()
+    return data
+
+
+def _time(text: bytes) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text.decode())
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None

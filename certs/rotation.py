@@ -1,0 +1,264 @@
+"""Carries out `certs.plan` through the API: one look after the other, at intervals and at once after a step.
+
+A look reads the configurations, then the Secret (in this order, see certs.plan), publishes, takes one step of the Secret and hands the
+chain over to the server. Every write is guarded by the version that was read; of replicas that race one succeeds and the others look again.
+Polled and not watched: the webhook keeps no informer, and a handful of single GETs every LOOK_S from two replicas is nothing to an API
+server.
+
+What makes dropping the former CA safe is a lease in reverse: a replica that could not confirm for `fresh_s` that it serves what the Secret
+says calls itself not ready, long before others drop the CA of what it serves.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Never, Protocol
+
+from certs import pki
+from certs.held import ABSENT, Held, Unusable, from_data, to_data
+from certs.pki import KeyPair
+from certs.plan import Plan, Policy, Write, accepts, decide, is_acceptable, problems_of_serving
+from core.runtime.clock import Clock
+from core.runtime.errors import Conflict, KubeError, NotFound
+from core.runtime.resource import Obj, PatchKind, Resource
+
+logger = logging.getLogger(__name__)
+
+SECRETS = Resource("", "v1", "secrets", "Secret")
+_ADMISSION = "admissionregistration.k8s.io"
+KINDS = {
+    "mutating": Resource(_ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False),
+    "validating": Resource(_ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False),
+    "crd": Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False),
+}
+"""The kinds of configuration by the word that settings use."""
+
+ROTATE_ANNOTATION = "topogate.dev/rotate-ca"
+"""On the Secret, with any value: a new CA is wanted now. Taken off when it is made."""
+FIELD_MANAGER = "topogate-webhook"
+LOOK_S = 10.0
+"""So soon a hand-edited caBundle is healed."""
+MAX_STEPS = 12
+"""Of one look: from nothing to rest takes four; more than this is others who write against us."""
+
+
+class Api(Protocol):
+    """The verbs needed of core.runtime.client."""
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Obj: ...
+    async def create(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, *, field_manager: str) -> Obj: ...
+    async def replace(self, resource: Resource, body: Mapping[str, Any], *, field_manager: str) -> Obj: ...
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None,
+        body: Sequence[Mapping[str, Any]],
+        *,
+        kind: PatchKind,
+        field_manager: str,
+    ) -> Obj: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One object that has our caBundle; `kind` is a word of KINDS."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the certificates live, whom they are for, who is told of them. The first name is the one that readiness is judged by."""
+
+    namespace: str
+    secret: str
+    names: tuple[str, ...]
+    configurations: tuple[Configuration, ...]
+    policy: Policy = field(default_factory=Policy)
+
+    @property
+    def fresh_s(self) -> float:
+        """So long a replica may serve without having confirmed what the Secret says, in seconds."""
+        return self.policy.overlap.total_seconds() / 4
+
+
+class Rotation:
+    """`serve` is called with each new pair to serve, at once and before anything else happens. It may raise, which ends `run`."""
+
+    def __init__(self, api: Api, target: Target, serve: Callable[[KeyPair], None], clock: Clock) -> None:
+        self._api = api
+        self._target = target
+        self._serve = serve
+        self._clock = clock
+        self._served: KeyPair | None = None
+        self._confirmed_at = float("-inf")
+        self._published: dict[str, tuple[bytes, ...] | None] = {}
+        self._complaint = ""
+
+    @property
+    def served(self) -> KeyPair | None:
+        """The pair handed over last."""
+        return self._served
+
+    def why_not_ready(self) -> str:
+        """Empty when clients of every published configuration accept what is served, as far as was seen lately; else what is in the way."""
+        if self._served is None:
+            return self._complaint or "no serving certificate yet"
+        silent_s = self._clock.monotonic() - self._confirmed_at
+        if silent_s > self._target.fresh_s:
+            why = self._complaint or "it does not match what is published"
+            return f"the serving certificate could not be confirmed for {self._target.fresh_s:.0f} s: {why}"
+        return "; ".join(problems_of_serving(self._served, self._published, self._target.names[0], self._clock.now()))
+
+    async def run(self) -> Never:
+        """Looks for ever. What the API server refuses is told once and tried again."""
+        while True:
+            try:
+                await self.look()
+            except KubeError as error:
+                self._complain(str(error))
+            await self._clock.sleep(min(LOOK_S, self._target.fresh_s / 4))
+
+    async def look(self) -> None:
+        """Steps until nothing is to be done now. Raises the KubeError that kept something from being read or written."""
+        for _ in range(MAX_STEPS):
+            try:
+                if not await self._step():
+                    return
+            except Conflict as error:
+                logger.debug("another replica was faster", extra={"error": str(error)})
+
+    async def _step(self) -> bool:
+        """Whether there may be more to do."""
+        configurations = await self._read_configurations()
+        began = self._clock.monotonic()
+        secret, held = await self._read_secret()
+        if isinstance(held, Unusable):
+            # What has been published until the Secret was lost has to be seen: it may be what others serve.
+            configurations = await self._read_configurations()
+        self._published = {str(one): _bundles(one, obj) for one, obj in configurations.items()}
+        plan = decide(held, self._published, self._target.names, self._clock.now(), self._target.policy)
+        failed = await self._publish(plan, configurations)
+        if isinstance(held, Held):
+            self._take_over(held, began)
+        if plan.write is not None:
+            await self._write(secret, plan.write)
+        elif failed is not None:
+            raise failed
+        else:
+            self._complaint = plan.waiting
+        return plan.write is not None or (bool(plan.publish) and failed is None)
+
+    async def _publish(self, plan: Plan, configurations: Mapping[Configuration, Obj | None]) -> KubeError | None:
+        """The last failure but for conflicts: one configuration that may not be written must not keep the others from it."""
+        failed: KubeError | None = None
+        for one, obj in configurations.items():
+            if obj is None or str(one) not in plan.publish:
+                continue
+            try:
+                written = await self._api.patch(
+                    KINDS[one.kind], one.name, None, _patch(one, obj, plan.bundle), kind=PatchKind.JSON, field_manager=FIELD_MANAGER
+                )
+            except (Conflict, NotFound):
+                continue  # changed since, or gone: the next look sees
+            except KubeError as error:
+                failed = error
+                self._complain(f"{one} is not written: {error}")
+            else:
+                self._published[str(one)] = _bundles(one, written)
+                logger.info("CA published", extra={"configuration": str(one)})
+        return failed
+
+    def _take_over(self, held: Held, began: float) -> None:
+        now = self._clock.now()
+        leaf, name = held.leaf, self._target.names[0]
+        if (
+            leaf is not None
+            and leaf != self._served
+            and not pki.validate(leaf.certificate, held.signer.certificate, name, now, leaf.key)
+            and is_acceptable(leaf, self._served, self._published, name, now)
+        ):
+            self._serve(leaf)
+            self._served = leaf
+            logger.info("serving certificate taken over", extra={"not_after": leaf.not_after.isoformat()})
+        # As long as a new CA is not trusted everywhere, the time for which old ones are kept has not begun.
+        stays = held.trusted_since is None and self._served is not None and accepts(held.bundle, self._served, name, now)
+        if self._served is not None and (leaf == self._served or stays):
+            self._confirmed_at = began
+
+    async def _read_configurations(self) -> dict[Configuration, Obj | None]:
+        return {one: await self._find(KINDS[one.kind], one.name) for one in self._target.configurations}
+
+    async def _read_secret(self) -> tuple[Obj | None, Held | Unusable]:
+        secret = await self._find(SECRETS, self._target.secret, self._target.namespace)
+        if secret is None:
+            return None, ABSENT
+        try:
+            data = {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
+        except (binascii.Error, ValueError):  # no API server would have taken it
+            return secret, Unusable("the Secret is not base64")
+        asked = ROTATE_ANNOTATION in (secret["metadata"].get("annotations") or {})
+        return secret, from_data(data, self._clock.now(), asked=asked)
+
+    async def _find(self, resource: Resource, name: str, namespace: str | None = None) -> Obj | None:
+        try:
+            return await self._api.get(resource, name, namespace)
+        except NotFound:
+            return None
+
+    async def _write(self, secret: Obj | None, step: Write) -> None:
+        data = {key: base64.b64encode(value).decode() for key, value in to_data(step.held).items()}
+        if secret is None:
+            metadata: Obj = {"name": self._target.secret, "namespace": self._target.namespace}
+            body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls", "data": data}
+            await self._api.create(SECRETS, body, self._target.namespace, field_manager=FIELD_MANAGER)
+        else:
+            metadata = {key: value for key, value in secret["metadata"].items() if key != "managedFields"}
+            if not step.held.asked and ROTATE_ANNOTATION in (metadata.get("annotations") or {}):
+                metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != ROTATE_ANNOTATION}
+            await self._api.replace(SECRETS, {**secret, "metadata": metadata, "data": data}, field_manager=FIELD_MANAGER)
+        logger.info("certificates rotated a step", extra={"secret": self._target.secret, "reason": step.reason})
+
+    def _complain(self, text: str) -> None:
+        """Told once, not at every look."""
+        if text != self._complaint:
+            logger.warning("certificates not in order", extra={"error": text})
+        self._complaint = text
+
+
+def _bundles(one: Configuration, obj: Obj | None) -> tuple[bytes, ...] | None:
+    """None where nobody is sent to us: no such object, or none of its webhooks. What is no base64 counts as empty."""
+    found = [] if obj is None else [config for _, config in _client_configs(one, obj)]
+    return tuple(_decoded(config.get("caBundle")) for config in found) or None
+
+
+def _client_configs(one: Configuration, obj: Obj) -> list[tuple[str, Obj]]:
+    """Each `clientConfig` with its JSON pointer."""
+    if one.kind != "crd":
+        return [(f"/webhooks/{index}/clientConfig", hook.get("clientConfig") or {}) for index, hook in enumerate(obj.get("webhooks") or ())]
+    conversion = (obj.get("spec") or {}).get("conversion") or {}
+    config = (conversion.get("webhook") or {}).get("clientConfig")
+    return [("/spec/conversion/webhook/clientConfig", config)] if conversion.get("strategy") == "Webhook" and config is not None else []
+
+
+def _patch(one: Configuration, obj: Obj, bundle: bytes) -> list[Obj]:
+    """Only our fields, by position: the version makes sure that positions are still what they were."""
+    value = base64.b64encode(bundle).decode()
+    guard: Obj = {"op": "replace", "path": "/metadata/resourceVersion", "value": obj["metadata"]["resourceVersion"]}
+    return [guard, *({"op": "add", "path": f"{path}/caBundle", "value": value} for path, _ in _client_configs(one, obj))]
+
+
+def _decoded(text: object) -> bytes:
+    try:
+        return base64.b64decode(text) if isinstance(text, str) else b""
+    except ValueError:
+        return b""
