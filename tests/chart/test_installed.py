@@ -13,7 +13,7 @@ import pytest
 
 from core.names import API_VERSION
 from e2e import manifests, truth
-from e2e.api import APPLY_PATCH, wait_for
+from e2e.api import APPLY_PATCH, Api, wait_for
 from e2e.cluster import Cluster
 from e2e.crds import CRDS, load_crds
 from tests.chart.helm import CHART, Refused, helm, render
@@ -32,7 +32,7 @@ OTHERS = {  # kinds of other projects that the chart makes objects of
 @pytest.fixture(scope="module")
 def own() -> Iterator[Cluster]:
     """A control plane that has never seen topogate: the session's has its CRDs."""
-    with Cluster() as cluster:
+    with Cluster(apiserver_flags={"service-cluster-ip-range": "10.96.0.0/16,fd00:10:96::/112"}) as cluster:  # some values ask for both
         yield cluster
 
 
@@ -49,8 +49,18 @@ def remove(release: Release) -> None:
     if json.loads(release.helm("list", "--output", "json")):
         release.helm("uninstall", release.name, "--wait")
     for crd in load_crds():
+        free(release.api, crd)
         release.api.delete(f"{CRDS}/{crd['metadata']['name']}")
     wait_for("the CRDs to be gone", lambda: not [c for c in release.api.list(CRDS) if c["spec"]["group"] == "kueue.x-k8s.io"])
+
+
+def free(api: Api, crd: Obj) -> None:
+    """Nobody runs any more who would take our finalizers off."""
+    plural = crd["spec"]["names"]["plural"]
+    for obj in (api.find(f"/apis/{API_VERSION}/{plural}") or {"items": []})["items"]:
+        namespace = obj["metadata"].get("namespace")
+        where = f"/apis/{API_VERSION}/" + (f"namespaces/{namespace}/" if namespace else "") + plural
+        api.patch(f"{where}/{obj['metadata']['name']}", {"metadata": {"finalizers": None}})
 
 
 def place(scene: Scene, name: str) -> None:
