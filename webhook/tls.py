@@ -8,9 +8,11 @@ import hashlib
 import logging
 import os
 import ssl
+from datetime import datetime
 from pathlib import Path
 from typing import Never
 
+from certs.pki import KeyPair
 from core.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -63,10 +65,15 @@ class ServingCertificate:
             self._current = self._load()
         except OSError as error:
             raise UnusableCertificate(self._describe(error)) from error
-        self._digest = _digest(content)
+        self._content, self._digest = content, _digest(content)
         # Its own certificate is none: the callback is asked in every handshake, whether the client names a server or not.
         self.context = _server_context()
         self.context.sni_callback = self._hand_over
+
+    @property
+    def not_after(self) -> datetime:
+        """When what is served ends."""
+        return KeyPair(*self._content).not_after
 
     def reload(self) -> bool:
         """Serves the files' content if it has changed and is a good pair; says whether it did."""
@@ -86,7 +93,7 @@ class ServingCertificate:
                 logger.warning("certificate not taken over", extra={"error": complaint})
             self._complaint = complaint
             return False
-        self._current, self._digest, self._complaint = loaded, digest, ""
+        self._current, self._content, self._digest, self._complaint = loaded, content, digest, ""
         logger.info("certificate taken over", extra={"file": str(self._cert_file)})
         return True
 
