@@ -29,6 +29,7 @@ class HeldCertificate:
 
     def __init__(self) -> None:
         self._current: ssl.SSLContext | None = None
+        self._digest = ""
         self.context = _server_context()
         self.context.sni_callback = self._hand_over
 
@@ -45,10 +46,13 @@ class HeldCertificate:
             except OSError as error:
                 raise UnusableCertificate(f"the serving certificate cannot be served: {_reason(error)}") from error
         self._current = context
+        self._digest = hashlib.sha256(certificate).hexdigest()[:16]
 
     def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:
         if self._current is None:
             return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
+        # By these lines it can be seen which certificate clients are still shown, and that they come back after a change.
+        logger.debug("handshake", extra={"certificate": self._digest})
         connection.context = self._current
         return None
 

@@ -1,0 +1,120 @@
+"""Two rotations of the CA while the API server asks the webhooks about 200 jobs a second: nobody is refused.
+
+Jobs are created by dry run, with arrivals that wait for no answer: whoever is slow is asked all the same. Once a second forty come at one
+moment, more than the connections that an API server keeps, so that new handshakes are made all the time, in each state of the rotation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import aiohttp
+import pytest
+
+from e2e import manifests
+from e2e.api import wait_for
+from e2e.cluster import Cluster
+from tests.certs.replicas import Replicas, digest
+
+RATE = 200  # jobs a second; each is two admission requests
+BURST = 40
+ENOUGH = 10  # new connections to a webhook in each state of a rotation
+# So they look every half second, and a rotation takes some ten.
+SHORT = ("--cert-settle=1", "--cert-overlap=8", "--log-level=DEBUG")
+
+
+@pytest.fixture
+def replicas(cluster: Cluster, namespace: str) -> Iterator[Replicas]:
+    with Replicas(cluster, namespace, *SHORT) as running:
+        yield running.start()
+
+
+class Load:
+    """Counts answers by what they were. `stop` ends the arrivals; all that were sent are waited for."""
+
+    def __init__(self, cluster: Cluster, replicas: Replicas) -> None:
+        job = replicas.job()
+        self._url = f"{cluster.server}{manifests.path(job)}?dryRun=All"
+        self._body = json.dumps(job).encode()
+        self._headers = {"Authorization": f"Bearer {cluster.token}", "Content-Type": "application/json"}
+        self._trusted = ssl.create_default_context(cafile=str(cluster.ca_file))
+        self.answers: Counter[str] = Counter()
+        self.sent = 0
+        self.lasted_s = 0.0
+        self.stop = False
+
+    async def run(self) -> None:
+        connector = aiohttp.TCPConnector(ssl=self._trusted, limit=0)
+        async with aiohttp.ClientSession(connector=connector, headers=self._headers) as session, asyncio.TaskGroup() as group:
+            began = time.perf_counter()
+            for offset in arrivals():
+                await asyncio.sleep(max(0.0, began + offset - time.perf_counter()))
+                if self.stop:
+                    break
+                self.sent += 1
+                group.create_task(self._ask(session))
+            self.lasted_s = time.perf_counter() - began
+
+    async def _ask(self, session: aiohttp.ClientSession) -> None:
+        async with session.post(self._url, data=self._body) as reply:
+            text = await reply.text()
+            self.answers["taken" if reply.status == 201 else f"{reply.status}: {text}"] += 1
+
+
+def arrivals() -> Iterator[float]:
+    """Seconds from the start: RATE in each, of which BURST at its beginning."""
+    paced = RATE - BURST
+    second = 0
+    while True:
+        yield from [float(second)] * BURST
+        yield from (second + number / paced for number in range(paced))
+        second += 1
+
+
+async def test_two_rotations_under_load_refuse_nobody(cluster: Cluster, replicas: Replicas):
+    load = Load(cluster, replicas)
+    leaves = [replicas.secret()["tls.crt"]]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(load.run(), name="load")
+        try:
+            for _ in range(2):
+                await asyncio.to_thread(rotate, replicas)
+                leaves.append(replicas.secret()["tls.crt"])
+        finally:
+            load.stop = True
+    assert load.answers == {"taken": load.sent}
+    assert load.sent >= RATE * (load.lasted_s - 1)
+    assert len(set(leaves)) == 3
+    for number in range(2):
+        shown = replicas.handshakes(number)
+        assert min(shown[digest(leaf)] for leaf in leaves) >= ENOUGH, "each CA was tried by new connections"
+
+
+def rotate(replicas: Replicas) -> None:
+    """To the end; in each state API servers make new connections."""
+    before = replicas.secret()
+    wait_for_handshakes(replicas, before["tls.crt"])
+    replicas.rotate()
+    wait_for("both CAs to be trusted", lambda: all(before["signer.crt"] != one for one in replicas.bundles().values()))
+    wait_for("a new certificate", lambda: replicas.secret()["tls.crt"] != before["tls.crt"])
+    now = replicas.secret()
+    assert now["retiring.crt"] == before["signer.crt"]
+    wait_for_handshakes(replicas, now["tls.crt"])
+    assert replicas.secret()["retiring.crt"] == before["signer.crt"], "the overlap was too short to try it"
+    wait_for("the former CA to be dropped", replicas.is_at_rest)
+    wait_for_handshakes(replicas, now["tls.crt"])
+
+
+def wait_for_handshakes(replicas: Replicas, leaf: bytes) -> None:
+    """As many more as say something, by both."""
+    had = [replicas.handshakes(number)[digest(leaf)] for number in range(2)]
+
+    def are_there() -> bool:
+        return all(replicas.handshakes(number)[digest(leaf)] >= had[number] + ENOUGH for number in range(2))
+
+    wait_for("new connections", are_there, poll_s=0.5)
