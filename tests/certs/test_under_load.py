@@ -1,7 +1,8 @@
 """Two rotations of the CA under 200 admission requests a second through the API server: none fails.
 
-Jobs are created by dry run, with arrivals that wait for no answer: whoever is slow is asked all the same. Once a second forty come at one
-moment, more than the connections that an API server keeps, so that new handshakes are made all the time, in each state of the rotation.
+Jobs are created by dry run, with arrivals at given times that wait for no answer, unless there are very many without one: what a busy
+machine is late with comes later, so that the rate holds. Once a second forty come at one moment, more than the connections that an API
+server keeps, so that new handshakes are made all the time, in each state of the rotation.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from tests.certs.replicas import Replicas, digest
 RATE = 100  # jobs a second; each is two admission requests, one to each webhook
 BURST = 40
 ENOUGH = 10  # new connections to a webhook in each state of a rotation
-# So they look every half second, and a rotation takes some ten.
-SHORT = ("--cert-settle=1", "--cert-overlap=8", "--log-level=DEBUG")
+UNANSWERED = 80  # jobs; beyond, it would be measured how a machine goes under when each of its requests takes a handshake
+# So they look every 0.75 s, and a rotation takes some fifteen.
+SHORT = ("--cert-settle=1", "--cert-overlap=12", "--log-level=DEBUG")
 
 
 @pytest.fixture
@@ -43,6 +45,7 @@ class Load:
         self._body = json.dumps(job).encode()
         self._headers = {"Authorization": f"Bearer {cluster.token}", "Content-Type": "application/json"}
         self._trusted = ssl.create_default_context(cafile=str(cluster.ca_file))
+        self._unanswered = asyncio.Semaphore(UNANSWERED)
         self.answers: Counter[str] = Counter()
         self.sent = 0
         self.lasted_s = 0.0
@@ -56,14 +59,20 @@ class Load:
                 await asyncio.sleep(max(0.0, began + offset - time.perf_counter()))
                 if self.stop:
                     break
+                await self._unanswered.acquire()
                 self.sent += 1
                 group.create_task(self._ask(session))
             self.lasted_s = time.perf_counter() - began
 
     async def _ask(self, session: aiohttp.ClientSession) -> None:
-        async with session.post(self._url, data=self._body) as reply:
-            text = await reply.text()
-            self.answers["taken" if reply.status == 201 else f"{reply.status}: {text}"] += 1
+        try:
+            async with session.post(self._url, data=self._body) as reply:
+                text = await reply.text()
+                self.answers["taken" if reply.status == 201 else f"{reply.status}: {text}"] += 1
+        except aiohttp.ClientError as error:
+            self.answers[repr(error)] += 1
+        finally:
+            self._unanswered.release()
 
 
 def arrivals() -> Iterator[float]:
@@ -88,7 +97,7 @@ async def test_two_rotations_under_load_refuse_nobody(cluster: Cluster, replicas
         finally:
             load.stop = True
     assert load.answers == {"taken": load.sent}
-    assert load.sent >= RATE * (load.lasted_s - 1)
+    assert load.sent >= 0.95 * RATE * load.lasted_s, "the machine cannot keep up"
     assert len(set(leaves)) == 3
     for number in range(2):
         shown = replicas.handshakes(number)
