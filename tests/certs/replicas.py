@@ -184,6 +184,10 @@ class Replicas:
         told = (json.loads(line) for log in logs for line in log.splitlines() if f'"{message}"' in line)
         return [line for line in told if line["message"] == message]
 
+    def step_times(self, reason: str) -> list[str]:
+        """When one of them has taken a step of the rotation for this reason, in order."""
+        return sorted(line["time"] for line in self.lines("certificates rotated a step") if line["reason"] == reason)
+
     def handshakes(self, number: int) -> Counter[str]:
         """How many there were, by what `digest` makes of the certificate. Only with --log-level DEBUG."""
         return Counter(line["certificate"] for line in self.lines("handshake", number))

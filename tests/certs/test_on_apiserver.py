@@ -39,8 +39,7 @@ def replicas(shared: Replicas) -> Replicas:
 
 
 def test_two_that_start_at_once_make_one_ca_and_tell_everybody(replicas: Replicas):
-    made = [line for line in replicas.lines("certificates rotated a step") if line["reason"] == "there is no Secret yet"]
-    assert len(made) == 1, "of two that create it one is told that it is there"
+    assert len(replicas.step_times("there is no Secret yet")) == 1, "of two that create it one is told that it is there"
     assert replicas.api.get(replicas.secret_path)["type"] == "kubernetes.io/tls"
     secret = replicas.secret()
     assert [replicas.served(number) for number in range(2)] == [secret["tls.crt"]] * 2
@@ -152,10 +151,18 @@ def test_a_secret_that_is_set_back_is_taken_over_and_no_job_is_refused_meanwhile
     assert set(refused) == {""}
 
 
-def test_a_new_ca_is_made_when_it_is_asked_for(replicas: Replicas):
+def test_a_new_ca_is_made_when_it_is_asked_for_and_objects_are_converted_all_the_time(replicas: Replicas):
     before = replicas.secret()
+    queue = manifests.local_queue("read", replicas.namespace, "nowhere")
+    replicas.api.create(manifests.path(queue), queue)
+    old = f"{manifests.path(queue).replace('v1beta2', 'v1beta1')}/read"
     replicas.rotate()
-    wait_for("a new CA, and none but it", lambda: replicas.is_at_rest() and replicas.secret()["signer.crt"] != before["signer.crt"])
+
+    def is_done() -> bool:
+        assert replicas.api.get(old)["apiVersion"] == "kueue.x-k8s.io/v1beta1"
+        return replicas.is_at_rest() and replicas.secret()["signer.crt"] != before["signer.crt"]
+
+    wait_for("a new CA, and none but it", is_done)
     assert "annotations" not in replicas.api.get(replicas.secret_path)["metadata"]
     assert replicas.why_no_job() == ""
 

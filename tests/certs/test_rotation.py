@@ -86,6 +86,24 @@ def test_asked_for_a_new_ca_they_rotate_and_nobody_is_left_behind():
     assert one.rotation.why_not_ready() == two.rotation.why_not_ready() == ""
 
 
+def test_a_former_ca_that_is_taken_out_of_the_secret_is_trusted_no_more():
+    server = Server()
+    one, two = Replica(server), Replica(server)
+    one.look()
+    former = server.secret["signer.crt"]
+    server.annotate_secret(**{"topogate.dev__rotate-ca": ""})
+    one.look()
+    for replica in (one, two):
+        replica.clock.true += timedelta(minutes=2)
+        replica.look()
+    assert all(former in bundle for bundle in server.bundles(MUTATING))
+    server.edit_secret(retiring_crt=None)
+    two.look()
+    assert not any(former in bundle for configuration in CONFIGURATIONS for bundle in server.bundles(configuration))
+    assert one.rotation.served == two.rotation.served
+    assert all_accept(server, one)
+
+
 @pytest.mark.parametrize("bundle", [None, b"", b"\0garbage", b"wrong"])
 @pytest.mark.parametrize("one", CONFIGURATIONS, ids=str)
 def test_an_edited_bundle_is_healed_by_the_next_look(one, bundle):
