@@ -171,6 +171,9 @@ class Replicas:
             except OSError:
                 return ""
 
+    def are_ready(self) -> bool:
+        return all(self._is_ready(number) for number in range(2))
+
     def _is_ready(self, number: int) -> bool:
         return self.readiness(number) == "ok"
 

@@ -94,7 +94,7 @@ def test_a_bundle_that_is_edited_by_hand_heals(replicas: Replicas, bundle: bytes
         replicas.edit_bundle(one, bundle)
     wait_for("the bundles to be as before", lambda: replicas.bundles() == wanted)
     wait_for("jobs to be taken again", lambda: replicas.why_no_job() == "")
-    assert replicas.readiness(0) == "ok"
+    wait_for("both to be ready", replicas.are_ready)
 
 
 def test_who_applies_a_manifest_without_a_bundle_leaves_it_and_can_take_a_webhook_away(replicas: Replicas):
@@ -172,7 +172,8 @@ def test_a_configuration_that_is_deleted_leaves_those_ready_who_serve_the_others
     path = f"{REGISTRATIONS}/validatingwebhookconfigurations/{replicas.name}"
     replicas.api.delete(path)
     wait_for("it to be told", lambda: len(gone(replicas)) == 2)
-    assert [replicas.readiness(number) for number in range(2)] == ["ok", "ok"]
+    wait_for("both to be ready all the same", replicas.are_ready)
+    assert replicas.api.find(path) is None
     replicas.api.create(manifests.path(validating), validating)
     wait_for("jobs to be taken again", lambda: replicas.why_no_job() == "")
 
@@ -195,7 +196,7 @@ def test_a_missing_right_is_told_where_readiness_is_asked_for(cluster: Cluster, 
         }[but]
         wait_for("the reason", lambda: replicas.readiness(0).startswith(said))
         replicas.grant()
-        wait_for("it to be ready", lambda: replicas.readiness(0) == replicas.readiness(1) == "ok")
+        wait_for("it to be ready", replicas.are_ready)
         assert replicas.why_no_job() == ""
 
 
@@ -208,7 +209,7 @@ def test_a_missing_right_to_patch_is_told_with_the_name_of_what_is_not_written(c
         wait_for("the reason", lambda: replicas.readiness(0).startswith(said))
         assert replicas.bundles()[f"mutating/{replicas.name}"] == replicas.secret()["ca.crt"]
         replicas.grant()
-        wait_for("it to be ready", lambda: replicas.readiness(0) == replicas.readiness(1) == "ok")
+        wait_for("it to be ready", replicas.are_ready)
 
 
 def test_the_api_server_may_call_an_address(cluster: Cluster, namespace: str):
