@@ -1,0 +1,124 @@
+"""The `topogate` command: which words there are, and what each takes. What they do is in the modules beside."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+
+from cli import completion, planning
+from cli.failures import BadInput, Failure
+from cli.live import Target
+from core.jobs.contract import JobKind
+from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
+from core.runtime import plugins
+from reconciler.settings import Settings, parse
+
+Result = TypeVar("Result")
+# What belongs to a process is handed on as it is, --help included.
+_AS_IT_IS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+app = typer.Typer(
+    name="topogate",
+    help="Admits and places Kubernetes batch workloads by topology, and says what it decides and why.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+class Form(StrEnum):
+    """How to print what was found."""
+
+    JSON = "json"
+    YAML = "yaml"
+
+
+Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config.")]
+Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Of the kubeconfig; default: its current one.")]
+Config = Annotated[str | None, typer.Option("--config", metavar="FILE", help="The configuration file that the reconciler is run with.")]
+Gates = Annotated[list[str] | None, typer.Option("--feature-gates", metavar="NAME=BOOL,...", help="As the reconciler's.")]
+Profile = Annotated[str | None, typer.Option("--placement-profile", metavar="NAME", help="As the reconciler's: kep or compact.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Of what names none itself.")]
+Output = Annotated[Form | None, typer.Option("--output", "-o", help="Print data instead of text.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """By what the reconciler decides: it should be the same as where it runs."""
+
+    config: str | None
+    gates: list[str] | None
+    profile: str | None
+
+    def settings(self) -> Settings:
+        """As the reconciler reads them; ends the process with a message and status 2 if they are wrong."""
+        arguments = [f"--config={self.config}"] if self.config is not None else []
+        arguments += [f"--feature-gates={gates}" for gates in self.gates or ()]
+        arguments += [f"--placement-profile={self.profile}"] if self.profile is not None else []
+        return parse(arguments, prog="topogate")
+
+
+def kinds() -> tuple[JobKind, ...]:
+    """All kinds of job, those of other packages, too."""
+    try:
+        return with_integrations(plugins.load(INTEGRATIONS))
+    except (plugins.BrokenPlugin, UnusableIntegration) as error:
+        raise Failure(str(error)) from error
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Does work that waits, on a loop of its own that nobody else gets to see."""
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(work)
+
+
+@app.command(context_settings=_AS_IT_IS, help="Run the admission webhook; takes what `python -m webhook` takes.", add_help_option=False)
+def webhook(context: typer.Context) -> None:
+    from webhook.__main__ import main  # it changes the interpreter's settings; only who runs it wants it
+
+    raise typer.Exit(main(context.args))
+
+
+@app.command(context_settings=_AS_IT_IS, help="Run the reconciler; takes what `python -m reconciler` takes.", add_help_option=False)
+def reconciler(context: typer.Context) -> None:
+    from reconciler.__main__ import main
+
+    raise typer.Exit(main(context.args))
+
+
+@app.command()
+def plan(
+    files: Annotated[list[Path], typer.Option("--filename", "-f", metavar="FILE", help="Jobs; - for stdin. Repeatable.")],
+    nodes: Annotated[
+        list[Path] | None,
+        typer.Option("--nodes", metavar="FILE", help="Plan offline: nodes, topologies, flavors, queues. Repeatable."),
+    ] = None,
+    namespace: Namespace = "default",
+    output: Output = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    config: Config = None,
+    feature_gates: Gates = None,
+    placement_profile: Profile = None,
+) -> None:
+    """Say what would happen to jobs: where they would be placed, or why they would wait. Creates nothing.
+
+    Exit code 0: all would be admitted; 3: one would wait; 2: bad input; 1: another error.
+    """
+    if nodes and (kubeconfig is not None or context is not None):
+        raise BadInput("--nodes plans offline: leave out --kubeconfig and --context, or leave out --nodes")
+    settings = Decisions(config, feature_gates, placement_profile).settings()
+    work = planning.plan(files, nodes or (), Target(kubeconfig, context), namespace, settings, kinds())
+    raise typer.Exit(planning.tell(run(work), output.value if output is not None else None, Console()))
+
+
+@app.command("completion")
+def complete(shell: Annotated[completion.Shell, typer.Argument(help="Which shell's.")]) -> None:
+    """Print a completion script: `source <(topogate completion bash)`."""
+    typer.echo(completion.script(shell))

@@ -1,0 +1,93 @@
+"""The command itself: words, exit codes, one line for what is wrong; and the two processes that it runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.commands import EXAMPLES, Commands, in_a_process, job
+
+
+@pytest.mark.parametrize("process", ["webhook", "reconciler"])
+def test_a_process_gets_its_arguments_as_they_are(topogate: Commands, process: str):
+    ran = topogate.run(process, "--log-level", "LOUD")
+    assert ran.code == 2
+    assert ran.err == (
+        f"python -m {process}: argument --log-level: invalid choice: 'LOUD' (choose from 'DEBUG', 'INFO', 'WARNING', 'ERROR'); "
+        "--help lists all flags\n"
+    )
+    helped = topogate.run(process, "--help")
+    assert helped.code == 0
+    assert helped.out.startswith(f"usage: python -m {process}")
+
+
+@pytest.mark.parametrize("process", ["webhook", "reconciler"])
+def test_a_process_ends_with_its_own_exit_code(process: str, tmp_path):
+    missing = tmp_path / "missing"
+    files = ["--cert-file", "x", "--key-file", "y"] if process == "webhook" else []
+    done = in_a_process(process, "--kubeconfig", str(missing), *files)
+    alone = in_a_process(process, "--kubeconfig", str(missing), *files)
+    assert done.returncode == alone.returncode != 0
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["plann"], "No such command 'plann'"),
+        (["plan"], "Missing option"),
+        (["plan", "-f", "x", "--speed", "9"], "No such option: --speed"),
+        (["plan", "-f", "there-is-no-such-file"], "there-is-no-such-file: No such file or directory"),
+        (["plan", "-f", "x", "-o", "xml"], "'xml' is not one of 'json', 'yaml'"),
+        (["plan", "-f", "x", "--nodes", "y", "--context", "z"], "--nodes plans offline"),
+        (["plan", "-f", "x", "--placement-profile", "tidy"], "argument --placement-profile: invalid choice: 'tidy'"),
+        (["plan", "-f", "x", "--feature-gates", "Nonsense=true"], "argument --feature-gates"),
+        (["plan", "-f", str(EXAMPLES / "job-one-rack.yaml"), "--nodes", str(EXAMPLES / "queues.yaml")], "there is no node in the files"),
+        (["plan", "-f", str(EXAMPLES / "queues.yaml")], "there is no job in it, but ClusterQueue, LocalQueue, ResourceFlavor, Topology; "),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_one_line(topogate: Commands, arguments: list[str], says: str):
+    ran = topogate.run(*arguments)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert says in ran.err
+    assert ran.err.startswith("topogate: ")
+    assert ran.err.count("\n") == 1
+
+
+def test_a_bare_command_shows_its_words(topogate: Commands):
+    ran = topogate.run()
+    assert ran.code == 2
+    assert all(word in ran.out + ran.err for word in ("webhook", "reconciler", "plan", "completion"))
+
+
+def test_without_a_way_to_a_cluster_the_kubeconfig_is_named(topogate: Commands, tmp_path):
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 1)), "--kubeconfig", tmp_path / "none")
+    assert ran.code == 2
+    assert ran.err == f"topogate: kubeconfig {tmp_path / 'none'}: there is no such file\n"
+
+
+def test_an_api_server_that_is_not_there_is_an_error_and_no_bad_input(topogate: Commands):
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 1)), "--kubeconfig", topogate.write("config", config))
+    assert ran.code == 1
+    assert ran.err.startswith("topogate: cannot list customresourcedefinitions.apiextensions.k8s.io: the API server cannot be reached: ")
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_ask_the_command_by_the_variable_that_it_answers(topogate: Commands, shell: str):
+    ran = topogate.run("completion", shell)
+    assert ran.code == 0
+    assert f"_TOPOGATE_COMPLETE=complete_{shell}" in ran.out
+
+
+def test_the_command_completes_its_words():
+    asked = [("_TOPOGATE_COMPLETE", "complete_bash"), ("COMP_WORDS", "topogate pl"), ("COMP_CWORD", "1")]
+    assert in_a_process(environment=asked).stdout.split() == ["plan"]

@@ -1,0 +1,137 @@
+"""`topogate plan` offline: what it says is what the engine decides, and bad input is told whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.model.podset import Mode, PodSetRequest, TopologyRequest
+from core.model.resources import parse_resources
+from core.placement.engine import place
+from core.placement.free import FreeCapacity, NodeState
+from core.placement.profile import STANDARD
+from core.placement.tree import NodeLabels, TopologyTree
+from tests.cli.commands import BLOCK, EXAMPLES, HOST, RACK, Commands, job, node, nodes, queues
+
+
+def by_engine(cluster: list[Any], request: PodSetRequest) -> dict[str, int]:
+    """Pods per node as the engine itself places them."""
+    labels = [NodeLabels(each["metadata"]["name"], each["metadata"]["labels"]) for each in cluster]
+    states = {each["metadata"]["name"]: NodeState(parse_resources(each["status"]["allocatable"])) for each in cluster}
+    decision = place(FreeCapacity(TopologyTree((BLOCK, RACK, HOST), labels), states), [request], STANDARD.default)
+    (placement,) = decision.placements
+    return {domain.values[-1]: domain.count for domain in placement.assignment.domains}
+
+
+@pytest.mark.parametrize(
+    ("mode", "level", "pods", "gpus"), [("required", RACK, 4, 8), ("required", BLOCK, 7, 8), ("preferred", RACK, 13, 4)]
+)
+def test_a_job_that_fits_is_placed_as_the_engine_places_it(topogate: Commands, mode: str, level: str, pods: int, gpus: int):
+    cluster = nodes()
+    file = topogate.write("nodes.yaml", *cluster, *queues())
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", pods, gpus, **{mode: level})), "--nodes", file, "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    (told,) = ran.data["jobs"]
+    assert (told["outcome"], told["clusterQueue"]) == ("admitted", "research")
+    (pod_set,) = told["podSets"]
+    request = PodSetRequest("main", pods, {"cpu": 1000, "nvidia.com/gpu": gpus}, TopologyRequest(Mode(mode), level))
+    assert {domain["values"][-1]: domain["count"] for domain in pod_set["domains"]} == by_engine(cluster, request)
+    assert [len(domain["values"]) for domain in pod_set["domains"]] == [3] * len(pod_set["domains"])
+
+
+def test_one_that_fits_nowhere_would_wait_and_is_told_what_would_help(topogate: Commands):
+    file = topogate.write("nodes.yaml", *nodes(), *queues())
+    ran = topogate.run("plan", "-f", EXAMPLES / "job-one-rack.yaml", "--nodes", file)
+    assert ran.code == 3
+    assert "would wait: TopologyPlacementFailed" in ran.out
+    assert f"best {RACK} b0/b0-r0: 8 of 16 pod(s), short of 32 nvidia.com/gpu" in ran.out
+    assert f"would fit: in one {BLOCK}" in ran.out
+
+
+def test_quota_counts_as_in_a_cluster_and_one_job_does_not_find_free_what_another_was_given(topogate: Commands):
+    file = topogate.write("nodes.yaml", *nodes(), *queues(gpus=40))
+    jobs = topogate.write("jobs.yaml", job("first", 4, required=RACK), job("second", 4, required=RACK))
+    ran = topogate.run("plan", "-f", jobs, "--nodes", file, "-o", "json")
+    assert ran.code == 3
+    first, second = ran.data["jobs"]
+    assert first["outcome"] == "admitted"
+    assert (second["outcome"], second["reason"]) == ("waits", "WaitingForQuota")
+
+
+def test_nodes_that_take_no_pods_are_counted_out_with_the_reason(topogate: Commands):
+    cluster = nodes(blocks=1, racks=1)
+    cluster[0]["spec"] = {"unschedulable": True}
+    cluster[1]["status"]["conditions"][0]["status"] = "False"
+    file = topogate.write("nodes.yaml", *cluster, *queues())
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 4, required=RACK)), "--nodes", file, "-o", "json")
+    (attempt,) = ran.data["jobs"][0]["attempts"]
+    assert {(one["reason"], one["count"], one["example"]) for one in attempt["excluded"]} == {
+        ("unschedulable", 1, "n-0-0-0"),
+        ("NotReady", 1, "n-0-0-1"),
+    }
+
+
+def test_pods_that_run_already_take_what_they_take(topogate: Commands):
+    cluster = nodes(blocks=1, racks=1)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "other", "namespace": "default"},
+        "spec": {"nodeName": "n-0-0-0", "containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]},
+        "status": {"phase": "Running"},
+    }
+    file, wanted = topogate.write("nodes.yaml", *cluster, *queues(), pod), topogate.write("job.yaml", job("a", 4, required=RACK))
+    ran = topogate.run("plan", "-f", wanted, "--nodes", file)
+    assert ran.code == 3
+    assert "3 of 4 pod(s)" in ran.out
+
+
+def test_what_the_webhook_refuses_is_bad_input_with_every_field(topogate: Commands):
+    file = topogate.write("nodes.yaml", *nodes(), *queues())
+    ran = topogate.run("plan", "-f", EXAMPLES / "job-three-mistakes.yaml", "--nodes", file)
+    assert ran.code == 2
+    assert ran.out == ""
+    lines = ran.err.splitlines()
+    assert len(lines) == 3
+    assert all("job-three-mistakes.yaml: document 1: Job " in line and "spec.template.metadata.annotations" in line for line in lines)
+
+
+def test_a_job_without_a_queue_is_left_alone_unless_its_namespace_is_managed(topogate: Commands):
+    file, wanted = topogate.write("nodes.yaml", *nodes(), *queues()), topogate.write("job.yaml", job("a", 1, queue=None))
+    ran = topogate.run("plan", "-f", wanted, "--nodes", file)
+    assert ran.code == 2
+    assert "kueue.x-k8s.io/queue-name is missing" in ran.err
+    documents = queues()
+    documents[-1]["metadata"]["name"] = "default"
+    managed = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"topogate.dev/managed": "true"}}}
+    ran = topogate.run("plan", "-f", wanted, "--nodes", topogate.write("managed.yaml", *nodes(), *documents, managed))
+    assert ran.code == 0, ran.err
+
+
+def test_all_mistakes_of_all_files_are_told_at_once_with_file_document_and_field(topogate: Commands):
+    first, second = node("n1", {RACK: 7}), node("n2", cpu="many")  # type: ignore[dict-item]
+    broken = queues()
+    broken[1]["spec"]["topologyNam"] = "default"
+    broken[2]["spec"]["queueingStrategy"] = "Random"
+    one, other = topogate.write("nodes.yaml", first), topogate.write("rest.yaml", second, *broken, node("n2"))
+    ran = topogate.run("plan", "-f", EXAMPLES / "job-three-mistakes.yaml", "--nodes", one, "--nodes", other)
+    assert (ran.code, ran.out) == (2, "")
+    lines = ran.err.splitlines()
+    assert len(lines) == 8
+    assert lines[0] == f"topogate: {one}: document 1: metadata.labels[{RACK}]: 7 is not accepted; text is expected, put it into quotes"
+    assert f"{other}: document 1: Node n2: status.allocatable.cpu: 'many' is no quantity" in lines[1]
+    assert f"{other}: document 3: ResourceFlavor gpu: spec.topologyNam: unknown key; did you mean topologyName?" in lines[2]
+    assert f"{other}: document 4: ClusterQueue research: spec.queueingStrategy: " in lines[3]
+    assert "document 6: Node n2: metadata.name: it is given twice" in lines[4]
+    assert all("job-three-mistakes.yaml" in line for line in lines[5:])
+
+
+def test_a_list_stands_for_its_items(topogate: Commands):
+    items: list[Any] = [*nodes(), *queues()]
+    file = topogate.write("list.yaml", {"apiVersion": "v1", "kind": "List", "items": items})
+    assert topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 4, required=RACK)), "--nodes", file).code == 0
+    items[3]["status"]["allocatable"]["cpu"] = "x"
+    file = topogate.write("list.yaml", {"apiVersion": "v1", "kind": "List", "items": items})
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 4)), "--nodes", file)
+    assert f"{file}: document 1, item 4: Node n-0-0-3: status.allocatable.cpu" in ran.err
