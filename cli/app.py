@@ -10,9 +10,11 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 
-from cli import completion, planning
+from cli import completion, explain, finding, looking, planning
+from cli.draw import write_data
 from cli.failures import BadInput, Failure
-from cli.live import Target
+from cli.looking import Target
+from cli.report import Report
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.runtime import plugins
@@ -44,6 +46,10 @@ Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="
 Config = Annotated[str | None, typer.Option("--config", metavar="FILE", help="The configuration file that the reconciler is run with.")]
 Gates = Annotated[list[str] | None, typer.Option("--feature-gates", metavar="NAME=BOOL,...", help="As the reconciler's.")]
 Profile = Annotated[str | None, typer.Option("--placement-profile", metavar="NAME", help="As the reconciler's: kep or compact.")]
+Nodes = Annotated[
+    list[Path] | None,
+    typer.Option("--nodes", metavar="FILE", help="Not a live cluster but files: nodes, topologies, flavors, queues, ... Repeatable."),
+]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Of what names none itself.")]
 Output = Annotated[Form | None, typer.Option("--output", "-o", help="Print data instead of text.")]
 
@@ -78,6 +84,13 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
         return runner.run(work)
 
 
+def target_of(nodes: list[Path] | None, kubeconfig: str | None, context: str | None) -> Target:
+    """Which cluster is meant; raises BadInput where that is said twice."""
+    if nodes and (kubeconfig is not None or context is not None):
+        raise BadInput("--nodes reads files instead of a cluster: leave out --kubeconfig and --context, or leave out --nodes")
+    return Target(kubeconfig, context)
+
+
 @app.command(context_settings=_AS_IT_IS, help="Run the admission webhook; takes what `python -m webhook` takes.", add_help_option=False)
 def webhook(context: typer.Context) -> None:
     from webhook.__main__ import main  # it changes the interpreter's settings; only who runs it wants it
@@ -95,10 +108,7 @@ def reconciler(context: typer.Context) -> None:
 @app.command()
 def plan(
     files: Annotated[list[Path], typer.Option("--filename", "-f", metavar="FILE", help="Jobs; - for stdin. Repeatable.")],
-    nodes: Annotated[
-        list[Path] | None,
-        typer.Option("--nodes", metavar="FILE", help="Plan offline: nodes, topologies, flavors, queues. Repeatable."),
-    ] = None,
+    nodes: Nodes = None,
     namespace: Namespace = "default",
     output: Output = None,
     kubeconfig: Kubeconfig = None,
@@ -111,11 +121,43 @@ def plan(
 
     Exit code 0: all would be admitted; 3: one would wait; 2: bad input; 1: another error.
     """
-    if nodes and (kubeconfig is not None or context is not None):
-        raise BadInput("--nodes plans offline: leave out --kubeconfig and --context, or leave out --nodes")
+    target = target_of(nodes, kubeconfig, context)
     settings = Decisions(config, feature_gates, placement_profile).settings()
-    work = planning.plan(files, nodes or (), Target(kubeconfig, context), namespace, settings, kinds())
+    work = planning.plan(files, nodes or (), target, namespace, settings, kinds())
     raise typer.Exit(planning.tell(run(work), output.value if output is not None else None, Console()))
+
+
+@app.command("explain")
+def explain_workload(
+    what: Annotated[list[str], typer.Argument(metavar="KIND NAME", help="workload NAME, job NAME, KIND/NAME, or a workload's name.")],
+    nodes: Nodes = None,
+    namespace: Namespace = "default",
+    output: Output = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    config: Config = None,
+    feature_gates: Gates = None,
+    placement_profile: Profile = None,
+) -> None:
+    """Say how far a workload is: why it waits and what would help, or where it is and why there."""
+    settings, asked = Decisions(config, feature_gates, placement_profile).settings(), finding.read_asked(what)
+
+    target = target_of(nodes, kubeconfig, context)
+
+    async def look() -> Report:
+        if nodes:
+            outlook = await looking.look_at(nodes, target, settings, kinds(), namespace)
+            return explain.explain(outlook, finding.find_workload(outlook.observed, asked, namespace))
+        async with looking.connected(target) as client:
+            outlook = await looking.look(client, settings, kinds())
+            workload = finding.find_workload(outlook.observed, asked, namespace)
+            return explain.explain(outlook, workload, await looking.events_of(client, workload))
+
+    report = run(look())
+    if output is not None:
+        write_data(Console(), report, output.value)
+    else:
+        explain.draw(Console(), report)
 
 
 @app.command("completion")

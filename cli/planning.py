@@ -6,19 +6,16 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from cli.documents import Document, read_documents, sort_out
+from cli.documents import read_documents
 from cli.draw import BAD, GOOD, WAITING, draw_found, draw_refusal, labelled, write, write_data
 from cli.failures import ADMITTED, WAITS, BadInput
-from cli.live import Target, connected, look
+from cli.looking import Target, connected, look, offline, tell_of_others
 from cli.plan import Planned, Planner
 from cli.report import Report, report_found, report_refusal
 from core.jobs.contract import JobKind
 from core.queueing.outcome import Found, NotFound
-from core.runtime.client import Client
-from core.runtime.clock import SystemClock
 from core.state.cluster import ClusterState
 from reconciler import resources as r
-from reconciler.outlook import Outlook
 from reconciler.settings import Settings
 
 
@@ -44,28 +41,8 @@ async def plan(
         async with connected(target) as client:
             outlook = await look(client, settings, kinds)
     planned = await Planner(outlook, kinds).plan(jobs, namespace, wrong)
-    for document in others:
-        typer.echo(f"topogate: warning: {document.where} ({document.api[0]}) is not looked at", err=True)
+    tell_of_others(others)
     return [report(outlook.state, one) for one in planned]
-
-
-def offline(
-    documents: Sequence[Document], settings: Settings, kinds: Sequence[JobKind], namespace: str, wrong: list[str]
-) -> tuple[Outlook, list[Document]]:
-    """A cluster that files describe, and what of them is not looked at; mistakes are added to `wrong`."""
-    outlook = Outlook(Client.offline(), SystemClock(), settings, kinds)
-    cluster = sort_out(documents, (informer.resource for informer in outlook.observed.informers), namespace, wrong)
-    if not cluster.objects.get(r.NODES) and not wrong:
-        wrong.append("there is no node in the files of --nodes; `kubectl get nodes -o yaml` writes such a file")
-    objects = {resource: list(found) for resource, found in cluster.objects.items()}
-    # Who writes down a queue means its namespace to be there.
-    there = {obj["metadata"]["name"] for obj in objects.setdefault(r.NAMESPACES, [])}
-    named = {namespace, *(obj["metadata"]["namespace"] for obj in objects.get(r.LOCAL_QUEUES, ()))}
-    for name in sorted(named - there):
-        labels = {"kubernetes.io/metadata.name": name}
-        objects[r.NAMESPACES].append({"metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}})
-    outlook.observed.fill(objects)
-    return outlook, list(cluster.others)
 
 
 def report(state: ClusterState, planned: Planned) -> Report:

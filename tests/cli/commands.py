@@ -105,9 +105,9 @@ def queues(gpus: int = 384, **changes: Any) -> list[Obj]:
     return documents
 
 
-def in_a_process(*arguments: str, environment: Iterable[tuple[str, str]] = ()) -> subprocess.CompletedProcess[str]:
-    """The command as a process of its own."""
-    command: Sequence[str] = (sys.executable, "-m", "cli", *arguments)
+def in_a_process(module: str, *arguments: str, environment: Iterable[tuple[str, str]] = ()) -> subprocess.CompletedProcess[str]:
+    """A process of its own: `cli`, or one of those that it runs."""
+    command: Sequence[str] = (sys.executable, "-m", module, *arguments)
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **dict(environment)}, timeout=60
     )
