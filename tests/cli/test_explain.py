@@ -44,7 +44,7 @@ def test_the_data_has_each_level_each_reason_and_each_way_out(topogate: Commands
     (attempt,) = told["now"]["attempts"]
     assert [(level["level"], level["fit"], level["wanted"]) for level in attempt["levels"]] == [(RACK, 4, 5), (BLOCK, 7, 5)]
     assert attempt["levels"][0]["lacks"] == {"nvidia.com/gpu": "8"}
-    assert attempt["excluded"] == [{"reason": "taint repair:NoSchedule", "count": 1, "example": "n-0-0-0"}]
+    assert attempt["excluded"] == [{"reason": 'taint "repair:NoSchedule"', "count": 1, "example": "n-0-0-0"}]
     assert [change.get("level") or change.get("pods") for change in attempt["wouldHelp"]] == [BLOCK, 4]
 
 
