@@ -9,8 +9,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
-from cli import completion, explain, finding, looking, planning
+from cli import completion, explain, finding, looking, planning, suggest, topology
 from cli.draw import write_data
 from cli.failures import BadInput, Failure
 from cli.looking import Target
@@ -158,6 +159,69 @@ def explain_workload(
         write_data(Console(), report, output.value)
     else:
         explain.draw(Console(), report)
+
+
+class _ShowsByDefault(TyperGroup):
+    """`topology NAME` is `topology show NAME`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] != "--help"):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+topologies = typer.Typer(cls=_ShowsByDefault, help="The trees of nodes: what there is, or what the nodes' labels suggest.")
+app.add_typer(topologies, name="topology")
+
+
+@topologies.command("show")
+def show_topology(
+    name: Annotated[str | None, typer.Argument(help="Of a Topology; default: all.")] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw who sits where into a file.")] = None,
+    seats: Annotated[bool, typer.Option("--seats", help="Draw who sits where on the terminal, too.")] = False,
+    hosts: Annotated[bool, typer.Option("--hosts", help="Go down to the nodes.")] = False,
+    pod: Annotated[str | None, typer.Option("--pod", metavar="RESOURCE=QUANTITY,...", help="Count fits of such pods.")] = None,
+    resource: Annotated[str | None, typer.Option("--resource", help="What a seat is; default: the first accelerator.")] = None,
+    nodes: Nodes = None,
+    namespace: Namespace = "default",
+    output: Output = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show topologies with capacity, what is used, and the largest fit of each level. `topogate topology` alone does so, too."""
+    counted = topology.read_pod(pod) if pod is not None else None
+    target, settings = target_of(nodes, kubeconfig, context), Decisions(None, None, None).settings()
+    outlook = run(looking.look_at(nodes or (), target, settings, kinds(), namespace))
+    outlook.state.refresh()
+    names = topology.find_names(outlook.state, name)
+    reports = [topology.report_topology(outlook.state, each, counted) for each in names]
+    console = Console()
+    if output is not None:
+        write_data(console, {"topologies": reports}, output.value)
+    else:
+        for report in reports:
+            topology.draw(console, report, shows_hosts=hosts)
+    if svg is not None or seats:
+        topology.picture(outlook.observed, names, resource, svg, console if seats else None)
+
+
+@topologies.command("suggest")
+def suggest_topology(
+    nodes: Nodes = None,
+    name: Annotated[str, typer.Option("--name", help="Of the Topology and the ResourceFlavor.")] = "default",
+    cluster_queue: Annotated[str, typer.Option("--cluster-queue", metavar="NAME")] = "cluster-queue",
+    local_queue: Annotated[str, typer.Option("--local-queue", metavar="NAME")] = "main",
+    namespace: Namespace = "default",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Write a Topology, a ResourceFlavor, a ClusterQueue and a LocalQueue for the nodes there are, ready to apply."""
+    target = target_of(nodes, kubeconfig, context)
+    found = run(looking.nodes_of(nodes or (), target))
+    suggestion = suggest.suggest(found, suggest.Names(name, name, cluster_queue, local_queue, namespace))
+    for remark in suggestion.remarks:
+        typer.echo(f"topogate: {remark}", err=True)
+    typer.echo(suggestion.to_yaml(), nl=False)
 
 
 @app.command("completion")

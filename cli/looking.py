@@ -14,6 +14,7 @@ from core.runtime.client import Client
 from core.runtime.clock import SystemClock
 from core.runtime.informer import Informer
 from core.runtime.resource import Obj
+from core.state.facts import NodeFacts
 from reconciler import resources as r
 from reconciler.outlook import Outlook
 from reconciler.settings import Settings
@@ -94,3 +95,16 @@ def tell_of_others(documents: Sequence[Document]) -> None:
     """Warns of what files have and nobody reads: it may be a kind that is written wrong."""
     for document in documents:
         typer.echo(f"topogate: warning: {document.where} ({document.api[0]}) is not looked at", err=True)
+
+
+async def nodes_of(files: Sequence[Path], target: Target) -> list[NodeFacts]:
+    """Only nodes, of files or else of the live cluster. Raises Failure."""
+    if not files:
+        async with connected(target) as client:
+            with told_in_a_line(f"list {r.NODES}", r.NODES):
+                return [NodeFacts.read(node) for node in (await client.list(r.NODES)).items]
+    wrong: list[str] = []
+    cluster = sort_out(read_documents(files, wrong), (r.NODES,), "default", wrong)
+    if wrong:
+        raise BadInput(wrong)
+    return [NodeFacts.read(node) for node in cluster.objects.get(r.NODES, ())]
