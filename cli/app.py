@@ -1,37 +1,26 @@
-"""The `topogate` command: which words there are, and what each takes. What they do is in the modules beside."""
+"""The `topogate` command: which words there are, and what each takes. What they do is in `cli.words`, which is only imported by who
+does something: neither a process nor a completion should wait for all of it.
+"""
 
-import asyncio
-from collections.abc import Coroutine
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
-from cli import completion, explain, finding, looking, planning, suggest, topology
-from cli.draw import write_data
-from cli.failures import BadInput, Failure
-from cli.looking import Target
-from cli.report import Report
-from core.jobs.contract import JobKind
-from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
-from core.runtime import plugins
-from reconciler.settings import Settings, parse
+from cli import completion
+from cli.given import Decisions, Source
 
-Result = TypeVar("Result")
 # What belongs to a process is handed on as it is, --help included.
 _AS_IT_IS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+_BEHAVIOUR: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
 
 app = typer.Typer(
     name="topogate",
     help="Admits and places Kubernetes batch workloads by topology, and says what it decides and why.",
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+    **_BEHAVIOUR,
 )
 
 
@@ -51,50 +40,13 @@ Nodes = Annotated[
     list[Path] | None,
     typer.Option("--nodes", metavar="FILE", help="Not a live cluster but files: nodes, topologies, flavors, queues, ... Repeatable."),
 ]
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Of what names none itself.")]
+Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Of what names none itself; default: as kubectl's.")]
 Output = Annotated[Form | None, typer.Option("--output", "-o", help="Print data instead of text.")]
-
-
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """By what the reconciler decides: it should be the same as where it runs."""
-
-    config: str | None
-    gates: list[str] | None
-    profile: str | None
-
-    def settings(self) -> Settings:
-        """As the reconciler reads them; ends the process with a message and status 2 if they are wrong."""
-        arguments = [f"--config={self.config}"] if self.config is not None else []
-        arguments += [f"--feature-gates={gates}" for gates in self.gates or ()]
-        arguments += [f"--placement-profile={self.profile}"] if self.profile is not None else []
-        return parse(arguments, prog="topogate")
-
-
-def kinds() -> tuple[JobKind, ...]:
-    """All kinds of job, those of other packages, too."""
-    try:
-        return with_integrations(plugins.load(INTEGRATIONS))
-    except (plugins.BrokenPlugin, UnusableIntegration) as error:
-        raise Failure(str(error)) from error
-
-
-def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Does work that waits, on a loop of its own that nobody else gets to see."""
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        return runner.run(work)
-
-
-def target_of(nodes: list[Path] | None, kubeconfig: str | None, context: str | None) -> Target:
-    """Which cluster is meant; raises BadInput where that is said twice."""
-    if nodes and (kubeconfig is not None or context is not None):
-        raise BadInput("--nodes reads files instead of a cluster: leave out --kubeconfig and --context, or leave out --nodes")
-    return Target(kubeconfig, context)
 
 
 @app.command(context_settings=_AS_IT_IS, help="Run the admission webhook; takes what `python -m webhook` takes.", add_help_option=False)
 def webhook(context: typer.Context) -> None:
-    from webhook.__main__ import main  # it changes the interpreter's settings; only who runs it wants it
+    from webhook.__main__ import main
 
     raise typer.Exit(main(context.args))
 
@@ -110,7 +62,7 @@ def reconciler(context: typer.Context) -> None:
 def plan(
     files: Annotated[list[Path], typer.Option("--filename", "-f", metavar="FILE", help="Jobs; - for stdin. Repeatable.")],
     nodes: Nodes = None,
-    namespace: Namespace = "default",
+    namespace: Namespace = None,
     output: Output = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -122,17 +74,17 @@ def plan(
 
     Exit code 0: all would be admitted; 3: one would wait; 2: bad input; 1: another error.
     """
-    target = target_of(nodes, kubeconfig, context)
-    settings = Decisions(config, feature_gates, placement_profile).settings()
-    work = planning.plan(files, nodes or (), target, namespace, settings, kinds())
-    raise typer.Exit(planning.tell(run(work), output.value if output is not None else None, Console()))
+    from cli import words
+
+    source = Source(nodes or (), kubeconfig, context, namespace)
+    raise typer.Exit(words.plan(files, source, Decisions(config, feature_gates or (), placement_profile), output))
 
 
-@app.command("explain")
-def explain_workload(
+@app.command()
+def explain(
     what: Annotated[list[str], typer.Argument(metavar="KIND NAME", help="workload NAME, job NAME, KIND/NAME, or a workload's name.")],
     nodes: Nodes = None,
-    namespace: Namespace = "default",
+    namespace: Namespace = None,
     output: Output = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -141,24 +93,10 @@ def explain_workload(
     placement_profile: Profile = None,
 ) -> None:
     """Say how far a workload is: why it waits and what would help, or where it is and why there."""
-    settings, asked = Decisions(config, feature_gates, placement_profile).settings(), finding.read_asked(what)
+    from cli import words
 
-    target = target_of(nodes, kubeconfig, context)
-
-    async def look() -> Report:
-        if nodes:
-            outlook = await looking.look_at(nodes, target, settings, kinds(), namespace)
-            return explain.explain(outlook, finding.find_workload(outlook.observed, asked, namespace))
-        async with looking.connected(target) as client:
-            outlook = await looking.look(client, settings, kinds())
-            workload = finding.find_workload(outlook.observed, asked, namespace)
-            return explain.explain(outlook, workload, await looking.events_of(client, workload))
-
-    report = run(look())
-    if output is not None:
-        write_data(Console(), report, output.value)
-    else:
-        explain.draw(Console(), report)
+    source = Source(nodes or (), kubeconfig, context, namespace)
+    words.explain(what, source, Decisions(config, feature_gates or (), placement_profile), output)
 
 
 class _ShowsByDefault(TyperGroup):
@@ -170,7 +108,7 @@ class _ShowsByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-topologies = typer.Typer(cls=_ShowsByDefault, help="The trees of nodes: what there is, or what the nodes' labels suggest.")
+topologies = typer.Typer(cls=_ShowsByDefault, help="The trees of nodes: what there is, or what the nodes' labels suggest.", **_BEHAVIOUR)
 app.add_typer(topologies, name="topology")
 
 
@@ -183,26 +121,17 @@ def show_topology(
     pod: Annotated[str | None, typer.Option("--pod", metavar="RESOURCE=QUANTITY,...", help="Count fits of such pods.")] = None,
     resource: Annotated[str | None, typer.Option("--resource", help="What a seat is; default: the first accelerator.")] = None,
     nodes: Nodes = None,
-    namespace: Namespace = "default",
     output: Output = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    config: Config = None,
 ) -> None:
     """Show topologies with capacity, what is used, and the largest fit of each level. `topogate topology` alone does so, too."""
-    counted = topology.read_pod(pod) if pod is not None else None
-    target, settings = target_of(nodes, kubeconfig, context), Decisions(None, None, None).settings()
-    outlook = run(looking.look_at(nodes or (), target, settings, kinds(), namespace))
-    outlook.state.refresh()
-    names = topology.find_names(outlook.state, name)
-    reports = [topology.report_topology(outlook.state, each, counted) for each in names]
-    console = Console()
-    if output is not None:
-        write_data(console, {"topologies": reports}, output.value)
-    else:
-        for report in reports:
-            topology.draw(console, report, shows_hosts=hosts)
-    if svg is not None or seats:
-        topology.picture(outlook.observed, names, resource, svg, console if seats else None)
+    from cli import words
+    from cli.topology import View
+
+    view = View(pod, hosts=hosts, seats=seats, resource=resource, svg=svg)
+    words.show_topology(name, Source(nodes or (), kubeconfig, context), Decisions(config), output, view)
 
 
 @topologies.command("suggest")
@@ -211,17 +140,15 @@ def suggest_topology(
     name: Annotated[str, typer.Option("--name", help="Of the Topology and the ResourceFlavor.")] = "default",
     cluster_queue: Annotated[str, typer.Option("--cluster-queue", metavar="NAME")] = "cluster-queue",
     local_queue: Annotated[str, typer.Option("--local-queue", metavar="NAME")] = "main",
-    namespace: Namespace = "default",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Of the LocalQueue.")] = "default",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     """Write a Topology, a ResourceFlavor, a ClusterQueue and a LocalQueue for the nodes there are, ready to apply."""
-    target = target_of(nodes, kubeconfig, context)
-    found = run(looking.nodes_of(nodes or (), target))
-    suggestion = suggest.suggest(found, suggest.Names(name, name, cluster_queue, local_queue, namespace))
-    for remark in suggestion.remarks:
-        typer.echo(f"topogate: {remark}", err=True)
-    typer.echo(suggestion.to_yaml(), nl=False)
+    from cli import words
+    from cli.suggest import Names
+
+    words.suggest_topology(Source(nodes or (), kubeconfig, context), Names(name, name, cluster_queue, local_queue, namespace))
 
 
 @app.command("completion")

@@ -1,6 +1,6 @@
 """Objects from YAML and JSON files: every mistake in all of them is told at once, with its file, document and field."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -14,16 +14,23 @@ from core.api.mistakes import Mistake, at, shown, suggestion
 from core.api.schema import KINDS as MODELS
 from core.jobs.contract import FieldError
 from core.jobs.objects import OBJECTS
-from core.jobs.shape import find_misshapen, spec_shape_of
+from core.jobs.shape import BOOLEAN, INTEGER, METADATA, POD_TEMPLATE, Fields, find_mismatches, find_misshapen, spec_shape_of
 from core.model.quantity import InvalidQuantity, canonical
 from core.names import API_VERSION, OLD_API_VERSION
 from core.runtime.resource import Obj, Resource
+from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import NodeFacts, PodFacts
 from reconciler import resources as r
 
 MAX_BYTES = 256 << 20  # what 50,000 nodes need as kubectl prints them
 _LIST = "List"
-_READERS = {r.NODES: NodeFacts.read, r.PODS: PodFacts.read}
+_NO_SPECS: Mapping[Resource, Fields] = {}
+_ANY = Fields({"metadata": METADATA})
+_SHAPES = {
+    r.PRIORITY_CLASSES: Fields({"metadata": METADATA, "value": INTEGER, "globalDefault": BOOLEAN}),
+    r.DAEMON_SETS: Fields({"metadata": METADATA, "spec": Fields({"template": POD_TEMPLATE}, ("template",))}, ("spec",)),
+}
+_READERS: Mapping[Resource, Callable[[Obj], object]] = {r.DAEMON_SETS: DaemonSetFacts.read, r.NODES: NodeFacts.read, r.PODS: PodFacts.read}
 _RULES = {rules.kind: rules for rules in OBJECTS}
 
 
@@ -146,10 +153,12 @@ class Cluster:
     others: tuple[Document, ...]
 
 
-def sort_out(documents: Iterable[Document], known: Iterable[Resource], namespace: str, wrong: list[str]) -> Cluster:
+def sort_out(
+    documents: Iterable[Document], known: Iterable[Resource], namespace: str, wrong: list[str], specs: Mapping[Resource, Fields] = _NO_SPECS
+) -> Cluster:
     """The objects of known resources as an API server would hold them: complete, of our stored version, in a namespace, each once.
 
-    Mistakes are added to `wrong`.
+    `specs` say what the spec of a job's kind looks like. Mistakes are added to `wrong`.
     """
     by_api = {(resource.api_version, resource.kind): resource for resource in known}
     objects: dict[Resource, list[Obj]] = {}
@@ -166,7 +175,7 @@ def sort_out(documents: Iterable[Document], known: Iterable[Resource], namespace
             wrong.append(f"{document.where}: {error}")
             continue
         metadata = obj["metadata"]
-        mistakes = list(find_mistakes(resource, obj))
+        mistakes = list(find_mistakes(resource, obj, specs.get(resource)))
         key = resource, metadata.get("namespace", ""), str(metadata.get("name"))
         if key in seen:
             mistakes.append(Mistake("metadata.name", f"it is given twice, in {seen[key]}, too; leave one out"))
@@ -192,14 +201,20 @@ def complete(obj: Obj, resource: Resource, namespace: str) -> Obj:
     return {**obj, "metadata": metadata}
 
 
-def find_mistakes(resource: Resource, obj: Obj) -> Iterator[Mistake]:
-    """What is wrong with an object of a known resource."""
+def find_mistakes(resource: Resource, obj: Obj, spec: Fields | None = None) -> Iterator[Mistake]:
+    """What is wrong with an object of a known resource; `spec` is what the spec of its kind looks like."""
     if not obj["metadata"].get("name"):
         yield Mistake("metadata.name", "it is missing; it has to be given")
         return
     if resource.kind in MODELS and obj["apiVersion"] == API_VERSION:
         yield from _mistakes_of_ours(resource.kind, obj)
-    elif resource == r.NODES:
+        return
+    misshapen = find_misshapen(spec, obj) if spec is not None else find_mismatches(obj, _SHAPES.get(resource, _ANY))
+    for error in misshapen:
+        yield Mistake(error.field, f"{shown(error.value)} is not accepted; {error.accepted}" if error.value is not None else error.accepted)
+    if misshapen:
+        return
+    if resource == r.NODES:
         yield from _mistakes_of_node(obj)
     elif resource in _READERS:
         try:

@@ -10,6 +10,7 @@ import typer
 from cli.documents import Document, read_documents, sort_out
 from cli.failures import BadInput, told_in_a_line
 from core.jobs.contract import JobKind
+from core.jobs.pod_kinds import pod_kinds
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
 from core.runtime.informer import Informer
@@ -77,7 +78,8 @@ def offline(
 ) -> tuple[Outlook, list[Document]]:
     """A cluster that files describe, and what of them is not looked at; mistakes are added to `wrong`."""
     outlook = Outlook(Client.offline(), SystemClock(), settings, kinds)
-    cluster = sort_out(documents, (informer.resource for informer in outlook.observed.informers), namespace, wrong)
+    specs = {r.resource_of(kind): kind.spec_shape for kind in (*kinds, *pod_kinds(kinds))}
+    cluster = sort_out(documents, (informer.resource for informer in outlook.observed.informers), namespace, wrong, specs)
     if not cluster.objects.get(r.NODES) and not wrong:
         wrong.append("there is no node in the files of --nodes; `kubectl get nodes -o yaml` writes such a file")
     objects = {resource: list(found) for resource, found in cluster.objects.items()}

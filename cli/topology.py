@@ -35,6 +35,17 @@ class Pod:
         return ", ".join(f"{name}={format_quantity(name, amount)}" for name, amount in self.requests.items())
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """What of the topologies is to be seen: fits of which pods, nodes too, and who sits where (on the terminal, in a file)."""
+
+    pod: str | None = None
+    hosts: bool = False
+    seats: bool = False
+    resource: str | None = None
+    svg: Path | None = None
+
+
 def read_pod(text: str) -> Pod:
     """`cpu=4,nvidia.com/gpu=8`. Raises BadInput."""
     requests = {}

@@ -39,16 +39,17 @@ class Commands:
     """`topogate ...` in this process, and files beside it."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-        self._capsys, self._folder = capsys, folder
+        self.capsys, self._folder = capsys, folder
 
     def run(self, *arguments: str | Path) -> Ran:
-        self._capsys.readouterr()
+        self.capsys.readouterr()
         try:
             code = main([str(argument) for argument in arguments])
         except SystemExit as end:
             code = int(end.code or 0)
-        out, err = self._capsys.readouterr()
+        out, err = self.capsys.readouterr()
         assert "Traceback" not in err
+        assert "this is a bug" not in err
         return Ran(code, out, err)
 
     def write(self, name: str, *documents: Obj) -> Path:

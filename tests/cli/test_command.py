@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import tomllib
 
 import pytest
 
-from tests.cli.commands import EXAMPLES, Commands, in_a_process, job
+from cli import words
+from cli.__main__ import main
+from cli.given import Source
+from tests.cli.commands import EXAMPLES, ROOT, Commands, in_a_process, job
+from tests.cli.test_api_answers import answering, kubeconfig
 
 
 @pytest.mark.parametrize("process", ["webhook", "reconciler"])
@@ -94,3 +99,52 @@ def test_completion_scripts_ask_the_command_by_the_variable_that_it_answers(topo
 def test_the_command_completes_its_words():
     asked = [("_TOPOGATE_COMPLETE", "complete_bash"), ("COMP_WORDS", "topogate pl"), ("COMP_CWORD", "1")]
     assert in_a_process("cli", environment=asked).stdout.split() == ["plan"]
+
+
+def test_both_names_of_the_command_are_installed():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"topogate": "cli.__main__:main", "kubectl-topogate": "cli.__main__:main"}
+
+
+def test_the_namespace_is_kubectls(tmp_path):
+    def write(name: str, **content: object) -> str:
+        (tmp_path / name).write_text(json.dumps(content))
+        return str(tmp_path / name)
+
+    contexts = [{"name": "a", "context": {"namespace": "team-a"}}, {"name": "b", "context": {}}]
+    one = write("one", **{"current-context": "a"})
+    other = write("other", **{"current-context": "b"}, contexts=contexts)
+    assert words.namespace_of(Source(kubeconfig=other, namespace="mine")) == "mine"
+    assert words.namespace_of(Source(kubeconfig=f"{one}:{other}")) == "team-a"
+    assert words.namespace_of(Source(kubeconfig=other)) == "default"
+    assert words.namespace_of(Source(kubeconfig=other, context="a")) == "team-a"
+    assert words.namespace_of(Source(kubeconfig=str(tmp_path / "none"))) == "default"
+    for broken in ("[", "- a", "contexts: 5", "contexts: [5]", "contexts: [{name: a, context: x}]\ncurrent-context: a"):
+        (tmp_path / "broken").write_text(broken)
+        assert words.namespace_of(Source(kubeconfig=str(tmp_path / "broken"))) == "default"
+
+
+def test_a_bug_is_told_in_a_line_and_shown_where_if_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def fail(*_: object) -> None:
+        raise KeyError("odd\nthing")
+
+    monkeypatch.setattr(words, "explain", fail)
+    assert main(["explain", "a"]) == 1
+    assert capsys.readouterr().err == ("topogate: this is a bug of topogate's: KeyError: 'odd\\nthing'; TOPOGATE_TRACEBACK=1 shows where\n")
+    monkeypatch.setenv("TOPOGATE_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        main(["explain", "a"])
+
+
+def test_an_object_that_cannot_be_read_is_warned_of_and_passed_over(topogate: Commands):
+    metadata = {"name": "p", "namespace": "default", "uid": "p", "resourceVersion": "1"}
+    broken = {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "many"}}}]}}
+
+    def answer(path: str) -> tuple[int, dict[str, object]]:
+        return 200, {"items": [broken] if path.startswith("/api/v1/pods") else [], "metadata": {"resourceVersion": "1"}}
+
+    with answering(answer) as url:
+        ran = topogate.run("topology", "--kubeconfig", kubeconfig(topogate, url))
+    assert ran.code == 2
+    assert ran.err.splitlines()[1].startswith("topogate: there is no Topology")
+    assert ran.err.startswith("topogate: warning: object cannot be read: resource pods, object default/p, error ")

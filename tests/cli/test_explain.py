@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.names import FINISHED
+from core.names import COMPONENT_WORKLOAD_INDEX, FINISHED, IS_GROUP_WORKLOAD
 from tests.cli.commands import BLOCK, RACK, Commands, job, nodes, queues
 from tests.cli.lives import NOW, decided, queued
 
@@ -92,6 +92,33 @@ def test_one_that_nobody_has_decided_on_yet_is_decided_on_in_its_place_in_the_qu
     ran = topogate.run("explain", "job", "first", "--nodes", topogate.write("cluster.yaml", *documents))
     assert "nobody has decided on it yet" in ran.out
     assert "now: it would be admitted" in ran.out
+
+
+def of_owner(workload: Any, api_version: str, kind: str, name: str, index: int | None = None) -> Any:
+    """The same Workload, made for another."""
+    owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"{kind}/default/{name}", "controller": True}
+    notes = {COMPONENT_WORKLOAD_INDEX: str(index)} if index is not None else {}
+    metadata = {**workload["metadata"], "name": f"{name}-{index}" if index is not None else name, "ownerReferences": [owner]}
+    return {**workload, "metadata": {**metadata, "uid": metadata["name"], "annotations": notes}}
+
+
+def test_pods_and_their_groups_lead_to_their_workload_and_a_replica_of_many_is_to_be_named(topogate: Commands):
+    _, workload = queued(job("a", 1))
+    labels = {"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/pod-group-name": "team"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels}, "spec": {"containers": []}}
+    metadata = {"name": "team", "namespace": "default", "uid": "team", "resourceVersion": "1", "annotations": {IS_GROUP_WORKLOAD: "true"}}
+    group = {**workload, "metadata": metadata}
+    parent: Any = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "lws"}}
+    parent["spec"] = {"replicas": 2, "leaderWorkerTemplate": {"size": 1, "workerTemplate": {"spec": {"containers": []}}}}
+    replicas = [of_owner(workload, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "lws", index) for index in range(2)]
+    file = topogate.write("cluster.yaml", *nodes(), *queues(), pod, group, parent, *replicas)
+    for words in (["pod", "p"], ["po/p"], ["podgroup", "team"], ["team"]):
+        assert topogate.run("explain", *words, "--nodes", file).out.startswith("Workload default/team\n"), words
+    several = topogate.run("explain", "leaderworkerset", "lws", "--nodes", file)
+    assert several.code == 1
+    assert several.err.startswith("topogate: leaderworkerset default/lws has 2 Workloads: lws-0, lws-1; explain one of these")
+    assert topogate.run("explain", "lws-1", "--nodes", file).code == 0
+    assert "there is no Workload of a pod group none" in topogate.run("explain", "podgroup/none", "--nodes", file).err
 
 
 @pytest.mark.parametrize(

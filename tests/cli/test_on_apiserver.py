@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.explain import PLACED
 from core.names import REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
 from e2e import manifests, truth
 from e2e.cluster import Cluster
@@ -48,6 +49,12 @@ def pods_per_node(scene: Scene, now: truth.Snapshot, name: str) -> Counter[str]:
     return Counter(str(pod["spec"]["nodeName"]) for pod in now.pods_of(name))
 
 
+def why_admitted(now: truth.Snapshot, job: str) -> list[str]:
+    """What the events of a job's admission say of its place."""
+    events = [event for event in now.events if event["involvedObject"]["name"].startswith(f"job-{job}-")]
+    return [event["message"].partition(PLACED)[2] for event in events if event["reason"] == "Admitted"]
+
+
 def test_explaining_one_that_waits_says_exactly_its_condition(topogate: Commands, scene: Scene):
     scene.submit("large", pods=3, gpus=8, required=scene.rack)
     sentence = scene.until_waiting("large", REASON_TOPOLOGY_PLACEMENT_FAILED)
@@ -72,8 +79,11 @@ def test_a_plan_agrees_with_what_then_happens(topogate: Commands, scene: Scene):
     now = scene.until_bound("second", 4)
     assert {domain["values"][-1]: domain["count"] for domain in told["podSets"][0]["domains"]} == pods_per_node(scene, now, "second")
 
+    said = scene.eventually("the event of the admission", lambda now: why_admitted(now, "second"))
     ran = topogate.run(*live(scene, "explain", "job", "second"))
     assert "state: admitted" in ran.out
+    (then,) = why_admitted(said, "second")
+    assert f"why there, when it was admitted: {then}\n" in ran.out
     assert "pods: 4 live, 4 on nodes, 0 gated" in ran.out
     assert all(f"/{node}  {count} pod(s)" in ran.out for node, count in pods_per_node(scene, now, "second").items())
     assert f"why there, as things are now: pod set main: {scene.rack} " in ran.out
