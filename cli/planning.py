@@ -10,12 +10,11 @@ from cli.documents import read_documents
 from cli.draw import BAD, GOOD, WAITING, draw_found, draw_refusal, labelled, write, write_data
 from cli.failures import ADMITTED, WAITS, BadInput
 from cli.looking import Target, connected, look, offline, tell_of_others
-from cli.plan import Planned, Planner
+from cli.plan import Planned, Planner, kinds_by_api
 from cli.report import Report, report_found, report_refusal
 from core.jobs.contract import JobKind
 from core.queueing.outcome import Found, NotFound
 from core.state.cluster import ClusterState
-from reconciler import resources as r
 from reconciler.settings import Settings
 
 
@@ -24,15 +23,13 @@ async def plan(
 ) -> list[Report]:
     """One report per job. Raises Failure; BadInput names every mistake in all files."""
     wrong: list[str] = []
-    known = {(r.resource_of(kind).api_version, kind.kind) for kind in kinds}
+    known = kinds_by_api(kinds)
     documents = read_documents(files, wrong)
     jobs = [document for document in documents if document.api in known]
     others = [document for document in documents if document.api not in known]
     if not jobs and not wrong:
         found = ", ".join(sorted({document.obj["kind"] for document in documents}))
-        wrong.append(
-            f"{', '.join(map(str, files))}: there is no job in it, but {found}; kinds of job are {', '.join(k.kind for k in kinds)}"
-        )
+        wrong.append(f"{', '.join(map(str, files))}: there is no job in it, but {found}; known are {', '.join(kind for _, kind in known)}")
     if nodes:
         outlook, others = offline([*read_documents(nodes, wrong), *others], settings, kinds, namespace, wrong)
     elif wrong:
@@ -47,8 +44,9 @@ async def plan(
 
 def report(state: ClusterState, planned: Planned) -> Report:
     """One job as data."""
-    metadata = planned.job["metadata"]
-    told: Report = {"kind": planned.kind.kind, "namespace": metadata["namespace"], "name": metadata["name"]}
+    told: Report = {"kind": planned.kind, "namespace": planned.namespace, "name": planned.name}
+    if planned.part is not None:
+        told["replica"] = planned.part
     if isinstance(planned.outcome, Found):
         told |= {"outcome": "admitted" if planned.is_admitted else "waits", **report_found(state, planned.outcome)}
         if planned.outcome.checks:
@@ -75,7 +73,7 @@ def tell(reports: Sequence[Report], form: str | None, console: Console) -> int:
 
 
 def _draw(console: Console, told: Report) -> None:
-    name = f"{told['kind']} {told['namespace']}/{told['name']}"
+    name = f"{told['kind']} {told['namespace']}/{told['name']}" + (f" replica {told['replica']}" if "replica" in told else "")
     if told["outcome"] == "admitted":
         write(console, labelled(name, f"would be admitted by ClusterQueue {told['clusterQueue']}", GOOD))
     else:

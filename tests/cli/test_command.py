@@ -50,7 +50,7 @@ def test_a_process_ends_with_its_own_exit_code(process: str, tmp_path):
         (["plan", "-f", "x", "--placement-profile", "tidy"], "argument --placement-profile: invalid choice: 'tidy'"),
         (["plan", "-f", "x", "--feature-gates", "Nonsense=true"], "argument --feature-gates"),
         (["plan", "-f", str(EXAMPLES / "job-one-rack.yaml"), "--nodes", str(EXAMPLES / "queues.yaml")], "there is no node in the files"),
-        (["plan", "-f", str(EXAMPLES / "queues.yaml")], "there is no job in it, but ClusterQueue, LocalQueue, ResourceFlavor, Topology; "),
+        (["plan", "-f", str(EXAMPLES / "queues.yaml")], "ClusterQueue, LocalQueue, ResourceFlavor, Topology; known are Job, JobSet, "),
     ],
 )
 def test_a_wrong_command_line_is_told_in_one_line(topogate: Commands, arguments: list[str], says: str):

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from cli.explain import PLACED
-from core.names import REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
+from core.names import QUEUE_NAME_LABEL, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
 from e2e import manifests, truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
@@ -97,6 +97,39 @@ def test_a_plan_of_one_that_will_wait_says_what_its_condition_then_says(topogate
     assert (code, told["outcome"], told["reason"]) == (3, "waits", REASON_WAITING_FOR_QUOTA)
     scene.create(asked)
     assert scene.until_waiting("second", REASON_WAITING_FOR_QUOTA) == told["message"]
+
+
+def test_a_plan_of_a_statefulset_agrees_with_what_then_happens(topogate: Commands, scene: Scene):
+    template = manifests.job("x", scene.namespace, pods=1, gpus=4, required=scene.rack)["spec"]["template"]
+    template["metadata"]["labels"] = {"app": "web"}
+    del template["spec"]["restartPolicy"]
+    asked = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "web", "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}},
+        "spec": {
+            "replicas": 3,
+            "serviceName": "web",
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": template,
+        },
+    }
+    code, told = planned(topogate, scene, asked)
+    assert (code, told["kind"], told["outcome"]) == (0, "StatefulSet", "admitted")
+    scene.create(asked)
+    try:
+        now = scene.eventually(
+            "pods on nodes", lambda now: len([p for p in now.pods_in(scene.namespace) if p["spec"].get("nodeName")]) == 3
+        )
+        bound = Counter(str(pod["spec"]["nodeName"]) for pod in now.pods_in(scene.namespace))
+        assert {domain["values"][-1]: domain["count"] for domain in told["podSets"][0]["domains"]} == bound
+        for words in (["statefulset", "web"], ["pod/web-0"]):
+            ran = topogate.run(*live(scene, "explain", *words))
+            assert "(for StatefulSet web)" in ran.out
+            assert "state: admitted" in ran.out
+    finally:
+        scene.api.delete(f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets/web")
 
 
 def test_the_counts_of_a_topology_agree_with_its_nodes(topogate: Commands, scene: Scene):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.model.resources import parse_resources
@@ -135,3 +136,47 @@ def test_a_list_stands_for_its_items(topogate: Commands):
     file = topogate.write("list.yaml", {"apiVersion": "v1", "kind": "List", "items": items})
     ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 4)), "--nodes", file)
     assert f"{file}: document 1, item 4: Node n-0-0-3: status.allocatable.cpu" in ran.err
+
+
+OFFLINE = (EXAMPLES / "offline" / "nodes.yaml", EXAMPLES / "queues.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("jobset", [("JobSet", "driver-and-workers", None, [("driver", 1), ("workers", 16)])]),
+        ("statefulset", [("StatefulSet", "serving", None, [("main", 4)])]),
+        ("deployment", [("Deployment", "notebooks", replica, [("main", 1)]) for replica in range(3)]),
+        ("pod-group", [("PodGroup", "pair", None, [("ce9a01f0", 2)])]),
+    ],
+)
+def test_every_kind_of_the_examples_is_planned_workload_by_workload(topogate: Commands, name: str, found: list[Any]):
+    ran = topogate.run("plan", "-f", EXAMPLES / f"{name}.yaml", "--nodes", OFFLINE[0], "--nodes", OFFLINE[1], "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    told = ran.data["jobs"]
+    assert [(each["kind"], each["name"], each.get("replica"), [(p["name"], p["count"]) for p in each["podSets"]]) for each in told] == found
+    for pod_set in (pod_set for each in told for pod_set in each["podSets"]):
+        assert sum(domain["count"] for domain in pod_set["domains"]) == pod_set["count"]
+
+
+def test_each_replica_of_a_leaderworkerset_is_a_workload(topogate: Commands):
+    template = job("x", 1, 8, required=RACK)["spec"]["template"]
+    spec = {"replicas": 5, "leaderWorkerTemplate": {"size": 4, "workerTemplate": template}}
+    metadata = {"name": "serve", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
+    wanted = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": metadata, "spec": spec}
+    ran = topogate.run("plan", "-f", topogate.write("lws.yaml", wanted), "--nodes", OFFLINE[0], "--nodes", OFFLINE[1], "-o", "json")
+    assert ran.code == 3
+    assert [(each["replica"], each["outcome"]) for each in ran.data["jobs"]] == [(i, "admitted" if i < 4 else "waits") for i in range(5)]
+    racks = [each["podSets"][0]["domains"][0]["values"][1] for each in ran.data["jobs"][:4]]
+    assert sorted(racks) == ["a1", "a2", "b1", "b2"]
+
+
+def test_a_pod_group_that_is_not_whole_waits_and_one_that_contradicts_itself_is_bad_input(topogate: Commands):
+    first, second = yaml.safe_load_all((EXAMPLES / "pod-group.yaml").read_text())
+    ran = topogate.run("plan", "-f", topogate.write("pods.yaml", first), "--nodes", OFFLINE[0], "--nodes", OFFLINE[1])
+    assert ran.code == 3
+    assert "group pair waits for 1 more pod(s); it is queued when all are there" in ran.out
+    second["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = "3"
+    ran = topogate.run("plan", "-f", topogate.write("pods.yaml", first, second), "--nodes", OFFLINE[0], "--nodes", OFFLINE[1])
+    assert ran.code == 2
+    assert "pods of group pair differ in their total count" in ran.err
