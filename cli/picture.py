@@ -76,7 +76,8 @@ def draw_seats(seats: Seats, console: Console) -> None:
                 for job in seats.owners[node]:
                     line.append(FREE if job is None else legend.letter(job), style="dim" if job is None else f"bold {legend.colour(job)}")
                 line.append(" ")
-            console.print(line, overflow="crop", no_wrap=True)
+            # A terminal shows what it has room for; a file gets it whole.
+            console.print(line, overflow="crop", no_wrap=True, soft_wrap=not console.is_terminal)
     names = Text("  ")
     for job in seats.jobs:
         names.append(f"{legend.letter(job)} {job}   ", style=f"bold {legend.colour(job)}")

@@ -148,3 +148,9 @@ def test_an_object_that_cannot_be_read_is_warned_of_and_passed_over(topogate: Co
     assert ran.code == 2
     assert ran.err.splitlines()[1].startswith("topogate: there is no Topology")
     assert ran.err.startswith("topogate: warning: object cannot be read: resource pods, object default/p, error ")
+
+
+def test_as_a_plugin_of_kubectl_it_is_called_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr("sys.argv", ["/usr/local/bin/kubectl-topogate", "plan", "--help"])
+    assert main() == 0
+    assert "kubectl topogate plan" in capsys.readouterr().out

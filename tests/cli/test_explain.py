@@ -94,6 +94,46 @@ def test_one_that_nobody_has_decided_on_yet_is_decided_on_in_its_place_in_the_qu
     assert "now: it would be admitted" in ran.out
 
 
+def says(kind: str, status: str, reason: str, message: str) -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": NOW}
+
+
+RESERVED = says("QuotaReserved", "True", "QuotaReserved", "has it")
+
+
+@pytest.mark.parametrize(
+    ("active", "conditions", "state", "told"),
+    [
+        (False, [says("Evicted", "True", "Deactivated", "The workload is deactivated")], "deactivated", "The workload is deactivated"),
+        (
+            True,
+            [RESERVED, says("Evicted", "True", "Preempted", "for b")],
+            "stopping",
+            "for b",
+        ),
+        (True, [RESERVED], "quota reserved", "has it"),
+        (
+            True,
+            [says("Evicted", "True", "Slow", "too slow"), says("QuotaReserved", "False", "Pending", "soon")],
+            "waiting",
+            "soon",
+        ),
+    ],
+)
+def test_each_state_is_told_with_the_condition_that_led_to_it(
+    topogate: Commands, active: bool, conditions: list[dict[str, str]], state: str, told: str
+):
+    made, workload = queued(job("a", 2, required=RACK))
+    workload["spec"]["active"] = active
+    workload["status"] = {"conditions": conditions, "requeueState": {"requeueAt": "2999-01-01T00:00:00Z"}}
+    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *nodes(), *queues(), made, workload))
+    assert ran.code == 0
+    assert f"state: {state}\n" in ran.out
+    assert f"\n    {told}\n" in ran.out
+    assert "queued again at: 2999-01-01T00:00:00Z" in ran.out
+    assert "now:" not in ran.out
+
+
 def of_owner(workload: Any, api_version: str, kind: str, name: str, index: int | None = None) -> Any:
     """The same Workload, made for another."""
     owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"{kind}/default/{name}", "controller": True}

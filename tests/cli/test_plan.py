@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from core.placement.free import FreeCapacity, NodeState
 from core.placement.profile import STANDARD
 from core.placement.tree import NodeLabels, TopologyTree
 from tests.cli.commands import BLOCK, EXAMPLES, HOST, RACK, Commands, job, node, nodes, queues
+from tests.cli.lives import NOW, decided, queued
 
 
 def by_engine(cluster: list[Any], request: PodSetRequest) -> dict[str, int]:
@@ -180,3 +183,71 @@ def test_a_pod_group_that_is_not_whole_waits_and_one_that_contradicts_itself_is_
     ran = topogate.run("plan", "-f", topogate.write("pods.yaml", first, second), "--nodes", OFFLINE[0], "--nodes", OFFLINE[1])
     assert ran.code == 2
     assert "pods of group pair differ in their total count" in ran.err
+
+
+def test_whom_a_job_would_have_preempted_is_named(topogate: Commands):
+    documents = decided(
+        [*nodes(blocks=1), *queues(preemption={"withinClusterQueue": "LowerPriority"}), *queued(job("low", 5, required=BLOCK))]
+    )
+    high = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9}
+    wanted = job("urgent", 8, required=BLOCK)
+    wanted["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high"
+    files: list[str | Path] = ["-f", topogate.write("job.yaml", wanted), "--nodes", topogate.write("cluster.yaml", *documents, high)]
+    ran = topogate.run("plan", *files)
+    assert ran.code == 3
+    assert "would wait: WaitingForPreemptedWorkloads" in ran.out
+    assert "to be preempted: default/job-low-" in ran.out
+    (told,) = topogate.run("plan", *files, "-o", "json").data["jobs"]
+    assert [victim["why"] for victim in told["preempting"]["victims"]] == ["prioritization in the ClusterQueue"]
+    wanted["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "hihg"
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", wanted), *files[2:])
+    assert ran.code == 3
+    assert 'would wait: NotQueued\n  WorkloadPriorityClass "hihg" does not exist; there are high' in ran.out
+
+
+def test_with_admission_checks_it_would_get_quota_and_wait(topogate: Commands):
+    active = {"type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": NOW}
+    check = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "AdmissionCheck",
+        "metadata": {"name": "budget"},
+        "spec": {"controllerName": "example.com/budget"},
+        "status": {"conditions": [active]},
+    }
+    cluster = [*nodes(), *queues(admissionChecksStrategy={"admissionChecks": [{"name": "budget"}]}), check]
+    wanted = topogate.write("job.yaml", job("a", 2, required=RACK))
+    ran = topogate.run("plan", "-f", wanted, "--nodes", topogate.write("cluster.yaml", *cluster))
+    assert ran.code == 3
+    assert "would wait: QuotaReserved\n  it would get its quota, and then wait for admission checks: budget" in ran.out
+
+
+def test_the_reconcilers_own_settings_decide_here_too(topogate: Commands):
+    wanted, cluster = topogate.write("job.yaml", job("a", 12, preferred=RACK)), topogate.write("cluster.yaml", *nodes(), *queues())
+    ours = {"topogate": {"placementProfile": "compact"}}
+    config = topogate.write("config.yaml", {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **ours})
+    for settings in (["--placement-profile", "compact"], ["--config", str(config)]):
+        assert "no answer is more compact" in topogate.run("plan", "-f", wanted, "--nodes", cluster, *settings).out
+    assert "more compact" not in topogate.run("plan", "-f", wanted, "--nodes", cluster).out
+    broken = topogate.write("broken.yaml", {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "topogat": {}})
+    ran = topogate.run("plan", "-f", wanted, "--nodes", cluster, "--config", broken)
+    assert ran.code == 2
+    assert "topogat: unknown key; did you mean topogate?" in ran.err
+
+
+def test_files_may_be_json(topogate: Commands, tmp_path: Path):
+    (tmp_path / "nodes.json").write_text(json.dumps({"apiVersion": "v1", "kind": "NodeList", "items": nodes()}))
+    (tmp_path / "flow.yaml").write_text("{apiVersion: v1, kind: Namespace, metadata: {name: default}}")
+    files: list[str | Path] = [
+        "--nodes",
+        tmp_path / "nodes.json",
+        "--nodes",
+        tmp_path / "flow.yaml",
+        "--nodes",
+        topogate.write("queues.yaml", *queues()),
+    ]
+    assert topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 2)), *files).code == 0
+    (tmp_path / "nodes.json").write_text('{"apiVersion": "v1",\n "kind": ]')
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 2)), *files)
+    assert ran.code == 2
+    assert f"{tmp_path / 'nodes.json'}: it is not YAML: " in ran.err
+    assert "in line 2" in ran.err
