@@ -57,13 +57,11 @@ class Found:
 
 def find_levels(nodes: Nodes) -> Found:
     """The levels of a topology of these nodes; none where no label is of use."""
-    network = _choose_network(nodes)
     remarks: list[str] = []
+    network = _choose_network(nodes, remarks)
     if network:
         levels = _join_accelerators(nodes, _join_zones(nodes, network, remarks), remarks)
         remarks += _reused(nodes, levels)
-        others = [label for family in NETWORKS for label in family if label not in levels and any(label in have for have in nodes.values())]
-        remarks += [f"label {label} is not used: {network[0]} and those with it describe the network of more nodes" for label in others]
     else:
         levels = _join_accelerators(nodes, _search(nodes, remarks), remarks)
     if any(HOSTNAME_LABEL in have for have in nodes.values()):
@@ -72,19 +70,25 @@ def find_levels(nodes: Nodes) -> Found:
     return Found(tuple(levels), tuple(remarks))
 
 
-def _choose_network(nodes: Nodes) -> list[str]:
-    """The levels of the family that names the place of most nodes, but for those that say the same as the one above."""
+def _choose_network(nodes: Nodes, remarks: list[str]) -> list[str]:
+    """The levels of the family that names the place of most nodes, but for those that few have or that say the same as the one above."""
     best: list[str] = []
     most = 0
     for family in NETWORKS:
-        there = [label for label in family if any(label in have for have in nodes.values())]
-        covered = sum(all(label in have for label in there) for have in nodes.values()) if there else 0
+        usual = [label for label in family if _is_usual(nodes, label)]
+        covered = sum(all(label in have for label in usual) for have in nodes.values()) if usual else 0
         if covered > most:
-            best, most = there, covered
+            best, most = usual, covered
     kept: list[str] = []
     for label in best:
-        if not kept or not _nests(nodes, kept[-1], label) or not _nests(nodes, label, kept[-1]):
+        if kept and _nests(nodes, kept[-1], label) and _nests(nodes, label, kept[-1]):
+            remarks.append(f"label {label} is not used: its domains are those of {kept[-1]}")
+        else:
             kept.append(label)
+    for label in (label for family in NETWORKS for label in family if label not in best and _count(nodes, label)):
+        few = f"{_count(nodes, label)} of {len(nodes)} node(s) have it"
+        other = f"{kept[0]} describes the network of more nodes" if kept else few
+        remarks.append(f"label {label} is not used: {other if _is_usual(nodes, label) else few}")
     return kept
 
 
@@ -106,8 +110,7 @@ def _join_accelerators(nodes: Nodes, levels: Sequence[str], remarks: list[str]) 
     """Domains of an interconnect come below the last level in which they lie, and above the first that lies in them."""
     joined = list(levels)
     for label in ACCELERATORS:
-        values = _values(nodes, label)
-        if not values or sum(label in have for have in nodes.values()) * 2 < len(nodes) or len(values) == len(nodes):
+        if not _is_usual(nodes, label) or len(_values(nodes, label)) == len(nodes):
             continue
         place = next((at for at in range(len(joined), 0, -1) if _nests(nodes, label, joined[at - 1])), 0)
         if place and _nests(nodes, joined[place - 1], label):
@@ -145,8 +148,7 @@ def _search(nodes: Nodes, remarks: list[str]) -> list[str]:
 
 def _divides(nodes: Nodes, label: str) -> bool:
     """Whether half of the nodes or more have a label, and it makes some groups of them."""
-    having = sum(label in have for have in nodes.values())
-    return 1 < len(_values(nodes, label)) < having and having * 2 >= len(nodes)
+    return 1 < len(_values(nodes, label)) < _count(nodes, label) and _is_usual(nodes, label)
 
 
 def _longest_chain(nodes: Nodes, labels: Iterable[str]) -> list[str]:
@@ -234,6 +236,15 @@ def _nests(nodes: Nodes, lower: str, upper: str) -> bool:
     """Whether nodes that share a value of the lower label share one of the upper, and have one."""
     wholes: dict[str, str] = {}
     return all(upper in have and wholes.setdefault(have[lower], have[upper]) == have[upper] for have in nodes.values() if lower in have)
+
+
+def _is_usual(nodes: Nodes, label: str) -> bool:
+    """Whether half of the nodes or more have a label: who lacks the label of a level is left out."""
+    return 0 < len(nodes) <= 2 * _count(nodes, label)
+
+
+def _count(nodes: Nodes, label: str) -> int:
+    return sum(label in have for have in nodes.values())
 
 
 def _values(nodes: Nodes, label: str) -> set[str]:

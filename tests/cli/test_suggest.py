@@ -68,6 +68,26 @@ def test_regions_and_zones_go_above_a_network_only_where_there_are_several():
     assert find_levels(single).levels == (BLOCK, RACK, HOST)
 
 
+def test_of_known_networks_the_one_of_most_nodes_is_taken_without_what_few_have_or_what_says_the_same():
+    google, amazon = NETWORKS[1], NETWORKS[2]
+    cluster = {f"n{i}": {HOST: f"n{i}", google[0]: f"b{i // 4}", google[1]: f"s{i // 4}", google[2]: f"h{i // 2}"} for i in range(8)}
+    cluster["n0"] |= {amazon[0]: "a"}
+    found = find_levels(cluster)
+    assert found.levels == (google[0], google[2], HOST)
+    assert found.remarks == (
+        f"label {google[1]} is not used: its domains are those of {google[0]}",
+        f"label {amazon[0]} is not used: 1 of 8 node(s) have it",
+    )
+    for i in range(6):
+        cluster[f"n{i}"] |= {amazon[0]: "a"}
+    found = find_levels(cluster)
+    assert found.levels == (google[0], google[2], HOST)
+    assert f"label {amazon[0]} is not used: {google[0]} describes the network of more nodes" in found.remarks
+    for labels in list(cluster.values())[:5]:
+        del labels[google[2]]
+    assert find_levels(cluster).levels == (google[0], HOST)
+
+
 def test_an_interconnect_is_put_where_its_domains_lie():
     clique = "nvidia.com/gpu.clique"
     cluster = {f"n{i}": {HOST: f"n{i}", BLOCK: f"b{i // 8}", RACK: f"r{i // 2}", clique: f"c{i // 4}"} for i in range(16)}
