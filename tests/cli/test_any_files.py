@@ -56,7 +56,7 @@ def replaced(document: Obj, path: tuple[Any, ...], value: Any) -> Any:
     return changed
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_json_in_any_place_is_used_or_told_of(topogate: Commands, data: st.DataObject):
     documents = copy.deepcopy([*CLUSTER, job("a", 2, required=RACK)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ import yaml
 from cli.explain import PLACED
 from core.names import QUEUE_NAME_LABEL, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
 from e2e import manifests, truth
+from e2e.accounts import write_kubeconfig_of
 from e2e.cluster import Cluster
-from e2e.topogate import Topogate
+from e2e.topogate import SYSTEM_NAMESPACE, Topogate
 from tests.cli.commands import Commands
 from tests.reconciler.scenes import GPU, Scene
 
@@ -153,6 +155,18 @@ def test_the_counts_of_a_topology_agree_with_its_nodes(topogate: Commands, scene
     drawn = topogate.run("topology", f"{scene.prefix}topology", "--seats", "--kubeconfig", str(scene.cluster.kubeconfig))
     assert drawn.out.count("a") > 12
     assert "aaaaaaaa aaaa····" in drawn.out
+
+
+def test_the_rights_of_the_reconciler_are_enough_for_every_word(topogate: Commands, scene: Scene, tmp_path: Path):
+    cluster = scene.cluster
+    config = write_kubeconfig_of("reconciler", cluster.api, SYSTEM_NAMESPACE, tmp_path / "config", cluster.server, cluster.ca_file)
+    scene.submit("first", pods=2, gpus=4, required=scene.rack)
+    scene.until_bound("first", 2)
+    file = topogate.write("job.yaml", manifests.job("second", scene.namespace, pods=1))
+    words = (["explain", "job", "first", "-n", scene.namespace], ["plan", "-f", file], ["topology"], ["topology", "suggest"])
+    for each in words:
+        ran = topogate.run(*each, "--kubeconfig", config)
+        assert ran.code == 0, ran.err
 
 
 def test_one_without_rights_is_told_which_is_missing(topogate: Commands, scene: Scene):
