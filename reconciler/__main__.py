@@ -57,8 +57,8 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
         await run_until_stopped(main, grace_s=GRACE_S)
 
 
-def main() -> int:
-    settings = parse()
+def main(arguments: list[str] | None = None) -> int:
+    settings = parse(arguments)
     logs.configure(settings.log_level)
     for warning in settings.gates.warnings:
         logger.warning("a setting will not last", extra={"why": warning})

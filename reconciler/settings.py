@@ -44,9 +44,9 @@ class Settings:
     pace: tuple[float, int] | None = None  # requests a second, and at once; None: as the API server allows
 
 
-def parse(arguments: list[str] | None = None) -> Settings:
+def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconciler") -> Settings:
     """Settings of a command line; ends the process with a message and status 2 if it, or the file it names, is wrong."""
-    parser = _parser()
+    parser = _parser(prog)
     options = parser.parse_args(arguments)
     file = _read(parser, options.config) if options.config else Configuration()
     try:
@@ -77,10 +77,8 @@ def parse(arguments: list[str] | None = None) -> Settings:
     )
 
 
-def _parser() -> OneLineParser:
-    parser = OneLineParser(
-        prog="python -m reconciler", description="Queues, places and starts topology-aware workloads.", allow_abbrev=False
-    )
+def _parser(prog: str) -> OneLineParser:
+    parser = OneLineParser(prog=prog, description="Queues, places and starts topology-aware workloads.", allow_abbrev=False)
     parser.add_argument(
         "--config",
         type=Path,

@@ -109,8 +109,8 @@ def _taken_by(held: HeldCertificate) -> Callable[[KeyPair], None]:
     return lambda pair: held.take(pair.certificate, pair.key)
 
 
-def main() -> int:
-    settings = parse()
+def main(arguments: list[str] | None = None) -> int:
+    settings = parse(arguments)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)
     logs.configure(settings.log_level)
