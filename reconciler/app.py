@@ -13,11 +13,16 @@ from core.placement.profile import Profiles
 from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.client import Client
 from core.runtime.clock import Clock
+from core.runtime.controller import Controller
+from core.runtime.metrics import Reading
 from core.runtime.tasks import eternal
 from reconciler.activity import Activity
 from reconciler.apply import Writer
 from reconciler.checks import Checks
+from reconciler.gauges import Gauges, read_controllers
 from reconciler.jobs import Jobs
+from reconciler.metrics import UNRECORDED, Recorder
+from reconciler.milestones import Milestones
 from reconciler.observed import Observed
 from reconciler.orphans import Orphans
 from reconciler.pods import Pods
@@ -52,8 +57,10 @@ class Reconciler:
         gates: ChosenGates = NO_GATES,
         sharing: FairSharing | None = None,
         shrinks: bool = True,
+        recorder: Recorder = UNRECORDED,
     ) -> None:
         self._clock = clock
+        self.is_complete = False  # whether everything has been listed once
         reclaims = gates.is_on(RECLAIMABLE_PODS)
         self.observed = Observed(
             client,
@@ -63,51 +70,66 @@ class Reconciler:
             resource_rules=resource_rules,
             reclaims_pods=reclaims,
         )
-        writer = Writer(client, clock)
-        self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready, second_pass, replacement, sharing, shrinks=shrinks)
+        writer = Writer(client, clock, recorder=recorder)
+        self.scheduler = Scheduler(
+            self.observed, writer, clock, profiles, pods_ready, second_pass, replacement, sharing, shrinks=shrinks, recorder=recorder
+        )
         self.jobs = Jobs(self.observed, writer, clock, is_elastic=gates.is_on(ELASTIC_JOBS) and gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY))
         self.pods = Pods(self.observed, writer, clock)
         self.activity = Activity(self.observed, writer, clock)
         self.reclaimable = Reclaimable(self.observed, writer, clock) if reclaims else None
         self.orphans = Orphans(self.observed, writer, clock)
         self.strangers = Strangers(self.observed, writer, clock)
-        self.ungater = Ungater(self.observed, writer, clock, nominates=nominates_nodes)
+        self.ungater = Ungater(self.observed, writer, clock, nominates=nominates_nodes, recorder=recorder)
         self.checks = Checks(self.observed, writer, clock, second_pass)
         self.provisioning = Provisioning(self.observed, writer, clock)
         self.queues = Queues(self.observed, writer, clock, shares_fairly=sharing is not None)
         self.pods_ready = PodsReady(self.observed, writer, clock, pods_ready) if pods_ready is not None else None
+        self.milestones = Milestones(self.observed, clock, recorder)
+        self.gauges = Gauges(self.observed, self.scheduler, clock, shares_fairly=sharing is not None)
+
+    @property
+    def controllers(self) -> tuple[Controller, ...]:
+        """All that work on keys."""
+        parts = (
+            self.jobs,
+            self.pods,
+            self.activity,
+            self.reclaimable,
+            self.orphans,
+            self.strangers,
+            self.ungater,
+            self.queues,
+            self.checks,
+            self.provisioning,
+            self.pods_ready,
+        )
+        return tuple(part.controller for part in parts if part is not None)
+
+    def read_gauges(self) -> Reading:
+        """What is so now; nothing until state is complete, since half of it would look like a loss."""
+        return {**self.gauges.read(), **read_controllers(self.controllers)} if self.is_complete else {}
 
     async def run(self) -> None:
         """Never returns: lists everything, then works. Whatever ends a part ends all."""
         async with asyncio.TaskGroup() as group:
             await self.observed.start(group)
+            self.is_complete = True
             logger.info(
                 "state is complete",
                 extra={"nodes": len(self.observed.nodes.store), "workloads": len(self.observed.workloads.store)},
             )
             eternal(group, "scheduler", self.scheduler.run())
             eternal(group, "ledger audit", self._audit())
-            parts = (
-                self.jobs,
-                self.pods,
-                self.activity,
-                self.reclaimable,
-                self.orphans,
-                self.strangers,
-                self.ungater,
-                self.queues,
-                self.checks,
-                self.provisioning,
-                self.pods_ready,
-            )
-            for part in (part for part in parts if part is not None):
-                eternal(group, part.controller.name, part.controller.run())
+            for controller in self.controllers:
+                eternal(group, controller.name, controller.run())
 
     async def _audit(self) -> None:
         """Recounts the ledger now and then; a drift is a bug of ours that should be known before users meet it (DESIGN decision 7)."""
         while True:
             await self._clock.sleep(AUDIT_S)
             drift = self.observed.state.ledger.drift()
+            self.gauges.drifting = len(drift)
             if drift:
                 node, (used, counted) = next(iter(drift.items()))
                 logger.error("ledger drifts", extra={"nodes": len(drift), "node": node, "used": dict(used), "counted": dict(counted)})

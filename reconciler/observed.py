@@ -240,6 +240,17 @@ class Observed:
         )
         return (self.definitions, *configuration), (self.pods,), (self.workloads,)
 
+    @property
+    def informers(self) -> tuple[Informer, ...]:
+        """All of them, also of kinds that the cluster may not have."""
+        optional = (*self._between.values(), *self.related.informers.values(), self.provisioning_configs, self.provisioning_requests)
+        return (*self.awaited, *self.jobs.values(), *self.parents.values(), *optional)
+
+    @property
+    def awaited(self) -> tuple[Informer, ...]:
+        """Those without which there is no state."""
+        return tuple(informer for stage in self.stages for informer in stage)
+
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Starts all informers and returns when all have been listed once."""
         for stage in self.stages:

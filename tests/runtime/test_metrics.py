@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
 
 from core.runtime import metrics
-from core.runtime.metrics import MOST_SERIES, OTHER, Instrument, Kind, Label, Metrics
+from core.runtime.metrics import MOST_SERIES, OTHER, Instrument, Kind, Label, Metrics, Values
 from core.runtime.probes import serving
 from e2e.process import find_free_ports
 from tests.runtime.fakes import ManualClock
@@ -85,7 +85,7 @@ def test_measurements_fall_into_the_buckets_of_their_instrument(made: Metrics):
 
 
 def test_gauges_are_what_their_readers_say_now_and_what_is_gone_is_told_no_more(made: Metrics):
-    rows = {("a",): 1.0, ("b",): 2.0}
+    rows: dict[Values, float] = {("a",): 1.0, ("b",): 2.0}
     made.read_by(lambda: {NOW: rows})
     made.read_by(lambda: {RESTARTS: {("pods",): 7}})
     found = scrape(made)
@@ -96,7 +96,7 @@ def test_gauges_are_what_their_readers_say_now_and_what_is_gone_is_told_no_more(
 
 
 def test_what_is_read_once_too_often_is_told_together_as_a_sum_or_as_the_worst(made: Metrics):
-    rows = {(f"q{number}",): float(number) for number in range(MOST_SERIES + 3)}
+    rows: dict[Values, float] = {(f"q{number}",): float(number) for number in range(MOST_SERIES + 3)}
     made.read_by(lambda: {NOW: rows, AGE: rows})
     found = scrape(made)
     assert found.value("t_now", queue=OTHER) == 3 * MOST_SERIES + 3
