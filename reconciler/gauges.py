@@ -105,12 +105,12 @@ class Gauges:
 
     def _read_quota(self, rows: _Rows, queue: ClusterQueueFacts, holding: Sequence[WorkloadFacts]) -> None:
         state, cohort = self._observed.state, queue.cohort or ""
-        used: dict[FlavorResource, int] = {}
-        for facts in holding:
-            admission = state.workloads.holding(facts.key) if facts.admitted else None
-            if admission is not None:
-                add_usage(used, admission)
         held: Amounts = state.workloads.usage(queue.name)
+        used: dict[FlavorResource, int] = dict(held)
+        for facts in holding:
+            admission = None if facts.admitted else state.workloads.holding(facts.key)
+            if admission is not None:  # there are few of these at any time
+                add_usage(used, admission, -1)
         for (flavor, resource), quota in queue.quota.items():
             labels, name = (cohort, queue.name, flavor, resource), (flavor, resource)
             told = {

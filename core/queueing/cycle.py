@@ -321,9 +321,10 @@ class Cycle:
         for group in self._pending.groups():
             _, first = group.members[0]
             queue = self._state.find_cluster_queue(first)
-            if group.is_held_up or (group.refusal is not None and queue is not None and not queue.strict):
+            is_strict = queue is not None and queue.strict
+            if group.is_held_up or (group.refusal is not None and not is_strict):
                 counts[first.queue] += len(group.members)
-            elif queue is None or not queue.strict:
+            elif not is_strict:
                 counts[first.queue] += sum(workload.uid in self._own or is_held_back(workload.uid) for _, workload in group.members)
         return counts
 

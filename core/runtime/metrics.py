@@ -56,7 +56,7 @@ class Label:
     values: frozenset[str] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Instrument:
     """One metric by the name under which it is scraped. `buckets` are upper bounds in the unit of the name.
 

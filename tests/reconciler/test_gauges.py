@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from core.names import EVICTED, HOSTNAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
+from core.names import EVICTED, HOSTNAME_LABEL, QUOTA_RESERVED, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.runtime.controller import Done, Result
 from core.runtime.metrics import Reading
 from core.runtime.resource import Obj, Resource
@@ -68,9 +68,12 @@ def test_who_waits_is_active_until_it_is_refused_and_again_when_something_has_ch
 
 
 def test_in_a_strict_queue_all_wait_for_their_turn(paper: MeasuredPaper):
-    put_queue(paper, cpu="1", strict=True)
+    put_queue(paper, cpu="1")
     for name in ("a", "b"):
         paper.workload(name, count=2, owner=None)
+    paper.decide()
+    assert pending(paper) == (0, 2)
+    put_queue(paper, cpu="1", strict=True)
     paper.decide()
     assert pending(paper) == (2, 0)
 
@@ -228,6 +231,9 @@ def test_gated_pods_count_and_age_from_the_admission_of_their_workload(paper: Me
     put_pod(paper, "early")
     paper.pass_time(500)
     assert gates(paper) == (0, 0)
+    paper.set_condition("w", QUOTA_RESERVED)
+    assert gates(paper) == (0, 0), "its checks are not passed"
+    paper.set_condition("w", QUOTA_RESERVED, status=False)
     paper.decide()
     paper.pass_time(30)
     put_pod(paper, "late")
