@@ -178,6 +178,9 @@ COHORT_WEIGHTED_SHARE = Instrument("kueue_cohort_weighted_share", Kind.GAUGE, "T
 # --- decisions --------------------------------------------------------------------------------------------
 
 LEADER = Instrument("topogate_leader", Kind.GAUGE, "1 while this process leads, 0 while it waits for the lease", together=max)
+SCHEDULER_WAIT = Instrument(
+    "topogate_scheduler_wait_seconds", Kind.GAUGE, "For how long what has changed waits to be decided on; milliseconds", together=max
+)
 DECISION_DURATION = Instrument(
     "topogate_decision_duration_seconds",
     Kind.HISTOGRAM,
@@ -293,6 +296,7 @@ OF_RECONCILER = (
     WEIGHTED_SHARE,
     COHORT_WEIGHTED_SHARE,
     LEADER,
+    SCHEDULER_WAIT,
     DECISION_DURATION,
     VERDICT_WRITE,
     EXCESS_DOMAINS,

@@ -55,7 +55,7 @@ class Gauges:
 
     def read(self) -> Reading:
         """All of them."""
-        rows: _Rows = {m.LEDGER_DRIFT: {(): self.drifting}}
+        rows: _Rows = {m.LEDGER_DRIFT: {(): self.drifting}, m.SCHEDULER_WAIT: {(): self._scheduler.behind_s}}
         self._read_queues(rows)
         for name, facts in self._observed.state.flavors.items():
             # One that events have dropped is built by the next decision; until then it is as it was.

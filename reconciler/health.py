@@ -39,7 +39,9 @@ class Health:
             return ""
         silent = (self._silence(informer) for informer in self.reconciler.observed.informers)
         stuck = (self._standstill(controller) for controller in self.reconciler.controllers)
-        return "; ".join(why for whys in (silent, stuck) for why in whys if why)
+        behind_s = self.reconciler.scheduler.behind_s
+        late = f"nothing has been decided for {behind_s:.0f} s" if behind_s > QUEUE_STUCK_S else ""
+        return "; ".join(why for why in (*silent, *stuck, late) if why)
 
     def _silence(self, informer: Informer) -> str:
         # One that is not synced has its first list before it, or its kind has gone.

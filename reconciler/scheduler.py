@@ -80,6 +80,23 @@ class _Judged:
     ended: datetime
 
 
+class _Wake(asyncio.Event):
+    """Set while something is to be decided; knows since when."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock, self._since = clock, 0.0
+
+    def set(self) -> None:
+        if not self.is_set():
+            self._since = self._clock.monotonic()
+        super().set()
+
+    @property
+    def waited_s(self) -> float:
+        return self._clock.monotonic() - self._since if self.is_set() else 0.0
+
+
 class Scheduler:
     """Decides on waiting workloads whenever something changed that could help one."""
 
@@ -103,7 +120,7 @@ class Scheduler:
         self._clock = clock
         self._cycle = Cycle(observed.state, profiles, pods_ready, replacement, sharing, shrinks=shrinks)
         self._second_pass = second_pass
-        self._wake = asyncio.Event()
+        self._wake = _Wake(clock)
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
         self._not_before: dict[str, datetime] = {}  # uid -> when it is queued again, as its status says
         # Uids of those that are passed over for that, and of those whose second pass has failed, at the time at which they are
@@ -267,6 +284,11 @@ class Scheduler:
         for one in judged:
             took = (one.ended - one.began).total_seconds()
             self._recorder.decided(found=isinstance(one.verdict.outcome, Found), seconds=max(0.0, took))
+
+    @property
+    def behind_s(self) -> float:
+        """For how long what has changed waits to be decided on."""
+        return self._wake.waited_s
 
     def count_refused(self) -> Mapping[str, int]:
         """Per LocalQueue how many of those who wait were refused, and how things are now are not asked again."""

@@ -150,6 +150,16 @@ def test_cycles_count_as_attempts_that_succeed_if_somebody_gets_quota(paper: Mea
     assert found.value("topogate_admission_write_seconds_count") == 1
 
 
+def test_what_waits_to_be_decided_on_is_told_by_its_age(paper: MeasuredPaper):
+    paper.pass_time(60)
+    assert paper.scrape().value("topogate_scheduler_wait_seconds") == 60, "for all that was put there"
+    paper.scheduler._wake.clear()
+    assert paper.scrape().value("topogate_scheduler_wait_seconds") == 0
+    paper.workload("w", count=1, owner=None)
+    paper.pass_time(3)
+    assert paper.scrape().value("topogate_scheduler_wait_seconds") == 3
+
+
 def test_placements_are_held_against_the_fewest_domains(paper: MeasuredPaper):
     paper.workload("w", count=6, owner=None, topology={"preferred": RACK})
     paper.decide()

@@ -87,6 +87,23 @@ def test_a_queue_off_which_nothing_comes_for_too_long_ends_the_process(health: H
     assert health.why_not_alive() == ""
 
 
+def test_a_scheduler_that_does_not_get_to_decide_ends_the_process(health: Health, clock: ManualClock):
+    assert health.reconciler is not None
+    wake = health.reconciler.scheduler._wake
+    clock.time += 10 * QUEUE_STUCK_S
+    for informer in health.reconciler.observed.awaited:
+        informer.watcher._heard_at = clock.time
+    assert health.why_not_alive() == "", "it has nothing to decide"
+    wake.set()
+    clock.time += QUEUE_STUCK_S
+    wake.set()
+    assert health.why_not_alive() == ""
+    clock.time += 1
+    assert health.why_not_alive() == f"nothing has been decided for {QUEUE_STUCK_S + 1:.0f} s"
+    wake.clear()
+    assert health.why_not_alive() == ""
+
+
 def test_a_queue_in_which_nothing_is_due_may_rest(health: Health, clock: ManualClock):
     assert health.reconciler is not None
     health.reconciler.ungater.controller.queue.add_after("ns/w", 10 * QUEUE_STUCK_S, "later")
