@@ -36,42 +36,54 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
     async with await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler") as client:
         client.pace = Pace(clock, *settings.pace) if settings.pace is not None else None
 
-        async def work() -> None:
-            reconciler = Reconciler(
-                client,
-                clock,
-                settings.profiles,
-                kinds=kinds,
-                reserve_daemon_sets=settings.reserve_daemon_sets,
-                nominates_nodes=settings.nominates_nodes,
-                pods_ready=settings.pods_ready,
-                second_pass=settings.second_pass,
-                replacement=NodeReplacement.from_gates(settings.gates),
-                resource_rules=settings.resources,
-                gates=settings.gates,
-                sharing=settings.fair_sharing,
-                shrinks=settings.gates.is_on(PARTIAL_ADMISSION),
-                recorder=recorder,
-            )
-            health.reconciler = reconciler
-            metrics.read_by(reconciler.read_gauges)
-            await reconciler.run()
+        reconciler = Reconciler(
+            client,
+            clock,
+            settings.profiles,
+            kinds=kinds,
+            reserve_daemon_sets=settings.reserve_daemon_sets,
+            nominates_nodes=settings.nominates_nodes,
+            pods_ready=settings.pods_ready,
+            second_pass=settings.second_pass,
+            replacement=NodeReplacement.from_gates(settings.gates),
+            resource_rules=settings.resources,
+            gates=settings.gates,
+            sharing=settings.fair_sharing,
+            shrinks=settings.gates.is_on(PARTIAL_ADMISSION),
+            recorder=recorder,
+        )
+        health.reconciler = reconciler
+        metrics.read_by(reconciler.read_gauges)
 
-        async def lead() -> None:
-            if settings.leader_elect:
-                await LeaderElection(client, settings.namespace, LEASE_NAME, settings.identity, clock=clock).run(work)
-            else:
-                await work()
+        async def work() -> None:
+            async with asyncio.TaskGroup() as group:
+                # Seen before it is led: whoever takes over decides at once, however much there is to list.
+                await reconciler.follow(group)
+                if settings.leader_elect:
+                    rules = settings.lease
+                    election = LeaderElection(
+                        client,
+                        settings.namespace,
+                        LEASE_NAME,
+                        settings.identity,
+                        lease_duration_s=rules.lease_duration_s,
+                        renew_deadline_s=rules.renew_deadline_s,
+                        retry_period_s=rules.retry_period_s,
+                        clock=clock,
+                    )
+                    await election.run(reconciler.lead)
+                else:
+                    await reconciler.lead()
 
         async def main(group: asyncio.TaskGroup) -> None:
             eternal(group, "event loop lag", LoopLag(clock, on_lag=recorder.lagged).run())
             eternal(group, "metrics", metrics.run(clock))
-            eternal(group, "the reconciler", lead())
+            eternal(group, "the reconciler", work())
 
         async def stop() -> None:
             health.stopping = True
 
-        metrics.read_by(lambda: {LEADER: {(): health.reconciler is not None}})
+        metrics.read_by(lambda: {LEADER: {(): reconciler.deciding is not None}})
         ports = serving(
             settings.health_address,
             metrics=metrics,

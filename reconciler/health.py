@@ -1,6 +1,7 @@
 """What the reconciler's probes go by: whether state is complete, whether watches are heard of, whether work queues move.
 
-A process that only waits for its lease is ready, or no rollout would ever end; it has no state that could be incomplete.
+A process that only waits for its lease is ready once it has seen everything, or no rollout would ever end; nothing is decided or worked on
+there, so only what it hears is judged.
 """
 
 from core.runtime.clock import Clock
@@ -17,7 +18,7 @@ QUEUE_STUCK_S = 10 * 60.0
 
 
 class Health:
-    """Of the process; `reconciler` is set while it leads, `stopping` once it is told to stop."""
+    """Of the process; `stopping` once it is told to stop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -38,8 +39,11 @@ class Health:
         if self.reconciler is None or self.stopping:
             return ""
         silent = (self._silence(informer) for informer in self.reconciler.observed.informers)
-        stuck = (self._standstill(controller) for controller in self.reconciler.controllers)
-        behind_s = self.reconciler.scheduler.behind_s
+        deciding = self.reconciler.deciding
+        if deciding is None:
+            return "; ".join(filter(None, silent))
+        stuck = (self._standstill(controller) for controller in deciding.controllers)
+        behind_s = deciding.scheduler.behind_s
         late = f"nothing has been decided for {behind_s:.0f} s" if behind_s > QUEUE_STUCK_S else ""
         return "; ".join(why for why in (*silent, *stuck, late) if why)
 

@@ -24,15 +24,22 @@ def health(clock: ManualClock) -> Health:
     health = Health(clock)
     health.reconciler = Reconciler(cast("Client", None), clock, STANDARD)
     health.reconciler.is_complete = True
+    health.reconciler.deciding = health.reconciler._prepare()
     for informer in health.reconciler.observed.awaited:
         informer._synced.set()
         informer.watcher._heard_at = clock.time
     return health
 
 
-def test_who_waits_for_the_lease_is_ready_and_alive(clock: ManualClock):
-    health = Health(clock)
+def test_who_waits_for_the_lease_is_ready_once_everything_was_listed(health: Health, clock: ManualClock):
+    assert health.reconciler is not None
+    health.reconciler.deciding = None
     assert (health.why_not_ready(), health.why_not_alive()) == ("", "")
+    clock.time += WATCH_SILENT_S + 1
+    assert "nothing heard of" in health.why_not_alive()
+    health.reconciler.is_complete = False
+    health.reconciler.observed.pods._synced.clear()
+    assert health.why_not_ready().startswith("not listed yet: ")
 
 
 def test_who_leads_is_ready_once_everything_was_listed(health: Health):
@@ -77,7 +84,8 @@ def test_a_kind_that_has_gone_is_not_listened_for(health: Health, clock: ManualC
 
 def test_a_queue_off_which_nothing_comes_for_too_long_ends_the_process(health: Health, clock: ManualClock):
     assert health.reconciler is not None
-    controller = health.reconciler.ungater.controller
+    assert health.reconciler.deciding is not None
+    controller = health.reconciler.deciding.ungater.controller
     controller.queue.add("ns/w", "it is new")
     clock.time += QUEUE_STUCK_S
     assert health.why_not_alive() == ""
@@ -89,7 +97,8 @@ def test_a_queue_off_which_nothing_comes_for_too_long_ends_the_process(health: H
 
 def test_a_scheduler_that_does_not_get_to_decide_ends_the_process(health: Health, clock: ManualClock):
     assert health.reconciler is not None
-    wake = health.reconciler.scheduler._wake
+    assert health.reconciler.deciding is not None
+    wake = health.reconciler.deciding.scheduler._wake
     clock.time += 10 * QUEUE_STUCK_S
     for informer in health.reconciler.observed.awaited:
         informer.watcher._heard_at = clock.time
@@ -106,7 +115,8 @@ def test_a_scheduler_that_does_not_get_to_decide_ends_the_process(health: Health
 
 def test_a_queue_in_which_nothing_is_due_may_rest(health: Health, clock: ManualClock):
     assert health.reconciler is not None
-    health.reconciler.ungater.controller.queue.add_after("ns/w", 10 * QUEUE_STUCK_S, "later")
+    assert health.reconciler.deciding is not None
+    health.reconciler.deciding.ungater.controller.queue.add_after("ns/w", 10 * QUEUE_STUCK_S, "later")
     for informer in health.reconciler.observed.awaited:
         informer.watcher._heard_at = clock.time + 5 * QUEUE_STUCK_S
     clock.time += 5 * QUEUE_STUCK_S

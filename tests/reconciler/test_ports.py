@@ -67,12 +67,15 @@ def test_what_is_no_port_is_refused_in_one_line(flag: str, value: str, capsys: p
     assert f"argument {flag}: '{value}' is no port; a number from 0 (none) to 65535 is expected" in line
 
 
-def test_who_waits_for_the_lease_is_ready_and_says_that_it_does_not_lead(tmp_path: Path):
+@pytest.mark.parametrize("flags", [(), ("--no-leader-election",)])
+def test_who_has_not_seen_everything_is_alive_but_not_ready_and_does_not_lead(tmp_path: Path, flags: tuple[str, ...]):
     health, metrics = find_free_ports(2)
-    with running(tmp_path, "--health-port", str(health), "--metrics-port", str(metrics)) as process:
+    with running(tmp_path, "--health-port", str(health), "--metrics-port", str(metrics), *flags) as process:
         wait_for("it to answer", lambda: get(metrics, "/metrics"), poll_s=0.02)
         assert get(health, "/healthz") == (200, "ok")
-        assert get(health, "/readyz") == (200, "ok")
+        status, why = get(health, "/readyz") or (0, "")
+        assert status == 503
+        assert why.startswith("not ok: not listed yet: ")
         assert get(health, "/metrics") == (404, "404: Not Found")
         status, text = get(metrics, "/metrics") or (0, "")
         found = Scraped(text)
@@ -81,17 +84,6 @@ def test_who_waits_for_the_lease_is_ready_and_says_that_it_does_not_lead(tmp_pat
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     assert [json.loads(line)["level"] for line in (tmp_path / "log").read_text().splitlines()].count("error") == 0
-
-
-def test_who_leads_without_state_is_alive_and_not_ready(tmp_path: Path):
-    health, metrics = find_free_ports(2)
-    flags = ["--health-port", str(health), "--metrics-port", str(metrics), "--no-leader-election"]
-    with running(tmp_path, *flags):
-        wait_for("it to lead", lambda: "topogate_leader 1.0" in (get(metrics, "/metrics") or (0, ""))[1], poll_s=0.02)
-        assert get(health, "/healthz") == (200, "ok")
-        status, why = get(health, "/readyz") or (0, "")
-        assert status == 503
-        assert why.startswith("not ok: not listed yet: ")
 
 
 def test_a_port_that_is_taken_ends_it_with_one_clear_line(tmp_path: Path):
