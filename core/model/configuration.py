@@ -92,8 +92,8 @@ class LeaseRules:
     elects: bool | None = None
     namespace: str | None = None
     name: str | None = None
-    lease_duration_s: float = 12.0
-    renew_deadline_s: float = 8.0
+    lease_duration_s: float = 10.0
+    renew_deadline_s: float = 7.0
     retry_period_s: float = 1.5
 
 
