@@ -240,6 +240,11 @@ class Observed:
         )
         return (self.definitions, *configuration), (self.pods,), (self.workloads,)
 
+    @property
+    def awaited(self) -> tuple[Informer, ...]:
+        """Those without which there is no state."""
+        return tuple(informer for stage in self.stages for informer in stage)
+
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Starts all informers and returns when all have been listed once."""
         for stage in self.stages:
@@ -274,7 +279,7 @@ class Observed:
     @property
     def informers(self) -> tuple[Informer, ...]:
         """All of them, in the order in which they are first listed."""
-        return *(informer for stage in self.stages for informer in stage), *self.optional.values()
+        return *self.awaited, *self.optional.values()
 
     def present(self, family: str) -> Obj | None:
         """The workload that holds the place of the pods which name one: that itself, of an elastic job the one that took over."""
