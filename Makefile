@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster cluster cluster-stop kind fmt generate lock
+.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover cluster cluster-stop kind fmt generate lock
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ bench-admission: $(STAMP) ## the load of the peer's performance rig on a real AP
 
 bench-cluster: $(STAMP) ## 2,000 jobs that run and finish on 2,560 nodes: waits, GPUs in use, CPU and memory (25 min; SHARE=0.05 for two)
 	@$(BIN)/python -m tests.bench.cluster --share $(or $(SHARE),1.0)
+
+bench-failover: $(STAMP) ## a leader killed at 5,000 nodes and 50,000 pods: how soon the other decides, memory, lag (8 min)
+	@$(BIN)/python -m tests.bench.failover
 
 cluster: $(STAMP) ## leave a control plane with kwok nodes running, to try kubectl by hand
 	@$(BIN)/python -m e2e.cluster

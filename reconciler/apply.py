@@ -26,6 +26,7 @@ from core.runtime.resource import Obj, PatchKind, Resource
 from core.state.facts import PodFacts
 from reconciler import resources as r
 from reconciler.allowance import Allowance
+from reconciler.metrics import UNRECORDED, Recorder
 
 logger = logging.getLogger(__name__)
 FIELD_MANAGER = "topogate"
@@ -37,8 +38,9 @@ _EVENTS_PER_S, _EVENTS_AT_ONCE = 50, 1000  # of normal ones and of warnings each
 class Writer:
     """Writes through one client."""
 
-    def __init__(self, client: Client, clock: Clock, component: str = "topogate-reconciler") -> None:
+    def __init__(self, client: Client, clock: Clock, component: str = "topogate-reconciler", *, recorder: Recorder = UNRECORDED) -> None:
         self._client = client
+        self._recorder = recorder
         self._clock = clock
         self._component = component
         self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
@@ -254,6 +256,7 @@ class Writer:
             return
         if not self._events[warning].take(now, leaves=0.5 if is_minor else 0):
             logger.debug("event left out", extra={"reason": reason, "object": metadata["name"]})
+            self._recorder.event_dropped()
             return
         self._told[key] = now
         self._told.move_to_end(key)

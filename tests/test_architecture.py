@@ -63,8 +63,9 @@ def test_the_dependency_law_holds():
     assert re.search(r"Contracts: [1-9]\d* kept, 0 broken", done.stdout)
 
 
-def test_only_the_telemetry_module_knows_the_opentelemetry_sdk():
-    assert importers("opentelemetry.sdk", "opentelemetry.exporter") == {"core.runtime.telemetry"}
+def test_only_the_modules_of_traces_and_metrics_know_the_opentelemetry_sdk():
+    assert importers("opentelemetry.sdk", "opentelemetry.exporter") == {"core.runtime.telemetry", "core.runtime.metrics"}
+    assert importers("opentelemetry.metrics", "prometheus_client") == {"core.runtime.metrics"}
 
 
 def test_only_the_shells_know_aiohttp():

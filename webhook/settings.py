@@ -8,7 +8,7 @@ from pathlib import Path
 
 from certs.plan import Policy
 from certs.rotation import KINDS, Configuration, Target
-from core.runtime.arguments import OneLineParser, add_common, port
+from core.runtime.arguments import METRICS_PORT, OneLineParser, add_common, add_metrics_port, port
 
 FILES = {"cert_file": "--cert-file", "key_file": "--key-file"}
 OWN = {
@@ -33,6 +33,7 @@ class Settings:
     otlp_endpoint: str | None
     log_level: str
     own: Target | None = None
+    metrics_port: int = METRICS_PORT  # 0: none
 
 
 def parse(arguments: list[str] | None = None) -> Settings:
@@ -79,6 +80,7 @@ def parse(arguments: list[str] | None = None) -> Settings:
         metavar="SECONDS",
         help=f"how long a new CA is published before it is used (default: {policy.settle.total_seconds():.0f})",
     )
+    add_metrics_port(parser)
     add_common(parser)
     o = parser.parse_args(arguments)
     needed, unwanted = (FILES, OWN | OWN_TIMES) if o.cert_mode == "files" else (OWN, FILES)
@@ -92,7 +94,7 @@ def parse(arguments: list[str] | None = None) -> Settings:
         times = Policy(settle=settle, overlap=overlap)
         configurations = tuple(dict.fromkeys(o.cert_configuration))
         target = Target(o.cert_namespace, o.cert_secret, tuple(dict.fromkeys(o.cert_dns_name)), configurations, times)
-    return Settings(o.host, o.port, o.cert_file, o.key_file, o.kubeconfig, o.otlp_endpoint, o.log_level, target)
+    return Settings(o.host, o.port, o.cert_file, o.key_file, o.kubeconfig, o.otlp_endpoint, o.log_level, target, o.metrics_port)
 
 
 def _name(text: str) -> str:

@@ -21,6 +21,16 @@ def port(text: str) -> int:
     return int(text)
 
 
+def port_or_none(text: str) -> int:
+    """A port to listen on, or 0."""
+    if text == "0":
+        return 0
+    try:
+        return port(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; a number from 0 (none) to 65535 is expected") from None
+
+
 def at_least_one(text: str) -> float:
     """So many of something."""
     try:
@@ -42,6 +52,16 @@ def url(text: str) -> str:
     if not good:
         raise argparse.ArgumentTypeError(f"{text!r} is no address; a URL such as http://collector:4318 is expected")
     return text
+
+
+METRICS_PORT = 8080
+
+
+def add_metrics_port(parser: argparse.ArgumentParser) -> None:
+    """Where metrics are scraped."""
+    parser.add_argument(
+        "--metrics-port", type=port_or_none, default=METRICS_PORT, help="plain HTTP with /metrics; 0: none (default: %(default)s)"
+    )
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

@@ -86,7 +86,14 @@ class Replicas:
     def start(self, *, wait: bool = True) -> Replicas:
         """Both at once; with `wait`, until both are ready."""
         for number, port in enumerate(self.ports):
-            arguments = ["--host=127.0.0.1", f"--port={port}", f"--kubeconfig={self._kubeconfig}", *self._own(), *self.options]
+            arguments = [
+                "--host=127.0.0.1",
+                f"--port={port}",
+                "--metrics-port=0",
+                f"--kubeconfig={self._kubeconfig}",
+                *self._own(),
+                *self.options,
+            ]
             log = self.cluster.log_dir / f"own-certificates-{self.namespace}-{number}.log"
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
             self.processes.append(

@@ -17,9 +17,9 @@ from e2e.cluster import Cluster
 from e2e.crds import is_established, load_crds
 from e2e.pods import PodProcess
 from e2e.process import Guard, StartFailed, find_free_ports
+from e2e.topogate import READY_MARK
 from tests.chart.helm import helm, one, render
 
-READY = '"message": "state is complete"'
 Obj = dict[str, Any]
 _numbers = itertools.count(1)
 
@@ -121,4 +121,4 @@ class Release:
 def _leads(pod: PodProcess) -> bool:
     if not pod.process.is_running:
         raise StartFailed(f"{pod.name} has ended; {pod.process.describe_log()}")
-    return READY in pod.log
+    return READY_MARK in pod.log

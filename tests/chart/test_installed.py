@@ -16,8 +16,9 @@ from e2e import manifests, truth
 from e2e.api import APPLY_PATCH, Api, wait_for
 from e2e.cluster import Cluster
 from e2e.crds import CRDS, load_crds
+from e2e.topogate import READY_MARK
 from tests.chart.helm import CHART, Refused, helm, render
-from tests.chart.release import READY, Release
+from tests.chart.release import Release
 from tests.chart.test_rendered import HOOKS, VALUE_SETS
 from tests.reconciler.scenes import Scene
 
@@ -142,9 +143,9 @@ def test_what_a_right_is_missing_for_is_told(release: Release):
     release.run("webhook")
     pod = release.start("reconciler")
     wait_for(f"the missing right to be told; {pod.process.describe_log()}", lambda: "nodes" in pod.log and "forbidden" in pod.log)
-    assert READY not in pod.log
+    assert READY_MARK not in pod.log
     release.api.patch(role, {"rules": rules})
-    wait_for("the reconciler to go on once it may", lambda: READY in pod.log)
+    wait_for("the reconciler to go on once it may", lambda: READY_MARK in pod.log)
 
 
 def test_crds_of_another_origin_are_taken_over_only_when_told_to(release: Release):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from certs import pki
@@ -222,6 +223,24 @@ def test_bytes_that_are_no_good_pair_never_replace_one(name: str):
     with pytest.raises(UnusableCertificate, match=why):
         held.take(FIRST.certificate if certificate is None else certificate, FIRST.key if key is None else key)
     assert Connection(held.context).certificate == FIRST.certificate
+
+
+def test_when_what_is_served_runs_out_is_known(files: Files):
+    later = NOW + timedelta(days=3)
+    newer = pki.issue_serving(CA, ["127.0.0.1"], later)
+    serving, held = files.serving(), HeldCertificate()
+    assert (serving.not_after, held.not_after) == (_end(FIRST.certificate), None)
+    files.write(newer.certificate)
+    assert not serving.reload()
+    assert serving.not_after == _end(FIRST.certificate), "the key is still the other one's"
+    files.write(newer.certificate, newer.key)
+    held.take(newer.certificate + CA.certificate, newer.key)
+    assert serving.reload()
+    assert serving.not_after == held.not_after == _end(newer.certificate) != _end(FIRST.certificate)
+
+
+def _end(certificate: bytes) -> datetime:
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
 class EndOfTest(Exception):
