@@ -27,7 +27,7 @@ from e2e.accounts import read_rules
 from e2e.api import APPLY_PATCH, JSON_PATCH, ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.crds import CRDS, load_crds, register_conversion
-from e2e.process import Guard, Process, find_free_ports
+from e2e.process import Guard, Process, StartFailed, find_free_ports
 from webhook.registration import configurations, conversion
 
 ROOT = Path(__file__).parents[2]
@@ -100,8 +100,8 @@ class Replicas:
                 Process(f"webhook {number}", [sys.executable, "-m", "webhook", *arguments], log, self._guard, environment)
             )
         if wait:
-            for number, process in enumerate(self.processes):
-                wait_for(f"webhook {number} to be ready; {process.describe_log()}", partial(self._is_ready, number))
+            for number in range(2):
+                wait_for(f"webhook {number} to be ready", partial(self._is_ready, number))
         return self
 
     def stop(self) -> None:
@@ -182,6 +182,8 @@ class Replicas:
         return all(self._is_ready(number) for number in range(2))
 
     def _is_ready(self, number: int) -> bool:
+        if not self.processes[number].is_running:
+            raise StartFailed(f"webhook {number} has ended; {self.processes[number].describe_log()}")
         return self.readiness(number) == "ok"
 
     def served(self, number: int) -> bytes:
