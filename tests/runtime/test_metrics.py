@@ -34,7 +34,7 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 @pytest.fixture(autouse=True)
 def no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*metrics.ENDPOINT_VARIABLES, *metrics.PROTOCOL_VARIABLES):
+    for name in (*metrics.ENDPOINT_VARIABLES, *metrics.PROTOCOL_VARIABLES, metrics.EXPORTER_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -229,6 +229,15 @@ def test_a_collector_gets_what_was_counted_and_what_was_read_last(receiver: Rece
     told = {metric.name: metric for scope in resource.scope_metrics for metric in scope.metrics}
     assert {point.as_double or point.as_int for point in told["t_now"].gauge.data_points} == {5}
     assert sum(point.as_int for point in told["t_things_total"].sum.data_points) == 1
+
+
+def test_a_collector_of_traces_alone_is_left_alone(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
+    made = Metrics("topogate-test", ALL, endpoint=receiver.url)
+    made.add(THINGS, "good")
+    assert not made.sends
+    assert made.shutdown()
+    assert receiver.paths == []
 
 
 def test_a_collector_that_refuses_is_told_of_once_and_holds_nobody_up(receiver: Receiver, caplog: pytest.LogCaptureFixture):
