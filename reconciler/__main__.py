@@ -59,7 +59,8 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
 
         async def lead() -> None:
             if settings.leader_elect:
-                await LeaderElection(client, settings.namespace, LEASE_NAME, settings.identity, clock=clock).run(work)
+                health.election = LeaderElection(client, settings.namespace, LEASE_NAME, settings.identity, clock=clock)
+                await health.election.run(work)
             else:
                 await work()
 

@@ -67,12 +67,12 @@ def test_what_is_no_port_is_refused_in_one_line(flag: str, value: str, capsys: p
     assert f"argument {flag}: '{value}' is no port; a number from 0 (none) to 65535 is expected" in line
 
 
-def test_who_waits_for_the_lease_is_ready_and_says_that_it_does_not_lead(tmp_path: Path):
+def test_who_cannot_read_the_lease_is_alive_and_not_ready_and_says_that_it_does_not_lead(tmp_path: Path):
     health, metrics = find_free_ports(2)
     with running(tmp_path, "--health-port", str(health), "--metrics-port", str(metrics)) as process:
         wait_for("it to answer", lambda: get(metrics, "/metrics"), poll_s=0.02)
         assert get(health, "/healthz") == (200, "ok")
-        assert get(health, "/readyz") == (200, "ok")
+        assert get(health, "/readyz") == (503, "not ok: it is not known who has the lease")
         assert get(health, "/metrics") == (404, "404: Not Found")
         status, text = get(metrics, "/metrics") or (0, "")
         found = Scraped(text)
