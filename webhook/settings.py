@@ -1,6 +1,7 @@
 """Settings of the webhook, from its command line."""
 
 import argparse
+import ipaddress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -52,7 +53,13 @@ def parse(arguments: list[str] | None = None) -> Settings:
     own = parser.add_argument_group("own certificate (--cert-mode own)")
     own.add_argument("--cert-secret", type=_name, metavar="NAME", help="Secret that holds CA and certificate; made when there is none")
     own.add_argument("--cert-namespace", type=_name, metavar="NAMESPACE", help="where it is")
-    own.add_argument("--cert-dns-name", type=_name, action="append", metavar="NAME", help="of the service, as clients call it; repeatable")
+    own.add_argument(
+        "--cert-dns-name",
+        type=_host,
+        action="append",
+        metavar="NAME",
+        help="of the service, as clients call it, or an IP address of its own; repeatable",
+    )
     own.add_argument(
         "--cert-configuration",
         type=_configuration,
@@ -96,6 +103,13 @@ def _name(text: str) -> str:
     if len(text) > 253 or not all(label.replace("-", "").isalnum() and label.isascii() and label == label.strip("-") for label in labels):
         raise argparse.ArgumentTypeError(f"{text!r} is no name; letters, digits, '-' and '.' are expected")
     return text
+
+
+def _host(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return _name(text)
 
 
 def _configuration(text: str) -> Configuration:

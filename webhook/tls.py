@@ -30,6 +30,7 @@ class HeldCertificate:
 
     def __init__(self) -> None:
         self._current: ssl.SSLContext | None = None
+        self._digest = ""
         self.not_after: datetime | None = None
         """When what is served runs out."""
         self.context = _server_context()
@@ -48,10 +49,13 @@ class HeldCertificate:
             except OSError as error:
                 raise UnusableCertificate(f"the serving certificate cannot be served: {_reason(error)}") from error
         self._current, self.not_after = context, _not_after(certificate)
+        self._digest = hashlib.sha256(certificate).hexdigest()[:16]
 
     def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:
         if self._current is None:
             return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
+        # By these lines it can be seen which certificate clients are still shown, and that they come back after a change.
+        logger.debug("handshake", extra={"certificate": self._digest})
         connection.context = self._current
         return None
 

@@ -174,3 +174,42 @@ def test_a_second_release_is_refused(release: Release, own: Cluster, tmp_path: P
     release.apply("install", CHART, release.values())
     with Release(own, tmp_path, "second", "elsewhere") as second, pytest.raises(Refused, match="cannot be imported"):
         second.apply("install", CHART, second.values())
+
+
+def test_an_upgrade_leaves_the_ca_that_the_webhook_has_told_and_a_new_installation_goes_on_with_it(release: Release):
+    values = {name: value for name, value in release.values().items() if name != "certs"}
+    release.apply("install", CHART, values)
+    assert told(release) == {""}, "nobody but the webhook writes it"
+    release.run("webhook")
+    (authority,) = told(release)
+    assert_asked(release)
+
+    changed = {"webhooks": {"kinds": {"Deployment": {"enabled": False}}, "timeoutSeconds": 7}, "crds": {"annotations": {"seen": "yes"}}}
+    release.apply("upgrade", CHART, values | changed)
+    assert told(release) == {authority}
+    release.run("webhook")
+    assert_asked(release)
+
+    release.stop()
+    release.helm("uninstall", release.name, "--wait")
+    release.apply("install", CHART, values)
+    release.run("webhook")
+    assert told(release) == {authority}
+    assert_asked(release)
+
+
+def told(release: Release) -> set[str]:
+    """What the API server is told to trust, by webhooks and CRDs alike."""
+    configs = []
+    for kind in HOOKS:
+        (configuration,) = release.api.list(f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s")
+        configs += [hook["clientConfig"] for hook in configuration["webhooks"]]
+    for crd in release.api.list(CRDS):
+        configs += [crd["spec"]["conversion"]["webhook"]["clientConfig"]] if crd["spec"]["conversion"]["strategy"] == "Webhook" else []
+    return {config.get("caBundle", "") for config in configs}
+
+
+def assert_asked(release: Release) -> None:
+    """The webhook is, about a new job, and answers."""
+    job = manifests.job("asked", "default", pods=1)
+    assert release.api.create(f"{manifests.path(job)}?dryRun=All", job)["spec"]["suspend"] is True

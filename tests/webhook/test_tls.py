@@ -94,6 +94,18 @@ def test_a_new_pair_is_served_to_new_handshakes_and_old_connections_go_on(files:
     assert not serving.reload(), "it is taken over once"
 
 
+def test_when_what_is_served_ends_is_told(files: Files):
+    serving = files.serving()
+    assert serving.not_after == FIRST.not_after
+    longer = pki.issue_serving(CA, ["127.0.0.1"], NOW, timedelta(days=400))
+    files.write(longer.certificate + CA.certificate)
+    assert not serving.reload(), "its key is not there yet"
+    assert serving.not_after == FIRST.not_after
+    files.write(None, longer.key)
+    assert serving.reload()
+    assert serving.not_after == longer.not_after != FIRST.not_after
+
+
 def cut(text: bytes) -> bytes:
     return text[: len(text) * 2 // 3]
 
