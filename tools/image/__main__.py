@@ -1,4 +1,4 @@
-"""`python -m tools.image` makes the image; `--help` lists the other words. Everything goes to `out`, which git ignores."""
+"""`python -m tools.image` makes the image; `--help` lists the other words."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from e2e.progress import CommandFailed
 from tools.image import build, debian, project, sbom
 from tools.image.debian import PackageError
 from tools.image.tree import Tree
+from tools.image.wheels import WheelError
 
-OUT = project.ROOT / "out"
+OUT = Path("out")
 MB = 1_000_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.image", description="Make the container image, without a container engine.")
     parser.set_defaults(do=_image)
+    parser.add_argument("--out", type=Path, default=OUT, metavar="FOLDER", help="where to (default: out)")
     words = parser.add_subparsers(title="words")
     words.add_parser("image", help="an OCI archive and its SBOM (the default)").set_defaults(do=_image)
     words.add_parser("wheel", help="only our wheel").set_defaults(do=_wheel)
@@ -30,23 +32,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     try:
         asked.do(asked)
-    except (PackageError, CommandFailed) as error:
+    except (PackageError, WheelError, CommandFailed) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _image(_: argparse.Namespace) -> None:
+def _image(asked: argparse.Namespace) -> None:
     created = datetime.fromtimestamp(project.epoch(), UTC)
     made = build.build(build.pins())
     packed = build.archive(made, created)
     said = project.about()["project"]
-    stem = f"{said['name']}-{said['version']}"
-    packed.write(OUT / f"{stem}.oci.tar")
-    (OUT / f"{stem}.sbom.json").write_text(sbom.build(made, said["name"], said["version"], packed.digest, created))
+    archive, bill = (asked.out / f"{said['name']}-{said['version']}{suffix}" for suffix in (".oci.tar", ".sbom.json"))
+    packed.write(archive)
+    bill.write_text(sbom.build(made, said["name"], said["version"], packed.digest, created))
     sizes = [f"{name} {_size(tree) / MB:.0f} MB" for name, tree in (("base", made.base), ("application", made.application))]
-    packages = f"{len(made.debs)} packages of Debian and {len(made.wheels)} of Python"
-    print(f"out/{stem}.oci.tar: {sum(map(len, packed.blobs)) / MB:.0f} MB; unpacked {', '.join(sizes)}; {packages} (out/{stem}.sbom.json)")
+    print(f"{archive}: {archive.stat().st_size / MB:.0f} MB; unpacked {', '.join(sizes)}")
+    print(f"{bill}: {len(made.debs)} packages of Debian, {len(made.wheels)} of Python")
     print(packed.digest)
 
 
@@ -54,8 +56,8 @@ def _size(tree: Tree) -> int:
     return sum(len(content) for _, content in tree.files())
 
 
-def _wheel(_: argparse.Namespace) -> None:
-    print(project.build_wheel(OUT).relative_to(project.ROOT))
+def _wheel(asked: argparse.Namespace) -> None:
+    print(project.build_wheel(asked.out))
 
 
 def _lock(_: argparse.Namespace) -> None:

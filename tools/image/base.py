@@ -52,7 +52,7 @@ _LEFT_OUT = re.compile(
             r"(boot|media|mnt|opt|srv|usr/local|var/(backups|local|mail|opt|spool|lock|run))(/.*)?",
             rf"{LIBRARIES}/(gconv|engines-3)(/.*)?",  # iconv's tables: Python has codecs of its own
             rf"{LIBRARY}/(test|unittest/test|lib2to3|turtledemo|pydoc_data|curses|sqlite3|dbm|tkinter)(/.*)?",
-            rf"{LIBRARY}/(turtle|pydoc|crypt|nntplib)\.py",
+            rf"{LIBRARY}/(turtle|crypt)\.py",
             rf"{LIBRARY}/lib-dynload/(_test|_ctypes_test|_xx|xx|_curses|_dbm|_sqlite3|_crypt|nis|readline|ossaudiodev).*",
             rf"{LIBRARY}/sitecustomize\.py|etc/{re.escape(PYTHON)}(/.*)?",  # a hook for reports of crashes to Ubuntu
         )

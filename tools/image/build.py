@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import tempfile
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from e2e.binaries import build_lock, cache_dir
 from tools.image import base, debian, oci, project, wheels
-from tools.image.debian import Deb, Pin
+from tools.image.debian import Deb, PackageError, Pin
 from tools.image.interpreter import Interpreter
 from tools.image.oci import Archive, Settings
 from tools.image.tree import Tree
@@ -27,7 +28,10 @@ class Image:
 
 
 def build(pins: tuple[Pin, ...]) -> Image:
-    """Fetches what is not in the cache yet: some 60 MB the first time."""
+    """Fetches what is not in the cache yet: some 60 MB the first time. Raises `PackageError` where that is not to be had, and on a
+    machine of another kind: the image's own Python has to run."""
+    if (machine := platform.machine()) != "x86_64":
+        raise PackageError(f"the image is one for amd64, and made by its own Python: this machine is a {machine}")
     cache = cache_dir() / "image"
     cache.mkdir(parents=True, exist_ok=True)
     with build_lock(cache / ".lock"), tempfile.TemporaryDirectory() as scratch:

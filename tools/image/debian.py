@@ -28,6 +28,10 @@ class PackageError(Exception):
     """A package is not to be had, or is not what the lock says."""
 
 
+class Gone(PackageError):
+    """No mirror has it at this version."""
+
+
 @dataclass(frozen=True, order=True)
 class Pin:
     """One line of the lock."""
@@ -117,15 +121,15 @@ class Apt:
         return tuple(sorted(found.values()))
 
     def download(self, pins: Sequence[Pin], folder: Path) -> None:
-        """Puts the packages into the folder. Raises `PackageError` where a mirror has another version by now."""
+        """Puts the packages into the folder. Raises `Gone` where the mirrors have other versions by now."""
         try:
             self._run("apt-get", "download", "--quiet", *(f"{pin.name}={pin.version}" for pin in pins), cwd=folder)
         except PackageError as error:
-            gone = [pin for pin in pins if re.search(rf"('|package ){re.escape(pin.name)}('|$)", str(error), re.MULTILINE)]
+            gone = [pin for pin in pins if _missed(pin) & set(str(error).splitlines())]
             if not gone:
                 raise
             named = ", ".join(f"{pin.name}={pin.version}" for pin in gone)
-            raise PackageError(
+            raise Gone(
                 f"{LOCK.name}: no mirror of this machine's apt has {named} (any more); `{RENEW}` writes the lock anew with what they have"
             ) from None
 
@@ -135,8 +139,13 @@ class Apt:
         command = [program, *self._options, *words]
         done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
         if done.returncode:
-            raise PackageError(f"{program} {words[0]} failed with code {done.returncode}: {done.stderr.strip()}")
+            raise PackageError(f"{program} {words[0]} failed with code {done.returncode}:\n{done.stderr.strip()}")
         return done.stdout
+
+
+def _missed(pin: Pin) -> set[str]:
+    """How apt says that it has no such version, or no such package."""
+    return {f"E: Version '{pin.version}' for '{pin.name}' was not found", f"E: Unable to locate package {pin.name}"}
 
 
 def fetch(pins: Sequence[Pin], cache: Path) -> Iterator[Deb]:

@@ -41,20 +41,29 @@ def _git(*words: str) -> str:
 
 
 def build_wheel(folder: Path) -> Path:
-    """The wheel, in a folder. Built of a copy: what an earlier build left beside the sources would find its way into it."""
-    packages = {name.split(".")[0] for name in about()["tool"]["setuptools"]["packages"]}
+    """The wheel, in a folder. Built of a copy: what an earlier build left beside the sources would find its way into it, and so would the
+    modes of a checkout."""
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "topogate"
-        copy.mkdir()
-        for name in _BESIDE:
-            shutil.copy(ROOT / name, copy)
-        for name in packages:
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        _copy(copy)
         pip = [sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--no-index", "--no-build-isolation"]
+        command = [*pip, "--wheel-dir", f"{scratch}/out", str(copy)]
         env = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch())}
-        done = subprocess.run([*pip, "--wheel-dir", f"{scratch}/out", copy], capture_output=True, text=True, check=False, env=env)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, umask=0o022)
         if done.returncode:
             raise RuntimeError(f"the wheel does not build:\n{done.stdout}{done.stderr}")
         (made,) = Path(scratch, "out").iterdir()
         folder.mkdir(parents=True, exist_ok=True)
         return Path(shutil.move(made, folder / made.name))
+
+
+def _copy(folder: Path) -> None:
+    """What the wheel is made of."""
+    packages = {name.split(".")[0] for name in about()["tool"]["setuptools"]["packages"]}
+    folder.mkdir()
+    for name in _BESIDE:
+        shutil.copyfile(ROOT / name, folder / name)
+    for name in packages:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)

@@ -69,11 +69,16 @@ class Wheel:
     @property
     def name(self) -> str:
         """As indexes spell it."""
-        return re.sub(r"[-_.]+", "-", self.metadata["Name"]).lower()
+        return spelt(self.metadata["Name"])
 
     @property
     def version(self) -> str:
         return str(self.metadata["Version"])
+
+
+def spelt(name: str) -> str:
+    """A package's name as indexes spell it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read(path: Path) -> Wheel:
