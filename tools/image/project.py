@@ -29,8 +29,8 @@ def epoch(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def revision() -> str:
-    """The commit; empty where there is none."""
-    return _git("rev-parse", "HEAD")
+    """The commit; empty where there is none, or where what is here is no longer that."""
+    return "" if _git("status", "--porcelain") else _git("rev-parse", "HEAD")
 
 
 def _git(*words: str) -> str:
