@@ -13,16 +13,16 @@ from urllib.parse import quote
 from tools.image.build import Image
 from tools.image.debian import Deb
 from tools.image.oci import rfc3339
+from tools.image.tree import Entry
 from tools.image.wheels import Wheel
 
-DISTRIBUTION = ("debian", "12")
 _LONGEST_LICENCE = 80  # who writes the whole text into the field for a name
 Obj = dict[str, Any]
 
 
 def build(image: Image, name: str, version: str, digest: str, created: datetime) -> str:
     """The text of the file; the same for the same image."""
-    system, release = DISTRIBUTION
+    system = _system(image)
     whole = {
         "type": "container",
         "bom-ref": f"pkg:oci/{name}@{quote(digest, safe='')}",
@@ -37,12 +37,19 @@ def build(image: Image, name: str, version: str, digest: str, created: datetime)
         "version": 1,
         "metadata": {"timestamp": rfc3339(created), "component": whole},
         "components": [
-            {"type": "operating-system", "bom-ref": f"{system}-{release}", "name": system, "version": release},
-            *(_of_debian(deb, image.base[f"usr/share/doc/{_documented(deb, image)}/copyright"].content or b"") for deb in image.debs),
+            {"type": "operating-system", "bom-ref": "-".join(system), "name": system[0], "version": system[1]},
+            *(_of_debian(deb, system, image.base[f"usr/share/doc/{_documented(deb, image)}/copyright"]) for deb in image.debs),
             *map(_of_python, image.wheels),
         ],
     }
     return json.dumps(said, indent=1) + "\n"
+
+
+def _system(image: Image) -> tuple[str, str]:
+    """Name and version, as it says itself: the mirrors of another machine could have been those of another one."""
+    said = (image.base["usr/lib/os-release"].content or b"").decode()
+    found = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+    return found["ID"], found["VERSION_ID"].strip('"')
 
 
 def _documented(deb: Deb, image: Image) -> str:
@@ -52,11 +59,11 @@ def _documented(deb: Deb, image: Image) -> str:
     return target or deb.pin.name
 
 
-def _of_debian(deb: Deb, copyright_file: bytes) -> Obj:
+def _of_debian(deb: Deb, system: tuple[str, str], copyright_file: Entry) -> Obj:
     pin = deb.pin
-    system, release = DISTRIBUTION
-    purl = f"pkg:deb/{system}/{quote(pin.name)}@{quote(pin.version, safe='')}?arch={pin.architecture}&distro={system}-{release}"
-    return _component(pin.name, pin.version, purl, pin.sha256, [{"license": {"name": name}} for name in _licences(copyright_file.decode())])
+    purl = f"pkg:deb/{system[0]}/{quote(pin.name)}@{quote(pin.version, safe='')}?arch={pin.architecture}&distro={'-'.join(system)}"
+    named = _licences((copyright_file.content or b"").decode())
+    return _component(pin.name, pin.version, purl, pin.sha256, [{"license": {"name": name}} for name in named])
 
 
 def _licences(text: str) -> list[str]:
