@@ -54,24 +54,25 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         )
         health.reconciler = reconciler
         metrics.read_by(reconciler.read_gauges)
+        if settings.leader_elect:
+            rules = settings.lease
+            health.election = LeaderElection(
+                client,
+                settings.namespace,
+                LEASE_NAME,
+                settings.identity,
+                lease_duration_s=rules.lease_duration_s,
+                renew_deadline_s=rules.renew_deadline_s,
+                retry_period_s=rules.retry_period_s,
+                clock=clock,
+            )
 
         async def work() -> None:
             async with asyncio.TaskGroup() as group:
                 # Seen before it is led: whoever takes over decides at once, however much there is to list.
                 await reconciler.follow(group)
-                if settings.leader_elect:
-                    rules = settings.lease
-                    election = LeaderElection(
-                        client,
-                        settings.namespace,
-                        LEASE_NAME,
-                        settings.identity,
-                        lease_duration_s=rules.lease_duration_s,
-                        renew_deadline_s=rules.renew_deadline_s,
-                        retry_period_s=rules.retry_period_s,
-                        clock=clock,
-                    )
-                    await election.run(reconciler.lead)
+                if health.election is not None:
+                    await health.election.run(reconciler.lead)
                 else:
                     await reconciler.lead()
 

@@ -1,12 +1,13 @@
 """What the reconciler's probes go by: whether state is complete, whether watches are heard of, whether work queues move.
 
-A process that only waits for its lease is ready once it has seen everything, or no rollout would ever end; nothing is decided or worked on
-there, so only what it hears is judged.
+A process that only waits for its lease is ready once it has seen everything and knows who has the lease, or no rollout would ever end;
+nothing is decided or worked on there, so only what it hears is judged.
 """
 
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller
 from core.runtime.informer import Informer
+from core.runtime.lease import LeaderElection
 from reconciler.app import Reconciler
 
 # A watch that is cut off or silent is begun anew within two and a half minutes (core.runtime.watch_step), and while the API server is
@@ -18,10 +19,11 @@ QUEUE_STUCK_S = 10 * 60.0
 
 
 class Health:
-    """Of the process; `stopping` once it is told to stop."""
+    """Of the process; `election` where there is one, `stopping` once it is told to stop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.election: LeaderElection | None = None
         self.reconciler: Reconciler | None = None
         self.stopping = False
 
@@ -29,10 +31,12 @@ class Health:
         """What is missing; nothing if it may be counted on."""
         if self.stopping:
             return "stopping"
-        if self.reconciler is None or self.reconciler.is_complete:
-            return ""
-        missing = sorted(str(informer.resource) for informer in self.reconciler.observed.awaited if not informer.synced)
-        return f"not listed yet: {', '.join(missing)}"
+        if self.reconciler is None:
+            return "starting"
+        if not self.reconciler.is_complete:
+            missing = sorted(str(informer.resource) for informer in self.reconciler.observed.awaited if not informer.synced)
+            return f"not listed yet: {', '.join(missing)}"
+        return "" if self.election is None or self.election.holder else "it is not known who has the lease"
 
     def why_not_alive(self) -> str:
         """What has stood still for too long; nothing if all is well."""

@@ -73,7 +73,14 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         if settings.own is not None and held is not None:
             rotation = Rotation(client, settings.own, _taken_by(held), clock)
         reviews = Reviews(at_home(has_default_queue), kinds, at_home(find))
-        server = AdmissionServer(reviews, str if rotation is None else rotation.why_not_ready, metrics)
+
+        def why_not_ready() -> str:
+            end = certificate.not_after
+            if end is not None and end <= clock.now():
+                return f"the certificate ended at {end.isoformat()}"
+            return rotation.why_not_ready() if rotation is not None else ""
+
+        server = AdmissionServer(reviews, why_not_ready, metrics)
         runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=DRAIN_S, handle_signals=False)
         await runner.setup()
 

@@ -68,6 +68,9 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     """Where to connect, where to send traces, how much to log."""
     parser.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then the service account of the pod")
     parser.add_argument(
-        "--otlp-endpoint", type=url, metavar="URL", help="OTLP/HTTP collector; default: OTEL_EXPORTER_OTLP_ENDPOINT, else no traces"
+        "--otlp-endpoint",
+        type=url,
+        metavar="URL",
+        help="OTLP/HTTP collector of traces and metrics; default: OTEL_EXPORTER_OTLP_ENDPOINT, else nothing is sent",
     )
     parser.add_argument("--log-level", default="INFO", choices=LOG_LEVELS)

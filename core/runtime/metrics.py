@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+EXPORTER_VARIABLE = "OTEL_METRICS_EXPORTER"
+"""`none` sends nothing, for collectors that take traces only."""
 PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 GRPC = "grpc"
 
@@ -110,7 +112,8 @@ class Metrics:
         self._registry = CollectorRegistry(auto_describe=False)
         self._exemplars = _Exemplars(self._registry)
         readers: list[Any] = [_prometheus_reader(self._exemplars)]
-        self.sends = endpoint is not None or any(os.environ.get(name) for name in ENDPOINT_VARIABLES)
+        has_collector = endpoint is not None or any(os.environ.get(name) for name in ENDPOINT_VARIABLES)
+        self.sends = has_collector and os.environ.get(EXPORTER_VARIABLE) != "none"
         if self.sends:
             readers.append(PeriodicExportingMetricReader(_telling(_exporter(endpoint, protocol))))
         ProcessCollector(registry=self._registry)
@@ -182,8 +185,8 @@ class Metrics:
             if self.sends:
                 self.refresh()
 
-    def shutdown(self, timeout_s: float = 5.0) -> bool:
-        """Send what there is and stop; whether that was done within `timeout_s`, and blocks no longer."""
+    def shutdown(self, timeout_s: float = 2.0) -> bool:
+        """Send what there is and stop; whether that was done within `timeout_s`. Blocks no longer: a last reading is not worth it."""
         provider, self._provider = self._provider, None
         if provider is None:
             return True

@@ -42,6 +42,9 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         "config": {"waitForPodsReady": {"timeout": "10m"}},
         "commonLabels": {"team": "batch"},
         "webhookService": {"ipDualStack": {"enabled": True}},
+        "enablePrometheus": True,
+        "prometheusRule": {"enabled": True},
+        "grafanaDashboard": {"enabled": True},
     },
     "least": {
         **PROVIDED,
@@ -120,8 +123,37 @@ def test_the_processes_take_the_arguments(rendered: list[dict[str, Any]]):
     assert reconciler.settings.parse(arguments).namespace == "topogate-system"
 
 
+def test_ports_and_probes_are_those_that_the_processes_are_told(rendered: list[dict[str, Any]]):
+    specs = pods(rendered)
+    arguments = [word for word in specs["reconciler"]["containers"][0]["args"] if not word.startswith("--config=")]
+    asked = webhook.settings.parse(specs["webhook"]["containers"][0]["args"])
+    for name, metrics_port in (("reconciler", reconciler.settings.parse(arguments).metrics_port), ("webhook", asked.metrics_port)):
+        (container,) = specs[name]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert ports["metrics"] == metrics_port
+        probed = {probe: container[probe]["httpGet"] for probe in ("readinessProbe", "livenessProbe")}
+        assert {probe: http["path"] for probe, http in probed.items()} == {"readinessProbe": "/readyz", "livenessProbe": "/healthz"}
+        assert all(http["port"] in ports for http in probed.values())
+        service = one(rendered, "Service", f"-{name}-metrics")
+        assert [port["targetPort"] for port in service["spec"]["ports"]] == ["metrics"]
+    health = {port["name"]: port["containerPort"] for port in specs["reconciler"]["containers"][0]["ports"]}["health"]
+    assert health == reconciler.settings.parse(arguments).health_port
+    for policy in (obj for obj in rendered if obj["kind"] == "NetworkPolicy"):
+        (container,) = specs[policy["metadata"]["labels"]["app.kubernetes.io/component"]]["containers"]
+        let_in = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+        assert let_in == {port["containerPort"] for port in container["ports"]}
+
+
+def test_a_port_of_zero_is_served_nowhere(tmp_path: Path):
+    objects = render(tmp_path, {"webhook": {"metricsPort": 0}, "reconciler": {"metricsPort": 0}})
+    assert [obj["metadata"]["name"] for obj in objects if obj["kind"] == "Service"] == ["topogate-webhook"]
+    for spec in pods(objects).values():
+        assert "--metrics-port=0" in spec["containers"][0]["args"]
+        assert "metrics" not in [port["name"] for port in spec["containers"][0]["ports"]]
+
+
 def test_a_configuration_is_one_that_the_reconciler_reads(tmp_path: Path):
-    text = one(render(tmp_path, VALUE_SETS["everything"]), "ConfigMap")["data"]["config.yaml"]
+    text = one(render(tmp_path, VALUE_SETS["everything"]), "ConfigMap", "-reconciler")["data"]["config.yaml"]
     (tmp_path / "config.yaml").write_text(text)
     read = reconciler.settings.parse([f"--config={tmp_path / 'config.yaml'}"])
     assert read.pods_ready is not None
@@ -290,7 +322,11 @@ def test_odd_names_work(tmp_path: Path, release: str, namespace: str):
         ({"certs": {**PROVIDED["certs"], "configurations": ["crd/x"]}}, "certs.configurations: only with certs.mode: own"),
         ({"certs": {"configurations": ["deployment/x"]}}, "/certs/configurations/0"),
         ({"certs": {"mode": "provided"}}, "needs both certs.existingSecret and certs.caBundle"),
-        ({"enablePrometheus": True}, "topogate has no metrics yet"),
+        ({"enablePrometheus": True, "webhook": {"metricsPort": 0}, "reconciler": {"metricsPort": 0}}, "there is nothing to scrape"),
+        ({"reconciler": {"metricsPort": 80}}, "metricsPort"),
+        ({"reconciler": {"healthPort": 0}}, "healthPort"),
+        ({"reconciler": {"healthPort": 8080}}, "must be two ports"),
+        ({"serviceMonitor": {"interval": "soon"}}, "interval"),
         ({"reconciler": {"leaderElection": False}}, "only with reconciler.replicas: 1"),
         ({"webhook": {"podDisruptionBudget": {"minAvailable": 2}}}, "webhook.podDisruptionBudget.minAvailable"),
         ({"config": {"a": 1}, "managerConfig": {"controllerManagerConfigYaml": "b: 1"}}, "only one of both"),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import cast
 
 import pytest
 
 from core.placement.profile import STANDARD
 from core.runtime.client import Client
+from core.runtime.errors import Forbidden
+from core.runtime.lease import Election, LeaderElection
 from reconciler.app import Reconciler
 from reconciler.health import QUEUE_STUCK_S, WATCH_SILENT_S, Health
-from tests.runtime.fakes import ManualClock
+from tests.runtime.fakes import LeaseServer, ManualClock
 
 
 @pytest.fixture
@@ -40,6 +43,34 @@ def test_who_waits_for_the_lease_is_ready_once_everything_was_listed(health: Hea
     health.reconciler.is_complete = False
     health.reconciler.observed.pods._synced.clear()
     assert health.why_not_ready().startswith("not listed yet: ")
+
+
+async def test_who_waits_for_the_lease_is_ready_once_it_knows_who_has_it(health: Health, clock: ManualClock):
+    assert health.reconciler is not None
+    health.reconciler.deciding = None
+    server = LeaseServer()
+    server.failing = Forbidden(403, "Forbidden", "leases")
+    other = Election("ns", "lease", "another", lease_duration_s=3600, renew_deadline_s=10)
+    health.election = LeaderElection(cast("Client", server), "ns", "lease", "mine", clock=clock)
+
+    async def lead() -> None:
+        pytest.fail("another one leads")
+
+    running = asyncio.create_task(health.election.run(lead))
+    await _turns()
+    assert (health.why_not_ready(), health.why_not_alive()) == ("it is not known who has the lease", "")
+    server.put(other.write(0.0, "") or {}, create=True)
+    server.failing = None
+    await _turns()
+    assert health.election.holder == "another"
+    assert (health.why_not_ready(), health.why_not_alive()) == ("", "")
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def _turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 def test_who_leads_is_ready_once_everything_was_listed(health: Health):

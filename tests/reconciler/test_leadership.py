@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,7 @@ from e2e.api import wait_for
 from e2e.cluster import Cluster
 from e2e.topogate import READY_MARK, SYSTEM_NAMESPACE, Topogate
 from tests.reconciler.scenes import WORKLOADS, Scene
+from tests.scraped import Scraped
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/topogate-reconciler"
 
@@ -20,6 +22,21 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/topo
 def elected(cluster: Cluster) -> Iterator[Topogate]:
     with Topogate(cluster) as running:
         yield running
+
+
+def is_ready(running: Topogate) -> bool:
+    """Of the reconciler that was started last."""
+    try:
+        with urllib.request.urlopen(f"{running.health_url}/readyz", timeout=5) as reply:
+            return bool(reply.status == 200)
+    except OSError:
+        return False
+
+
+def leads(running: Topogate) -> float:
+    """What the reconciler that was started last says of itself."""
+    with urllib.request.urlopen(running.metrics_url, timeout=5) as reply:
+        return Scraped(reply.read().decode()).value("topogate_leader")
 
 
 def test_a_leader_that_is_stopped_hands_over_at_once(cluster: Cluster, elected: Topogate) -> None:
@@ -36,9 +53,12 @@ def test_a_leader_that_is_stopped_hands_over_at_once(cluster: Cluster, elected: 
         scene.until_bound("before", 2)
         wait_for("the other to have seen everything", lambda: "state is complete" in second.log.read_text())
         assert READY_MARK not in second.log.read_text()
+        wait_for("who waits for the lease to be ready, or no rollout would end", lambda: is_ready(elected))
+        assert leads(elected) == 0
     wait_for("the other to lead", lambda: cluster.api.get(LEASE)["spec"].get("holderIdentity") not in ("", holder), timeout_s=10)
     scene.submit("after", pods=2, gpus=1, required=scene.rack)
     scene.until_bound("after", 2)
+    assert leads(elected) == 1
     scene.close()
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from core.names import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED
+from core.names import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, TRACEPARENT_ANNOTATION
 from core.runtime.watch_step import InitApply, InitDone
 from tests.builders import RACK, cluster_queue_json
 from tests.reconciler.measured import MeasuredPaper
@@ -45,6 +46,23 @@ def test_an_admission_is_counted_once_with_its_wait(paper: MeasuredPaper):
     assert found.sum("kueue_admission_checks_wait_time_seconds_count") == 0
     paper.put(paper.get("Workload", "w"))
     assert paper.scrape().value("kueue_admitted_workloads_total", cluster_queue="cq") == 1
+
+
+def test_the_bucket_of_a_wait_leads_to_the_trace_of_the_workload(paper: MeasuredPaper):
+    workload = paper.workload("w", count=1, owner=None)
+    story = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    paper.put({**workload, "metadata": {**workload["metadata"], "annotations": {TRACEPARENT_ANNOTATION: story}}})
+    paper.pass_time(3)
+    paper.decide()
+    text, _ = paper.metrics.expose("application/openmetrics-text; version=1.0.0")
+    examples = {
+        (family.name, sample.labels["le"]): sample.exemplar.labels["trace_id"]
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+    waits = [("kueue_admission_wait_time_seconds", "5.0"), ("kueue_quota_reserved_wait_time_seconds", "5.0")]
+    assert {name: examples[name] for name in waits} == dict.fromkeys(waits, "ab" * 16)
 
 
 def test_counters_of_a_queue_begin_at_zero(paper: MeasuredPaper):

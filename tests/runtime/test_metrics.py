@@ -5,12 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
+import grpc  # type: ignore[import-untyped]
 import pytest
 from aiohttp import ClientSession
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest, ExportMetricsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import (
+    MetricsServiceServicer,
+    add_MetricsServiceServicer_to_server,
+)
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
 
 from core.runtime import metrics
@@ -34,7 +40,7 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 @pytest.fixture(autouse=True)
 def no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*metrics.ENDPOINT_VARIABLES, *metrics.PROTOCOL_VARIABLES):
+    for name in (*metrics.ENDPOINT_VARIABLES, *metrics.PROTOCOL_VARIABLES, metrics.EXPORTER_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -231,6 +237,15 @@ def test_a_collector_gets_what_was_counted_and_what_was_read_last(receiver: Rece
     assert sum(point.as_int for point in told["t_things_total"].sum.data_points) == 1
 
 
+def test_a_collector_of_traces_alone_is_left_alone(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
+    made = Metrics("topogate-test", ALL, endpoint=receiver.url)
+    made.add(THINGS, "good")
+    assert not made.sends
+    assert made.shutdown()
+    assert receiver.paths == []
+
+
 def test_a_collector_that_refuses_is_told_of_once_and_holds_nobody_up(receiver: Receiver, caplog: pytest.LogCaptureFixture):
     receiver.status = 400
     caplog.set_level(logging.WARNING)
@@ -252,14 +267,34 @@ def test_a_collector_that_hangs_is_not_waited_for_at_the_end(receiver: Receiver,
     assert "the collector does not answer" in caplog.text
 
 
-def test_grpc_is_spoken_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-    exporter = metrics._exporter("http://127.0.0.1:4317", None)
-    assert type(exporter).__module__ == "opentelemetry.exporter.otlp.proto.grpc.metric_exporter"
-    exporter.shutdown()
-    exporter = metrics._exporter("http://127.0.0.1:4318", "http/protobuf")
-    assert type(exporter).__module__ == "opentelemetry.exporter.otlp.proto.http.metric_exporter"
-    exporter.shutdown()
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_grpc_is_spoken_where_that_is_asked_for(by_variable: bool, monkeypatch: pytest.MonkeyPatch):
+    class Collector(MetricsServiceServicer):
+        def __init__(self) -> None:
+            self.requests: list[ExportMetricsServiceRequest] = []
+
+        def Export(self, request: ExportMetricsServiceRequest, context: object) -> ExportMetricsServiceResponse:
+            self.requests.append(request)
+            return ExportMetricsServiceResponse()
+
+    collector = Collector()
+    server = grpc.server(ThreadPoolExecutor(1))
+    add_MetricsServiceServicer_to_server(collector, server)
+    url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        if by_variable:
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+            made = Metrics("test", ALL)
+        else:
+            made = Metrics("test", ALL, endpoint=url, protocol=metrics.GRPC)
+        made.add(THINGS, "good", by=4)
+        assert made.shutdown(timeout_s=10)
+    finally:
+        server.stop(None).wait()
+    told = {metric.name: metric for of in collector.requests[0].resource_metrics for scope in of.scope_metrics for metric in scope.metrics}
+    assert sum(point.as_int for point in told["t_things_total"].sum.data_points) == 4
 
 
 async def test_only_where_something_is_sent_is_anything_read_unasked(made: Metrics, receiver: Receiver):

@@ -13,7 +13,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -228,3 +228,25 @@ def test_metrics_are_served_beside_reviews(folder: Path):
     assert found.rows("topogate_reviews_total", "path", "result") == {(MUTATE_JOB, "allowed"): 1}
     left = (x509.load_pem_x509_certificate(PAIR.certificate).not_valid_after_utc - datetime.now(UTC)).total_seconds()
     assert abs(found.value("topogate_certificate_expiry_seconds") - left) < 60
+
+
+def test_who_serves_with_a_certificate_that_is_over_is_not_ready(folder: Path):
+    old = pki.issue_serving(CA, ["127.0.0.1"], NOW - timedelta(days=3650))
+    (folder / "tls.crt").write_bytes(old.certificate)
+    (folder / "tls.key").write_bytes(old.key)
+    (port,) = find_free_ports(1)
+    anybody = ssl.create_default_context()
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    log = folder / "log"
+    with log.open("wb") as out, subprocess.Popen(command(folder, port), cwd=ROOT, stderr=out) as webhook:
+        try:
+            wait_for("the webhook to serve", lambda: '"serving"' in log.read_text(), poll_s=0.01)
+            connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=anybody)
+            connection.request("GET", "/readyz")
+            reply = connection.getresponse()
+            status, why = reply.status, reply.read().decode()
+            connection.close()
+        finally:
+            webhook.kill()
+    assert status == 503
+    assert why.startswith("not ready: the certificate ended at ")
