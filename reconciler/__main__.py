@@ -35,6 +35,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
                 client,
                 clock,
                 settings.profiles,
+                namespace=settings.namespace,
                 kinds=kinds,
                 reserve_daemon_sets=settings.reserve_daemon_sets,
                 nominates_nodes=settings.nominates_nodes,

@@ -9,6 +9,7 @@ from core.jobs.kinds import KINDS
 from core.model.configuration import FairSharing, ResourceRules, SecondPass
 from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, NO_GATES, RECLAIMABLE_PODS, ChosenGates
 from core.model.pods_ready import PodsReadyRules
+from core.names import SYSTEM_NAMESPACE
 from core.placement.profile import Profiles
 from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.client import Client
@@ -20,6 +21,7 @@ from reconciler.checks import Checks
 from reconciler.jobs import Jobs
 from reconciler.observed import Observed
 from reconciler.orphans import Orphans
+from reconciler.pausing import Pausing
 from reconciler.pods import Pods
 from reconciler.pods_ready import PodsReady
 from reconciler.provisioning import Provisioning
@@ -42,6 +44,7 @@ class Reconciler:
         clock: Clock,
         profiles: Profiles,
         *,
+        namespace: str = SYSTEM_NAMESPACE,
         kinds: Sequence[JobKind] = KINDS,
         reserve_daemon_sets: bool = True,
         nominates_nodes: bool = False,
@@ -58,12 +61,13 @@ class Reconciler:
         self.observed = Observed(
             client,
             clock,
+            namespace=namespace,
             kinds=kinds,
             reserve_daemon_sets=reserve_daemon_sets,
             resource_rules=resource_rules,
             reclaims_pods=reclaims,
         )
-        writer = Writer(client, clock)
+        writer = Writer(client, clock, paused=lambda: self.observed.state.pause)
         self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready, second_pass, replacement, sharing, shrinks=shrinks)
         self.jobs = Jobs(self.observed, writer, clock, is_elastic=gates.is_on(ELASTIC_JOBS) and gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY))
         self.pods = Pods(self.observed, writer, clock)
@@ -76,6 +80,21 @@ class Reconciler:
         self.provisioning = Provisioning(self.observed, writer, clock)
         self.queues = Queues(self.observed, writer, clock, shares_fairly=sharing is not None)
         self.pods_ready = PodsReady(self.observed, writer, clock, pods_ready) if pods_ready is not None else None
+        parts = (
+            self.jobs,
+            self.pods,
+            self.activity,
+            self.reclaimable,
+            self.orphans,
+            self.strangers,
+            self.ungater,
+            self.queues,
+            self.checks,
+            self.provisioning,
+            self.pods_ready,
+        )
+        self._controllers = [part.controller for part in parts if part is not None]
+        self.pause = Pausing(self.observed, self._controllers)
 
     async def run(self) -> None:
         """Never returns: lists everything, then works. Whatever ends a part ends all."""
@@ -87,21 +106,8 @@ class Reconciler:
             )
             eternal(group, "scheduler", self.scheduler.run())
             eternal(group, "ledger audit", self._audit())
-            parts = (
-                self.jobs,
-                self.pods,
-                self.activity,
-                self.reclaimable,
-                self.orphans,
-                self.strangers,
-                self.ungater,
-                self.queues,
-                self.checks,
-                self.provisioning,
-                self.pods_ready,
-            )
-            for part in (part for part in parts if part is not None):
-                eternal(group, part.controller.name, part.controller.run())
+            for controller in self._controllers:
+                eternal(group, controller.name, controller.run())
 
     async def _audit(self) -> None:
         """Recounts the ledger now and then; a drift is a bug of ours that should be known before users meet it (DESIGN decision 7)."""

@@ -60,7 +60,7 @@ class Checks:
         key = str(item.key)
         workload, facts = self._observed.workloads.store.get(key), self._observed.state.workloads.facts.get(key)
         if workload is not None and _is_to_deactivate(workload):
-            await self._writer.patch_workload(workload, {"spec": {"active": False}})
+            await self._writer.deactivate(workload, REASON_REJECTED)
             return Done()
         if workload is None or facts is None or facts.admission is None or not facts.quota_reserved:
             return Done()
@@ -140,7 +140,7 @@ class Checks:
     async def _give_back(self, workload: Obj, action: GiveBack, reason: str) -> Result:
         """Nothing of it runs: evicted and free of its quota in one write, deactivated before where it is not to come back."""
         if action.deactivates:
-            workload = await self._writer.patch_workload(workload, {"spec": {"active": False}})
+            workload = await self._writer.deactivate(workload, reason)
         status = returned_status(workload, reason, action.message, self._writer.now(), self._requeue_at(action))
         await self._writer.apply_admission(workload, status, strict=True)
         logger.info("workload gave its quota back", extra={"workload": object_key(workload), "reason": reason})

@@ -12,11 +12,12 @@ do not (so that a preemption leads to the admission that it was made for, and no
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.model.configuration import FairSharing
 from core.model.pods_ready import PodsReadyRules
 from core.names import (
+    REASON_ADMISSIONS_PAUSED,
     REASON_MISCONFIGURED,
     REASON_PENDING_EVALUATION,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
@@ -151,7 +152,7 @@ class Cycle:
             now = self._state.changes, workload.checks, workload.unhealthy_nodes
             if queue is None or is_held_back(workload.uid) or self._failed_at.get(workload.uid) == now:
                 continue
-            outcome = self._second_pass(workload, queue)
+            outcome = self._judge_again(workload, queue)
             if isinstance(outcome, Found):
                 plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
                 self._state.assume(workload.key, outcome.admission, plan, dict(outcome.leaves))
@@ -159,9 +160,21 @@ class Cycle:
                 self._failed_at[workload.uid] = now
             yield Verdict(workload, outcome, is_second_pass=True)
 
-    def _second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
+    def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
+        """Who could have no place, and would be evicted for that, keeps what it has while evictions are paused."""
+        pause = self._state.pause
+        if pause.admissions is not None:
+            return NotFound(REASON_ADMISSIONS_PAUSED, f"no place is looked for: {pause.admissions.sentence}", ())
+        outcome = self._second_pass(workload, queue, self._replacement)
+        if pause.evictions is None or isinstance(outcome, Found) or not outcome.evicts:
+            return outcome
+        outcome = self._second_pass(workload, queue, replace(self._replacement, fails_fast=False))
+        assert isinstance(outcome, NotFound)
+        return replace(outcome, message=truncate(f"it would be evicted, but {pause.evictions.sentence}; {outcome.message}"))
+
+    def _second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts, replacement: NodeReplacement) -> Found | NotFound:
         try:
-            return find_second_pass(self._state, workload, queue, self._profiles, self._replacement)
+            return find_second_pass(self._state, workload, queue, self._profiles, replacement)
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be placed: {error!r}"), ())
 
