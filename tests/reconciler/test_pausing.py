@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.names import EVICTIONS_PAUSED
-from tests.builders import cluster_queue_json
+from tests.builders import RACK, cluster_queue_json
 from tests.reconciler.paper_pause import PausePaper, until
 
 pytestmark = pytest.mark.looptime
@@ -111,6 +111,32 @@ async def test_who_has_passed_its_checks_is_admitted_when_it_goes_on(paper: Paus
         paper.pause()
         await until(4)
         assert paper.is_true("Admitted")
+
+
+async def test_the_time_in_which_a_place_must_be_found_begins_when_it_is_looked_for_again(paper: PausePaper):
+    """Nodes that were brought for it are not given up because nobody was allowed to look at them."""
+    put_check(paper, "check")
+    put_queue(paper, admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})
+    async with paper.running():
+        paper.workload("train", count=2, owner=None, topology={"required": RACK})
+        await until(1)
+        train = paper.get("Workload", "train")
+        (given,) = train["status"]["admission"]["podSetAssignments"]
+        given = {name: value for name, value in given.items() if name != "topologyAssignment"} | {"delayedTopologyRequest": "Pending"}
+        admission = {**train["status"]["admission"], "podSetAssignments": [given]}
+        for node in ("r1-n", "r2-n"):
+            paper.drop("Node", node)
+        paper.pause("admissions")
+        check = {"name": "check", "state": "Ready", "message": "", "lastTransitionTime": paper.now()}
+        paper.put({**train, "status": {**train["status"], "admission": admission, "admissionChecks": [check]}})
+        await until(1000)
+        assert paper.is_true("QuotaReserved")
+        assert ("SecondPassFailed", "no place is looked for") in [(reason, message[:22]) for reason, message in paper.told("train")]
+        paper.pause()
+        await until(1290)
+        assert paper.is_true("QuotaReserved")
+        await until(1310)
+        assert "EvictedDueToAdmissionCheck" in [reason for reason, _ in paper.told("train")]
 
 
 # --- evictions --------------------------------------------------------------------------------------------
