@@ -159,10 +159,11 @@ def test_who_suspends_his_own_job_gets_his_way_whatever_is_paused(scene: Scene, 
     scene.patch_job("train", {"spec": {"suspend": True}})
     scene.patch_workload("other", {"spec": {"active": False}})
     scene.eventually("both to give back what they had", lambda now: not now.pods_of("train") and not now.pods_of("other"))
-    for name in ("train", "other"):
-        scene.eventually(
-            "quota to be free", lambda now, name=name: truth.condition(now.workload_of(name), "QuotaReserved").get("status") == "False"
-        )
+
+    def gave_back(now: truth.Snapshot, name: str) -> bool:
+        return truth.condition(now.workload_of(name), "QuotaReserved").get("status") == "False"
+
+    scene.eventually("their quota to be free", lambda now: gave_back(now, "train") and gave_back(now, "other"))
 
 
 def test_the_rights_of_the_chart_show_this_config_map_and_no_other(cluster: Cluster, topogate: Topogate):
