@@ -12,7 +12,6 @@ OLD_API_VERSION = f"{GROUP}/{OLD_VERSION}"
 
 # --- labels -----------------------------------------------------------------------------------
 HOSTNAME_LABEL = "kubernetes.io/hostname"
-MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"  # on a Job: the fewest pods it can do with (KEP-420)
 QUEUE_NAME_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS_LABEL = "kueue.x-k8s.io/priority-class"
 MAX_EXEC_TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
@@ -64,7 +63,7 @@ SLICE_CONSTRAINTS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 PODSET_GROUP_NAME = "kueue.x-k8s.io/podset-group-name"
 POD_INDEX_OFFSET = "kueue.x-k8s.io/pod-index-offset"
 ELASTIC_JOB = "kueue.x-k8s.io/elastic-job"  # on a job: "true" lets it be resized while it runs
-MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"  # on a Job: the fewest pods it can do with (KEP-420)
 TOPOLOGY_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOPOLOGY, SLICE_REQUIRED_TOPOLOGY, SLICE_CONSTRAINTS)
 
 # --- annotations that topogate writes -----------------------------------------------------------

@@ -32,7 +32,7 @@ def install_crds(api: Api, folder: Path = CRD_DIR) -> list[str]:
         api.patch(f"{CRDS}/{name}?fieldManager=e2e&force=true", crd, APPLY_PATCH)
     names = [crd["metadata"]["name"] for crd in crds]
     for name in names:
-        wait_for(f"CRD {name} to be established", partial(_is_established, api, name))
+        wait_for(f"CRD {name} to be established", partial(is_established, api, name))
     for crd in crds:
         # Established comes a moment before every path answers; a list that succeeds is what a test can rely on.
         spec = crd["spec"]
@@ -52,6 +52,7 @@ def register_conversion(api: Api, conversion: dict[str, Any] | None, folder: Pat
             api.patch(f"{CRDS}/{crd['metadata']['name']}", [operation], JSON_PATCH)
 
 
-def _is_established(api: Api, name: str) -> bool:
+def is_established(api: Api, name: str) -> bool:
+    """Whether the API server serves that CRD."""
     conditions = api.get(f"{CRDS}/{name}").get("status", {}).get("conditions") or []
     return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)

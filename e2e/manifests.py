@@ -108,4 +108,10 @@ def path(obj: Mapping[str, Any]) -> str:
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
 
-_PLURALS = {"Topology": "topologies", "WorkloadPriorityClass": "workloadpriorityclasses"}
+_PLURALS = {
+    "NetworkPolicy": "networkpolicies",
+    "PriorityClass": "priorityclasses",
+    "Topology": "topologies",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "WorkloadPriorityClass": "workloadpriorityclasses",
+}

@@ -1,4 +1,4 @@
-"""topogate's two processes beside a control plane, started as an administrator's Deployments would start them."""
+"""topogate's two processes beside a control plane, each by a service account that has the chart's rights."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ import yaml
 from certs import pki
 from core.jobs.kinds import KINDS
 from core.names import MANAGED_NAMESPACE_LABEL
+from e2e.accounts import PARTS, install_accounts, uninstall_accounts, write_kubeconfig_of
 from e2e.api import APPLY_PATCH
 from e2e.cluster import Cluster
 from e2e.crds import install_crds, register_conversion
+from e2e.manifests import path as path_of
 from e2e.process import Guard, Process, StartFailed, find_free_ports
 from webhook.policies import policies
 from webhook.registration import MUTATING_NAME, VALIDATING_NAME, configurations, conversion
@@ -35,7 +37,6 @@ ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 ROLE_DIR = ROOT / "charts" / "topogate" / "files" / "roles"
 REGISTERED = (("mutatingwebhookconfigurations", MUTATING_NAME), ("validatingwebhookconfigurations", VALIDATING_NAME))
 _starts = itertools.count(1)  # every process has a log of its own, whoever shares the cluster
-_PLURALS = {"ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
 READY_MARK = '"message": "state is complete"'
 
 
@@ -64,6 +65,7 @@ class Topogate:
         self._leader_options = [] if leader_election else ["--no-leader-election"]
         self._guarded = guarded
         self._guard: Guard | None = None
+        self._kubeconfigs: dict[str, Path] = {}
         self.webhook: Process | None = None
         self.reconciler: Process | None = None
 
@@ -73,6 +75,8 @@ class Topogate:
         if self.cluster.api.find(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}") is None:
             self.cluster.create_namespace(SYSTEM_NAMESPACE)
         self._dir.mkdir(exist_ok=True)
+        install_accounts(self.cluster.api, SYSTEM_NAMESPACE)
+        self._kubeconfigs = {part: self._write_kubeconfig(part) for part in PARTS}
         self._guard = self._stack.enter_context(Guard()) if self._guarded else None
         try:
             self._issue_certificate()
@@ -91,8 +95,7 @@ class Topogate:
         try:
             register_conversion(self.cluster.api, None)
             for policy in reversed(policies(KINDS)):
-                plural = _PLURALS.get(policy["kind"], policy["kind"].lower() + "s")
-                self.cluster.api.delete(f"{REGISTRATIONS}/{plural}/{policy['metadata']['name']}")
+                self.cluster.api.delete(f"{path_of(policy)}/{policy['metadata']['name']}")
             for plural, name in REGISTERED:
                 if self.cluster.api.find(f"{REGISTRATIONS}/{plural}/{name}") is not None:
                     self.cluster.api.delete(f"{REGISTRATIONS}/{plural}/{name}")
@@ -104,6 +107,7 @@ class Topogate:
                     process.stop(GRACE_S)
             self.reconciler = self.webhook = None
             self._stack.close()
+        uninstall_accounts(self.cluster.api, SYSTEM_NAMESPACE)
 
     def __enter__(self) -> Topogate:
         return self.start()
@@ -143,8 +147,7 @@ class Topogate:
         """Tells the API server to ask the webhook, and what users may read."""
         bundle = base64.b64encode(self.ca_bundle).decode()
         for configuration in [*configurations(bundle, {"url": self.webhook_url}), *policies(KINDS)]:
-            plural = _PLURALS.get(configuration["kind"], configuration["kind"].lower() + "s")
-            path = f"{REGISTRATIONS}/{plural}/{configuration['metadata']['name']}?fieldManager=e2e&force=true"
+            path = f"{path_of(configuration)}/{configuration['metadata']['name']}?fieldManager=e2e&force=true"
             self.cluster.api.patch(path, configuration, APPLY_PATCH)
         for role in load_roles():
             self.cluster.api.patch(f"{ROLES}/{role['metadata']['name']}?fieldManager=e2e&force=true", role, APPLY_PATCH)
@@ -178,9 +181,13 @@ class Topogate:
         self.reconciler = None
 
     def _spawn(self, part: str, arguments: list[str], kubeconfig: Path | None = None) -> Process:
-        command = [sys.executable, "-m", part, "--kubeconfig", str(kubeconfig or self.cluster.kubeconfig), *arguments, *self._options]
+        command = [sys.executable, "-m", part, "--kubeconfig", str(kubeconfig or self._kubeconfigs[part]), *arguments, *self._options]
         log = self.cluster.log_dir / f"topogate-{part}-{next(_starts)}.log"
         return Process(part, command, log, self._guard, {**os.environ, "PYTHONPATH": str(ROOT)})
+
+    def _write_kubeconfig(self, part: str) -> Path:
+        cluster = self.cluster
+        return write_kubeconfig_of(part, cluster.api, SYSTEM_NAMESPACE, self._dir / f"{part}.kubeconfig", cluster.server, cluster.ca_file)
 
 
 def load_roles() -> list[dict[str, Any]]:

@@ -14,10 +14,13 @@ from typing import Any, NoReturn
 import hypothesis
 import pytest
 
+from e2e.accounts import PARTS, user_of
+from e2e.asked import write_policy
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
 from e2e.findings import findings
 from e2e.kind import tools
+from e2e.topogate import SYSTEM_NAMESPACE
 
 # No deadline: a loaded machine is no failure. CI repeats the same examples, so that a red build is red again.
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=60)
@@ -39,8 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(SCENE_TIMEOUT_S))
-    # Very last those that restart the API server: the controllers of the control plane then back off for a while.
-    items.sort(key=lambda item: (item.get_closest_marker("cluster") is not None, "test_real_apiserver" in item.nodeid))
+    # Late those that restart the API server: the controllers of the control plane then back off for a while. Very last what looks back.
+    last = ("test_real_apiserver", "test_rights_of_a_whole_run")
+    items.sort(key=lambda item: (item.get_closest_marker("cluster") is not None, *(name in item.nodeid for name in last)))
     first = next((item for item in items if item.get_closest_marker("cluster")), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))
@@ -65,9 +69,15 @@ def _refuse_to_build(*_: Any, **__: Any) -> NoReturn:
 
 
 @pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+def audit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the session's API server writes down what topogate's processes ask of it."""
+    return tmp_path_factory.mktemp("audit")
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, audit_folder: Path) -> Iterator[Cluster]:
     """The real control plane, without nodes; built if it has to be, never skipped. Add a pool of nodes of your own."""
-    running = Cluster().start()
+    running = Cluster(apiserver_flags=write_policy(audit_folder, (user_of(part, SYSTEM_NAMESPACE) for part in PARTS))).start()
     try:
         yield running
     finally:

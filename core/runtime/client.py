@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
@@ -46,6 +47,7 @@ class Client:
     ) -> Client:
         """By the kubeconfig given, else $KUBECONFIG or ~/.kube/config where it exists, else as a pod inside the cluster. Sends nothing
         yet. Raises UnusableKubeconfig."""
+        os.environ.setdefault("HOME", "/")  # the library asks for a home when it is imported, and a pod's user may have none
         from kubernetes_asyncio.client import Configuration
         from kubernetes_asyncio.config import load_incluster_config, load_kube_config
 

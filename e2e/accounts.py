@@ -1,0 +1,78 @@
+"""The service accounts by which topogate's processes run beside a control plane: with the rights that the chart grants, and no others.
+
+So whatever a scene has them do shows whether it is granted, and the API server's audit log whether what is granted is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e.api import APPLY_PATCH, Api
+from e2e.manifests import path as path_of
+from e2e.pki import write_kubeconfig
+
+RIGHTS = Path(__file__).parents[1] / "charts" / "topogate" / "files" / "rights"
+PARTS = ("webhook", "reconciler")
+TOKEN_LIFE_S = 365 * 24 * 3600  # a cluster may be left running
+Obj = dict[str, Any]
+
+
+def account_of(part: str) -> str:
+    """The name of a part's service account, and of its roles."""
+    return f"topogate-{part}"
+
+
+def user_of(part: str, namespace: str) -> str:
+    """As whom the API server knows it."""
+    return f"system:serviceaccount:{namespace}:{account_of(part)}"
+
+
+def read_rules(name: str) -> list[Obj]:
+    """Rules of RBAC as the chart has them."""
+    rules: list[Obj] = yaml.safe_load((RIGHTS / f"{name}.yaml").read_text())
+    return rules
+
+
+def install_accounts(api: Api, namespace: str) -> None:
+    """Applies accounts, roles and bindings."""
+    for obj in _objects(namespace):
+        api.patch(f"{path_of(obj)}/{obj['metadata']['name']}?fieldManager=e2e&force=true", obj, APPLY_PATCH)
+
+
+def uninstall_accounts(api: Api, namespace: str) -> None:
+    for obj in _objects(namespace):
+        api.delete(f"{path_of(obj)}/{obj['metadata']['name']}")
+
+
+def write_kubeconfig_of(part: str, api: Api, namespace: str, to: Path, server: str, ca_file: Path) -> Path:
+    """A kubeconfig with a new token of that part's account."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": TOKEN_LIFE_S}}
+    answer = api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account_of(part)}/token", body)
+    return write_kubeconfig(to, server, ca_file, str(answer["status"]["token"]))
+
+
+def _objects(namespace: str) -> Iterator[Obj]:
+    for part in PARTS:
+        rules = read_rules(part) + (read_rules("reconciler-owners") if part == "reconciler" else [])
+        yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account_of(part), "namespace": namespace}}
+        yield from _granted(part, rules, namespace, None)
+    yield from _granted("reconciler", read_rules("reconciler-namespace"), namespace, namespace)
+
+
+def _granted(part: str, rules: list[Obj], account_namespace: str, only_in: str | None) -> Iterator[Obj]:
+    """A role and its binding: in one namespace, or with None in all."""
+    kind = "ClusterRole" if only_in is None else "Role"
+    metadata = {"name": account_of(part), **({} if only_in is None else {"namespace": only_in})}
+    group = "rbac.authorization.k8s.io"
+    yield {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, "rules": rules}
+    yield {
+        "apiVersion": f"{group}/v1",
+        "kind": f"{kind}Binding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": group, "kind": kind, "name": account_of(part)},
+        "subjects": [{"kind": "ServiceAccount", "name": account_of(part), "namespace": account_namespace}],
+    }

@@ -1,0 +1,124 @@
+"""A release of the chart on a real control plane, and the processes of its Deployments beside it."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from certs import pki
+from e2e.api import wait_for
+from e2e.cluster import Cluster
+from e2e.crds import is_established, load_crds
+from e2e.pods import PodProcess
+from e2e.process import Guard, StartFailed, find_free_ports
+from tests.chart.helm import helm, one, render
+
+READY = '"message": "state is complete"'
+Obj = dict[str, Any]
+_numbers = itertools.count(1)
+
+
+class Release:
+    """Helm's words for one release, and what kubelets would do for it. A context manager: its processes end with it, the release stays."""
+
+    def __init__(self, cluster: Cluster, folder: Path, name: str = "topogate", namespace: str = "topogate-system") -> None:
+        self.cluster, self.api = cluster, cluster.api
+        self.name, self.namespace = name, namespace
+        self._folder = folder
+        self._guard = Guard()
+        self.pods: dict[str, PodProcess] = {}
+        if self.api.find(f"/api/v1/namespaces/{namespace}") is None:
+            cluster.create_namespace(namespace)
+        (self._port,) = find_free_ports(1)
+        self.service: str = one(render(folder, release=name, namespace=namespace), "Service", "-webhook")["metadata"]["name"]
+
+    def __enter__(self) -> Release:
+        self._guard.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop(grace_s=0)
+        self._guard.__exit__(kind, error, trace)
+
+    # --- Helm -------------------------------------------------------------------------------------------------------
+
+    def helm(self, *words: str | Path) -> str:
+        """What it says."""
+        return helm(*words, "--namespace", self.namespace, "--kubeconfig", self.cluster.kubeconfig)
+
+    def apply(self, verb: str, chart: Path, values: Obj, *flags: str) -> str:
+        """`install` or `upgrade`; what Helm says. Returns when the API server serves the CRDs."""
+        path = self._folder / f"values-{next(_numbers)}.json"
+        path.write_text(json.dumps(values))
+        said = self.helm(verb, self.name, chart, "--values", path, *flags)
+        for crd in load_crds():
+            wait_for(f"{crd['metadata']['name']} to be served", partial(is_established, self.api, crd["metadata"]["name"]))
+        return said
+
+    def values(self, **more: Any) -> Obj:
+        """A port that is free here, and a certificate of ours for the Service that this release has."""
+        at = datetime.now(UTC)
+        ca = pki.issue_ca("test of the chart", at)
+        serving = pki.issue_serving(ca, [f"{self.service}.{self.namespace}.svc"], at)
+        data = {"tls.crt": serving.certificate, "tls.key": serving.key}
+        secrets = f"/api/v1/namespaces/{self.namespace}/secrets"
+        self.api.delete(f"{secrets}/provided")
+        self.api.create(
+            secrets,
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": "provided"},
+                "type": "kubernetes.io/tls",
+                "data": {name: base64.b64encode(content).decode() for name, content in data.items()},
+            },
+        )
+        certs = {"mode": "provided", "existingSecret": "provided", "caBundle": ca.certificate.decode()}
+        return {"certs": certs, "webhookService": {"ports": [{"port": self._port, "targetPort": self._port}]}, **more}
+
+    # --- what a node would do ---------------------------------------------------------------------------------------
+
+    def run(self, *components: str) -> None:
+        """Starts a pod of each Deployment, one after the other, in place of one that runs, and waits until it is ready."""
+        for component in components or ("webhook", "reconciler"):
+            if component in self.pods:
+                self.pods.pop(component).stop()
+            pod = self.start(component)
+            if component == "webhook":
+                self._route()
+                pod.process.wait_healthy(pod.url("readinessProbe"))
+            else:
+                wait_for("the reconciler to lead", partial(_leads, pod))
+
+    def start(self, component: str) -> PodProcess:
+        """Its pod, ready or not."""
+        deployment = self.api.get(f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{self._name_of(component)}")
+        pod = PodProcess(self.api, self.cluster.server, self.cluster.ca_file, deployment, self._folder, self._guard)
+        self.pods[component] = pod
+        return pod
+
+    def stop(self, grace_s: float | None = None) -> None:
+        """Ends all pods."""
+        for component in list(self.pods):
+            self.pods.pop(component).stop(grace_s)
+
+    def _route(self) -> None:
+        """There is no proxy that would lead the Service's address to a pod: the API server is told its name instead, and asks for the
+        same certificate."""
+        path = f"/api/v1/namespaces/{self.namespace}/services/{self.service}"
+        self.api.patch(path, {"spec": {"type": "ExternalName", "externalName": "localhost", "clusterIP": None, "clusterIPs": None}})
+
+    def _name_of(self, component: str) -> str:
+        return self.service.removesuffix("webhook") + component
+
+
+def _leads(pod: PodProcess) -> bool:
+    if not pod.process.is_running:
+        raise StartFailed(f"{pod.name} has ended; {pod.process.describe_log()}")
+    return READY in pod.log

@@ -1,0 +1,175 @@
+"""The chart in a real cluster, by the real Helm: every set of values is one that the API server takes, and what is installed works with
+the rights, the arguments and the files that the chart gives it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.names import API_VERSION
+from e2e import manifests, truth
+from e2e.api import APPLY_PATCH, Api, wait_for
+from e2e.cluster import Cluster
+from e2e.crds import CRDS, load_crds
+from tests.chart.helm import CHART, Refused, helm, render
+from tests.chart.release import READY, Release
+from tests.chart.test_rendered import HOOKS, VALUE_SETS
+from tests.reconciler.scenes import Scene
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+(PREDECESSOR,) = (Path(__file__).parent / "predecessor").glob("*.tgz")
+Obj = dict[str, Any]
+OTHERS = {  # kinds of other projects that the chart makes objects of
+    "cert-manager.io/v1": ("Issuer", "Certificate"),
+}
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[Cluster]:
+    """A control plane that has never seen topogate: the session's has its CRDs."""
+    with Cluster(apiserver_flags={"service-cluster-ip-range": "10.96.0.0/16,fd00:10:96::/112"}) as cluster:  # some values ask for both
+        yield cluster
+
+
+@pytest.fixture
+def release(own: Cluster, tmp_path: Path) -> Iterator[Release]:
+    """One of odd names, gone afterwards with all that is kept of it."""
+    with Release(own, tmp_path, "7.odd.name", "0-system") as opened:
+        yield opened
+        remove(opened)
+
+
+def remove(release: Release) -> None:
+    release.stop()
+    if json.loads(release.helm("list", "--output", "json")):
+        release.helm("uninstall", release.name, "--wait")
+    for crd in load_crds():
+        free(release.api, crd)
+        release.api.delete(f"{CRDS}/{crd['metadata']['name']}")
+    wait_for("the CRDs to be gone", lambda: not [c for c in release.api.list(CRDS) if c["spec"]["group"] == "kueue.x-k8s.io"])
+
+
+def free(api: Api, crd: Obj) -> None:
+    """Nobody runs any more who would take our finalizers off."""
+    plural = crd["spec"]["names"]["plural"]
+    for obj in (api.find(f"/apis/{API_VERSION}/{plural}") or {"items": []})["items"]:
+        namespace = obj["metadata"].get("namespace")
+        where = f"/apis/{API_VERSION}/" + (f"namespaces/{namespace}/" if namespace else "") + plural
+        api.patch(f"{where}/{obj['metadata']['name']}", {"metadata": {"finalizers": None}})
+
+
+def place(scene: Scene, name: str) -> None:
+    """A job that needs one rack gets one."""
+    scene.submit(name, pods=2, required=scene.rack)
+    scene.eventually(f"{name} to run", lambda now: not truth.all_bound(now, name, 2))
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_helm_and_the_api_server_have_nothing_to_complain_of(own: Cluster, tmp_path: Path, values: Obj):
+    path = tmp_path / "values.json"
+    path.write_text(json.dumps(values))
+    assert "0 chart(s) failed" in helm("lint", "--strict", CHART, "--values", path)
+    if own.api.find("/api/v1/namespaces/topogate-system") is None:
+        own.create_namespace("topogate-system")
+    for crd in others():
+        own.api.patch(f"{CRDS}/{crd['metadata']['name']}?fieldManager=e2e", crd, APPLY_PATCH)
+    for obj in render(tmp_path, values):
+        where = f"{manifests.path(obj)}/{obj['metadata']['name']}?dryRun=All&fieldManager=helm&fieldValidation=Strict"
+        wait_for(f"{obj['apiVersion']} to be served", partial(own.api.find, manifests.path(obj)))
+        taken = own.api.patch(where, obj, APPLY_PATCH)
+        assert taken["metadata"]["name"] == obj["metadata"]["name"]
+
+
+def others() -> Iterator[Obj]:
+    for group_version, kinds in OTHERS.items():
+        group, _, version = group_version.partition("/")
+        for kind in kinds:
+            schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+            yield {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {"name": f"{kind.lower()}s.{group}"},
+                "spec": {
+                    "group": group,
+                    "names": {"kind": kind, "plural": f"{kind.lower()}s"},
+                    "scope": "Namespaced",
+                    "versions": [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+                },
+            }
+
+
+def test_a_release_is_installed_upgraded_rolled_back_removed_and_installed_again(release: Release):
+    values = release.values(webhook={"replicas": 1}, reconciler={"replicas": 1, "podDisruptionBudget": {"enabled": False}})
+    values["webhook"]["podDisruptionBudget"] = {"enabled": False}
+    release.apply("install", PREDECESSOR, values)
+    release.run()
+    scene = Scene(release.cluster).open()
+    place(scene, "before")
+
+    release.apply("upgrade", CHART, values)
+    release.run()
+    place(scene, "after-the-upgrade")
+
+    release.helm("rollback", release.name, "1")
+    release.run()
+    place(scene, "after-the-rollback")
+    assert truth.all_bound(scene.read(), "before", 2) == []
+
+    release.stop()
+    release.helm("uninstall", release.name, "--wait")
+    assert {crd["metadata"]["name"] for crd in load_crds()} <= {crd["metadata"]["name"] for crd in release.api.list(CRDS)}
+    assert len(release.api.list(f"/apis/{API_VERSION}/namespaces/{scene.namespace}/workloads")) == 3
+    for kind in HOOKS:
+        assert not release.api.list(f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s")
+    scene.submit("unguarded", pods=1, queue=None)  # nobody is asked any more
+
+    release.apply("install", CHART, release.values(**{key: values[key] for key in ("webhook", "reconciler")}))
+    release.run()
+    place(scene, "after-all")
+    scene.close()
+
+
+def test_what_a_right_is_missing_for_is_told(release: Release):
+    release.apply("install", CHART, release.values())
+    role = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{release.service.removesuffix('webhook')}reconciler"
+    rules = release.api.get(role)["rules"]
+    release.api.patch(role, {"rules": [rule for rule in rules if "nodes" not in rule["resources"]]})
+    release.run("webhook")
+    pod = release.start("reconciler")
+    wait_for(f"the missing right to be told; {pod.process.describe_log()}", lambda: "nodes" in pod.log and "forbidden" in pod.log)
+    assert READY not in pod.log
+    release.api.patch(role, {"rules": rules})
+    wait_for("the reconciler to go on once it may", lambda: READY in pod.log)
+
+
+def test_crds_of_another_origin_are_taken_over_only_when_told_to(release: Release):
+    for crd in load_crds():
+        release.api.patch(f"{CRDS}/{crd['metadata']['name']}?fieldManager=another", crd, APPLY_PATCH)
+    with pytest.raises(Refused, match="cannot be imported into the current release"):
+        release.apply("install", CHART, release.values())
+    assert not json.loads(release.helm("list", "--output", "json"))
+    release.apply("install", CHART, release.values(), "--take-ownership")
+    release.run()
+    with_nodes = Scene(release.cluster).open()
+    place(with_nodes, "taken-over")
+    with_nodes.close()
+
+
+def test_crds_may_be_somebody_elses(release: Release):
+    for crd in load_crds():
+        crd["spec"]["conversion"] = {"strategy": "None"}
+        release.api.patch(f"{CRDS}/{crd['metadata']['name']}?fieldManager=another", crd, APPLY_PATCH)
+    release.apply("install", CHART, release.values(crds={"install": False}))
+    release.run()
+    release.helm("uninstall", release.name, "--wait")
+
+
+def test_a_second_release_is_refused(release: Release, own: Cluster, tmp_path: Path):
+    release.apply("install", CHART, release.values())
+    with Release(own, tmp_path, "second", "elsewhere") as second, pytest.raises(Refused, match="cannot be imported"):
+        second.apply("install", CHART, second.values())
