@@ -150,6 +150,20 @@ def test_nobody_is_preempted_while_evictions_are_paused(scene: Scene, button: Bu
     scene.until_bound("large", 2)
 
 
+def test_pods_of_what_was_admitted_before_are_ungated_meanwhile(scene: Scene, button: Button):
+    scene.submit("train", pods=2, gpus=1, required=scene.rack)
+    first = {pod["metadata"]["name"] for pod in scene.until_bound("train", 2).pods_of("train")}
+    button("pause", "all")
+    name = min(first)
+    scene.api.delete(f"/api/v1/namespaces/{scene.namespace}/pods/{name}", grace_period_s=0)
+
+    def is_replaced(now: truth.Snapshot) -> bool:
+        return name not in {pod["metadata"]["name"] for pod in now.pods_of("train")} and truth.all_bound(now, "train", 2) == []
+
+    now = scene.eventually("another pod to be bound", is_replaced)
+    assert truth.together(now, "train", scene.rack) == []
+
+
 def test_who_suspends_his_own_job_gets_his_way_whatever_is_paused(scene: Scene, button: Button):
     scene.submit("train", pods=2, gpus=1, required=scene.rack)
     scene.submit("other", pods=2, gpus=1, required=scene.rack)
