@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from cli.pause import Unable, What, press, register, release, set_stops, tell_status, who_am_i
+from cli.pause import What, register
+from cli.stopping import Unable, press, release, set_stops, tell_status, who_am_i
 from core.model.pause import Pause, Stop
 from core.runtime.client import Client
 from core.runtime.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
@@ -90,11 +94,11 @@ def server() -> Server:
 
 
 async def pause(server: Server, what: What = What.ADMISSIONS, reason: str = "why", *, wait: bool = False) -> list[str]:
-    return await press(server.client, ManualClock(), NAMESPACE, what, reason, wait=wait)
+    return await press(server.client, ManualClock(), NAMESPACE, what.parts, reason, wait=wait)
 
 
 async def resume(server: Server, what: What = What.ADMISSIONS) -> list[str]:
-    return await release(server.client, ManualClock(), NAMESPACE, what, wait=False)
+    return await release(server.client, ManualClock(), NAMESPACE, what.parts, wait=False)
 
 
 async def test_what_is_written_says_who_since_when_and_why(server: Server):
@@ -185,9 +189,15 @@ def test_a_wrong_word_is_bad_input(arguments: list[str]):
     assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
-def test_without_a_kubeconfig_there_is_one_line(tmp_path: Any):
+def test_without_a_kubeconfig_there_is_one_line(tmp_path: Path):
     app = typer.Typer()
     register(app)
     done = CliRunner().invoke(app, ["pause", "status", "--kubeconfig", str(tmp_path / "none")])
     assert (done.exit_code, done.output.count("\n")) == (2, 1)
     assert "there is no such file" in done.output
+
+
+def test_the_words_alone_cost_little():
+    """Every completion, and every process that is started by the command, imports them."""
+    code = "import sys, cli.pause; assert not {'aiohttp', 'numpy', 'reconciler', 'pydantic'} & set(sys.modules), sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])

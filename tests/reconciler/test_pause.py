@@ -127,7 +127,7 @@ def test_what_cannot_be_read_pauses_until_it_is_resumed(scene: Scene, button: Bu
 def test_a_namespace_without_a_reconciler_is_told_and_so_is_one_that_is_not_there(
     scene: Scene, button: Button, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("cli.pause.WAIT_S", 1.0)
+    monkeypatch.setattr("cli.stopping.WAIT_S", 1.0)
     said = button("pause", "admissions", "--namespace", scene.namespace, code=1)
     assert "do not say that admissions are paused; is a reconciler running, and with --namespace=" in said
     assert "there is no namespace nowhere" in button("pause", "admissions", "--namespace", "nowhere", code=1)
