@@ -62,7 +62,7 @@ def pause(
 ) -> None:
     """Pause admissions (nothing is admitted), evictions (nothing is evicted), or all. What runs runs on.
 
-    Holds until `topogate resume`, whatever is restarted. Exit code 1: it cannot be done, or ClusterQueues do not say so in time; 2: bad input.
+    Holds until `topogate resume`, whatever is restarted. Exit code 1: it cannot be done, or ClusterQueues do not say so; 2: bad input.
     """
     from cli.stopping import press, tell_status
     from core.runtime.clock import SystemClock
