@@ -23,6 +23,8 @@ from core.runtime.resource import Obj, Page, Resource
 from tests.builders import condition_json
 from tests.runtime.fakes import ManualClock
 
+# As in tests/runtime/conftest.py: looptime would have a loop made that nobody closes.
+asyncio.set_event_loop(None)
 NAMESPACE = "topogate-system"
 
 
