@@ -240,7 +240,7 @@ class Cycle:
         if is_busy or uid in self._own or group.refusal is None:  # what comes next in the group may fare otherwise, or has yet to be judged
             turns.pass_on(turn)
             if not is_busy and uid in self._own and self._is_news(group, workload, self._own[uid].outcome):
-                yield Verdict(workload, self._own[uid].outcome)
+                yield Verdict(workload, self._own[uid].outcome if outcome is not None else _told_again(self._own[uid].outcome))
         else:
             yield from self._tell(turn, group.refusal.outcome, run)
 
@@ -323,7 +323,7 @@ class Cycle:
             if is_busy(uid) or self._state.workloads.find_pending(workload.key) is not workload:
                 self._is_stale = True
             elif self._is_news(group, workload, word):
-                return Verdict(workload, word)
+                return Verdict(workload, _told_again(word))
         return None
 
     @property
@@ -347,3 +347,8 @@ class Cycle:
         if group is not None:
             group.refusal = None
             group.unheard[uid] = None
+
+
+def _told_again(outcome: NotFound) -> NotFound:
+    """Those who are to go were told when it was decided: by now they may be back, and nobody has decided that they are to go once more."""
+    return replace(outcome, preempting=None) if outcome.preempting is not None else outcome

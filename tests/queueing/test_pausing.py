@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.model.configuration import FairSharing
@@ -252,6 +252,29 @@ def go_on(scene: Shared) -> bool:
     return bool(leaving) or standing(scene) != before
 
 
+NEVER = {"withinClusterQueue": "Never", "borrowWithinCohort": {"policy": "Never"}}
+# One that preempts in a StrictFIFO queue is told again that it does, after one that is before it has come, and whom it preempted is back.
+TOLD_AGAIN = World(
+    (1, 1), ((5, {**NEVER, "reclaimWithinCohort": "Any"}), *[(0, {**NEVER, "reclaimWithinCohort": "LowerPriority"})] * 2), True, True
+)
+TELLS_AGAIN: list[Job | str] = [
+    *[Job("a", 1, 1, 0, 0)] * 3,
+    *[Job("a", 1, 1, 0, 1)] * 2,
+    "leave",
+    Job("c", 1, 1, 0, 1),
+    Job("c", 1, 2, 0, 0),
+    "run",
+    "finish",
+    Job("a", 1, 1, 0, 0),
+    Job("c", 2, 2, 1, 0),
+    *["finish"] * 2,
+    *[Job("a", 1, 1, 0, 0)] * 6,
+    "button",
+    Job("a", 1, 2, 1, 0),
+]
+
+
+@example(TOLD_AGAIN, TELLS_AGAIN)
 @given(worlds, steps)
 def test_a_pause_of_admissions_is_as_if_nothing_had_been_decided_meanwhile(world: World, script: Sequence[Job | str]):
     """The twin has no button: where this one is paused, that one does not run."""
