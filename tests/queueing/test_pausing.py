@@ -277,7 +277,7 @@ TELLS_AGAIN: list[Job | str] = [
 @example(TOLD_AGAIN, TELLS_AGAIN)
 @given(worlds, steps)
 def test_a_pause_of_admissions_is_as_if_nothing_had_been_decided_meanwhile(world: World, script: Sequence[Job | str]):
-    """The twin has no button: where this one is paused, that one does not run."""
+    """The twin has no button: where this one is paused, that one does not run; when it goes on everybody is judged anew in both."""
     paused_one, twin = world.build(), world.build()
     is_paused = False
 
@@ -294,6 +294,7 @@ def test_a_pause_of_admissions_is_as_if_nothing_had_been_decided_meanwhile(world
         if step == "button" or (step == "end" and is_paused):
             is_paused = not is_paused
             paused_one.state.observe_pause(NO_ADMISSIONS if is_paused else NOTHING_PAUSED)
+            twin.state.observe_namespace(f"another-{number}", {})  # something else is configured: no refusal stands
         for scene in (paused_one, twin):
             act(scene, step, number, run)
         assert standing(paused_one) == standing(twin)
