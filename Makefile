@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster cluster cluster-stop kind fmt generate lock
+.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover cluster cluster-stop kind fmt generate wheel image lock lock-debian
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ bench-admission: $(STAMP) ## the load of the peer's performance rig on a real AP
 bench-cluster: $(STAMP) ## 2,000 jobs that run and finish on 2,560 nodes: waits, GPUs in use, CPU and memory (25 min; SHARE=0.05 for two)
 	@$(BIN)/python -m tests.bench.cluster --share $(or $(SHARE),1.0)
 
+bench-failover: $(STAMP) ## a leader killed at 5,000 nodes and 50,000 pods: how soon the other decides, memory, lag (8 min)
+	@$(BIN)/python -m tests.bench.failover
+
 cluster: $(STAMP) ## leave a control plane with kwok nodes running, to try kubectl by hand
 	@$(BIN)/python -m e2e.cluster
 
@@ -85,6 +88,16 @@ generate: $(STAMP) ## write the CRDs anew, from core/api, and the chart's webhoo
 	@$(BIN)/python -m webhook.chart --write
 	@$(BIN)/python -m reconciler.rights --write
 
-# Needs uv; the lock carries hashes and no host or path.
-lock: ## resolve requirements.lock anew
+wheel: $(STAMP) ## topogate as a Python package, in out/
+	@$(BIN)/python -m tools.image wheel
+
+image: $(STAMP) ## the container image as an OCI archive, and its SBOM, in out/: no container engine needed
+	@$(BIN)/python -m tools.image
+
+# Needs uv; the locks carry hashes and no host or path. The second is the part of the first that is no tool: what the image holds.
+lock: ## resolve requirements.lock and requirements-run.lock anew
 	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --quiet -o requirements.lock
+	uv pip compile pyproject.toml --constraint requirements.lock --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --quiet -o requirements-run.lock
+
+lock-debian: $(STAMP) ## pin anew the packages of Debian that the image is made of
+	@$(BIN)/python -m tools.image lock

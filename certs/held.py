@@ -19,12 +19,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from certs import pki
-from certs.pki import KeyPair
+from certs.pki import CLOCKS_APART, KeyPair
 
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
     """There is nothing to go on from; the reason is one sentence, without any content of the Secret."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """The CA begins in a future that no two good clocks are apart: ours is behind, and nothing is to be made or written by it."""
 
     reason: str
 
@@ -52,15 +59,19 @@ class Held:
         return b"".join([self.signer.certificate, *following, *self.retiring])
 
 
-def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -> Held | Unusable:
+def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -> Held | Unusable | Early:
     """Without a good signer nothing is of use. A bad leaf is made anew by it, a bad next CA or timestamp is as good as none."""
     if not data:
         return Unusable("the Secret is empty")
     signer = KeyPair(data.get("signer.crt", b""), data.get("signer.key", b""))
-    if problem := pki.problem_of_ca(signer, at):
+    if (begins := _beginning(signer)) > at + CLOCKS_APART:
+        there = f"the CA of the Secret begins at {begins.isoformat()}"
+        return Early(f"by our clock it is {at.isoformat()}, and {there}; set the clock, or delete the Secret")
+    if problem := pki.problem_of_ca(signer, max(at, begins)):
         return Unusable(f"the CA of the Secret cannot be used: {problem}")
     following: KeyPair | None = KeyPair(data.get("next.crt", b""), data.get("next.key", b""))
-    if following is not None and pki.problem_of_ca(following, at):
+    assert following is not None
+    if pki.problem_of_ca(following, min(max(at, _beginning(following)), at + CLOCKS_APART)):
         following = None
     leaf: KeyPair | None = KeyPair(data.get("tls.crt", b""), data.get("tls.key", b""))
     assert leaf is not None
@@ -87,6 +98,12 @@ def to_data(held: Held) -> dict[str, bytes]:
     if held.trusted_since is not None:
         data["trusted-since"] = held.trusted_since.astimezone(UTC).isoformat().encode()
     return data
+
+
+def _beginning(ca: KeyPair) -> datetime:
+    """Long ago where there is none."""
+    found = pki.certificates(ca.certificate)
+    return found[0].not_valid_before_utc if found else datetime.min.replace(tzinfo=UTC)
 
 
 def _time(text: bytes) -> datetime | None:

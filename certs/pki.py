@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 # Clocks of nodes differ; a certificate that starts exactly now is refused by those that are late.
 BACKDATE = timedelta(hours=1)
+# So far two clocks may be apart, when certificates begin as early as that and each is as far off as they allow for.
+CLOCKS_APART = 2 * BACKDATE
 # A CA outlives several leaves, so that a rotation of leaves needs no change of a caBundle.
 CA_LIFETIME = timedelta(days=3650)
 SERVING_LIFETIME = timedelta(days=365)
@@ -30,6 +32,10 @@ class KeyPair:
 
     certificate: bytes
     key: bytes
+
+    @property
+    def not_before(self) -> datetime:
+        return x509.load_pem_x509_certificate(self.certificate).not_valid_before_utc
 
     @property
     def not_after(self) -> datetime:
@@ -80,6 +86,8 @@ def validate(chain: bytes, ca_bundle: bytes, name: str, at: datetime, key: bytes
         leaf, *_ = x509.load_pem_x509_certificates(chain)
     except ValueError:
         return ["the certificate is not readable as PEM"]
+    if not ca_bundle.strip():
+        return ["there is no CA bundle"]
     try:
         authorities = x509.load_pem_x509_certificates(ca_bundle)
     except ValueError:
@@ -132,17 +140,21 @@ def _problems_in_time(certificate: x509.Certificate, what: str, at: datetime) ->
 
 def _problems_of_key(leaf: x509.Certificate, key: bytes) -> list[str]:
     try:
-        private = serialization.load_pem_private_key(key, password=None)
-    except (ValueError, TypeError):
+        public = serialization.load_pem_private_key(key, password=None).public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         return ["the private key is not readable as PEM"]
-    return [] if private.public_key() == leaf.public_key() else ["the private key does not belong to the certificate"]
+    try:
+        belongs = public == leaf.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        belongs = False
+    return [] if belongs else ["the private key does not belong to the certificate"]
 
 
 def _is_signed_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         leaf.verify_directly_issued_by(authority)
         constraints = authority.extensions.get_extension_for_class(x509.BasicConstraints).value
-    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound):
         return False
     return constraints.ca
 

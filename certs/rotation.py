@@ -16,12 +16,13 @@ import binascii
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Never, Protocol
 
 from certs import pki
-from certs.held import ABSENT, Held, Unusable, from_data, to_data
+from certs.held import ABSENT, Early, Held, Unusable, from_data, to_data
 from certs.pki import KeyPair
-from certs.plan import Plan, Policy, Write, accepts, decide, is_acceptable, problems_of_serving
+from certs.plan import Plan, Policy, Write, accepts, decide, is_acceptable, is_settled, problems_of_serving
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, NotFound
 from core.runtime.resource import Obj, PatchKind, Resource
@@ -102,12 +103,18 @@ class Rotation:
         self._served: KeyPair | None = None
         self._confirmed_at = float("-inf")
         self._published: dict[str, tuple[bytes, ...] | None] = {}
+        self._seen: set[str] = set()
         self._complaint = ""
 
     @property
     def served(self) -> KeyPair | None:
         """The pair handed over last."""
         return self._served
+
+    @property
+    def not_after(self) -> datetime | None:
+        """When what is served ends; None before anything is."""
+        return None if self._served is None else self._served.not_after
 
     def why_not_ready(self) -> str:
         """Empty when clients of every published configuration accept what is served, as far as was seen lately; else what is in the way."""
@@ -117,7 +124,10 @@ class Rotation:
         if silent_s > self._target.fresh_s:
             why = self._complaint or "it does not match what is published"
             return f"the serving certificate could not be confirmed for {self._target.fresh_s:.0f} s: {why}"
-        return "; ".join(problems_of_serving(self._served, self._published, self._target.names[0], self._clock.now()))
+        # One that was there and is gone sends nobody to us: that must not take those away who come by the others.
+        there = {one: bundles for one, bundles in self._published.items() if bundles is not None or one not in self._seen}
+        problems = problems_of_serving(self._served, there, self._target.names[0], self._clock.now())
+        return "; ".join([*problems, self._complaint] if problems and self._complaint else problems)
 
     async def run(self) -> Never:
         """Looks for ever. What the API server refuses is told once and tried again."""
@@ -136,6 +146,7 @@ class Rotation:
                     return
             except Conflict as error:
                 logger.debug("another replica was faster", extra={"error": str(error)})
+        self._complain(f"after {MAX_STEPS} steps something was changed again: somebody else writes the Secret or the configurations")
 
     async def _step(self) -> bool:
         """Whether there may be more to do."""
@@ -146,21 +157,27 @@ class Rotation:
             # What has been published until the Secret was lost has to be seen: it may be what others serve.
             configurations = await self._read_configurations()
         self._published = {str(one): _bundles(one, obj) for one, obj in configurations.items()}
+        self._seen |= {one for one, bundles in self._published.items() if bundles is not None}
         plan = decide(held, self._published, self._target.names, self._clock.now(), self._target.policy)
         failed = await self._publish(plan, configurations)
         if isinstance(held, Held):
             self._take_over(held, began)
         if plan.write is not None:
             await self._write(secret, plan.write)
-        elif failed is not None:
-            raise failed
+            return True
+        self._tell(plan, failed, warn=isinstance(held, Early))
+        return bool(plan.publish) and not failed
+
+    def _tell(self, plan: Plan, failed: Sequence[str], *, warn: bool) -> None:
+        gone = [f"{one} is gone" for one, bundles in self._published.items() if bundles is None and one in self._seen]
+        if failed or gone or warn:
+            self._complain("; ".join([*failed, *gone]) or plan.waiting)
         else:
             self._complaint = plan.waiting
-        return plan.write is not None or (bool(plan.publish) and failed is None)
 
-    async def _publish(self, plan: Plan, configurations: Mapping[Configuration, Obj | None]) -> KubeError | None:
-        """The last failure but for conflicts: one configuration that may not be written must not keep the others from it."""
-        failed: KubeError | None = None
+    async def _publish(self, plan: Plan, configurations: Mapping[Configuration, Obj | None]) -> list[str]:
+        """Failures but for conflicts, in words: one configuration that may not be written must not keep the others from it."""
+        failed = []
         for one, obj in configurations.items():
             if obj is None or str(one) not in plan.publish:
                 continue
@@ -171,34 +188,41 @@ class Rotation:
             except (Conflict, NotFound):
                 continue  # changed since, or gone: the next look sees
             except KubeError as error:
-                failed = error
-                self._complain(f"{one} is not written: {error}")
+                failed.append(f"{one} is not written: {error}")
             else:
                 self._published[str(one)] = _bundles(one, written)
                 logger.info("CA published", extra={"configuration": str(one)})
         return failed
 
     def _take_over(self, held: Held, began: float) -> None:
-        now = self._clock.now()
+        now, policy = self._clock.now(), self._target.policy
         leaf, name = held.leaf, self._target.names[0]
         if (
             leaf is not None
             and leaf != self._served
-            and not pki.validate(leaf.certificate, held.signer.certificate, name, now, leaf.key)
+            and not pki.validate(leaf.certificate, held.signer.certificate, name, max(now, held.signer.not_before), leaf.key)
             and is_acceptable(leaf, self._served, self._published, name, now)
+            and (is_settled(held, now, policy) or not self._is_of_another_ca(held, name, now))
         ):
             self._serve(leaf)
             self._served = leaf
             logger.info("serving certificate taken over", extra={"not_after": leaf.not_after.isoformat()})
         # As long as a new CA is not trusted everywhere, the time for which old ones are kept has not begun.
-        stays = held.trusted_since is None and self._served is not None and accepts(held.bundle, self._served, name, now)
+        stays = not is_settled(held, now, policy) and self._served is not None and accepts(held.bundle, self._served, name, now)
         if self._served is not None and (leaf == self._served or stays):
             self._confirmed_at = began
+
+    def _is_of_another_ca(self, held: Held, name: str, now: datetime) -> bool:
+        """Whether API servers know what is served by a CA that is not the Secret's, and may not have learnt of this yet."""
+        served = self._served
+        if served is None or accepts(held.signer.certificate, served, name, now):
+            return False
+        return any(accepts(bundle, served, name, now) for bundles in self._published.values() for bundle in bundles or ())
 
     async def _read_configurations(self) -> dict[Configuration, Obj | None]:
         return {one: await self._find(KINDS[one.kind], one.name) for one in self._target.configurations}
 
-    async def _read_secret(self) -> tuple[Obj | None, Held | Unusable]:
+    async def _read_secret(self) -> tuple[Obj | None, Held | Unusable | Early]:
         secret = await self._find(SECRETS, self._target.secret, self._target.namespace)
         if secret is None:
             return None, ABSENT

@@ -27,7 +27,7 @@ from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.nodes import HOSTNAME_LABEL, NodePool, node_object
 from e2e.otlp import Receiver, SpanRecord
-from e2e.picture import GPU, draw, seats, to_svg
+from e2e.picture import GPU, draw_seats, seats, to_svg
 from e2e.topogate import Topogate
 
 OUT = Path("out")
@@ -172,7 +172,7 @@ class Demo:
             name: node for name, node in now.nodes.items() if node["metadata"]["labels"].get("node-group") == self.pool.labels["node-group"]
         }
         picture = seats(truth.Snapshot(mine, now.pods, now.jobs, now.workloads), self.pool.block_label, self.pool.rack_label)
-        draw(picture, self.console)
+        draw_seats(picture, self.console)
         OUT.mkdir(exist_ok=True)
         (OUT / "demo.svg").write_text(to_svg(picture, "topogate demo: who sits where"))
         self._say(f"the same as a file: {OUT / 'demo.svg'}")

@@ -1,11 +1,13 @@
 """Becomes the process of a pod: `python -m e2e.pod_root SPEC.json`, in user and mount namespaces of its own (`unshare --user --mount`).
 
-The machine's own root is seen read-only, with the pod's volumes where the pod says they are; then the command is executed as the user
-that the pod asks for, without any capability. What a kubelet and a container runtime would do, as far as a process can tell.
+The machine's own root is seen read-only, or that of an image, with the pod's volumes where the pod says they are; then the command is
+executed as the user that the pod asks for, without any capability. What a kubelet and a container runtime would do, as far as a process
+can tell.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -17,14 +19,18 @@ from typing import Any
 # Rebuilt entry by entry, so that there can be mount points which the machine does not have; `run` and the rest of `var` stay out of sight.
 _OPENED = ("etc", "run", "var")
 _SPECIAL = ("proc", "sys", "dev")
+_KUBELETS = ("hosts", "resolv.conf")  # in etc: a kubelet's, whatever the image has
+_MNT_DETACH = 2
+_CLONE_NEWUSER = 0x10000000
 
 
 def main(arguments: Sequence[str]) -> None:
     spec: dict[str, Any] = json.loads(Path(arguments[0]).read_text())
     root = Path(spec["root"])
     _mount("-t", "tmpfs", "-o", "mode=755", "none", str(root))
-    _mirror(Path("/"), root)
-    _open(root)
+    source = Path(spec["image"] or "/")
+    _mirror(source, root)
+    _open(source, root)
     for volume in spec["volumes"]:
         at = root / volume["at"].lstrip("/")
         at.mkdir(parents=True, exist_ok=True)
@@ -34,32 +40,42 @@ def main(arguments: Sequence[str]) -> None:
     _mount("-o", "remount,ro", str(root))
     # Not chroot: who is in one may have no user namespace of its own.
     os.chdir(root)
+    libc = ctypes.CDLL(None, use_errno=True)
     subprocess.run(["pivot_root", ".", "."], check=True)
-    subprocess.run(["umount", "--lazy", "."], check=True)
+    # From here on there are no programs but the image's, which may have neither umount nor unshare.
+    _call(libc.umount2, b".", _MNT_DETACH)
     os.chdir("/")
-    user = spec["user"]
-    command = ["unshare", "--user", f"--map-user={user}", f"--map-group={user}", "--", *spec["command"]]
-    os.execvpe(command[0], command, spec["environment"])
+    _call(libc.unshare, _CLONE_NEWUSER)
+    Path("/proc/self/setgroups").write_text("deny")
+    for ids in ("uid_map", "gid_map"):
+        Path("/proc/self", ids).write_text(f"{spec['user']} 0 1")
+    os.execvpe(spec["command"][0], spec["command"], spec["environment"])
+
+
+def _call(function: Any, *arguments: Any) -> None:
+    if function(*arguments):
+        raise OSError(ctypes.get_errno(), f"{function.__name__} failed")
 
 
 def _mirror(source: Path, target: Path) -> None:
-    """Every entry of the root: as it is, and read-only but for what is no disk."""
+    """Every entry of the root: as it is, and read-only but for what is no disk, which is the machine's."""
     for entry in sorted(source.iterdir()):
         at = target / entry.name
         if entry.is_symlink():
             at.symlink_to(os.readlink(entry))
         elif entry.is_dir() and entry.name not in _OPENED:
             at.mkdir()
-            _bind(entry, at)
+            _bind(Path("/", entry.name) if entry.name in _SPECIAL else entry, at)
             if entry.name not in _SPECIAL:
                 _mount("-o", "remount,bind,ro", str(at))
 
 
-def _open(root: Path) -> None:
+def _open(source: Path, root: Path) -> None:
     for name in _OPENED:
         (root / name).mkdir(exist_ok=True)
-    for entry in sorted(Path("/etc").iterdir()):
-        at = root / "etc" / entry.name
+    entries = {entry.name: entry for entry in (source / "etc").iterdir()} | {name: Path("/etc", name) for name in _KUBELETS}
+    for name, entry in sorted(entries.items()):
+        at = root / "etc" / name
         if entry.is_symlink():
             at.symlink_to(os.readlink(entry))
         elif entry.is_dir() or entry.is_file():

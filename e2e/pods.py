@@ -11,6 +11,8 @@ import itertools
 import json
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,24 @@ Obj = dict[str, Any]
 _numbers = itertools.count(1)
 
 
-class PodProcess:
-    """The first pod of a Deployment that is in the cluster. `folder` keeps its files and its log."""
+@dataclass(frozen=True)
+class Image:
+    """An image that was unpacked: its root file system, and the environment that it says."""
 
-    def __init__(self, api: Api, server: str, ca_file: Path, deployment: Obj, folder: Path, guard: Guard | None) -> None:
-        self._api, self._ca_file = api, ca_file
+    root: Path
+    environment: Mapping[str, str]
+
+
+class PodProcess:
+    """The first pod of a Deployment that is in the cluster. `folder` keeps its files and its log.
+
+    Without an image it runs in the machine's own root, with this Python and this checkout.
+    """
+
+    def __init__(
+        self, api: Api, server: str, ca_file: Path, deployment: Obj, folder: Path, guard: Guard | None, image: Image | None = None
+    ) -> None:
+        self._api, self._ca_file, self._image = api, ca_file, image
         self._host, _, self._port = server.removeprefix("https://").rpartition(":")
         self.namespace: str = deployment["metadata"]["namespace"]
         self.name = f"{deployment['metadata']['name']}-{next(_numbers)}"
@@ -60,6 +75,7 @@ class PodProcess:
     def _spec(self) -> Obj:
         return {
             "root": str(self._folder / "root"),
+            "image": self._image and str(self._image.root),
             "command": [*self._container["command"], *self._container.get("args", ())],
             "environment": self._environment(),
             "user": self._pod["securityContext"].get("runAsUser", NO_USER),
@@ -68,7 +84,8 @@ class PodProcess:
 
     def _environment(self) -> dict[str, str]:
         """The image's, then what Kubernetes adds, then the pod's own."""
-        image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), **_QUIET}
+        here = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), **_QUIET}
+        image = dict(self._image.environment) if self._image else here
         said = {"KUBERNETES_SERVICE_HOST": self._host, "KUBERNETES_SERVICE_PORT": self._port}
         return image | said | {one["name"]: self._value(one) for one in self._container.get("env", ())}
 

@@ -37,7 +37,7 @@ ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 ROLE_DIR = ROOT / "charts" / "topogate" / "files" / "roles"
 REGISTERED = (("mutatingwebhookconfigurations", MUTATING_NAME), ("validatingwebhookconfigurations", VALIDATING_NAME))
 _starts = itertools.count(1)  # every process has a log of its own, whoever shares the cluster
-READY_MARK = '"message": "state is complete"'
+READY_MARK = '"message": "deciding"'
 
 
 class Topogate:
@@ -59,7 +59,7 @@ class Topogate:
         self.cluster = cluster
         self._address = address
         self._stack = contextlib.ExitStack()
-        self._port, *_ = find_free_ports(1)
+        self._port, self._webhook_metrics, self._metrics, self._health = find_free_ports(4)
         self._dir = cluster.log_dir.parent / "topogate"
         self._options = ["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []
         self._leader_options = [] if leader_election else ["--no-leader-election"]
@@ -138,9 +138,24 @@ class Topogate:
     def webhook_url(self) -> str:
         return f"https://{self._address}:{self._port}"
 
+    @property
+    def webhook_metrics_url(self) -> str:
+        return f"http://{self._address}:{self._webhook_metrics}/metrics"
+
+    @property
+    def metrics_url(self) -> str:
+        """Of the reconciler that was started last."""
+        return f"http://127.0.0.1:{self._metrics}/metrics"
+
+    @property
+    def health_url(self) -> str:
+        """Of its probes."""
+        return f"http://127.0.0.1:{self._health}"
+
     def start_webhook(self) -> None:
         files = ["--cert-file", str(self._dir / "tls.crt"), "--key-file", str(self._dir / "tls.key")]
-        self.webhook = self._spawn("webhook", ["--host", self._address, "--port", str(self._port), *files])
+        ports = ["--port", str(self._port), "--metrics-port", str(self._webhook_metrics)]
+        self.webhook = self._spawn("webhook", ["--host", self._address, *ports, *files])
         self.webhook.wait_healthy(f"{self.webhook_url}/readyz")
 
     def register(self) -> None:
@@ -167,7 +182,10 @@ class Topogate:
 
     def start_reconciler(self, *, wait: bool = True, kubeconfig: Path | None = None, options: Sequence[str] = ()) -> None:
         """`kubeconfig` leads it past the API server's own address, to something that watches or cuts its connections."""
-        self.reconciler = self._spawn("reconciler", ["--namespace", SYSTEM_NAMESPACE, *self._leader_options, *options], kubeconfig)
+        # Another one may still run.
+        self._metrics, self._health = find_free_ports(2)
+        ports = ["--health-address", "127.0.0.1", "--metrics-port", str(self._metrics), "--health-port", str(self._health)]
+        self.reconciler = self._spawn("reconciler", ["--namespace", SYSTEM_NAMESPACE, *ports, *self._leader_options, *options], kubeconfig)
         deadline = time.monotonic() + START_TIMEOUT_S
         while wait and READY_MARK not in self.reconciler.log.read_text():
             if not self.reconciler.is_running or time.monotonic() > deadline:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
+from core.metric_names import LEADER, OF_RECONCILER
 from core.model.gates import PARTIAL_ADMISSION
 from core.queueing.second_pass import NodeReplacement
 from core.runtime import logs, plugins, telemetry
@@ -14,61 +15,101 @@ from core.runtime.client import Client
 from core.runtime.clock import SystemClock
 from core.runtime.kubeconfig import UnusableKubeconfig
 from core.runtime.lease import LeaderElection
+from core.runtime.metrics import Metrics
 from core.runtime.pace import Pace
-from core.runtime.tasks import run_until_stopped
+from core.runtime.probes import serving
+from core.runtime.tasks import LoopLag, eternal, run_until_stopped
 from reconciler.app import Reconciler
+from reconciler.health import Health
+from reconciler.metrics import Recorder
 from reconciler.settings import Settings, parse
 
 logger = logging.getLogger(__name__)
-LEASE_NAME = "topogate-reconciler"
+SERVICE = LEASE_NAME = "topogate-reconciler"
 GRACE_S = 10.0
 
 
-async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
+async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) -> None:
     """Runs until stopped by a signal; raises what ended it otherwise."""
     clock = SystemClock()
+    health, recorder = Health(clock), Recorder(metrics)
     async with await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler") as client:
         client.pace = Pace(clock, *settings.pace) if settings.pace is not None else None
 
-        async def work() -> None:
-            reconciler = Reconciler(
+        reconciler = Reconciler(
+            client,
+            clock,
+            settings.profiles,
+            namespace=settings.namespace,
+            kinds=kinds,
+            reserve_daemon_sets=settings.reserve_daemon_sets,
+            nominates_nodes=settings.nominates_nodes,
+            pods_ready=settings.pods_ready,
+            second_pass=settings.second_pass,
+            replacement=NodeReplacement.from_gates(settings.gates),
+            resource_rules=settings.resources,
+            gates=settings.gates,
+            sharing=settings.fair_sharing,
+            shrinks=settings.gates.is_on(PARTIAL_ADMISSION),
+            recorder=recorder,
+        )
+        health.reconciler = reconciler
+        metrics.read_by(reconciler.read_gauges)
+        if settings.leader_elect:
+            rules = settings.lease
+            health.election = LeaderElection(
                 client,
-                clock,
-                settings.profiles,
-                namespace=settings.namespace,
-                kinds=kinds,
-                reserve_daemon_sets=settings.reserve_daemon_sets,
-                nominates_nodes=settings.nominates_nodes,
-                pods_ready=settings.pods_ready,
-                second_pass=settings.second_pass,
-                replacement=NodeReplacement.from_gates(settings.gates),
-                resource_rules=settings.resources,
-                gates=settings.gates,
-                sharing=settings.fair_sharing,
-                shrinks=settings.gates.is_on(PARTIAL_ADMISSION),
+                settings.namespace,
+                LEASE_NAME,
+                settings.identity,
+                lease_duration_s=rules.lease_duration_s,
+                renew_deadline_s=rules.renew_deadline_s,
+                retry_period_s=rules.retry_period_s,
+                clock=clock,
             )
-            await reconciler.run()
+
+        async def work() -> None:
+            async with asyncio.TaskGroup() as group:
+                # Seen before it is led: whoever takes over decides at once, however much there is to list.
+                await reconciler.follow(group)
+                if health.election is not None:
+                    await health.election.run(reconciler.lead)
+                else:
+                    await reconciler.lead()
 
         async def main(group: asyncio.TaskGroup) -> None:
-            if settings.leader_elect:
-                await LeaderElection(client, settings.namespace, LEASE_NAME, settings.identity, clock=clock).run(work)
-            else:
-                await work()
+            eternal(group, "event loop lag", LoopLag(clock, on_lag=recorder.lagged).run())
+            eternal(group, "metrics", metrics.run(clock))
+            eternal(group, "the reconciler", work())
 
-        await run_until_stopped(main, grace_s=GRACE_S)
+        async def stop() -> None:
+            health.stopping = True
+
+        metrics.read_by(lambda: {LEADER: {(): reconciler.deciding is not None}})
+        ports = serving(
+            settings.health_address,
+            metrics=metrics,
+            metrics_port=settings.metrics_port,
+            health_port=settings.health_port,
+            why_not_alive=health.why_not_alive,
+            why_not_ready=health.why_not_ready,
+        )
+        async with ports:
+            await run_until_stopped(main, grace_s=GRACE_S, on_stop=stop)
 
 
-def main() -> int:
-    settings = parse()
+def main(arguments: list[str] | None = None) -> int:
+    settings = parse(arguments)
     logs.configure(settings.log_level)
     for warning in settings.gates.warnings:
         logger.warning("a setting will not last", extra={"why": warning})
     for warning in settings.warnings:
         logger.warning("a setting of the configuration file", extra={"why": warning})
-    traces = telemetry.setup("topogate-reconciler", endpoint=settings.otlp_endpoint)
+    traces = telemetry.setup(SERVICE, endpoint=settings.otlp_endpoint)
+    metrics = Metrics(SERVICE, OF_RECONCILER, endpoint=settings.otlp_endpoint)
     try:
-        asyncio.run(serve(settings, with_integrations(plugins.load(INTEGRATIONS))))
-    except (plugins.BrokenPlugin, UnusableIntegration) as error:
+        asyncio.run(serve(settings, with_integrations(plugins.load(INTEGRATIONS)), metrics))
+    except (plugins.BrokenPlugin, UnusableIntegration, OSError) as error:
         logger.error("the reconciler cannot start", extra={"error": str(error)})
         return 1
     except UnusableKubeconfig as error:
@@ -79,6 +120,7 @@ def main() -> int:
         return 1
     finally:
         traces.shutdown()
+        metrics.shutdown()
     return 0
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
@@ -14,11 +15,16 @@ from core.placement.profile import Profiles
 from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.client import Client
 from core.runtime.clock import Clock
+from core.runtime.controller import Controller
+from core.runtime.metrics import Reading
 from core.runtime.tasks import eternal
 from reconciler.activity import Activity
 from reconciler.apply import Writer
 from reconciler.checks import Checks
+from reconciler.gauges import Gauges, read_controllers
 from reconciler.jobs import Jobs
+from reconciler.metrics import UNRECORDED, Recorder
+from reconciler.milestones import Milestones
 from reconciler.observed import Observed
 from reconciler.orphans import Orphans
 from reconciler.pausing import Pausing
@@ -36,7 +42,10 @@ AUDIT_S = 60.0
 
 
 class Reconciler:
-    """Everything that runs while this process leads."""
+    """Sees all that there is, and decides while it leads: what decides is made then, and told all that has been seen until then.
+
+    So a successor decides as soon as it leads, however much there is, and one that waits for years gathers nothing but what there is.
+    """
 
     def __init__(
         self,
@@ -55,9 +64,10 @@ class Reconciler:
         gates: ChosenGates = NO_GATES,
         sharing: FairSharing | None = None,
         shrinks: bool = True,
+        recorder: Recorder = UNRECORDED,
     ) -> None:
-        self._clock = clock
-        reclaims = gates.is_on(RECLAIMABLE_PODS)
+        self.is_complete = False  # whether everything has been listed once
+        self.deciding: Deciding | None = None
         self.observed = Observed(
             client,
             clock,
@@ -65,21 +75,85 @@ class Reconciler:
             kinds=kinds,
             reserve_daemon_sets=reserve_daemon_sets,
             resource_rules=resource_rules,
-            reclaims_pods=reclaims,
+            reclaims_pods=gates.is_on(RECLAIMABLE_PODS),
         )
-        writer = Writer(client, clock, paused=lambda: self.observed.state.pause)
-        self.scheduler = Scheduler(self.observed, writer, clock, profiles, pods_ready, second_pass, replacement, sharing, shrinks=shrinks)
-        self.jobs = Jobs(self.observed, writer, clock, is_elastic=gates.is_on(ELASTIC_JOBS) and gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY))
-        self.pods = Pods(self.observed, writer, clock)
-        self.activity = Activity(self.observed, writer, clock)
-        self.reclaimable = Reclaimable(self.observed, writer, clock) if reclaims else None
-        self.orphans = Orphans(self.observed, writer, clock)
-        self.strangers = Strangers(self.observed, writer, clock)
-        self.ungater = Ungater(self.observed, writer, clock, nominates=nominates_nodes)
-        self.checks = Checks(self.observed, writer, clock, second_pass)
-        self.provisioning = Provisioning(self.observed, writer, clock)
-        self.queues = Queues(self.observed, writer, clock, shares_fairly=sharing is not None)
-        self.pods_ready = PodsReady(self.observed, writer, clock, pods_ready) if pods_ready is not None else None
+        self.pause = Pausing(self.observed, lambda: self.deciding.controllers if self.deciding is not None else ())
+        self._prepare = partial(
+            Deciding,
+            self.observed,
+            Writer(client, clock, paused=lambda: self.pause.state, recorder=recorder),
+            clock,
+            profiles,
+            nominates_nodes=nominates_nodes,
+            pods_ready=pods_ready,
+            second_pass=second_pass,
+            replacement=replacement,
+            gates=gates,
+            sharing=sharing,
+            shrinks=shrinks,
+            recorder=recorder,
+        )
+
+    def read_gauges(self) -> Reading:
+        """What is so now, as the leader says it: of several replicas one must."""
+        return self.deciding.read_gauges() if self.deciding is not None else {}
+
+    async def follow(self, group: asyncio.TaskGroup) -> None:
+        """Lists everything and keeps it up to date in `group`; returns once it is listed."""
+        await self.observed.start(group)
+        self.is_complete = True
+        logger.info(
+            "state is complete",
+            extra={"nodes": len(self.observed.nodes.store), "workloads": len(self.observed.workloads.store)},
+        )
+
+    async def lead(self) -> None:
+        """Never returns: decides and writes, on what `follow` keeps up to date. Whatever ends a part ends all."""
+        self.deciding = self._prepare()
+        logger.info("deciding")
+        await self.deciding.run()
+
+
+class Deciding:
+    """All parts that decide and write."""
+
+    def __init__(
+        self,
+        observed: Observed,
+        writer: Writer,
+        clock: Clock,
+        profiles: Profiles,
+        *,
+        nominates_nodes: bool,
+        pods_ready: PodsReadyRules | None,
+        second_pass: SecondPass,
+        replacement: NodeReplacement,
+        gates: ChosenGates,
+        sharing: FairSharing | None,
+        shrinks: bool,
+        recorder: Recorder,
+    ) -> None:
+        self._observed, self._clock = observed, clock
+        self.scheduler = Scheduler(
+            observed, writer, clock, profiles, pods_ready, second_pass, replacement, sharing, shrinks=shrinks, recorder=recorder
+        )
+        self.jobs = Jobs(observed, writer, clock, is_elastic=gates.is_on(ELASTIC_JOBS) and gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY))
+        self.pods = Pods(observed, writer, clock)
+        self.activity = Activity(observed, writer, clock)
+        self.reclaimable = Reclaimable(observed, writer, clock) if gates.is_on(RECLAIMABLE_PODS) else None
+        self.orphans = Orphans(observed, writer, clock)
+        self.strangers = Strangers(observed, writer, clock)
+        self.ungater = Ungater(observed, writer, clock, nominates=nominates_nodes, recorder=recorder)
+        self.checks = Checks(observed, writer, clock, second_pass)
+        self.provisioning = Provisioning(observed, writer, clock)
+        self.queues = Queues(observed, writer, clock, shares_fairly=sharing is not None)
+        self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
+        self.milestones = Milestones(observed, clock, recorder)
+        self.gauges = Gauges(observed, self.scheduler, clock, shares_fairly=sharing is not None)
+
+    @property
+    def controllers(self) -> tuple[Controller, ...]:
+        """All that work on keys."""
         parts = (
             self.jobs,
             self.pods,
@@ -93,27 +167,25 @@ class Reconciler:
             self.provisioning,
             self.pods_ready,
         )
-        self._controllers = [part.controller for part in parts if part is not None]
-        self.pause = Pausing(self.observed, self._controllers)
+        return tuple(part.controller for part in parts if part is not None)
+
+    def read_gauges(self) -> Reading:
+        return {**self.gauges.read(), **read_controllers(self.controllers)}
 
     async def run(self) -> None:
-        """Never returns: lists everything, then works. Whatever ends a part ends all."""
+        """Never returns."""
         async with asyncio.TaskGroup() as group:
-            await self.observed.start(group)
-            logger.info(
-                "state is complete",
-                extra={"nodes": len(self.observed.nodes.store), "workloads": len(self.observed.workloads.store)},
-            )
             eternal(group, "scheduler", self.scheduler.run())
             eternal(group, "ledger audit", self._audit())
-            for controller in self._controllers:
+            for controller in self.controllers:
                 eternal(group, controller.name, controller.run())
 
     async def _audit(self) -> None:
         """Recounts the ledger now and then; a drift is a bug of ours that should be known before users meet it (DESIGN decision 7)."""
         while True:
             await self._clock.sleep(AUDIT_S)
-            drift = self.observed.state.ledger.drift()
+            drift = self._observed.state.ledger.drift()
+            self.gauges.drifting = len(drift)
             if drift:
                 node, (used, counted) = next(iter(drift.items()))
                 logger.error("ledger drifts", extra={"nodes": len(drift), "node": node, "used": dict(used), "counted": dict(counted)})

@@ -29,6 +29,7 @@ from core.runtime.resource import Obj, PatchKind, Resource
 from core.state.facts import PodFacts
 from reconciler import resources as r
 from reconciler.allowance import Allowance
+from reconciler.metrics import UNRECORDED, Recorder
 
 logger = logging.getLogger(__name__)
 FIELD_MANAGER = "topogate"
@@ -45,9 +46,16 @@ class Writer:
     """Writes through one client, but for what `paused` says to be paused."""
 
     def __init__(
-        self, client: Client, clock: Clock, component: str = "topogate-reconciler", *, paused: Callable[[], Pause] = Pause
+        self,
+        client: Client,
+        clock: Clock,
+        component: str = "topogate-reconciler",
+        *,
+        paused: Callable[[], Pause] = Pause,
+        recorder: Recorder = UNRECORDED,
     ) -> None:
         self._client = client
+        self._recorder = recorder
         self._clock = clock
         self._component = component
         self._paused = paused
@@ -282,6 +290,7 @@ class Writer:
             return
         if not self._events[warning].take(now, leaves=0.5 if is_minor else 0):
             logger.debug("event left out", extra={"reason": reason, "object": metadata["name"]})
+            self._recorder.event_dropped()
             return
         self._told[key] = now
         self._told.move_to_end(key)

@@ -5,7 +5,7 @@ A kind that is not installed costs nothing, and one that appears is picked up wi
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
@@ -65,6 +65,13 @@ class Installed:
 def is_built_in(resource: Resource) -> bool:
     """Whether a resource is the API server's own: groups of custom resources have a dot in their names."""
     return "." not in resource.group
+
+
+def is_served(resource: Resource, definitions: Iterable[Obj]) -> bool:
+    """Whether a cluster with these CustomResourceDefinitions has a resource."""
+    if is_built_in(resource):
+        return True
+    return any(definition["metadata"]["name"] == _name(resource) and serves(definition, resource) for definition in definitions)
 
 
 def serves(definition: Obj, resource: Resource) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, Wo
 from core.state.owners import Owners, is_orphaned
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from reconciler import resources as r
-from reconciler.installed import Installed
+from reconciler.installed import Installed, is_served
 from reconciler.related import Related
 from reconciler.slim import (
     slim_between,
@@ -247,6 +247,11 @@ class Observed:
         )
         return (self.definitions, *configuration), (self.pods,), (self.workloads,)
 
+    @property
+    def awaited(self) -> tuple[Informer, ...]:
+        """Those without which there is no state."""
+        return tuple(informer for stage in self.stages for informer in stage)
+
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Starts all informers and returns when all have been listed once."""
         for stage in self.stages:
@@ -254,10 +259,34 @@ class Observed:
                 eternal(group, f"informer {informer.resource}", informer.run())
             for informer in stage:
                 await informer.wait_synced()
-        # An older installation may lack our own kind, most clusters lack the autoscaler's.
-        optional = {str(informer.resource): informer for informer in (self.provisioning_configs, self.provisioning_requests)}
-        kinds = {**self.jobs, **self.parents, **self._between, **self.related.informers, **optional}
-        await Installed(self.definitions, kinds, group).start()
+        await Installed(self.definitions, self.optional, group).start()
+
+    async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
+        """The same from one list of each, for who looks once: watches nothing, and raises a `KubeError` where a list cannot be had, or
+        what `list_one` makes of it."""
+        for stage in self.stages:
+            for informer in stage:
+                await list_one(informer)
+        definitions = self.definitions.store.list()
+        for informer in self.optional.values():
+            if is_served(informer.resource, definitions):
+                await list_one(informer)
+
+    def fill(self, objects: Mapping[Resource, Iterable[Obj]]) -> None:
+        """The same from objects at hand, by resource, without any API server."""
+        for informer in self.informers:
+            informer.fill(objects.get(informer.resource, ()))
+
+    @property
+    def optional(self) -> dict[str, Informer]:
+        """Informers of what a cluster may lack: most kinds of job, our own kind in an older installation, the autoscaler's in most."""
+        others = {str(informer.resource): informer for informer in (self.provisioning_configs, self.provisioning_requests)}
+        return {**self.jobs, **self.parents, **self._between, **self.related.informers, **others}
+
+    @property
+    def informers(self) -> tuple[Informer, ...]:
+        """All of them, in the order in which they are first listed."""
+        return *self.awaited, *self.optional.values()
 
     def present(self, family: str) -> Obj | None:
         """The workload that holds the place of the pods which name one: that itself, of an elastic job the one that took over."""

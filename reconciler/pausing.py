@@ -1,7 +1,7 @@
 """An administrator's pause, as far as the process is concerned: it is told in the log, and when it ends what it held back is done."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from core.model.pause import NOTHING_PAUSED, PAUSABLE, Pause
 from core.runtime.controller import Controller
@@ -12,11 +12,12 @@ logger = logging.getLogger(__name__)
 
 
 class Pausing:
-    """Follows the ConfigMap. What decides and writes asks the state itself, which knows of it first."""
+    """Follows the ConfigMap. What decides and writes asks the state itself, which knows of it first. `controllers` are those that
+    run now."""
 
-    def __init__(self, observed: Observed, controllers: Iterable[Controller]) -> None:
+    def __init__(self, observed: Observed, controllers: Callable[[], Iterable[Controller]]) -> None:
         self._observed = observed
-        self._controllers = tuple(controllers)
+        self._controllers = controllers
         self._before = NOTHING_PAUSED
         observed.pauses.add_handler(self._on_change)
 
@@ -40,5 +41,5 @@ class Pausing:
         unknown = sorted(((change.new or {}).get("data") or {}).keys() - set(PAUSABLE))
         if unknown:
             logger.warning("keys that pause nothing", extra={"keys": unknown, "known": PAUSABLE})
-        for controller in self._controllers:
+        for controller in self._controllers():
             controller.resume()

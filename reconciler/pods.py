@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
-from core.jobs.contract import PodSetTemplate
 from core.jobs.pod import Pod, has_admission_gate, pod_topology_request
 from core.jobs.pod_parents import PodParent
 from core.model.resources import pod_requests
@@ -227,7 +226,7 @@ class Pods:
         if not self._created.satisfied(unit, now):
             return RequeueAfter(max(STOP_POLL_S, self._created.retry_in(unit, now) or 0.0))
         try:
-            priority, priority_class = self._steps.priority(wanted.labels, lambda: _class_of(wanted.pod_sets))
+            priority, priority_class = self._steps.priority(wanted.labels, lambda: wanted.priority_class)
         except Retryable as error:
             await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
             raise
@@ -373,11 +372,6 @@ class Pods:
 def _asked(obj: Obj) -> tuple[Any, ...]:
     metadata = obj["metadata"]
     return metadata["uid"], metadata.get("generation"), metadata.get("labels"), bool(metadata.get("deletionTimestamp"))
-
-
-def _class_of(pod_sets: tuple[PodSetTemplate, ...]) -> str | None:
-    names = ((pod_set.template.get("spec") or {}).get("priorityClassName") for pod_set in pod_sets)
-    return next((name for name in names if name), None)
 
 
 def _exceeds(asked: Mapping[str, int], admitted: Mapping[str, int]) -> bool:

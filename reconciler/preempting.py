@@ -12,6 +12,7 @@ from core.runtime.errors import NotFound as ObjectNotFound
 from core.state.facts import WorkloadFacts, condition_is_true
 from reconciler import resources as r
 from reconciler.apply import Paused, Writer
+from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
 from reconciler.telling import Events
 
@@ -21,8 +22,17 @@ logger = logging.getLogger(__name__)
 class Preemptions:
     """Evicts victims; `spare` is called with the key of one that could not be told. Of `writes` each takes one."""
 
-    def __init__(self, observed: Observed, writer: Writer, events: Events, writes: asyncio.Semaphore, spare: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        observed: Observed,
+        writer: Writer,
+        events: Events,
+        writes: asyncio.Semaphore,
+        spare: Callable[[str], None],
+        recorder: Recorder = UNRECORDED,
+    ) -> None:
         self._observed, self._writer, self._events, self._writes, self._spare = observed, writer, events, writes, spare
+        self._recorder = recorder
 
     async def tell_all(self, preemptor: WorkloadFacts, preempting: Preempting) -> None:
         """The victims are told to go; one that cannot be told is spared until the preemptor has been judged anew."""
@@ -53,6 +63,8 @@ class Preemptions:
         # Strict: one that has ended or changed since may not have to go any more.
         await self._writer.apply_admission(seen, preempted_status(seen, victim.reason, message, self._writer.now()), strict=True)
         logger.info("workload preempted", extra={"workload": victim.workload.key, "reason": victim.reason, "by": preemptor.key})
+        queue = self._observed.state.find_cluster_queue(preemptor)
+        self._recorder.preempted(queue.name if queue is not None else None, victim.reason)
         self._events.tell(r.WORKLOADS, seen, PREEMPTED, message)
         self._events.tell(r.WORKLOADS, seen, f"EvictedDueTo{REASON_PREEMPTED}", message)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.jobs.contract import JobKind
+from core.jobs.pod import Pod
 from core.jobs.pod_parents import PodParent
 from core.names import AUTOSCALING_GROUP, GROUP, VERSION
 from core.runtime.resource import Resource
@@ -36,7 +37,7 @@ CUSTOM_RESOURCE_DEFINITIONS = Resource(
 )
 
 
-def resource_of(kind: JobKind | PodParent) -> Resource:
+def resource_of(kind: JobKind | PodParent | Pod) -> Resource:
     """Where the objects of a job kind live."""
     return Resource(kind.group, kind.version, kind.plural, kind.kind)
 

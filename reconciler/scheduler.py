@@ -45,6 +45,7 @@ from reconciler import resources as r
 from reconciler import tracing
 from reconciler.allowance import Allowance
 from reconciler.apply import Paused, Writer
+from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
 from reconciler.preempting import Preemptions
 from reconciler.replies import Replies
@@ -79,6 +80,23 @@ class _Judged:
     ended: datetime
 
 
+class _Wake(asyncio.Event):
+    """Set while something is to be decided; knows since when."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock, self._since = clock, 0.0
+
+    def set(self) -> None:
+        if not self.is_set():
+            self._since = self._clock.monotonic()
+        super().set()
+
+    @property
+    def waited_s(self) -> float:
+        return self._clock.monotonic() - self._since if self.is_set() else 0.0
+
+
 class Scheduler:
     """Decides on waiting workloads whenever something changed that could help one."""
 
@@ -94,13 +112,15 @@ class Scheduler:
         sharing: FairSharing | None = None,
         *,
         shrinks: bool = True,
+        recorder: Recorder = UNRECORDED,
     ) -> None:
         self._observed = observed
+        self._recorder = recorder
         self._writer = writer
         self._clock = clock
         self._cycle = Cycle(observed.state, profiles, pods_ready, replacement, sharing, shrinks=shrinks)
         self._second_pass = second_pass
-        self._wake = asyncio.Event()
+        self._wake = _Wake(clock)
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
         self._not_before: dict[str, datetime] = {}  # uid -> when it is queued again, as its status says
         # Uids of those that are passed over for that, and of those whose second pass has failed, at the time at which they are
@@ -109,9 +129,9 @@ class Scheduler:
         self._news: dict[str, _Judged] = {}  # uid -> why it waits now; it has been told before, for the same reason in other words
         self._to_tell = WorkQueue(clock)
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
-        self._events = Events(observed, writer)
+        self._events = Events(observed, writer, recorder)
         self._replies = Replies(observed.workloads)
-        self._preempting = Preemptions(observed, writer, self._events, self._writes, self._spare)
+        self._preempting = Preemptions(observed, writer, self._events, self._writes, self._spare, recorder)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()  # one of them
         self._writing: dict[str, bool] = {}  # uid -> whether it had its turn meanwhile, and was not judged
@@ -230,7 +250,8 @@ class Scheduler:
 
     async def run_cycle(self) -> None:
         """One batch of decisions. Their writes are under way when it returns, see `settle`."""
-        deadline = self._clock.monotonic() + CYCLE_BUDGET_S
+        started = self._clock.monotonic()
+        deadline = started + CYCLE_BUDGET_S
         with tracing.cycle() as span:
             judged: list[_Judged] = []
             began = self._clock.now()
@@ -239,6 +260,7 @@ class Scheduler:
                 judged.append(_Judged(verdict, began, ended))
                 began = ended
             span.set_attribute(tracing.VERDICT_COUNT, len(judged))
+            self._record(judged, self._clock.monotonic() - started)
             if self._clock.monotonic() >= deadline or self._cycle.wants_more:
                 self._wake.set()
             if self._cycle.is_stale:
@@ -256,6 +278,23 @@ class Scheduler:
         while len(self._tasks) > MOST_TASKS:
             self._ended.clear()
             await self._ended.wait()
+
+    def _record(self, judged: list[_Judged], seconds: float) -> None:
+        if judged:
+            self._recorder.cycle(succeeded=any(isinstance(one.verdict.outcome, Found) for one in judged), seconds=seconds)
+        for one in judged:
+            took = (one.ended - one.began).total_seconds()
+            self._recorder.decided(found=isinstance(one.verdict.outcome, Found), seconds=max(0.0, took))
+
+    @property
+    def behind_s(self) -> float:
+        """For how long what has changed waits to be decided on."""
+        return self._wake.waited_s
+
+    def count_refused(self) -> Mapping[str, int]:
+        """Per LocalQueue how many of those who wait were refused, and how things are now are not asked again."""
+        now = self._clock.now()
+        return self._cycle.count_refused(lambda uid: (until := self._not_before.get(uid)) is not None and until > now)
 
     async def settle(self) -> None:
         """Until all that was decided is written and told, in whatever pace else."""
@@ -408,6 +447,9 @@ class Scheduler:
         with tracing.step(tracing.ADMIT, workload, **self._attributes(workload, queue)):
             written = await self._written(workload, self._status(workload, verdict))
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
+        story = tracing.traceparent_of(workload)
+        self._recorder.written(max(0.0, (self._clock.now() - judged.ended).total_seconds()), story)
+        self._recorder.placed(found.choices, story)
         if not verdict.is_second_pass:
             message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {self._seconds_since(since)}s"
             said_again = condition_is_true(written, ADMITTED)

@@ -15,7 +15,7 @@ from core.model.gates import GATES, BadGates, ChosenGates, Effect, read_gates
 from core.model.pods_ready import PodsReadyRules
 from core.names import COMPACT_PROFILE, KEP_PROFILE, PLACEMENT_PROFILES, SYSTEM_NAMESPACE
 from core.placement.profile import ContradictingProfile, Profiles, profiles_from_gates
-from core.runtime.arguments import OneLineParser, add_common, at_least_one
+from core.runtime.arguments import METRICS_PORT, OneLineParser, add_common, add_metrics_port, at_least_one, port_or_none
 
 _T = TypeVar("_T")
 
@@ -42,11 +42,14 @@ class Settings:
     lease: LeaseRules = field(default_factory=LeaseRules)  # as the file has it; flags are in `namespace` and `leader_elect`
     warnings: tuple[str, ...] = ()  # of the configuration file
     pace: tuple[float, int] | None = None  # requests a second, and at once; None: as the API server allows
+    health_address: str = "0.0.0.0"
+    health_port: int = 8081  # of probes; 0: none
+    metrics_port: int = METRICS_PORT
 
 
-def parse(arguments: list[str] | None = None) -> Settings:
+def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconciler") -> Settings:
     """Settings of a command line; ends the process with a message and status 2 if it, or the file it names, is wrong."""
-    parser = _parser()
+    parser = _parser(prog)
     options = parser.parse_args(arguments)
     file = _read(parser, options.config) if options.config else Configuration()
     try:
@@ -74,13 +77,14 @@ def parse(arguments: list[str] | None = None) -> Settings:
         file.lease,
         file.warnings,
         None if options.kube_api_qps is None else (options.kube_api_qps, int(options.kube_api_burst or 2 * options.kube_api_qps)),
+        options.health_address,
+        options.health_port,
+        options.metrics_port,
     )
 
 
-def _parser() -> OneLineParser:
-    parser = OneLineParser(
-        prog="python -m reconciler", description="Queues, places and starts topology-aware workloads.", allow_abbrev=False
-    )
+def _parser(prog: str) -> OneLineParser:
+    parser = OneLineParser(prog=prog, description="Queues, places and starts topology-aware workloads.", allow_abbrev=False)
     parser.add_argument(
         "--config",
         type=Path,
@@ -120,6 +124,11 @@ def _parser() -> OneLineParser:
     parser.add_argument(
         "--kube-api-burst", type=at_least_one, metavar="N", help="with --kube-api-qps: so many at once (default: twice as many)"
     )
+    parser.add_argument(
+        "--health-port", type=port_or_none, default=8081, help="plain HTTP with /healthz and /readyz; 0: none (default: %(default)s)"
+    )
+    parser.add_argument("--health-address", default="0.0.0.0", help="address that both ports listen on (default: %(default)s)")
+    add_metrics_port(parser)
     add_common(parser)
     return parser
 

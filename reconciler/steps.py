@@ -37,29 +37,8 @@ class WorkloadSteps:
         self._writer = writer
 
     def priority(self, labels: Mapping[str, str], class_of_pods: Callable[[], str | None]) -> tuple[int, dict[str, str] | None]:
-        """Of the workload's own class, then of the pods' class, then the cluster's default."""
-        name = labels.get(PRIORITY_CLASS_LABEL)
-        if name:
-            found = self._observed.workload_priority_classes.store.get(name)
-            if found is None:
-                raise Retryable(self._no_such_class(name))
-            reference = {"group": r.WORKLOAD_PRIORITY_CLASSES.group, "kind": "WorkloadPriorityClass", "name": name}
-            return int(found.get("value") or 0), reference
-        classes = self._observed.priority_classes.store
-        name = class_of_pods()
-        found = classes.get(name) if name else next((c for c in classes.list() if c.get("globalDefault")), None)
-        if found is None:
-            return 0, None
-        reference = {"group": r.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": found["metadata"]["name"]}
-        return int(found.get("value") or 0), reference
-
-    def _no_such_class(self, name: str) -> str:
-        """What was most likely meant comes first."""
-        there = [found["metadata"]["name"] for found in self._observed.workload_priority_classes.store.list()]
-        nearest = get_close_matches(name, sorted(there), n=MAX_NAMED_CLASSES, cutoff=0.0)
-        more = len(there) - len(nearest)
-        known = f"there are {', '.join(nearest)}{f' and {more} more' if more else ''}" if nearest else "there is none at all"
-        return f'WorkloadPriorityClass "{name}" does not exist; {known}. The job waits until it does, or names another'
+        """See `find_priority`."""
+        return find_priority(self._observed, labels, class_of_pods)
 
     async def evict(
         self,
@@ -123,3 +102,32 @@ class WorkloadSteps:
                 await self._writer.set_finalizers(r.WORKLOADS, workload, kept)
             except NotFound:
                 return
+
+
+def find_priority(
+    observed: Observed, labels: Mapping[str, str], class_of_pods: Callable[[], str | None]
+) -> tuple[int, dict[str, str] | None]:
+    """Of the workload's own class, then of the pods' class, then the cluster's default. Raises Retryable."""
+    name = labels.get(PRIORITY_CLASS_LABEL)
+    if name:
+        found = observed.workload_priority_classes.store.get(name)
+        if found is None:
+            raise Retryable(_no_such_class(observed, name))
+        reference = {"group": r.WORKLOAD_PRIORITY_CLASSES.group, "kind": "WorkloadPriorityClass", "name": name}
+        return int(found.get("value") or 0), reference
+    classes = observed.priority_classes.store
+    name = class_of_pods()
+    found = classes.get(name) if name else next((c for c in classes.list() if c.get("globalDefault")), None)
+    if found is None:
+        return 0, None
+    reference = {"group": r.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": found["metadata"]["name"]}
+    return int(found.get("value") or 0), reference
+
+
+def _no_such_class(observed: Observed, name: str) -> str:
+    """What was most likely meant comes first."""
+    there = [found["metadata"]["name"] for found in observed.workload_priority_classes.store.list()]
+    nearest = get_close_matches(name, sorted(there), n=MAX_NAMED_CLASSES, cutoff=0.0)
+    more = len(there) - len(nearest)
+    known = f"there are {', '.join(nearest)}{f' and {more} more' if more else ''}" if nearest else "there is none at all"
+    return f'WorkloadPriorityClass "{name}" does not exist; {known}. The job waits until it does, or names another'

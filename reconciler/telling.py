@@ -9,6 +9,7 @@ from core.runtime.resource import Obj, Resource
 from core.state.facts import controller_of
 from reconciler import resources as r
 from reconciler.apply import Writer
+from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
@@ -18,8 +19,8 @@ AT_ONCE, MOST_WAITING = 2, 256
 class Events:
     """Writes events beside everything else; where too many wait to be written, more are left out."""
 
-    def __init__(self, observed: Observed, writer: Writer) -> None:
-        self._observed, self._writer = observed, writer
+    def __init__(self, observed: Observed, writer: Writer, recorder: Recorder = UNRECORDED) -> None:
+        self._observed, self._writer, self._recorder = observed, writer, recorder
         self._writes = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -27,6 +28,7 @@ class Events:
         """An event on an object, soon; see `Writer.event`."""
         if len(self._tasks) >= (MOST_WAITING // 2 if is_minor else MOST_WAITING):
             logger.debug("event left out", extra={"reason": reason, "object": obj["metadata"]["name"]})
+            self._recorder.event_dropped()
             return
         work = self._write(resource, obj, reason, message, warning=warning, is_minor=is_minor)
         task = asyncio.create_task(work, name=f"tell of {reason}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from core.model.admission import Admission, PodSetAdmission
-from core.names import EVENT_POD_OUTSIDE_ASSIGNMENT, RANK_ORDER_KEPT
+from core.names import ADMITTED, EVENT_POD_OUTSIDE_ASSIGNMENT, RANK_ORDER_KEPT
 from core.plan.conditions import Condition, says, set_conditions
 from core.plan.ungate import Ungate, plan_ungating
 from core.runtime.clock import Clock
@@ -22,11 +22,12 @@ from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.throttle import Throttle
 from core.runtime.workqueue import Item
-from core.state.facts import PodFacts, family_of
+from core.state.facts import PodFacts, family_of, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed, workloads_of_pod
 
 logger = logging.getLogger(__name__)
@@ -46,8 +47,11 @@ class _Progress:
 class Ungater:
     """Reconciles one workload at a time by namespace/name."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock, *, nominates: bool = False) -> None:
+    def __init__(
+        self, observed: Observed, writer: Writer, clock: Clock, *, nominates: bool = False, recorder: Recorder = UNRECORDED
+    ) -> None:
         self._observed = observed
+        self._recorder = recorder
         self._writer = writer
         self._clock = clock
         self._expectations = Expectations()
@@ -110,13 +114,13 @@ class Ungater:
         attributes = {tracing.WORKLOAD: workload["metadata"]["name"], tracing.POD_COUNT: len(actions)}
         with tracing.step(tracing.UNGATE, workload, **attributes):
             given = {pod_set.name: pod_set for pod_set in admission.pod_sets}
-            patches = (self._patch(key, action, self._node_of(given.get(action.pod_set), action)) for action in actions)
+            patches = (self._patch(key, workload, action, self._node_of(given.get(action.pod_set), action)) for action in actions)
             results = await asyncio.gather(*patches)
             failed = [error for error in results if error is not None]
             logger.info("pods ungated", extra={"workload": key, "count": len(actions) - len(failed), "failed": len(failed)})
         return failed
 
-    async def _patch(self, key: str, action: Ungate, node: str | None) -> KubeError | None:
+    async def _patch(self, key: str, workload: Obj, action: Ungate, node: str | None) -> KubeError | None:
         """Patches one pod; returns the error worth another attempt. No event will come of a write that failed."""
         namespace, _, name = action.pod.key.partition("/")
         try:
@@ -136,7 +140,15 @@ class Ungater:
             return error
         if written["metadata"].get("resourceVersion") == _version(self._observed, action.pod):
             self._expectations.observe(key, action.pod.uid)
+        self._record(workload, written)
         return None
+
+    def _record(self, workload: Obj, pod: Obj) -> None:
+        admitted = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
+        since = tracing.parse_time(max(admitted, pod["metadata"].get("creationTimestamp") or "") or None)
+        if since is not None:
+            seconds = (self._clock.now() - since).total_seconds()
+            self._recorder.ungated(max(0.0, seconds), tracing.traceparent_of(workload))
 
     async def _throttled(self, write: Callable[[], Awaitable[Obj]]) -> Obj:
         """A write at the pace that the API server can take; what it sheds is tried again when it says so."""

@@ -17,7 +17,7 @@ MAX_LINES = 600
 # A function of the engine can be seen whole: a screen, signature and docstring included.
 SCREEN_LINES = 60
 # Generated files are as long as they are; vectors are data.
-GENERATED = ("requirements.lock", "e2e/controlplane/go.sum", "e2e/tools/go.sum")
+GENERATED = ("requirements.lock", "requirements-run.lock", "e2e/controlplane/go.sum", "e2e/tools/go.sum")
 
 
 def tracked() -> list[Path]:
@@ -63,8 +63,9 @@ def test_the_dependency_law_holds():
     assert re.search(r"Contracts: [1-9]\d* kept, 0 broken", done.stdout)
 
 
-def test_only_the_telemetry_module_knows_the_opentelemetry_sdk():
-    assert importers("opentelemetry.sdk", "opentelemetry.exporter") == {"core.runtime.telemetry"}
+def test_only_the_modules_of_traces_and_metrics_know_the_opentelemetry_sdk():
+    assert importers("opentelemetry.sdk", "opentelemetry.exporter") == {"core.runtime.telemetry", "core.runtime.metrics"}
+    assert importers("opentelemetry.metrics", "prometheus_client") == {"core.runtime.metrics"}
 
 
 def test_only_the_shells_know_aiohttp():
@@ -87,7 +88,7 @@ def test_every_package_of_the_product_is_in_the_wheel():
     assert named == present
 
 
-@pytest.mark.parametrize("folder", [*PRODUCT, "e2e", "tests"])
+@pytest.mark.parametrize("folder", [*PRODUCT, "e2e", "tools", "tests"])
 def test_no_file_tells_more_than_one_story(folder: str):
     long = {module: lines for module, path in modules(folder) if (lines := len(path.read_text().splitlines())) > MAX_LINES}
     assert long == {}
@@ -125,8 +126,9 @@ def test_tracked_files_name_no_machine_and_no_registry():
     assert found == {}
 
 
-def test_the_lock_has_hashes_for_everything_and_no_address():
-    text = (ROOT / "requirements.lock").read_text()
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-run.lock"])
+def test_a_lock_has_hashes_for_everything_and_no_address(lock: str):
+    text = (ROOT / lock).read_text()
     assert "://" not in text
     entries = re.split(r"\n(?=[A-Za-z0-9])", "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#")))
     assert len(entries) > 20

@@ -5,6 +5,7 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from aiohttp import web
 
@@ -13,14 +14,17 @@ from certs.pki import KeyPair
 from certs.rotation import Rotation
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
+from core.metric_names import CERTIFICATE_EXPIRY, LOOP_LAG, OF_WEBHOOK
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, VERSION
 from core.runtime import logs, plugins, telemetry
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
 from core.runtime.errors import KubeError, NotFound
 from core.runtime.kubeconfig import UnusableKubeconfig
+from core.runtime.metrics import Metrics, Reading
+from core.runtime.probes import serving
 from core.runtime.resource import Obj, Resource
-from core.runtime.tasks import eternal, run_until_stopped
+from core.runtime.tasks import LoopLag, eternal, run_until_stopped
 from webhook.lookup import LookupFailed, at_home
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
@@ -29,6 +33,7 @@ from webhook.tls import HeldCertificate, ServingCertificate, UnusableCertificate
 
 logger = logging.getLogger(__name__)
 LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
+SERVICE = "topogate-webhook"
 LOOKUP_TIMEOUT_S = 2.0
 SWITCH_INTERVAL_S = 0.0005  # a large review is judged on a thread; others must not wait for it at each of their steps
 # Objects of reviews have no cycles: looking for some after every few hundred is a third of the time that a large one takes.
@@ -37,7 +42,7 @@ GRACE_S = 10.0
 DRAIN_S = 5.0  # in-flight reviews get this long
 
 
-async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
+async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) -> None:
     """Runs until stopped by a signal; raises what ended it otherwise."""
     clock = SystemClock()
     files, held = _files_or_own(settings)
@@ -68,7 +73,14 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
         if settings.own is not None and held is not None:
             rotation = Rotation(client, settings.own, _taken_by(held), clock)
         reviews = Reviews(at_home(has_default_queue), kinds, at_home(find))
-        server = AdmissionServer(reviews, str if rotation is None else rotation.why_not_ready)
+
+        def why_not_ready() -> str:
+            end = certificate.not_after
+            if end is not None and end <= clock.now():
+                return f"the certificate ended at {end.isoformat()}"
+            return rotation.why_not_ready() if rotation is not None else ""
+
+        server = AdmissionServer(reviews, why_not_ready, metrics)
         runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=DRAIN_S, handle_signals=False)
         await runner.setup()
 
@@ -77,6 +89,8 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
                 eternal(group, "certificate watch", files.watch(clock))
             if rotation is not None:
                 eternal(group, "certificate rotation", rotation.run())
+            eternal(group, "event loop lag", LoopLag(clock, on_lag=lambda seconds: metrics.record(LOOP_LAG, seconds)).run())
+            eternal(group, "metrics", metrics.run(clock))
 
         async def drain() -> None:
             server.ready = False
@@ -87,7 +101,9 @@ async def serve(settings: Settings, kinds: Sequence[JobKind]) -> None:
             await site.start()
             server.ready = True
             logger.info("serving", extra={"address": site.name})
-            await run_until_stopped(main, grace_s=GRACE_S, on_stop=drain)
+            metrics.read_by(lambda: _expiry(certificate.not_after, clock.now()))
+            async with serving(settings.host, metrics=metrics, metrics_port=settings.metrics_port):
+                await run_until_stopped(main, grace_s=GRACE_S, on_stop=drain)
         finally:
             await runner.cleanup()
 
@@ -105,18 +121,23 @@ def _files_or_own(settings: Settings) -> tuple[ServingCertificate | None, HeldCe
     return None, held
 
 
+def _expiry(not_after: datetime | None, now: datetime) -> Reading:
+    return {CERTIFICATE_EXPIRY: {(): (not_after - now).total_seconds()}} if not_after is not None else {}
+
+
 def _taken_by(held: HeldCertificate) -> Callable[[KeyPair], None]:
     return lambda pair: held.take(pair.certificate, pair.key)
 
 
-def main() -> int:
-    settings = parse()
+def main(arguments: list[str] | None = None) -> int:
+    settings = parse(arguments)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)
     logs.configure(settings.log_level)
-    traces = telemetry.setup("topogate-webhook", endpoint=settings.otlp_endpoint)
+    traces = telemetry.setup(SERVICE, endpoint=settings.otlp_endpoint)
+    metrics = Metrics(SERVICE, OF_WEBHOOK, endpoint=settings.otlp_endpoint)
     try:
-        asyncio.run(serve(settings, with_integrations(plugins.load(INTEGRATIONS))))
+        asyncio.run(serve(settings, with_integrations(plugins.load(INTEGRATIONS)), metrics))
     except (plugins.BrokenPlugin, UnusableIntegration, OSError, UnusableCertificate) as error:
         logger.error("the webhook cannot serve", extra={"error": str(error)})
         return 1
@@ -128,6 +149,7 @@ def main() -> int:
         return 1
     finally:
         traces.shutdown()
+        metrics.shutdown()
     return 0
 
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from certs.rotation import KINDS as CONFIGURATIONS
+from certs.rotation import SECRETS
 from core.jobs.contract import JobKind, Referring
 from core.jobs.kinds import KINDS
 from core.jobs.pod_kinds import pod_kinds
@@ -38,6 +40,13 @@ def in_cluster(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
     return granted
 
 
+def of_certificates() -> dict[str, list[dict[str, Any]]]:
+    """What `--cert-mode own` needs beyond that, by file name. Which objects is said by the chart: a right on all Secrets, or on all
+    webhooks of the cluster, is nothing to grant. Nobody can be kept from creating one by its name, so that this is a rule of its own."""
+    files = {f"webhook-certificates-{kind}": rules(rights(resource, "get", "patch")) for kind, resource in CONFIGURATIONS.items()}
+    return {**files, "webhook-certificates-secret": rules(rights(SECRETS, "get", "update")) + rules(rights(SECRETS, "create"))}
+
+
 def render_all(kinds: Sequence[JobKind] = KINDS) -> dict[str, str]:
     """File name -> content. Each policy is in a file with its binding."""
     mutating, validating = configurations("", SERVICE, kinds)
@@ -46,6 +55,7 @@ def render_all(kinds: Sequence[JobKind] = KINDS) -> dict[str, str]:
     for policy, binding in zip(made[::2], made[1::2], strict=True):
         wanted[f"policies/{policy['metadata']['name']}.yaml"] = [policy, binding]
     wanted["rights/webhook.yaml"] = rules(in_cluster(kinds))
+    wanted |= {f"rights/{name}.yaml": granted for name, granted in of_certificates().items()}
     return {name: generated.render(content, _SOURCE) for name, content in wanted.items()}
 
 

@@ -1,6 +1,7 @@
 """JSON Patch (RFC 6902) from one object to another, as few operations as maps allow; lists are replaced whole."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 Operation = dict[str, Any]
@@ -18,6 +19,21 @@ def diff(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> Iter
             yield from diff(old[key], value, where)
         elif not _same(value, old[key]):
             yield {"op": "replace", "path": where, "value": value}
+
+
+def apply(obj: Mapping[str, Any], operations: Iterable[Operation]) -> dict[str, Any]:
+    """What an object becomes by operations such as `diff` gives."""
+    changed = deepcopy(dict(obj))
+    for operation in operations:
+        *way, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
+        parent = changed
+        for part in way:
+            parent = parent[part]
+        if operation["op"] == "remove":
+            del parent[last]
+        else:
+            parent[last] = operation["value"]
+    return changed
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -7,6 +7,7 @@ breaks a rule with 200 and `allowed: false`; a bug of ours is a 500 with an id t
 import asyncio
 import json
 import logging
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,8 @@ from aiohttp import web
 from core.api.admission import MAX_REVIEW_BYTES, AdmissionRequest, parse_review
 from core.api.body import MalformedReview
 from core.api.conversion import CONVERT_PATH, MAX_CONVERSION_BYTES, parse_conversion
+from core.metric_names import ALLOWED, DENIED, FAILED, MALFORMED, REVIEW_DURATION, REVIEWS_ANSWERED
+from core.runtime.metrics import Sink, Unmeasured
 from webhook import conversion
 from webhook.review import Reviews
 
@@ -30,8 +33,9 @@ LARGE_CONVERSION_BYTES = 16 * 1024
 class AdmissionServer:
     """Routes of the webhook; `ready` is what `/readyz` says, and `why_not_ready` may have a reason against it while it is true."""
 
-    def __init__(self, reviews: Reviews, why_not_ready: Callable[[], str] = str) -> None:
+    def __init__(self, reviews: Reviews, why_not_ready: Callable[[], str] = str, sink: Sink | None = None) -> None:
         self._reviews = reviews
+        self._sink = sink if sink is not None else Unmeasured()
         self._why_not_ready = why_not_ready
         self.ready = False
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
@@ -53,16 +57,25 @@ class AdmissionServer:
         try:
             body = await http.read()
         except web.HTTPRequestEntityTooLarge:
+            self._sink.add(REVIEWS_ANSWERED, http.path, MALFORMED)
             return _refuse(413, f"the body is larger than {MAX_REVIEW_BYTES} bytes")
+        began = time.perf_counter()
+        result, response = await self._judge(http.path, body)
+        self._sink.add(REVIEWS_ANSWERED, http.path, result)
+        self._sink.record(REVIEW_DURATION, time.perf_counter() - began, http.path)
+        return response
+
+    async def _judge(self, path: str, body: bytes) -> tuple[str, web.Response]:
+        """What became of it, and the answer."""
         try:
             request = await self._parse(body)
         except MalformedReview as error:
-            return _refuse(400, str(error))
+            return MALFORMED, _refuse(400, str(error))
         try:
-            answer = await self._answer(http.path, request, len(body))
+            result, answer = await self._answer(path, request, len(body))
         except Exception:
-            return _fail(http.path, request.uid)
-        return web.Response(body=answer, content_type="application/json")
+            return FAILED, _fail(path, request.uid)
+        return result, web.Response(body=answer, content_type="application/json")
 
     async def _convert(self, http: web.Request) -> web.Response:
         try:
@@ -77,12 +90,12 @@ class AdmissionServer:
             return _fail(http.path)
         return web.Response(body=answer, content_type="application/json")
 
-    async def _answer(self, path: str, request: AdmissionRequest, size: int) -> bytes:
+    async def _answer(self, path: str, request: AdmissionRequest, size: int) -> tuple[str, bytes]:
         """A large review is judged on a thread, on a loop of its own, so that it keeps no others waiting."""
         if size < LARGE_BODY_BYTES:
-            return _dump(await self._reviews.answer(path, request))
+            return _write(await self._reviews.answer(path, request))
         async with self._large:
-            return await asyncio.to_thread(lambda: _dump(asyncio.run(self._reviews.answer(path, request))))
+            return await asyncio.to_thread(lambda: _write(asyncio.run(self._reviews.answer(path, request))))
 
     async def _answer_conversion(self, body: bytes) -> bytes:
         if len(body) < LARGE_CONVERSION_BYTES:
@@ -114,6 +127,11 @@ def _answer_conversion(body: bytes) -> bytes:
         return written
     # One by one: the encoder lets nobody else run until it is through with what it was given.
     return b'%b,"convertedObjects":[%b]}}' % (written.removesuffix(b"}}"), b",".join(map(_dump, objects)))
+
+
+def _write(answer: dict[str, Any]) -> tuple[str, bytes]:
+    """Whether the object was allowed, and the answer that says so."""
+    return ALLOWED if answer["response"]["allowed"] else DENIED, _dump(answer)
 
 
 def _dump(answer: dict[str, Any]) -> bytes:

@@ -1,13 +1,14 @@
 """Settings of the webhook, from its command line."""
 
 import argparse
+import ipaddress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from certs.plan import Policy
 from certs.rotation import KINDS, Configuration, Target
-from core.runtime.arguments import OneLineParser, add_common, port
+from core.runtime.arguments import METRICS_PORT, OneLineParser, add_common, add_metrics_port, port
 
 FILES = {"cert_file": "--cert-file", "key_file": "--key-file"}
 OWN = {
@@ -32,6 +33,7 @@ class Settings:
     otlp_endpoint: str | None
     log_level: str
     own: Target | None = None
+    metrics_port: int = METRICS_PORT  # 0: none
 
 
 def parse(arguments: list[str] | None = None) -> Settings:
@@ -51,7 +53,13 @@ def parse(arguments: list[str] | None = None) -> Settings:
     own = parser.add_argument_group("own certificate (--cert-mode own)")
     own.add_argument("--cert-secret", type=_name, metavar="NAME", help="Secret that holds CA and certificate; made when there is none")
     own.add_argument("--cert-namespace", type=_name, metavar="NAMESPACE", help="where it is")
-    own.add_argument("--cert-dns-name", type=_name, action="append", metavar="NAME", help="of the service, as clients call it; repeatable")
+    own.add_argument(
+        "--cert-dns-name",
+        type=_host,
+        action="append",
+        metavar="NAME",
+        help="of the service, as clients call it, or an IP address of its own; repeatable",
+    )
     own.add_argument(
         "--cert-configuration",
         type=_configuration,
@@ -72,6 +80,7 @@ def parse(arguments: list[str] | None = None) -> Settings:
         metavar="SECONDS",
         help=f"how long a new CA is published before it is used (default: {policy.settle.total_seconds():.0f})",
     )
+    add_metrics_port(parser)
     add_common(parser)
     o = parser.parse_args(arguments)
     needed, unwanted = (FILES, OWN | OWN_TIMES) if o.cert_mode == "files" else (OWN, FILES)
@@ -85,7 +94,7 @@ def parse(arguments: list[str] | None = None) -> Settings:
         times = Policy(settle=settle, overlap=overlap)
         configurations = tuple(dict.fromkeys(o.cert_configuration))
         target = Target(o.cert_namespace, o.cert_secret, tuple(dict.fromkeys(o.cert_dns_name)), configurations, times)
-    return Settings(o.host, o.port, o.cert_file, o.key_file, o.kubeconfig, o.otlp_endpoint, o.log_level, target)
+    return Settings(o.host, o.port, o.cert_file, o.key_file, o.kubeconfig, o.otlp_endpoint, o.log_level, target, o.metrics_port)
 
 
 def _name(text: str) -> str:
@@ -94,6 +103,13 @@ def _name(text: str) -> str:
     if len(text) > 253 or not all(label.replace("-", "").isalnum() and label.isascii() and label == label.strip("-") for label in labels):
         raise argparse.ArgumentTypeError(f"{text!r} is no name; letters, digits, '-' and '.' are expected")
     return text
+
+
+def _host(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return _name(text)
 
 
 def _configuration(text: str) -> Configuration:

@@ -8,8 +8,11 @@ import hashlib
 import logging
 import os
 import ssl
+from datetime import datetime
 from pathlib import Path
 from typing import Never
+
+from cryptography import x509
 
 from core.runtime.clock import Clock
 
@@ -27,6 +30,9 @@ class HeldCertificate:
 
     def __init__(self) -> None:
         self._current: ssl.SSLContext | None = None
+        self._digest = ""
+        self.not_after: datetime | None = None
+        """When what is served runs out."""
         self.context = _server_context()
         self.context.sni_callback = self._hand_over
 
@@ -42,11 +48,14 @@ class HeldCertificate:
                 context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
             except OSError as error:
                 raise UnusableCertificate(f"the serving certificate cannot be served: {_reason(error)}") from error
-        self._current = context
+        self._current, self.not_after = context, _not_after(certificate)
+        self._digest = hashlib.sha256(certificate).hexdigest()[:16]
 
     def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:
         if self._current is None:
             return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
+        # By these lines it can be seen which certificate clients are still shown, and that they come back after a change.
+        logger.debug("handshake", extra={"certificate": self._digest})
         connection.context = self._current
         return None
 
@@ -64,6 +73,8 @@ class ServingCertificate:
         except OSError as error:
             raise UnusableCertificate(self._describe(error)) from error
         self._digest = _digest(content)
+        self.not_after = _not_after(content[0])
+        """When what is served runs out."""
         # Its own certificate is none: the callback is asked in every handshake, whether the client names a server or not.
         self.context = _server_context()
         self.context.sni_callback = self._hand_over
@@ -87,6 +98,7 @@ class ServingCertificate:
             self._complaint = complaint
             return False
         self._current, self._digest, self._complaint = loaded, digest, ""
+        self.not_after = _not_after(content[0])
         logger.info("certificate taken over", extra={"file": str(self._cert_file)})
         return True
 
@@ -124,6 +136,14 @@ def _reason(error: OSError) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return "the key does not belong to the certificate"
     return f"no complete PEM of a certificate chain and an unencrypted key ({error.reason or error})"
+
+
+def _not_after(chain: bytes) -> datetime | None:
+    """Of the first certificate, which is the one that is served; None where that cannot be read, though it can be served."""
+    try:
+        return x509.load_pem_x509_certificate(chain).not_valid_after_utc
+    except ValueError:
+        return None
 
 
 def _digest(content: tuple[bytes, bytes]) -> bytes:

@@ -97,6 +97,12 @@ def patched(request: AdmissionRequest, patch: Sequence[Mapping[str, Any]], warni
     return _review(request, {"allowed": True, "patchType": "JSONPatch", "patch": encoded}, warnings)
 
 
+def patch_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The JSON Patch operations of an answer's `response`."""
+    operations: list[dict[str, Any]] = json.loads(base64.b64decode(response.get("patch") or "W10="))
+    return operations
+
+
 def denied(
     request: AdmissionRequest,
     message: str,

@@ -125,9 +125,9 @@ class LeaderElection(Strict):
     resource_namespace: Namespace = None
     resource_name: Annotated[ObjectName, _UNSERVED] = None
     resource_lock: Annotated[str | None, Ignored("it is always a Lease")] = None
-    retry_period: Annotated[Pause | None, _UNSERVED] = None
-    renew_deadline: Annotated[Pause | None, _UNSERVED] = None
-    lease_duration: Annotated[Pause | None, _UNSERVED] = Field(None, validate_default=True)
+    retry_period: Pause | None = None
+    renew_deadline: Pause | None = None
+    lease_duration: Pause | None = Field(None, validate_default=True)
 
     @field_validator("lease_duration")
     @classmethod

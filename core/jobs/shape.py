@@ -109,7 +109,11 @@ def spec_shape_of(kind: str) -> Fields:
 
 def find_misshapen(spec: Fields, obj: Json) -> tuple[FieldError, ...]:
     """Every place at which an object whose spec has that shape is not of the JSON type that topogate takes for granted."""
-    shape = Fields({"metadata": METADATA, "spec": spec, "status": _STATUS}, ("metadata", "spec"))
+    return find_mismatches(obj, Fields({"metadata": METADATA, "spec": spec, "status": _STATUS}, ("metadata", "spec")))
+
+
+def find_mismatches(obj: Json, shape: Shape) -> tuple[FieldError, ...]:
+    """The same for an object that has more than a spec, or none."""
     return tuple(_compare("", obj, shape))
 
 

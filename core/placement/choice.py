@@ -58,6 +58,17 @@ class Choice:
     beside: str = ""
     looked_ahead: bool = False
     search: Search | None = None
+    largest: int = 0  # units that the domain held which held most
+
+    @property
+    def excess(self) -> int | None:
+        """How many more domains are used than the fewest that could have held it all: none where that is proven, else beyond so many of
+        the largest. None where what one domain holds says too little."""
+        if self.search is not None and self.search.optimal:
+            return 0
+        if self.beside or self.largest <= 0:
+            return None
+        return max(0, self.count - -(-self.wanted // self.largest))
 
     def __str__(self) -> str:
         beside = f" and {self.beside}" if self.beside else ""
@@ -177,6 +188,7 @@ def _explain_one(
         _next_best(tree, level, units, others, able),
         too_small,
         "" if leader is None else leader.name,
+        largest=0 if view.is_particular(request.traits) else int(units.max(initial=0)),
     )
 
 

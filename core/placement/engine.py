@@ -43,19 +43,22 @@ def place(
     `free` replaces the view's own free matrix (what-if); it is not changed. `together` ties all pod sets to
     one domain.
     """
-    in_order = partial(_place_in_order, view, profile)
+    in_order = partial(_place_in_order, view, profile, free)
     if any(request.traits.is_particular for request in requests):
-        in_order = partial(place_particular, view, lambda view, *asked: _place_in_order(view, profile, *asked))
+        in_order = partial(place_particular, view, lambda view, *asked: _place_in_order(view, profile, free, *asked))
     if together is not None:
         return place_together(view, requests, together, free, in_order)
     return place_or_look_ahead(view, requests, free, in_order)
 
 
-def _place_in_order(view: FreeCapacity, profile: Profile, requests: Sequence[PodSetRequest], free: Matrix | None) -> Decision:
+def _place_in_order(
+    view: FreeCapacity, profile: Profile, world: Matrix | None, requests: Sequence[PodSetRequest], free: Matrix | None
+) -> Decision:
+    """`world` is what was free before any of the workload was placed, None for the view's own; `free` is what it has left."""
     placed: dict[str, Placement] = {}
     units = _units(requests)
     for i, unit in enumerate(units):
-        outcome = _place_unit(view, unit, profile, free)
+        outcome = _place_unit(view, unit, profile, world, free)
         if isinstance(outcome, NotFit):
             return Decision(_in_order(requests, placed), outcome)
         placed |= {placement.pod_set: placement for placement in outcome}
@@ -69,15 +72,17 @@ def _place_in_order(view: FreeCapacity, profile: Profile, requests: Sequence[Pod
     return Decision(_in_order(requests, placed))
 
 
-def _place_unit(view: FreeCapacity, unit: Sequence[PodSetRequest], profile: Profile, free: Matrix | None) -> Sequence[Placement] | NotFit:
+def _place_unit(
+    view: FreeCapacity, unit: Sequence[PodSetRequest], profile: Profile, world: Matrix | None, free: Matrix | None
+) -> Sequence[Placement] | NotFit:
     if len(unit) == 1:
-        return _place_one(view, unit[0], profile, free)
+        return _place_one(view, unit[0], profile, world, free)
     if len(unit) == 2:
-        return _place_group(view, unit, profile, free)
+        return _place_group(view, unit, profile, world, free)
     lead = max(unit, key=lambda request: request.count).topology
     assert lead is not None  # only a topology names a group
     members = [replace(request, topology=replace(request.topology, group=None)) for request in unit if request.topology is not None]
-    in_order = partial(_place_in_order, view, profile)
+    in_order = partial(_place_in_order, view, profile, world)
     if lead.level is None:
         decision = place_or_look_ahead(view, members, free, in_order)
     else:
@@ -99,7 +104,9 @@ def _in_order(requests: Sequence[PodSetRequest], placed: Mapping[str, Placement]
     return tuple(placed[request.name] for request in requests if request.name in placed)
 
 
-def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, free: Matrix | None) -> tuple[Placement] | NotFit:
+def _place_one(
+    view: FreeCapacity, request: PodSetRequest, profile: Profile, world: Matrix | None, free: Matrix | None
+) -> tuple[Placement] | NotFit:
     found = _resolve(view, request, free)
     if isinstance(found, NotFit):
         return found
@@ -113,7 +120,7 @@ def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, fre
         return (_placement(view, request, balanced[0], on_nodes.per_node, *balanced[1:]),)
     start = find_start(fits, shape, topology.mode, algorithm, wanted)
     if start is None:
-        return _refuse(view, request, shape, fits, on_nodes, free)
+        return _refuse(view, request, shape, fits, on_nodes, world, free)
     level, chosen = start
     domains, pods = descend(tree, fits, shape, algorithm, level, chosen)
     if profile.compact and scores is None:
@@ -123,7 +130,7 @@ def _place_one(view: FreeCapacity, request: PodSetRequest, profile: Profile, fre
 
 
 def _place_group(
-    view: FreeCapacity, unit: Sequence[PodSetRequest], profile: Profile, free: Matrix | None
+    view: FreeCapacity, unit: Sequence[PodSetRequest], profile: Profile, world: Matrix | None, free: Matrix | None
 ) -> tuple[Placement, Placement] | NotFit:
     """A leader and its workers, each by its own selectors, requests and tolerations."""
     workers, leader = split_roles(*unit)
@@ -149,7 +156,7 @@ def _place_group(
     else:
         start = find_group_start(fits, shape, topology.mode, algorithm, wanted)
         if start is None:
-            return replace(_refuse(view, workers, shape, fits.beside, on_nodes, free, fits), group=names)
+            return replace(_refuse(view, workers, shape, fits.beside, on_nodes, world, free, fits), group=names)
         level, chosen = start
         domains, pods, home = descend_group(tree, fits, shape, algorithm, level, chosen)
     # Of the nodes of its domain the leader is counted on the one where it costs the workers least.
@@ -193,11 +200,12 @@ def _refuse(
     shape: Shape,
     fits: Fits,
     on_nodes: NodeFits,
+    world: Matrix | None,
     free: Matrix | None,
     group: GroupFits | None = None,
 ) -> NotFit:
-    free = view.free if free is None else free
-    return refuse(Refused(view, request, shape, fits, on_nodes.eligible, on_nodes.per_node, free, group))
+    free, world = (view.free if matrix is None else matrix for matrix in (free, world))
+    return refuse(Refused(view, request, shape, fits, on_nodes.eligible, on_nodes.per_node, free, group, world))
 
 
 def _placement(view: FreeCapacity, request: PodSetRequest, level: int, per_node: Indices, domains: Indices, pods: Indices) -> Placement:

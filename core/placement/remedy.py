@@ -38,9 +38,10 @@ WHOLE = -1  # the "level" of all domains together
 class Refused:
     """A pod set that does not fit, and what was counted for it.
 
-    `free` is what it was placed by, `room` what each node holds of it (0 where it may not go). With a `group` it is the
-    workers, and `fits` are those beside the leader. Of an assignment that is being completed `own` pods per node stay, and
-    `among` are the only nodes it may have; neither the number of its pods nor its level can be another then.
+    `free` is what it was placed by, `world` what was free before the pod sets that come before it took theirs (None where
+    that is not known, as of what is being completed), `room` what each node holds of it (0 where it may not go). With a
+    `group` it is the workers, and `fits` are those beside the leader. Of an assignment that is being completed `own` pods per
+    node stay, and `among` are the only nodes it may have; neither the number of its pods nor its level can be another then.
     """
 
     view: FreeCapacity
@@ -51,6 +52,7 @@ class Refused:
     room: Indices
     free: Matrix
     group: GroupFits | None = None
+    world: Matrix | None = None
     among: Flags | None = None
     own: Indices | None = None
 
@@ -77,9 +79,12 @@ class Refused:
 
     @cached_property
     def emptied(self) -> Matrix:
-        """What would be free if all were gone that is not this workload's; of what-if worlds the least that can be said."""
+        """What would be free if all were gone that is not this workload's; where `world` is not known the least that can be said."""
         if self.free is self.view.free and self.own is None:
             return self.view.allocatable
+        if self.world is not None:
+            others_gone: Matrix = self.view.allocatable - (self.world - self.free)
+            return others_gone
         emptied: Matrix = self.free + self.view.allocatable - np.maximum(self.view.free, self.free)
         if self.own is not None:
             for resource, amount in with_pod(self.request.requests).items():

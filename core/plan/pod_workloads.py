@@ -46,6 +46,12 @@ class Wanted:
     marks: Mapping[str, str]  # annotations that say what kind of workload it is
     job_uid: str | None = None
 
+    @property
+    def priority_class(self) -> str | None:
+        """Name of the pods' priority class: of the first template that has one."""
+        names = ((pod_set.template.get("spec") or {}).get("priorityClassName") for pod_set in self.pod_sets)
+        return next((name for name in names if name), None)
+
 
 def wanted_of_parent(parent: PodParent, obj: Json, unit: Unit) -> Wanted | None:
     """The workload of the pods of a StatefulSet, or of one replica of a LeaderWorkerSet; None where it is to have none."""

@@ -11,6 +11,7 @@ Who waits for others to be gone keeps their room for itself: those behind it in 
 do not (so that a preemption leads to the admission that it was made for, and nobody is preempted twice for one room).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -325,6 +326,20 @@ class Cycle:
             elif self._is_news(group, workload, word):
                 return Verdict(workload, _told_again(word))
         return None
+
+    def count_refused(self, is_held_back: Callable[[str], bool]) -> Counter[str]:
+        """Per LocalQueue how many were refused, or are held back, and are not looked at again until something has changed. In a
+        StrictFIFO queue all wait for their turn."""
+        counts: Counter[str] = Counter()
+        for group in self._pending.groups():
+            _, first = group.members[0]
+            queue = self._state.find_cluster_queue(first)
+            is_strict = queue is not None and queue.strict
+            if group.is_held_up or (group.refusal is not None and not is_strict):
+                counts[first.queue] += len(group.members)
+            elif not is_strict:
+                counts[first.queue] += sum(workload.uid in self._own or is_held_back(workload.uid) for _, workload in group.members)
+        return counts
 
     @property
     def is_stale(self) -> bool:

@@ -21,6 +21,16 @@ def port(text: str) -> int:
     return int(text)
 
 
+def port_or_none(text: str) -> int:
+    """A port to listen on, or 0."""
+    if text == "0":
+        return 0
+    try:
+        return port(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; a number from 0 (none) to 65535 is expected") from None
+
+
 def at_least_one(text: str) -> float:
     """So many of something."""
     try:
@@ -44,10 +54,23 @@ def url(text: str) -> str:
     return text
 
 
+METRICS_PORT = 8080
+
+
+def add_metrics_port(parser: argparse.ArgumentParser) -> None:
+    """Where metrics are scraped."""
+    parser.add_argument(
+        "--metrics-port", type=port_or_none, default=METRICS_PORT, help="plain HTTP with /metrics; 0: none (default: %(default)s)"
+    )
+
+
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Where to connect, where to send traces, how much to log."""
     parser.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then the service account of the pod")
     parser.add_argument(
-        "--otlp-endpoint", type=url, metavar="URL", help="OTLP/HTTP collector; default: OTEL_EXPORTER_OTLP_ENDPOINT, else no traces"
+        "--otlp-endpoint",
+        type=url,
+        metavar="URL",
+        help="OTLP/HTTP collector of traces and metrics; default: OTEL_EXPORTER_OTLP_ENDPOINT, else nothing is sent",
     )
     parser.add_argument("--log-level", default="INFO", choices=LOG_LEVELS)

@@ -20,7 +20,7 @@ from core.runtime.errors import Gone, ServerError, TooManyRequests, Unreachable
 from core.runtime.kubeconfig import find_kubeconfig, unusable
 from core.runtime.pace import Pace
 from core.runtime.resource import Obj, Page, PatchKind, Resource
-from core.runtime.transport import Endpoint, Transport
+from core.runtime.transport import Endpoint, Nowhere, Transport
 
 __all__ = ["Client", "Obj", "OnRequest", "Page", "PatchKind", "Resource"]
 
@@ -84,6 +84,11 @@ class Client:
             return f"Bearer {token}" if token else None
 
         return cls(Transport(Endpoint(url.rstrip("/"), tls), user_agent=user_agent, authorize=authorize, timeout_s=timeout_s))
+
+    @classmethod
+    def offline(cls) -> Client:
+        """Has no API server, for state that is filled from files: every verb raises Unreachable."""
+        return cls(Nowhere())
 
     async def __aenter__(self) -> Self:
         return self

@@ -89,6 +89,8 @@ class Controller:
         self._on_error = on_error
         self._on_result = on_result
         self._clock = clock or SystemClock()
+        self.finished_at = self._clock.monotonic()
+        """When the last run ended, or we began."""
         self._deferred: set[Hashable] = set()
 
     def resume(self) -> None:
@@ -138,8 +140,9 @@ class Controller:
             else:
                 outcome = "done"
         self.results[outcome] += 1
+        self.finished_at = self._clock.monotonic()
         if self._on_result is not None:
-            self._on_result(item, outcome, self._clock.monotonic() - began)
+            self._on_result(item, outcome, self.finished_at - began)
 
     def _failed(self, item: Item, error: Exception) -> str:
         if not isinstance(error, Conflict) and self._on_error is not None:

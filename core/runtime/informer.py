@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Never
 
 from core.runtime.client import Client
@@ -50,6 +50,7 @@ class Informer:
             policy=policy or Policy(),
             chance=chance,
         )
+        self._client, self._namespace, self._selectors = client, namespace, (label_selector, field_selector)
         self._transform = transform
         self._handlers: list[Handler] = []
         self._synced = asyncio.Event()
@@ -70,6 +71,23 @@ class Informer:
 
     async def wait_synced(self) -> None:
         await self._synced.wait()
+
+    async def list_once(self) -> None:
+        """One list and no watch: for who looks once, and wants to hear of it if that cannot be. Raises a `KubeError`."""
+        labels, fields = self._selectors
+        page = await self._client.list(self.resource, self._namespace, label_selector=labels, field_selector=fields)
+        self.fill(page.items)
+
+    def fill(self, objects: Iterable[Obj]) -> None:
+        """As if the server had listed exactly these."""
+        self._fold(Init())
+        for obj in objects:
+            self._fold(InitApply(obj))
+        self._fold(InitDone())
+
+    def put(self, obj: Obj) -> None:
+        """As if the server had told of one object, new or changed."""
+        self._fold(Applied(obj))
 
     def forget_all(self) -> None:
         """Tells handlers that everything is gone, and starts anew: for a resource that is not served any more, once `run` is cancelled."""

@@ -7,6 +7,11 @@ a file that is not there, which ends as a complaint about keys of a file that no
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from core.runtime.errors import truncated
 
@@ -41,3 +46,26 @@ def unusable(path: str | None, error: Exception) -> UnusableKubeconfig:
     if isinstance(error, TypeError | KeyError | AttributeError | UnicodeError):  # the library's way to say that it has another shape
         why = f"it is not a kubeconfig ({type(error).__name__}: {why})"
     return UnusableKubeconfig(truncated(f"kubeconfig {path}: {why}"))
+
+
+def find_namespace(told: str | None, context: str | None = None) -> str | None:
+    """The namespace of a context of the kubeconfig that is meant, None where it names none.
+
+    Of several files the first counts that has something to say, as for kubectl; what is wrong with one is told on connecting.
+    """
+    try:
+        parts = list(_parts(find_kubeconfig(told)))
+    except (UnusableKubeconfig, OSError, ValueError, yaml.YAMLError):
+        return None
+    name = context or next((part["current-context"] for part in parts if part.get("current-context")), None)
+    listed = (part["contexts"] for part in parts if isinstance(part.get("contexts"), list))
+    contexts = (entry for entries in listed for entry in entries if isinstance(entry, dict))
+    found = next((entry.get("context") for entry in contexts if entry.get("name") == name), None)
+    return (str(found["namespace"]) if found.get("namespace") else None) if isinstance(found, dict) else None
+
+
+def _parts(named: str | None) -> Iterator[dict[str, Any]]:
+    for file in (named or "").split(os.pathsep):
+        value = yaml.safe_load(Path(file).read_bytes()) if file and os.path.exists(file) else None
+        if isinstance(value, dict):
+            yield value

@@ -51,6 +51,19 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str, ensure_ascii=False)
 
 
+class LineFormatter(logging.Formatter):
+    """For people at a terminal: `prefix`, the message, then the fields, in one line."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = ", ".join(f"{key} {value}" for key, value in vars(record).items() if key not in _OWN)
+        text = f"{record.getMessage()}: {fields}" if fields else record.getMessage()
+        return self._prefix + " ".join(text.split())
+
+
 def configure(level: str | int = "INFO", stream: TextIO | None = None) -> None:
     """Make JSON lines on `stream` (stderr) the only output of all loggers. Calling it again replaces what it set up."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)

@@ -97,10 +97,11 @@ async def _stop(running: asyncio.Task[None], on_stop: Callable[[], Awaitable[Non
 
 
 class LoopLag:
-    """How late the event loop is: what a blocking call anywhere costs everybody."""
+    """How late the event loop is: what a blocking call anywhere costs everybody. `on_lag` is told each time that it is asked."""
 
-    def __init__(self, clock: Clock | None = None, *, interval_s: float = 0.5) -> None:
+    def __init__(self, clock: Clock | None = None, *, interval_s: float = 0.5, on_lag: Callable[[float], None] | None = None) -> None:
         self._clock = clock or SystemClock()
+        self._on_lag = on_lag
         self._interval_s = interval_s
         self._worst_s = 0.0
         self.last_s = 0.0
@@ -116,3 +117,5 @@ class LoopLag:
             await self._clock.sleep(self._interval_s)
             self.last_s = max(0.0, self._clock.monotonic() - asked - self._interval_s)
             self._worst_s = max(self._worst_s, self.last_s)
+            if self._on_lag is not None:
+                self._on_lag(self.last_s)

@@ -217,6 +217,23 @@ class Transport:
             return True
 
 
+class Nowhere(Transport):
+    """No API server at all."""
+
+    def __init__(self) -> None:
+        self._endpoint = Endpoint("nowhere")
+        self._timeout_s = 1.0  # nobody waits
+        self._generation, self._reload = 0, None
+
+    async def aclose(self) -> None:
+        pass
+
+    async def _open(
+        self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str
+    ) -> aiohttp.ClientResponse:
+        raise Unreachable(f"{method} {path}: there is no API server here")
+
+
 def _told(error: BaseException) -> str:
     return str(error) or type(error).__name__
 

@@ -282,6 +282,10 @@ class ClusterState:
             view = self._build_view(flavor, topology)
         return view
 
+    def view_at_hand(self, flavor_name: str) -> FlavorView | None:
+        """The same, for who would rather do without than build it."""
+        return self._views.get(flavor_name)
+
     def _build_view(self, flavor: FlavorFacts, topology: TopologyFacts) -> FlavorView:
         nodes = [node for node in self.nodes.values() if _matches(flavor, node)]
         tree = TopologyTree(topology.levels, [NodeLabels(node.name, node.labels) for node in nodes])

@@ -99,7 +99,7 @@ def test_a_file_of_the_peers_is_read():
         integrations=Integrations(
             ("batch/job", "ray.io/rayjob", "pod", "leaderworkerset.x-k8s.io/leaderworkerset"), ("Foo.v1.example.com",), ("team",)
         ),
-        lease=LeaseRules(True, None, "c1f6bfd2.kueue.x-k8s.io", 30.0, 10.0, 2.0),
+        lease=LeaseRules(True, None, "c1f6bfd2.kueue.x-k8s.io", 30.0, 7.0, 1.5),
         gates={"TASBalancedPlacement": True},
         namespace="kueue-system",
     )

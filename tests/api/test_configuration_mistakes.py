@@ -121,12 +121,12 @@ from tests.api.configuring import NEW, Json, as_text, configurations, file_with,
         ),
         ({"integrations": {"labelKeysToCopy": [None]}}, "integrations.labelKeysToCopy[0]: null is not accepted; text is expected"),
         (
-            {"leaderElection": {"leaseDuration": "10s"}},
-            "leaderElection.leaseDuration: 10 s are not accepted; more than renewDeadline (10 s) is expected",
+            {"leaderElection": {"leaseDuration": "7s"}},
+            "leaderElection.leaseDuration: 7 s are not accepted; more than renewDeadline (7 s) is expected",
         ),
         (
             {"leaderElection": {"renewDeadline": "1m"}},
-            "leaderElection.leaseDuration: 15 s are not accepted; more than renewDeadline (60 s) is expected",
+            "leaderElection.leaseDuration: 10 s are not accepted; more than renewDeadline (60 s) is expected",
         ),
         (
             {"topogate": {"secondPass": {"baseDelay": "6m"}}},

@@ -75,7 +75,8 @@ def test_a_leaf_cannot_sign():
     ("chain", "bundle", "key", "problem"),
     [
         (b"nonsense", CA.certificate, None, "the certificate is not readable as PEM"),
-        (SERVING.certificate, b"", None, "the CA bundle is not readable as PEM"),
+        (SERVING.certificate, b"", None, "there is no CA bundle"),
+        (SERVING.certificate, b"nonsense", None, "the CA bundle is not readable as PEM"),
         (SERVING.certificate, CA.certificate, b"nonsense", "the private key is not readable as PEM"),
     ],
 )

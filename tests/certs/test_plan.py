@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed448
+from cryptography.x509.oid import NameOID
 
 from certs import pki
-from certs.held import ABSENT, Held, Unusable, from_data, to_data
-from certs.plan import Plan, Policy, decide, is_acceptable, problems_of_serving
+from certs.held import ABSENT, Early, Held, Unusable, from_data, to_data
+from certs.plan import Plan, Policy, decide, is_acceptable, is_settled, problems_of_serving
 from tests.certs.paper import NAME, START
 
 POLICY = Policy()
@@ -142,6 +146,12 @@ def test_a_bad_leaf_is_made_anew_with_the_reason(name):
     assert written(plan).signer == REST.signer
 
 
+def on_unknown_curve(key: bytes) -> bytes:
+    """The same numbers; only the curve's identifier is one that nobody has."""
+    der = base64.b64decode(b"".join(key.splitlines()[1:-1])).replace(bytes.fromhex("2a8648ce3d030107"), bytes.fromhex("2a8648ce3d03017f"))
+    return b"-----BEGIN PRIVATE KEY-----\n" + base64.b64encode(der) + b"\n-----END PRIVATE KEY-----\n"
+
+
 DATA = to_data(REST)
 UNUSABLE = {
     "empty": ({}, "the Secret is empty"),
@@ -150,6 +160,7 @@ UNUSABLE = {
     "half": (DATA | {"signer.crt": DATA["signer.crt"][:100]}, "its certificate is not readable as PEM"),
     "two": (DATA | {"signer.crt": DATA["signer.crt"] * 2}, "it has more than one certificate"),
     "key garbage": (DATA | {"signer.key": b"\xff"}, "the private key is not readable as PEM"),
+    "key of an unknown curve": (DATA | {"signer.key": on_unknown_curve(DATA["signer.key"])}, "the private key is not readable as PEM"),
     "key of another": (DATA | {"signer.key": OTHER.signer.key}, "the private key does not belong to the certificate"),
     "no CA": (DATA | {"signer.crt": DATA["tls.crt"], "signer.key": DATA["tls.key"]}, "it is no self-signed CA"),
 }
@@ -167,6 +178,26 @@ def test_an_unusable_secret_is_as_good_as_none_for_one_reason(name):
     assert written(plan).retiring == (REST.signer.certificate,), "others may still serve by what is published"
 
 
+def exotic(subject: str) -> bytes:
+    """A self-signed certificate with a key and a name that nobody expects here."""
+    key = ed448.Ed448PrivateKey.generate()
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(7)
+    signed = builder.not_valid_before(START - DAY).not_valid_after(START + DAY).sign(key, None)
+    return signed.public_bytes(serialization.Encoding.PEM)
+
+
+def test_odd_certificates_in_a_bundle_or_in_the_secret_end_nothing():
+    odd = exotic(x509.load_pem_x509_certificate(REST.signer.certificate).subject.rfc4514_string().removeprefix("CN="))
+    assert REST.leaf is not None
+    assert pki.validate(REST.leaf.certificate, odd, NAME, START) == ["no CA of the bundle signed the certificate"]
+    assert step(REST, {"a": (odd, REST.bundle)}).publish == ("a",)
+    for key in ("signer.crt", "tls.crt", "next.crt", "retiring.crt"):
+        found = from_data(DATA | {key: odd}, START)
+        assert isinstance(found, Unusable) == (key == "signer.crt")
+        step(found, {"a": (odd,)})
+
+
 def test_an_expired_ca_is_as_good_as_none_and_is_not_trusted_on():
     at = REST.signer.not_after + DAY
     found = from_data(DATA, at)
@@ -178,6 +209,56 @@ def test_an_expired_ca_is_as_good_as_none_and_is_not_trusted_on():
 def test_a_foreign_ca_is_not_kept_when_the_secret_is_lost():
     foreign = pki.issue_ca("somebody else", START).certificate
     assert written(step(ABSENT, {"a": (foreign + REST.bundle, b"garbage"), "b": None})).retiring == (REST.signer.certificate,)
+
+
+def test_the_ca_that_is_published_is_trusted_on_where_the_secret_is_one_of_earlier():
+    """A backup that is restored, or what a GitOps tool has kept."""
+    plan = step(OTHER, everywhere(REST))
+    assert reason_of(plan) == "another CA than the Secret's is published"
+    assert plan.publish == (), "not before the Secret says that the other is trusted"
+    kept = written(plan)
+    assert kept == replace(OTHER, retiring=(REST.signer.certificate,), trusted_since=None)
+    again = step(kept, everywhere(REST))
+    assert (set(again.publish), again.bundle) == ({"a", "b"}, OTHER.signer.certificate + REST.signer.certificate)
+    assert again.write is None
+    some = everywhere(REST) | {"b": (OTHER.bundle,)}
+    assert step(REST, some).publish == ("b",), "one that is edited by hand is none of this"
+
+
+def test_of_too_many_cas_those_in_most_configurations_are_kept_and_it_comes_to_rest():
+    old = [written(step(ABSENT)).signer.certificate for _ in range(6)]
+    published: dict[str, tuple[bytes, ...] | None] = {"a": (b"".join(old),), "b": (old[3],)}
+    kept = written(step(ABSENT, published))
+    assert len(kept.retiring) == 4
+    assert kept.retiring[0] == old[3]
+    plan = step(replace(kept, signer=OTHER.signer, leaf=OTHER.leaf), published)
+    assert plan.write is None, "there is no room for more, and no use in trying again"
+
+
+BEHIND = START - timedelta(days=9000)
+
+
+def test_with_a_clock_that_is_far_behind_nothing_is_made_or_written():
+    """As of a machine without a battery, before it has heard of the time: it would make all others' certificates anew, again and again."""
+    found = from_data(to_data(REST), BEHIND)
+    assert isinstance(found, Early)
+    plan = step(found, everywhere(OTHER), BEHIND)
+    assert (plan.publish, plan.write) == ((), None)
+    assert plan.waiting.startswith(
+        f"by our clock it is {BEHIND.isoformat()}, and the CA of the Secret begins at 2026-03-04T04:06:07+00:00; "
+    )
+
+
+@pytest.mark.parametrize("held", [REST, ASKED, SWITCHED])
+def test_a_clock_that_is_a_little_behind_does_not_undo_what_others_have_made(held):
+    at = START - pki.CLOCKS_APART + timedelta(minutes=30)
+    found = from_data(to_data(held), at)
+    assert found == held
+    plan = step(found, everywhere(held), at)
+    if plan.write is not None:
+        assert (plan.write.held.signer, plan.write.held.next) == (held.signer, held.next)
+    settled = replace(held, leaf=pki.issue_serving(held.signer, NAMES, at), trusted_since=START)
+    assert step(settled, everywhere(held), at).write is None, "and it comes to rest"
 
 
 @pytest.mark.parametrize("held", [FIRST, REST, ASKED, TRUSTED, SWITCHED])
@@ -221,10 +302,16 @@ def test_a_new_leaf_is_not_served_where_somebody_would_lose_by_it():
     assert is_acceptable(new, None, {"a": first}, NAME, START)
 
 
+def test_a_ca_is_settled_a_moment_after_it_is_trusted_everywhere_and_at_once_when_it_was_before():
+    at = START + POLICY.settle
+    assert [is_settled(held, at - timedelta(seconds=1), POLICY) for held in (REST, ASKED, TRUSTED)] == [False] * 3
+    assert [is_settled(held, at, POLICY) for held in (REST, ASKED, TRUSTED, SWITCHED)] == [True, False, True, True]
+
+
 def test_what_keeps_it_from_being_ready_names_the_configuration():
     assert REST.leaf is not None
     problems = problems_of_serving(REST.leaf, {"a": (REST.bundle,), "b": (b"",), "c": None}, NAME, START)
-    assert problems == ["b: the CA bundle is not readable as PEM", "c does not exist or has no webhook"]
+    assert problems == ["b: there is no CA bundle", "c does not exist or has no webhook"]
 
 
 def test_certificates_say_what_they_are_for():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from datetime import timedelta
 
@@ -85,6 +86,24 @@ def test_asked_for_a_new_ca_they_rotate_and_nobody_is_left_behind():
     assert one.rotation.why_not_ready() == two.rotation.why_not_ready() == ""
 
 
+def test_a_former_ca_that_is_taken_out_of_the_secret_is_trusted_no_more():
+    server = Server()
+    one, two = Replica(server), Replica(server)
+    one.look()
+    former = server.secret["signer.crt"]
+    server.annotate_secret(**{"topogate.dev__rotate-ca": ""})
+    one.look()
+    for replica in (one, two):
+        replica.clock.true += timedelta(minutes=2)
+        replica.look()
+    assert all(former in bundle for bundle in server.bundles(MUTATING))
+    server.edit_secret(retiring_crt=None)
+    two.look()
+    assert not any(former in bundle for configuration in CONFIGURATIONS for bundle in server.bundles(configuration))
+    assert one.rotation.served == two.rotation.served
+    assert all_accept(server, one)
+
+
 @pytest.mark.parametrize("bundle", [None, b"", b"\0garbage", b"wrong"])
 @pytest.mark.parametrize("one", CONFIGURATIONS, ids=str)
 def test_an_edited_bundle_is_healed_by_the_next_look(one, bundle):
@@ -105,13 +124,13 @@ def test_one_configuration_that_may_not_be_written_keeps_it_from_ready_and_the_o
     with caplog.at_level(logging.WARNING):
         replica.look()
         replica.look()
-    assert replica.error is FORBIDDEN
-    assert "validating/v: the CA bundle is not readable as PEM" in replica.rotation.why_not_ready()
+    refused = "validating/v is not written: 403 Forbidden: webhooks may not do that"
+    assert replica.rotation.why_not_ready() == f"validating/v: there is no CA bundle; {refused}"
     assert server.bundles(MUTATING) == [server.secret["ca.crt"]] * 2
     assert server.bundles(CRD) == [server.secret["ca.crt"]]
     assert "trusted-since" not in server.secret
     (line,) = caplog.records
-    assert vars(line)["error"] == "validating/v is not written: 403 Forbidden: webhooks may not do that"
+    assert vars(line)["error"] == refused
     server.fail.clear()
     replica.look()
     assert replica.rotation.why_not_ready() == ""
@@ -158,11 +177,105 @@ def test_a_lost_secret_is_made_anew_while_the_other_goes_on_serving():
     one, two = Replica(server), Replica(server)
     one.look()
     two.look()
+    first = one.rotation.served
     server.edit_secret(signer_key=b"oops")
     one.look()
+    assert one.rotation.served == first, "API servers may not have learnt of the new CA yet"
+    assert_both_come_over(server, one, two)
+    assert one.rotation.served != first
+
+
+def assert_both_come_over(server: Server, one: Replica, two: Replica) -> None:
+    """To what the Secret says, and are accepted all the time."""
+    for replica in (one, two):
+        replica.clock.true += timedelta(minutes=2)
+    one.look()
+    for replica in (one, two):
+        assert all_accept(server, replica)
+        assert replica.rotation.why_not_ready() == ""
     assert one.rotation.served != two.rotation.served
-    assert all_accept(server, one)
+    two.look()
+    assert one.rotation.served == two.rotation.served
     assert all_accept(server, two)
+
+
+def test_a_secret_that_is_set_back_to_one_of_earlier_takes_nobody_away():
+    server = Server()
+    one, two = Replica(server), Replica(server)
+    one.look()
+    earlier = copy.deepcopy(server.objects["secrets", "certs"])
+    two.look()
+    server.annotate_secret(**{"topogate.dev__rotate-ca": ""})
+    for days in (0, 1, 2):
+        for replica in (one, two):
+            replica.clock.true += timedelta(days=days, minutes=2)
+            replica.look()
+    in_use = server.secret["signer.crt"]
+    assert server.bundles(CRD) == [in_use]
+    server.put("secrets", earlier)
+    one.look()
+    for replica in (one, two):
+        assert all_accept(server, replica)
+    assert server.secret["retiring.crt"] == in_use
+    assert_both_come_over(server, one, two)
+
+
+def test_a_replica_whose_clock_is_far_behind_keeps_its_hands_off(caplog):
+    server = Server()
+    Replica(server).look()
+    writes = list(server.writes)
+    late = Replica(server, timedelta(days=-9000))
+    with caplog.at_level(logging.WARNING):
+        late.look()
+        late.look()
+    assert server.writes == writes
+    assert late.rotation.why_not_ready().startswith("by our clock it is 2001-")
+    assert len(caplog.records) == 1
+
+
+def test_a_configuration_that_is_taken_away_does_not_take_those_away_who_come_by_the_others(caplog):
+    """Deleting one is what an administrator does in an emergency."""
+    server = Server()
+    replica = Replica(server)
+    replica.look()
+    gone = server.objects.pop(("validatingwebhookconfigurations", "v"))
+    with caplog.at_level(logging.WARNING):
+        replica.look()
+        replica.look()
+    assert replica.rotation.why_not_ready() == ""
+    assert [vars(record)["error"] for record in caplog.records] == ["validating/v is gone"]
+    late = Replica(server)
+    late.look()
+    assert late.rotation.why_not_ready() == "validating/v does not exist or has no webhook", "who has never seen it cannot know"
+    server.put("validatingwebhookconfigurations", gone)
+    replica.look()
+    assert replica.rotation.why_not_ready() == ""
+
+
+def test_somebody_who_writes_against_it_is_told_of(caplog):
+    server = Server()
+    replica = Replica(server)
+    replica.look()
+    patch = server.patch
+
+    async def patch_and_be_undone(*args, **options):
+        answer = await patch(*args, **options)
+        server.edit(MUTATING, b"\0mine")
+        return answer
+
+    server.patch = patch_and_be_undone  # type: ignore[method-assign]
+    server.edit(MUTATING, b"\0mine")
+    with caplog.at_level(logging.WARNING):
+        replica.look()
+    (line,) = caplog.records
+    assert vars(line)["error"] == "after 12 steps something was changed again: somebody else writes the Secret or the configurations"
+
+
+def test_when_what_is_served_ends_is_told():
+    replica = Replica(Server())
+    assert replica.rotation.not_after is None
+    replica.look()
+    assert replica.rotation.not_after == START.replace(microsecond=0) + timedelta(days=365)
 
 
 def test_a_secret_of_somebody_else_keeps_its_type_and_labels():
@@ -208,6 +321,15 @@ async def test_the_loop_outlives_errors_tells_them_once_and_looks_every_ten_seco
         await Rotation(server, TARGET, lambda pair: None, clock).run()
     assert clock.slept == [10.0] * 3
     assert [vars(record)["error"] for record in caplog.records] == [str(FORBIDDEN)]
+
+
+@pytest.mark.parametrize("where", [("patch", "validatingwebhookconfigurations"), ("create", "secrets")])
+async def test_what_is_refused_again_and_again_is_told_once(caplog, where):
+    server = Server()
+    server.fail[where] = FORBIDDEN
+    with caplog.at_level(logging.WARNING), pytest.raises(Enough):
+        await Rotation(server, TARGET, lambda pair: None, FewLooks(5)).run()
+    assert len(caplog.records) == 1
 
 
 def test_nothing_secret_is_logged(caplog):

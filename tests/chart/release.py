@@ -15,20 +15,25 @@ from certs import pki
 from e2e.api import wait_for
 from e2e.cluster import Cluster
 from e2e.crds import is_established, load_crds
-from e2e.pods import PodProcess
+from e2e.pods import Image, PodProcess
 from e2e.process import Guard, StartFailed, find_free_ports
+from e2e.topogate import READY_MARK
 from tests.chart.helm import helm, one, render
 
-READY = '"message": "state is complete"'
 Obj = dict[str, Any]
 _numbers = itertools.count(1)
 
 
 class Release:
-    """Helm's words for one release, and what kubelets would do for it. A context manager: its processes end with it, the release stays."""
+    """Helm's words for one release, and what kubelets would do for it. A context manager: its processes end with it, the release stays.
 
-    def __init__(self, cluster: Cluster, folder: Path, name: str = "topogate", namespace: str = "topogate-system") -> None:
-        self.cluster, self.api = cluster, cluster.api
+    `image`: what its pods run in, if not the machine's own root.
+    """
+
+    def __init__(
+        self, cluster: Cluster, folder: Path, name: str = "topogate", namespace: str = "topogate-system", image: Image | None = None
+    ) -> None:
+        self.cluster, self.api, self._image = cluster, cluster.api, image
         self.name, self.namespace = name, namespace
         self._folder = folder
         self._guard = Guard()
@@ -99,7 +104,7 @@ class Release:
     def start(self, component: str) -> PodProcess:
         """Its pod, ready or not."""
         deployment = self.api.get(f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{self._name_of(component)}")
-        pod = PodProcess(self.api, self.cluster.server, self.cluster.ca_file, deployment, self._folder, self._guard)
+        pod = PodProcess(self.api, self.cluster.server, self.cluster.ca_file, deployment, self._folder, self._guard, self._image)
         self.pods[component] = pod
         return pod
 
@@ -121,4 +126,4 @@ class Release:
 def _leads(pod: PodProcess) -> bool:
     if not pod.process.is_running:
         raise StartFailed(f"{pod.name} has ended; {pod.process.describe_log()}")
-    return READY in pod.log
+    return READY_MARK in pod.log

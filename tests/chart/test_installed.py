@@ -16,8 +16,9 @@ from e2e import manifests, truth
 from e2e.api import APPLY_PATCH, Api, wait_for
 from e2e.cluster import Cluster
 from e2e.crds import CRDS, load_crds
+from e2e.topogate import READY_MARK
 from tests.chart.helm import CHART, Refused, helm, render
-from tests.chart.release import READY, Release
+from tests.chart.release import Release
 from tests.chart.test_rendered import HOOKS, VALUE_SETS
 from tests.reconciler.scenes import Scene
 
@@ -142,9 +143,9 @@ def test_what_a_right_is_missing_for_is_told(release: Release):
     release.run("webhook")
     pod = release.start("reconciler")
     wait_for(f"the missing right to be told; {pod.process.describe_log()}", lambda: "nodes" in pod.log and "forbidden" in pod.log)
-    assert READY not in pod.log
+    assert READY_MARK not in pod.log
     release.api.patch(role, {"rules": rules})
-    wait_for("the reconciler to go on once it may", lambda: READY in pod.log)
+    wait_for("the reconciler to go on once it may", lambda: READY_MARK in pod.log)
 
 
 def test_crds_of_another_origin_are_taken_over_only_when_told_to(release: Release):
@@ -173,3 +174,42 @@ def test_a_second_release_is_refused(release: Release, own: Cluster, tmp_path: P
     release.apply("install", CHART, release.values())
     with Release(own, tmp_path, "second", "elsewhere") as second, pytest.raises(Refused, match="cannot be imported"):
         second.apply("install", CHART, second.values())
+
+
+def test_an_upgrade_leaves_the_ca_that_the_webhook_has_told_and_a_new_installation_goes_on_with_it(release: Release):
+    values = {name: value for name, value in release.values().items() if name != "certs"}
+    release.apply("install", CHART, values)
+    assert told(release) == {""}, "nobody but the webhook writes it"
+    release.run("webhook")
+    (authority,) = told(release)
+    assert_asked(release)
+
+    changed = {"webhooks": {"kinds": {"Deployment": {"enabled": False}}, "timeoutSeconds": 7}, "crds": {"annotations": {"seen": "yes"}}}
+    release.apply("upgrade", CHART, values | changed)
+    assert told(release) == {authority}
+    release.run("webhook")
+    assert_asked(release)
+
+    release.stop()
+    release.helm("uninstall", release.name, "--wait")
+    release.apply("install", CHART, values)
+    release.run("webhook")
+    assert told(release) == {authority}
+    assert_asked(release)
+
+
+def told(release: Release) -> set[str]:
+    """What the API server is told to trust, by webhooks and CRDs alike."""
+    configs = []
+    for kind in HOOKS:
+        (configuration,) = release.api.list(f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s")
+        configs += [hook["clientConfig"] for hook in configuration["webhooks"]]
+    for crd in release.api.list(CRDS):
+        configs += [crd["spec"]["conversion"]["webhook"]["clientConfig"]] if crd["spec"]["conversion"]["strategy"] == "Webhook" else []
+    return {config.get("caBundle", "") for config in configs}
+
+
+def assert_asked(release: Release) -> None:
+    """The webhook is, about a new job, and answers."""
+    job = manifests.job("asked", "default", pods=1)
+    assert release.api.create(f"{manifests.path(job)}?dryRun=All", job)["spec"]["suspend"] is True

@@ -11,9 +11,12 @@ import yaml
 
 import reconciler.settings
 import webhook.settings
+from certs.rotation import KINDS as KINDS_OF_CONFIGURATION
+from certs.rotation import SECRETS, Target
 from core.api.schema import CRD_DIR
 from core.jobs.kinds import KINDS
 from core.model.gates import GATES
+from core.runtime.rights import rights as rights_on
 from reconciler import rights
 from tests.chart.helm import CHART, Refused, helm, one, render
 from tests.chart.test_generated import granted
@@ -22,11 +25,13 @@ from webhook.registration import configurations, conversion
 
 pytestmark = pytest.mark.cluster  # Helm may have to be built
 
+CERT_MANAGER = {"certs": {"mode": "cert-manager"}}
 PROVIDED = {"certs": {"mode": "provided", "existingSecret": "mine", "caBundle": "Q0E="}}
 SERVICE = {"service": {"namespace": "topogate-system", "name": "topogate-webhook", "port": 443}}
 HOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 VALUE_SETS: dict[str, dict[str, Any]] = {
     "defaults": {},
+    "cert-manager": CERT_MANAGER,
     "provided": PROVIDED,
     "issuer": {"enableCertManager": True, "certManager": {"issuerRef": {"name": "corporate", "kind": "ClusterIssuer"}}},
     "everything": {
@@ -37,8 +42,12 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         "config": {"waitForPodsReady": {"timeout": "10m"}},
         "commonLabels": {"team": "batch"},
         "webhookService": {"ipDualStack": {"enabled": True}},
+        "enablePrometheus": True,
+        "prometheusRule": {"enabled": True},
+        "grafanaDashboard": {"enabled": True},
     },
     "least": {
+        **PROVIDED,
         "crds": {"install": False},
         "rbac": {"create": False, "userRoles": False},
         "policies": {"enabled": False},
@@ -104,14 +113,47 @@ def test_the_processes_take_the_arguments(rendered: list[dict[str, Any]]):
     specs = pods(rendered)
     asked = webhook.settings.parse(specs["webhook"]["containers"][0]["args"])
     assert asked.port == 9443
-    assert (asked.cert_file, asked.key_file) == (Path("/etc/topogate/cert/tls.crt"), Path("/etc/topogate/cert/tls.key"))
+    if asked.own is None:
+        assert (asked.cert_file, asked.key_file) == (Path("/etc/topogate/cert/tls.crt"), Path("/etc/topogate/cert/tls.key"))
+        assert [volume["name"] for volume in specs["webhook"]["volumes"]] == ["cert"]
+    else:
+        assert "volumes" not in specs["webhook"], "the Secret is read through the API"
     # The file is in a ConfigMap, which is nowhere to be read from here.
     arguments = [word for word in specs["reconciler"]["containers"][0]["args"] if not word.startswith("--config=")]
     assert reconciler.settings.parse(arguments).namespace == "topogate-system"
 
 
+def test_ports_and_probes_are_those_that_the_processes_are_told(rendered: list[dict[str, Any]]):
+    specs = pods(rendered)
+    arguments = [word for word in specs["reconciler"]["containers"][0]["args"] if not word.startswith("--config=")]
+    asked = webhook.settings.parse(specs["webhook"]["containers"][0]["args"])
+    for name, metrics_port in (("reconciler", reconciler.settings.parse(arguments).metrics_port), ("webhook", asked.metrics_port)):
+        (container,) = specs[name]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert ports["metrics"] == metrics_port
+        probed = {probe: container[probe]["httpGet"] for probe in ("readinessProbe", "livenessProbe")}
+        assert {probe: http["path"] for probe, http in probed.items()} == {"readinessProbe": "/readyz", "livenessProbe": "/healthz"}
+        assert all(http["port"] in ports for http in probed.values())
+        service = one(rendered, "Service", f"-{name}-metrics")
+        assert [port["targetPort"] for port in service["spec"]["ports"]] == ["metrics"]
+    health = {port["name"]: port["containerPort"] for port in specs["reconciler"]["containers"][0]["ports"]}["health"]
+    assert health == reconciler.settings.parse(arguments).health_port
+    for policy in (obj for obj in rendered if obj["kind"] == "NetworkPolicy"):
+        (container,) = specs[policy["metadata"]["labels"]["app.kubernetes.io/component"]]["containers"]
+        let_in = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+        assert let_in == {port["containerPort"] for port in container["ports"]}
+
+
+def test_a_port_of_zero_is_served_nowhere(tmp_path: Path):
+    objects = render(tmp_path, {"webhook": {"metricsPort": 0}, "reconciler": {"metricsPort": 0}})
+    assert [obj["metadata"]["name"] for obj in objects if obj["kind"] == "Service"] == ["topogate-webhook"]
+    for spec in pods(objects).values():
+        assert "--metrics-port=0" in spec["containers"][0]["args"]
+        assert "metrics" not in [port["name"] for port in spec["containers"][0]["ports"]]
+
+
 def test_a_configuration_is_one_that_the_reconciler_reads(tmp_path: Path):
-    text = one(render(tmp_path, VALUE_SETS["everything"]), "ConfigMap")["data"]["config.yaml"]
+    text = one(render(tmp_path, VALUE_SETS["everything"]), "ConfigMap", "-reconciler")["data"]["config.yaml"]
     (tmp_path / "config.yaml").write_text(text)
     read = reconciler.settings.parse([f"--config={tmp_path / 'config.yaml'}"])
     assert read.pods_ready is not None
@@ -138,8 +180,8 @@ def test_rights_are_those_of_the_code(tmp_path: Path):
     assert granted(one(objects, "ClusterRole", "-webhook")["rules"]) == webhook_rights()
     without = render(tmp_path, {"rbac": {"ownerFinalizers": False}})
     assert granted(one(without, "ClusterRole", "-reconciler")["rules"]) == rights.in_cluster()
-    assert one(objects, "Role")["rules"] == [*rights.in_own_namespace(), *rights.of_pause()]
-    alone = render(tmp_path, {"reconciler": {"replicas": 1, "leaderElection": False, "podDisruptionBudget": {"enabled": False}}})
+    assert one(objects, "Role")["rules"] == [*rights.in_own_namespace(), *rights.of_pause()], "no Secrets here"
+    alone = render(tmp_path, PROVIDED | {"reconciler": {"replicas": 1, "leaderElection": False, "podDisruptionBudget": {"enabled": False}}})
     assert one(alone, "Role")["rules"] == rights.of_pause()
 
 
@@ -160,7 +202,6 @@ def test_values_are_laid_over_the_webhooks(tmp_path: Path):
     objects = render(tmp_path, {"webhooks": values, "mutatingWebhook": {"reinvocationPolicy": "IfNeeded"}})
     for kind, reinvocation in zip(HOOKS, ("IfNeeded", None), strict=True):
         configuration = one(objects, kind)
-        assert configuration["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "topogate-system/topogate-webhook"}
         for hook in configuration["webhooks"]:
             assert "deployment" not in hook["name"]
             assert hook["failurePolicy"] == ("Fail" if re.match("[mv]job[.]", hook["name"]) else "Ignore")
@@ -170,7 +211,62 @@ def test_values_are_laid_over_the_webhooks(tmp_path: Path):
             assert hook["objectSelector"]["matchLabels"] == {"a": "b"}
             assert hook["matchConditions"][-1] == condition
             assert hook.get("reinvocationPolicy") == reinvocation
-            assert "caBundle" not in hook["clientConfig"], "cert-manager puts it there, and an upgrade must not take it away"
+
+
+def test_a_ca_that_another_writes_is_not_rendered_so_that_an_upgrade_leaves_it(tmp_path: Path):
+    injected = {"cert-manager.io/inject-ca-from": "topogate-system/topogate-webhook"}
+    for values, expected in (({}, None), (CERT_MANAGER, injected)):
+        objects = render(tmp_path, values)
+        configs = []
+        for kind in HOOKS:
+            assert one(objects, kind)["metadata"].get("annotations") == expected
+            configs += [hook["clientConfig"] for hook in one(objects, kind)["webhooks"]]
+        for crd in (obj for obj in objects if obj["kind"] == "CustomResourceDefinition"):
+            if (conversion := crd["spec"]["conversion"])["strategy"] == "Webhook":
+                configs.append(conversion["webhook"]["clientConfig"])
+                assert (expected or {}).items() <= crd["metadata"]["annotations"].items()
+        assert len(configs) > 50
+        assert all(set(config) == {"service"} for config in configs)
+
+
+def own_of(objects: list[dict[str, Any]]) -> Target:
+    own = webhook.settings.parse(pods(objects)["webhook"]["containers"][0]["args"]).own
+    assert own is not None
+    return own
+
+
+def test_its_own_certificate_is_for_the_service_and_told_to_all_that_name_it(tmp_path: Path):
+    objects = render(tmp_path, {"kubernetesClusterDomain": "cluster.example"}, release="7.odd", namespace="0-system")
+    own, service = own_of(objects), one(objects, "Service", "-webhook")["metadata"]
+    assert (own.namespace, own.secret) == ("0-system", f"{service['name']}-certs")
+    assert own.names == (f"{service['name']}.0-system.svc", f"{service['name']}.0-system.svc.cluster.example")
+    words = {KINDS_OF_CONFIGURATION[word].kind: word for word in KINDS_OF_CONFIGURATION}
+    asking = [obj for obj in objects if obj["kind"] in words and f"'name': '{service['name']}'" in str(obj)]
+    assert len(asking) > len(HOOKS)
+    assert {str(one) for one in own.configurations} == {f"{words[obj['kind']]}/{obj['metadata']['name']}" for obj in asking}
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"crds": {"install": False}}, ["mutating", "validating"]),
+        ({"webhooks": {"enabled": False}, "certs": {"configurations": ["mutating/mine", "crd/widgets.example.com"]}}, ["crd", "mutating"]),
+        ({"webhooks": {"enabled": False}}, ["crd"]),
+    ],
+    ids=["CRDs of another", "webhooks of another", "no webhooks"],
+)
+def test_rights_on_what_is_told_are_by_name_and_for_nothing_else(tmp_path: Path, values: dict[str, Any], told: list[str]):
+    objects = render(tmp_path, values)
+    own = own_of(objects)
+    assert sorted({one.kind for one in own.configurations}) == told
+    by_name = [rule for rule in one(objects, "ClusterRole", "-webhook")["rules"] if "patch" in rule["verbs"]]
+    may = {(plural, name) for rule in by_name for plural in rule["resources"] for name in rule["resourceNames"]}
+    assert may == {(KINDS_OF_CONFIGURATION[one.kind].plural, one.name) for one in own.configurations}
+    assert granted(by_name) == {right for kind in told for right in rights_on(KINDS_OF_CONFIGURATION[kind], "get", "patch")}
+    rules = one(objects, "Role", "-webhook")["rules"]
+    assert granted(rules) == rights_on(SECRETS, "get", "update", "create")
+    assert [rule.get("resourceNames") for rule in rules] == [[own.secret], None]
+    assert rules[1]["verbs"] == ["create"]
 
 
 def test_the_old_version_can_be_left_unserved_and_crds_stay(tmp_path: Path):
@@ -200,12 +296,14 @@ def test_odd_names_work(tmp_path: Path, release: str, namespace: str):
         if obj["kind"] in ("Service", "Deployment"):
             assert re.fullmatch("[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name)
         assert all(re.fullmatch("([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", value) for value in labels.values())
-    service = one(objects, "Service")["metadata"]
+    service = one(objects, "Service", "-webhook")["metadata"]
     for kind in HOOKS:
         for hook in one(objects, kind)["webhooks"]:
             where = hook["clientConfig"]["service"]
             assert (where["name"], where["namespace"]) == (service["name"], namespace)
-    assert f"{service['name']}.{namespace}.svc" in one(objects, "Certificate", "-webhook")["spec"]["dnsNames"]
+    assert own_of(objects).names[0] == f"{service['name']}.{namespace}.svc"
+    certificate = one(render(tmp_path, CERT_MANAGER, release=release, namespace=namespace), "Certificate", "-webhook")
+    assert tuple(certificate["spec"]["dnsNames"]) == own_of(objects).names
 
 
 @pytest.mark.parametrize(
@@ -220,9 +318,15 @@ def test_odd_names_work(tmp_path: Path, release: str, namespace: str):
         ({"controllerManager": {"manager": {"logLevel": 2}}}, "logLevel"),
         ({"crds": {"keeps": True}}, "keeps"),
         ({"logLevel": "TRACE"}, "logLevel"),
-        ({"certs": {"mode": "own"}}, "topogate does not rotate certificates itself yet"),
+        ({"crds": {"install": False}, "webhooks": {"enabled": False}}, "nobody would be told of the CA"),
+        ({"certs": {**PROVIDED["certs"], "configurations": ["crd/x"]}}, "certs.configurations: only with certs.mode: own"),
+        ({"certs": {"configurations": ["deployment/x"]}}, "/certs/configurations/0"),
         ({"certs": {"mode": "provided"}}, "needs both certs.existingSecret and certs.caBundle"),
-        ({"enablePrometheus": True}, "topogate has no metrics yet"),
+        ({"enablePrometheus": True, "webhook": {"metricsPort": 0}, "reconciler": {"metricsPort": 0}}, "there is nothing to scrape"),
+        ({"reconciler": {"metricsPort": 80}}, "metricsPort"),
+        ({"reconciler": {"healthPort": 0}}, "healthPort"),
+        ({"reconciler": {"healthPort": 8080}}, "must be two ports"),
+        ({"serviceMonitor": {"interval": "soon"}}, "interval"),
         ({"reconciler": {"leaderElection": False}}, "only with reconciler.replicas: 1"),
         ({"webhook": {"podDisruptionBudget": {"minAvailable": 2}}}, "webhook.podDisruptionBudget.minAvailable"),
         ({"config": {"a": 1}, "managerConfig": {"controllerManagerConfigYaml": "b: 1"}}, "only one of both"),

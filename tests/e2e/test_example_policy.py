@@ -15,7 +15,7 @@ from e2e import manifests
 from e2e.api import APPLY_PATCH, ApiError, wait_for
 from e2e.cluster import Cluster
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "policy-no-loops.yaml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "policies" / "no-endless-jobs.yaml"
 LIMITED = {"backoffLimit": 3}
 SHORT = {MAX_EXEC_TIME_LABEL: "3600"}
 

@@ -95,6 +95,9 @@ SESSION = """
     class Simulated:
         log_dir = Path("/tmp/topogate-e2e-x/logs")
 
+        def __init__(self, *, apiserver_flags):
+            self.flags = apiserver_flags
+
         def start(self):
             return self
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from core.names import HOSTNAME_LABEL
 from core.placement.choice import Choice, explain_choice, show_choices
 from core.placement.engine import place
 from core.placement.explain import MAX_MESSAGE
+from core.placement.measure import Search
 from core.placement.profile import COMPACT, MIXED
 from tests.builders import BLOCK, RACK, request
 from tests.placement.reference import can_fit, path
@@ -130,10 +133,40 @@ def test_what_is_said_of_domains_is_so(scene: tuple[Cluster, PodSetRequest], pro
 
 
 def _holds(cluster: Cluster, asked: PodSetRequest, level: str, domain: tuple[str, ...]) -> bool:
-    nodes = {node.name: node for node in cluster.nodes if path(cluster, node, level) == domain}
+    return _hold(cluster, asked, level, (domain,))
+
+
+def _hold(cluster: Cluster, asked: PodSetRequest, level: str, domains: Collection[tuple[str, ...]]) -> bool:
+    """Whether domains together hold all of it."""
+    nodes = {node.name: node for node in cluster.nodes if path(cluster, node, level) in domains}
     inside = replace(cluster, nodes=tuple(nodes.values()), used=tuple(usage for usage in cluster.used if usage[0] in nodes))
     assert asked.topology is not None
     return can_fit(inside, replace(asked, topology=replace(asked.topology, mode=Mode.UNCONSTRAINED, level=None)))
+
+
+@given(scenes(max_nodes=8), st.sampled_from([MIXED, COMPACT]))
+def test_no_fewer_domains_could_have_held_it_than_the_excess_says(scene: tuple[Cluster, PodSetRequest], profile):
+    cluster, asked = scene
+    decision = place(view := cluster.view(), [asked], profile)
+    if decision.refusal is not None or asked.topology is None or asked.topology.slices:
+        return
+    (choice,) = explain_choice(view, [asked], decision)
+    domains = sorted({path(cluster, node, choice.level) for node in cluster.nodes})
+    fewest = next(
+        n for n in range(1, len(domains) + 1) if any(_hold(cluster, asked, choice.level, some) for some in combinations(domains, n))
+    )
+    assert choice.excess is not None
+    assert 0 <= choice.count - fewest <= choice.excess < choice.count
+
+
+def test_the_excess_is_told_beyond_the_largest_domains():
+    assert [choice.excess for choice in choice_of(cluster_of([[[4], [4]]]), request(6, Mode.PREFERRED, RACK))] == [0]
+    held = Choice("main", RACK, (), 3, 5, 0, 10, "pod", largest=9)
+    assert held.excess == 1
+    assert replace(held, beside="leader").excess is None
+    assert replace(held, largest=0).excess is None
+    assert replace(held, largest=2).excess == 0, "what is said of domains before may be less than what they hold together"
+    assert replace(held, search=Search((1, 3, 0), (1, 3, 0))).excess == 0
 
 
 @given(st.data())

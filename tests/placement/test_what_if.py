@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +35,20 @@ def test_a_victim_makes_room_without_touching_the_ledger():
 def test_a_victim_on_a_node_that_is_gone_frees_nothing():
     view = view_of(THREE_LEVELS, grid(1, 1, 1))
     assert (without(view, [(request(3, requests={"cpu": 1, "unknown": 1}), (("elsewhere", 3),))]) == view.free).all()
+
+
+def test_what_would_help_is_said_of_the_world_that_was_asked_about():
+    """Found by hypothesis: what a victim had held counted as somebody else's that might go, too."""
+    view = view_of(THREE_LEVELS, grid(1, 1, 1))
+    (node,) = view.tree.names
+    room = int(view.free[view.axis["pods"], 0])
+    victim: Usage = (request(1, requests={"cpu": 1}), ((node, 1),))
+    wanted = [request(room, requests={"cpu": 1}), replace(request(1, requests={"cpu": 1}), name="other")]
+    take(view, [victim])
+    imagined = place(view, wanted, MIXED, free=without(view, [victim])).refusal
+    take(view, [victim], -1)
+    assert imagined == place(view, wanted, MIXED).refusal
+    assert imagined is not None
 
 
 @st.composite

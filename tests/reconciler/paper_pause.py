@@ -86,7 +86,7 @@ class PausePaper(QueuesPaper):
             Checks(self.observed, self.writer, self.time, SecondPass()),
         )
         self.controllers = [part.controller for part in parts]
-        self.pausing = Pausing(self.observed, self.controllers)
+        self.pausing = Pausing(self.observed, lambda: self.controllers)
 
     def put(self, obj: Mapping[str, Any]) -> Obj:
         return super().put({**obj, "metadata": {"generation": 1, **obj["metadata"]}})

@@ -13,6 +13,7 @@ from core.runtime.resource import Obj, Resource
 from core.runtime.watch_step import Applied, Deleted
 from core.runtime.workqueue import Item
 from reconciler.apply import Writer
+from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.queues import Queues
 from reconciler.scheduler import Scheduler
 from tests.builders import RACK, Node, cluster_queue_json, flavor_json, node_json, pod_set_json, topology_json
@@ -24,10 +25,10 @@ CLUSTER_SCOPED = ("Node", "Namespace", "Topology", "ResourceFlavor", "ClusterQue
 class QueuesPaper(Paper):
     """Two racks of one node each, quota for ten CPUs, LocalQueue `main` in namespace `ns`."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: Recorder = UNRECORDED) -> None:
         super().__init__()
         writer = cast("Writer", self)
-        self.scheduler = Scheduler(self.observed, writer, self.clock, STANDARD)
+        self.scheduler = Scheduler(self.observed, writer, self.clock, STANDARD, recorder=recorder)
         self.queues = Queues(self.observed, writer, self.clock)
         self.stories: list[tuple[str, str, str, str]] = []  # kind, name, reason and message of every event
         self._informers |= {

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import time
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
 from e2e.api import wait_for
 from e2e.cluster import Cluster
-from e2e.topogate import SYSTEM_NAMESPACE, Topogate
-from tests.reconciler.scenes import Scene
+from e2e.topogate import READY_MARK, SYSTEM_NAMESPACE, Topogate
+from tests.reconciler.scenes import WORKLOADS, Scene
+from tests.scraped import Scraped
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/topogate-reconciler"
 
@@ -19,6 +22,21 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/topo
 def elected(cluster: Cluster) -> Iterator[Topogate]:
     with Topogate(cluster) as running:
         yield running
+
+
+def is_ready(running: Topogate) -> bool:
+    """Of the reconciler that was started last."""
+    try:
+        with urllib.request.urlopen(f"{running.health_url}/readyz", timeout=5) as reply:
+            return bool(reply.status == 200)
+    except OSError:
+        return False
+
+
+def leads(running: Topogate) -> float:
+    """What the reconciler that was started last says of itself."""
+    with urllib.request.urlopen(running.metrics_url, timeout=5) as reply:
+        return Scraped(reply.read().decode()).value("topogate_leader")
 
 
 def test_a_leader_that_is_stopped_hands_over_at_once(cluster: Cluster, elected: Topogate) -> None:
@@ -33,8 +51,37 @@ def test_a_leader_that_is_stopped_hands_over_at_once(cluster: Cluster, elected: 
         stack.callback(first.stop, 5.0)
         scene.submit("before", pods=2, gpus=1, required=scene.rack)
         scene.until_bound("before", 2)
-        assert "state is complete" not in second.log.read_text()
+        wait_for("the other to have seen everything", lambda: "state is complete" in second.log.read_text())
+        assert READY_MARK not in second.log.read_text()
+        wait_for("who waits for the lease to be ready, or no rollout would end", lambda: is_ready(elected))
+        assert leads(elected) == 0
     wait_for("the other to lead", lambda: cluster.api.get(LEASE)["spec"].get("holderIdentity") not in ("", holder), timeout_s=10)
     scene.submit("after", pods=2, gpus=1, required=scene.rack)
     scene.until_bound("after", 2)
+    assert leads(elected) == 1
+    scene.close()
+
+
+def test_a_leader_that_is_killed_under_load_is_followed_within_15_s_and_nothing_is_lost_or_doubled(
+    cluster: Cluster, elected: Topogate
+) -> None:
+    scene = Scene(cluster).open()
+    first = elected.reconciler
+    assert first is not None
+    elected.start_reconciler(wait=False)
+    second = elected.reconciler
+    assert second is not None
+    wait_for("the other to have seen everything", lambda: "state is complete" in second.log.read_text())
+    for number in range(16):
+        scene.submit(f"load-{number}", pods=2, gpus=1, required=scene.rack)
+        if number == 7:
+            first.stop(grace_s=0)
+            killed = time.monotonic()
+    wait_for("the other to lead", lambda: READY_MARK in second.log.read_text())
+    took = time.monotonic() - killed
+    for number in range(16):
+        scene.until_bound(f"load-{number}", 2)
+    workloads = cluster.api.list(WORKLOADS.format(scene.namespace))
+    assert len(workloads) == 16
+    assert took <= 15
     scene.close()

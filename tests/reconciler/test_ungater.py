@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from core.metric_names import OF_RECONCILER
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.encoding import encode
 from core.names import (
@@ -20,11 +21,14 @@ from core.names import (
 )
 from core.plan.ungate import Ungate
 from core.runtime.errors import Invalid
+from core.runtime.metrics import Metrics
 from core.runtime.resource import Obj
 from core.runtime.workqueue import Item
 from reconciler.apply import Writer
+from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.ungater import Ungater
 from tests.reconciler.paper import Paper
+from tests.scraped import Scraped
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-job", "controller": True}
 
@@ -32,9 +36,9 @@ OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-j
 class Ungated(Paper):
     """A paper on which pods are ungated, but those that are `contradictory`."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: Recorder = UNRECORDED) -> None:
         super().__init__()
-        self.ungater = Ungater(self.observed, cast("Writer", self), self.clock)
+        self.ungater = Ungater(self.observed, cast("Writer", self), self.clock, recorder=recorder)
         self.contradictory: set[str] = set()
         self.ungated: list[str] = []
 
@@ -81,6 +85,29 @@ def test_the_order_of_ranks_is_told_although_one_pod_cannot_be_ungated():
         paper.reconcile()
     assert paper.ungated == ["p0"]
     assert [c["status"] for c in paper.get("Workload", "w")["status"]["conditions"] if c["type"] == RANK_ORDER_KEPT] == ["True"]
+
+
+def test_the_time_to_an_open_gate_is_told_since_the_pod_was_there_and_admitted():
+    metrics = Metrics("test", OF_RECONCILER)
+    paper = Ungated(Recorder(metrics))
+    admitted = workload()
+    for condition in admitted["status"]["conditions"]:
+        condition["lastTransitionTime"] = "2026-01-01T00:16:30Z"  # ten seconds ago, by the paper's clock
+    paper.put(admitted)
+    for i, made in enumerate(("2026-01-01T00:16:00Z", "2026-01-01T00:16:36Z")):
+        one = pod(i)
+        paper.put({**one, "metadata": {**one["metadata"], "creationTimestamp": made}})
+    paper.contradictory = {"p1"}
+    with pytest.raises(Invalid):
+        paper.reconcile()
+    found = Scraped(metrics.expose()[0].decode())
+    assert (found.value("topogate_ungate_latency_seconds_count"), found.value("topogate_ungate_latency_seconds_sum")) == (1, 10)
+    paper.contradictory = set()
+    paper.clock.time += 1
+    paper.reconcile()
+    # The first is still gated here, since nobody folds what was written: it is counted again, at 11 s.
+    assert Scraped(metrics.expose()[0].decode()).value("topogate_ungate_latency_seconds_sum") == 10 + 11 + 5
+    assert metrics.shutdown()
 
 
 def test_pods_without_an_owner_are_not_ungated_for_a_workload_that_lost_its_own():

@@ -55,7 +55,8 @@ async def test_done_is_done():
 
 
 async def test_requeue_after_comes_back_in_time():
-    _, runs = await run_for(100, [RequeueAfter(30), RequeueAfter(30), Done()])
+    controller, runs = await run_for(100, [RequeueAfter(30), RequeueAfter(30), Done()])
+    assert controller.finished_at == 60.0
     assert [(time, item.reasons) for time, item in runs] == [
         (0.0, frozenset({"event"})),
         (30.0, frozenset({"requeue after"})),

@@ -40,6 +40,12 @@ def test_flags_say_where_and_for_whom():
     assert (settings.cert_file, settings.key_file) == (None, None)
 
 
+def test_what_clients_call_may_be_an_address():
+    own = parse([*OWN, "--cert-dns-name", "127.0.0.1", "--cert-dns-name", "2001:0db8::0001", "--cert-dns-name", "127.0.0.1"]).own
+    assert own is not None
+    assert own.names == (NAME, "127.0.0.1", "2001:db8::1")
+
+
 WRONG = {
     "nothing": (
         ["--cert-mode", "own"],

@@ -10,20 +10,23 @@ import ssl
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from certs import pki
 from core.names import QUEUE_NAME_LABEL
 from e2e import manifests
 from e2e.api import wait_for
 from e2e.process import find_free_ports
+from tests.scraped import Scraped
 from tests.webhook.asking import MUTATE_JOB, apply, body, patch_of
 from webhook.settings import parse
 
@@ -94,9 +97,9 @@ def write_kubeconfig(folder: Path, server: str) -> None:
     (folder / "kubeconfig").write_text(json.dumps(config))
 
 
-def command(folder: Path, port: int) -> list[str]:
+def command(folder: Path, port: int, metrics_port: int = 0) -> list[str]:
     files = ["--cert-file", str(folder / "tls.crt"), "--key-file", str(folder / "tls.key"), "--kubeconfig", str(folder / "kubeconfig")]
-    return [sys.executable, "-m", "webhook", "--host", "127.0.0.1", "--port", str(port), *files]
+    return [sys.executable, "-m", "webhook", "--host", "127.0.0.1", "--port", str(port), "--metrics-port", str(metrics_port), *files]
 
 
 def run_to_its_end(folder: Path, port: int) -> tuple[int, list[dict[str, Any]]]:
@@ -207,3 +210,43 @@ def is_closed(port: int) -> bool:
     except OSError:
         return True
     return False
+
+
+def test_metrics_are_served_beside_reviews(folder: Path):
+    port, metrics_port = find_free_ports(2)
+    url = f"http://127.0.0.1:{metrics_port}/metrics"
+    log = folder / "log"
+    with log.open("wb") as out, subprocess.Popen(command(folder, port, metrics_port), cwd=ROOT, stderr=out) as webhook:
+        try:
+            wait_for("the webhook to serve metrics", lambda: not is_closed(metrics_port), poll_s=0.01)
+            status, _ = ask(port, body(manifests.job("train", "team-a", pods=1)))
+            with urllib.request.urlopen(url, timeout=10) as reply:
+                found = Scraped(reply.read().decode())
+        finally:
+            webhook.kill()
+    assert status == 200
+    assert found.rows("topogate_reviews_total", "path", "result") == {(MUTATE_JOB, "allowed"): 1}
+    left = (x509.load_pem_x509_certificate(PAIR.certificate).not_valid_after_utc - datetime.now(UTC)).total_seconds()
+    assert abs(found.value("topogate_certificate_expiry_seconds") - left) < 60
+
+
+def test_who_serves_with_a_certificate_that_is_over_is_not_ready(folder: Path):
+    old = pki.issue_serving(CA, ["127.0.0.1"], NOW - timedelta(days=3650))
+    (folder / "tls.crt").write_bytes(old.certificate)
+    (folder / "tls.key").write_bytes(old.key)
+    (port,) = find_free_ports(1)
+    anybody = ssl.create_default_context()
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    log = folder / "log"
+    with log.open("wb") as out, subprocess.Popen(command(folder, port), cwd=ROOT, stderr=out) as webhook:
+        try:
+            wait_for("the webhook to serve", lambda: '"serving"' in log.read_text(), poll_s=0.01)
+            connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=anybody)
+            connection.request("GET", "/readyz")
+            reply = connection.getresponse()
+            status, why = reply.status, reply.read().decode()
+            connection.close()
+        finally:
+            webhook.kill()
+    assert status == 503
+    assert why.startswith("not ready: the certificate ended at ")

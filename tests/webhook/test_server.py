@@ -15,7 +15,11 @@ from core.api.admission import MAX_REVIEW_BYTES, AdmissionRequest
 from core.jobs.kinds import KINDS
 from core.jobs.objects import OBJECTS
 from core.jobs.pod_kinds import pod_kinds
+from core.metric_names import OF_WEBHOOK
+from core.names import PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY
+from core.runtime.metrics import Metrics
 from e2e import manifests
+from tests.scraped import Scraped
 from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, body, review, serving
 from webhook.lookup import at_home
 from webhook.review import Reviews
@@ -55,6 +59,33 @@ async def test_a_malformed_review_is_answered_with_400_and_a_short_message(name:
     assert reply.status == 400
     assert text.startswith("the body is ")
     assert len(text) < 400
+
+
+async def test_reviews_are_counted_by_their_answer_and_timed():
+    metrics, both = Metrics("test", OF_WEBHOOK), {"annotations": {REQUIRED_TOPOLOGY: "a", PREFERRED_TOPOLOGY: "b"}}
+    bad = {**JOB, "spec": {**JOB["spec"], "template": {**JOB["spec"]["template"], "metadata": both}}}
+
+    async def has_default_queue(namespace: str) -> bool:
+        raise ValueError("a bug")
+
+    async with serving(Webhook().reviews, metrics) as (client, _):
+        for path, data in ((MUTATE_JOB, body(JOB)), (VALIDATE_JOB, body(JOB)), (VALIDATE_JOB, body(bad)), (VALIDATE_JOB, b"queue: main")):
+            await client.post(path, data=data)
+        await client.post(MUTATE_JOB, data=BytesIO(b" " * (MAX_REVIEW_BYTES + 1)))
+    unqueued = {**JOB, "metadata": {"name": "train", "namespace": "team-a"}}
+    async with serving(Reviews(at_home(has_default_queue)), metrics) as (client, _):
+        assert (await client.post(MUTATE_JOB, data=body(unqueued))).status == 500
+    found = Scraped(metrics.expose()[0].decode())
+    assert metrics.shutdown()
+    assert found.rows("topogate_reviews_total", "path", "result") == {
+        (MUTATE_JOB, "allowed"): 1,
+        (VALIDATE_JOB, "allowed"): 1,
+        (VALIDATE_JOB, "denied"): 1,
+        (VALIDATE_JOB, "malformed"): 1,
+        (MUTATE_JOB, "malformed"): 1,
+        (MUTATE_JOB, "failed"): 1,
+    }
+    assert found.rows("topogate_review_duration_seconds_count", "path") == {(MUTATE_JOB,): 2, (VALIDATE_JOB,): 3}
 
 
 async def test_a_body_over_8_mib_is_refused_before_it_is_all_read():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import ssl
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from certs import pki
@@ -91,6 +92,18 @@ def test_a_new_pair_is_served_to_new_handshakes_and_old_connections_go_on(files:
     assert old.talks()
     assert new.talks()
     assert not serving.reload(), "it is taken over once"
+
+
+def test_when_what_is_served_ends_is_told(files: Files):
+    serving = files.serving()
+    assert serving.not_after == FIRST.not_after
+    longer = pki.issue_serving(CA, ["127.0.0.1"], NOW, timedelta(days=400))
+    files.write(longer.certificate + CA.certificate)
+    assert not serving.reload(), "its key is not there yet"
+    assert serving.not_after == FIRST.not_after
+    files.write(None, longer.key)
+    assert serving.reload()
+    assert serving.not_after == longer.not_after != FIRST.not_after
 
 
 def cut(text: bytes) -> bytes:
@@ -210,6 +223,24 @@ def test_bytes_that_are_no_good_pair_never_replace_one(name: str):
     with pytest.raises(UnusableCertificate, match=why):
         held.take(FIRST.certificate if certificate is None else certificate, FIRST.key if key is None else key)
     assert Connection(held.context).certificate == FIRST.certificate
+
+
+def test_when_what_is_served_runs_out_is_known(files: Files):
+    later = NOW + timedelta(days=3)
+    newer = pki.issue_serving(CA, ["127.0.0.1"], later)
+    serving, held = files.serving(), HeldCertificate()
+    assert (serving.not_after, held.not_after) == (_end(FIRST.certificate), None)
+    files.write(newer.certificate)
+    assert not serving.reload()
+    assert serving.not_after == _end(FIRST.certificate), "the key is still the other one's"
+    files.write(newer.certificate, newer.key)
+    held.take(newer.certificate + CA.certificate, newer.key)
+    assert serving.reload()
+    assert serving.not_after == held.not_after == _end(newer.certificate) != _end(FIRST.certificate)
+
+
+def _end(certificate: bytes) -> datetime:
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
 class EndOfTest(Exception):

@@ -86,7 +86,33 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
 {{- define "topogate.certSecret" -}}
-{{- if eq (include "topogate.certMode" .) "provided" }}{{ .Values.certs.existingSecret }}{{ else }}{{ include "topogate.fullname" . }}-webhook-cert{{ end -}}
+{{- $mode := include "topogate.certMode" . -}}
+{{- /* Two names, so that neither rotation takes the other's Secret for its own when certs.mode changes. */ -}}
+{{- if eq $mode "provided" }}{{ .Values.certs.existingSecret }}{{ else }}{{ include "topogate.fullname" . }}-webhook-cert{{ ternary "s" "" (eq $mode "own") }}{{ end -}}
+{{- end -}}
+
+{{/* Names that the webhook is called by, the one that API servers use first, as YAML. */}}
+{{- define "topogate.certNames" -}}
+{{- $name := printf "%s-webhook.%s.svc" (include "topogate.fullname" .) .Release.Namespace -}}
+{{- list $name (printf "%s.%s" $name .Values.kubernetesClusterDomain) | toYaml -}}
+{{- end -}}
+
+{{/* certs.mode own: whose caBundle the webhook keeps right, KIND/NAME each, as YAML. */}}
+{{- define "topogate.certConfigurations" -}}
+{{- $found := list -}}
+{{- if .Values.webhooks.enabled -}}
+{{- range $phase := list "mutating" "validating" -}}
+{{- $configuration := $.Files.Get (printf "files/webhooks/%s.yaml" $phase) | fromYaml -}}
+{{- $found = append $found (printf "%s/%s" $phase $configuration.metadata.name) -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.crds.install -}}
+{{- range $path, $_ := .Files.Glob "files/crds/*.yaml" -}}
+{{- $crd := $.Files.Get $path | fromYaml -}}
+{{- if eq $crd.spec.conversion.strategy "Webhook" }}{{ $found = append $found (printf "crd/%s" $crd.metadata.name) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- concat $found .Values.certs.configurations | uniq | toYaml -}}
 {{- end -}}
 
 {{- define "topogate.caBundle" -}}
@@ -100,7 +126,8 @@ cert-manager.io/inject-ca-from: {{ printf "%s/%s-webhook" .Release.Namespace (in
 {{- end -}}
 {{- end -}}
 
-{{/* clientConfig of one path: where the webhook is, and the CA where we know it. */}}
+{{/* clientConfig of one path: where the webhook is, and the CA where we know it. Where somebody else writes it, not even an empty one: an
+upgrade would take it away. */}}
 {{- define "topogate.clientConfig" -}}
 {{- $service := dict "namespace" .root.Release.Namespace "name" (printf "%s-webhook" (include "topogate.fullname" .root)) -}}
 {{- $_ := set $service "port" (index .root.Values.webhookService.ports 0).port -}}

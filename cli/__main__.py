@@ -1,0 +1,80 @@
+"""`topogate`, and `kubectl topogate`: exit codes are 0, 1 for errors, 2 for bad input, 3 where a job would wait."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
+
+import typer
+
+from cli import completion
+from cli.app import app
+from cli.failures import BAD_INPUT, ERROR, Failure
+from core.runtime.logs import LineFormatter
+
+PLUGIN = "kubectl-topogate"
+TRACEBACK = "TOPOGATE_TRACEBACK"  # in the environment: show where a bug is
+
+
+@runtime_checkable
+class _UsageError(Protocol):
+    """What typer raises for a wrong command line; newer versions bring their own click, so that its classes are not click's."""
+
+    exit_code: int
+
+    def format_message(self) -> str: ...
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command line and returns the exit code; whatever goes wrong is told in one line each."""
+    completion.prepare()
+    program = "kubectl topogate" if arguments is None and sys.argv[0].endswith(PLUGIN) else completion.PROGRAM
+    command = typer.main.get_command(app)
+    try:
+        with _warnings_in_lines():
+            code = command.main(arguments, prog_name=program, complete_var=completion.VARIABLE, standalone_mode=False)
+    except Failure as failure:
+        for line in failure.lines:
+            print(f"topogate: {line}", file=sys.stderr)
+        return failure.code
+    except (typer.Abort, KeyboardInterrupt):
+        print("topogate: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # nobody reads on, as with `| head`
+        return ERROR
+    except Exception as error:
+        if not isinstance(error, _UsageError):
+            return _tell_of_bug(error)
+        message = " ".join(error.format_message().split())
+        if message:  # none for a bare `topogate`, which has shown its help
+            print(f"topogate: {message}; --help tells more", file=sys.stderr)
+        return BAD_INPUT
+    return code if isinstance(code, int) else 0
+
+
+def _tell_of_bug(error: Exception) -> int:
+    if os.environ.get(TRACEBACK):
+        raise error
+    why = " ".join(str(error).split())
+    print(f"topogate: this is a bug of topogate's: {type(error).__name__}: {why}; {TRACEBACK}=1 shows where", file=sys.stderr)
+    return ERROR
+
+
+@contextmanager
+def _warnings_in_lines() -> Iterator[None]:
+    """What is logged, such as an object that cannot be read, in the form of all else; a process sets up logs of its own."""
+    handler, root = logging.StreamHandler(sys.stderr), logging.getLogger()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(LineFormatter("topogate: warning: "))
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Reports on a terminal: sentences stay whole, whatever the width, so that they can be searched for and compared."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.text import Text
+
+from cli.report import Report
+
+Line = str | Text
+_SHOWN_DOMAINS = 12
+GOOD, WAITING, BAD, QUIET, HEAD = "green", "yellow", "red", "dim", "bold"
+
+
+def write(console: Console, line: Line = "", style: str = "", indent: int = 0) -> None:
+    """One line, as long as it is: the terminal breaks it where it must."""
+    text = line if isinstance(line, Text) else Text(line, style)
+    console.print(Text("  " * indent).append_text(text), soft_wrap=True, highlight=False)
+
+
+def write_data(console: Console, report: Any, form: str) -> None:
+    """A report as JSON or YAML."""
+    if form == "json":
+        text = json.dumps(report, indent=2, ensure_ascii=False)
+    else:
+        text = yaml.safe_dump(report, sort_keys=False, allow_unicode=True, width=2**16).rstrip("\n")
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def labelled(name: str, value: str, style: str = "") -> Text:
+    """A name in bold before its value."""
+    return Text(f"{name}: ", HEAD).append(value, style)
+
+
+def draw_found(console: Console, found: Report, indent: int = 1) -> None:
+    """Where pods go, and why there."""
+    draw_places(console, found["podSets"], indent)
+    for sentence in found.get("why", ()):
+        write(console, labelled("why there", sentence), indent=indent)
+
+
+def draw_places(console: Console, pod_sets: Iterable[Report], indent: int = 1) -> None:
+    """Pod sets with their flavors and domains."""
+    for pod_set in pod_sets:
+        flavors = ", ".join(dict.fromkeys(pod_set["flavors"].values())) or "none"
+        write(console, Text(f"pod set {pod_set['name']}", HEAD).append(f": {pod_set['count']} pod(s), flavor {flavors}", ""), indent=indent)
+        if pod_set.get("awaitsTopology"):
+            write(console, "its domains are found once the admission checks are passed", QUIET, indent + 1)
+        for domain in pod_set["domains"][:_SHOWN_DOMAINS]:
+            write(console, Text("/".join(domain["values"]), GOOD).append(f"  {domain['count']} pod(s)", "default"), indent=indent + 1)
+        more = len(pod_set["domains"]) - _SHOWN_DOMAINS
+        if more > 0:
+            write(console, f"and {more} more domain(s); -o json names all", QUIET, indent + 1)
+
+
+def draw_refusal(console: Console, refusal: Report, indent: int = 1) -> None:
+    """Per flavor tried: what the best domain of each level lacks, which nodes are out, what would help."""
+    for attempt in refusal["attempts"]:
+        title = f"pod set {attempt['podSet']}, flavor {attempt['flavor']}: {attempt['reason']}"
+        write(console, title, HEAD, indent)
+        if "levels" not in attempt:
+            write(console, attempt["message"], indent=indent + 1)
+            continue
+        for level in attempt["levels"]:
+            style = GOOD if level["fit"] >= level["wanted"] else WAITING if level["fit"] else BAD
+            write(console, Text(level["message"], style).append(f" ({level['domains']} domain(s))", QUIET), indent=indent + 1)
+        for excluded in attempt["excluded"]:
+            text = f"excluded: {excluded['count']} of {attempt['totalNodes']} node(s): {excluded['reason']}"
+            write(console, Text(text, BAD).append(f", e.g. {excluded['example']}", QUIET), indent=indent + 1)
+        for note in attempt["notes"]:
+            write(console, note, indent=indent + 1)
+        for change in attempt["wouldHelp"]:
+            write(console, labelled("would fit", change["message"], GOOD), indent=indent + 1)
+        if "never" in attempt:
+            write(console, labelled("never", attempt["never"], BAD), indent=indent + 1)
+    for victim in refusal.get("preempting", {}).get("victims", ()):
+        write(console, labelled("to be preempted", f"{victim['workload']} ({victim['why']})", WAITING), indent=indent)

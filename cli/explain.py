@@ -1,0 +1,158 @@
+"""What is known of one workload: how far it is, in the words of its condition, and what the engine has to say of it now."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from cli.draw import BAD, GOOD, HEAD, QUIET, WAITING, draw_found, draw_places, draw_refusal, labelled, write
+from cli.report import Report, report_admission, report_choices, report_found, report_refusal
+from core.names import ADMITTED, DEACTIVATION_TARGET, EVICTED, FINISHED, QUOTA_RESERVED
+from core.queueing.outcome import Found
+from core.queueing.standing import explain_standing
+from core.runtime.resource import Obj
+from core.runtime.store import object_key
+from core.state.facts import WorkloadFacts, controller_of, find_condition
+from reconciler.outlook import Outlook
+
+PLACED = "; placed: "  # what the scheduler's event of an admission says behind this
+_STYLES = {"admitted": GOOD, "finished": GOOD, "deactivated": BAD, "stopping": BAD}
+
+
+def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Report:
+    """All of it as data; `events` are those of the workload, as far as there still are any."""
+    key = object_key(workload)
+    facts = outlook.state.workloads.facts.get(key)
+    metadata, owner = workload["metadata"], controller_of(workload)
+    report: Report = {"kind": "Workload", "namespace": metadata["namespace"], "name": metadata["name"]}
+    if owner is not None:
+        report["job"] = {"kind": owner["kind"], "name": owner["name"]}
+    report |= {"localQueue": (workload.get("spec") or {}).get("queueName") or ""}
+    if facts is None:  # written past all checks
+        return report | {"state": "unreadable", "message": "the Workload cannot be read; the reconciler leaves it alone"}
+    queue = outlook.state.find_cluster_queue(facts)
+    report |= {"clusterQueue": queue.name if queue is not None else "", "priority": facts.priority, "state": _state(facts)}
+    told = _told(workload, facts)
+    if told is not None:
+        report["condition"] = {name: told.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}
+    if facts.finished:
+        return report
+    if facts.checks:
+        report["admissionChecks"] = [{"name": check.name, "state": check.state} for check in facts.checks]
+    if facts.requeue_at is not None and outlook.is_later(facts):
+        report["queuedAgainAt"] = facts.requeue_at
+    if facts.unhealthy_nodes:
+        report["failedNodes"] = sorted(facts.unhealthy_nodes)
+    return report | _place(outlook, facts, events) | _outlook(outlook, facts)
+
+
+def _state(facts: WorkloadFacts) -> str:
+    if facts.finished:
+        return "finished"
+    if facts.deleting:
+        return "being deleted"
+    if facts.evicted and facts.quota_reserved:
+        return "stopping"
+    if not facts.active:
+        return "deactivated"
+    if facts.admitted:
+        return "admitted"
+    return "quota reserved" if facts.quota_reserved else "waiting"
+
+
+def _told(workload: Obj, facts: WorkloadFacts) -> Any:
+    """The condition that says how it came to its state."""
+    types: Sequence[str] = {
+        "finished": (FINISHED,),
+        "stopping": (EVICTED,),
+        "deactivated": (EVICTED, DEACTIVATION_TARGET, QUOTA_RESERVED),
+        "admitted": (ADMITTED,),
+        "quota reserved": (ADMITTED, QUOTA_RESERVED),
+    }.get(_state(facts), (QUOTA_RESERVED,))
+    return next((found for kind in types if (found := find_condition(workload, kind)) is not None), None)
+
+
+def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Report:
+    """Where its pods are to be, why there, and how far they are."""
+    admission = outlook.state.workloads.holding(facts.key)
+    if admission is None:
+        return {}
+    pods = outlook.observed.live_pods(facts.pods_key)
+    report: Report = {
+        "podSets": report_admission(outlook.state, admission),
+        "why": report_choices(explain_standing(outlook.state, facts)),
+        "pods": {"bound": sum(bool(pod.node) for pod in pods), "gated": sum(pod.gated for pod in pods), "live": len(pods)},
+    }
+    said = [event["message"].partition(PLACED)[2] for event in events if PLACED in (event.get("message") or "")]
+    return report | ({"whyThen": said[-1]} if said else {})
+
+
+def _outlook(outlook: Outlook, facts: WorkloadFacts) -> Report:
+    """What a reconciler that starts now would decide on it."""
+    if not facts.active or facts.deleting or (facts.admitted and not facts.unhealthy_nodes):
+        return {}
+    verdict = outlook.decide([facts.key]).get(facts.key)
+    if verdict is None:
+        return {}
+    if isinstance(verdict.outcome, Found):
+        return {"now": {"outcome": "admitted", **report_found(outlook.state, verdict.outcome)}}
+    return {"now": {"outcome": "waits", **report_refusal(verdict.outcome)}}
+
+
+# --- on a terminal ------------------------------------------------------------------------------------
+
+
+def draw(console: Console, report: Report) -> None:
+    """The report for people; each sentence whole, in one line."""
+    write(console, Text(f"Workload {report['namespace']}/{report['name']}", HEAD).append(_made_for(report), QUIET))
+    write(console, labelled("state", report["state"], _STYLES.get(report["state"], WAITING)), indent=1)
+    if "clusterQueue" in report:
+        queue = f"LocalQueue {report['localQueue']}, ClusterQueue {report['clusterQueue'] or 'none'}, priority {report['priority']}"
+        write(console, labelled("queue", queue), indent=1)
+    condition = report.get("condition")
+    if condition is not None:
+        since = f" since {condition['lastTransitionTime']}" if condition["lastTransitionTime"] else ""
+        write(console, labelled("condition", f"{condition['type']}={condition['status']}, {condition['reason']}{since}"), indent=1)
+        write(console, condition["message"], indent=2)
+    elif report["state"] == "waiting":
+        write(console, "nobody has decided on it yet; is the reconciler running?", WAITING, 1)
+    if "message" in report:
+        write(console, report["message"], BAD, 1)
+    for check in report.get("admissionChecks", ()):
+        write(console, labelled(f"admission check {check['name']}", check["state"]), indent=1)
+    if "queuedAgainAt" in report:
+        write(console, labelled("queued again at", report["queuedAgainAt"], WAITING), indent=1)
+    if "failedNodes" in report:
+        write(console, labelled("failed nodes", ", ".join(report["failedNodes"]), BAD), indent=1)
+    _draw_place(console, report)
+    _draw_outlook(console, report)
+
+
+def _made_for(report: Report) -> str:
+    return f" (for {report['job']['kind']} {report['job']['name']})" if "job" in report else ""
+
+
+def _draw_place(console: Console, report: Report) -> None:
+    if "podSets" not in report:
+        return
+    draw_places(console, report["podSets"])
+    if "whyThen" in report:
+        write(console, labelled("why there, when it was admitted", report["whyThen"]), indent=1)
+    for sentence in report["why"]:
+        write(console, labelled("why there, as things are now", sentence), indent=1)
+    pods = report["pods"]
+    write(console, labelled("pods", f"{pods['live']} live, {pods['bound']} on nodes, {pods['gated']} gated"), indent=1)
+
+
+def _draw_outlook(console: Console, report: Report) -> None:
+    now = report.get("now")
+    if now is None:
+        return
+    if now["outcome"] == "admitted":
+        write(console, labelled("now", f"it would be admitted by ClusterQueue {now['clusterQueue']}", GOOD), indent=1)
+        draw_found(console, now, 2)
+        return
+    if now["message"] != report.get("condition", {}).get("message"):
+        write(console, labelled("now", f"{now['reason']}: {now['message']}", WAITING), indent=1)
+    draw_refusal(console, now)

@@ -1,0 +1,57 @@
+"""What ends a command: one clear line for each thing that is wrong, and the exit code that says what kind of thing it is."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from core.names import GROUP
+from core.runtime.errors import Forbidden, KubeError, NotFound, Unauthorized, Unreachable
+from core.runtime.kubeconfig import UnusableKubeconfig
+from core.runtime.resource import Resource
+
+ADMITTED, ERROR, BAD_INPUT, WAITS = 0, 1, 2, 3
+
+
+class Failure(Exception):
+    """Ends the command with these lines on stderr and this exit code."""
+
+    def __init__(self, lines: str | Iterable[str], code: int = ERROR) -> None:
+        self.lines = (lines,) if isinstance(lines, str) else tuple(lines)
+        self.code = code
+        super().__init__("\n".join(self.lines))
+
+
+class BadInput(Failure):
+    """What was given on the command line or in files is wrong."""
+
+    def __init__(self, lines: str | Iterable[str]) -> None:
+        super().__init__(lines, BAD_INPUT)
+
+
+@contextmanager
+def told_in_a_line(what: str, resource: Resource | None = None) -> Iterator[None]:
+    """Turns what an API server, or the way to it, did wrong into a `Failure`; `what` was to be done, perhaps to a resource."""
+    try:
+        yield
+    except UnusableKubeconfig as error:
+        raise BadInput(str(error)) from error
+    except Unreachable as error:
+        raise Failure(f"cannot {what}: the API server cannot be reached: {error.message}") from error
+    except Unauthorized as error:
+        raise Failure(f"cannot {what}: the API server does not accept the credentials of the kubeconfig: {_why(error)}") from error
+    except Forbidden as error:
+        raise Failure(f"cannot {what}: no permission: {_why(error)}") from error
+    except NotFound as error:
+        raise Failure(_missing(what, resource, error)) from error
+    except KubeError as error:
+        raise Failure(f"cannot {what}: {_why(error)}") from error
+
+
+def _missing(what: str, resource: Resource | None, error: NotFound) -> str:
+    if resource is not None and resource.group == GROUP:
+        wanted = f"{resource} in version {resource.version}"
+        return f"cannot {what}: the API server has no {wanted}; install topogate's CustomResourceDefinitions (charts/topogate) first"
+    return f"cannot {what}: {_why(error)}"
+
+
+def _why(error: KubeError) -> str:
+    return " ".join((error.message or str(error)).split())

@@ -1,0 +1,101 @@
+"""From what somebody calls a workload to the Workload: its own name, or that of the job or pod it was made for."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from cli.failures import BadInput, Failure
+from core.jobs.prebuilt import prebuilt_name
+from core.names import ADMITTED, FINISHED, QUEUE_NAME_LABEL
+from core.plan.pod_units import GROUP, Unit, unit_of_pod
+from core.runtime.informer import Informer
+from core.runtime.resource import Obj
+from core.runtime.store import object_key
+from core.state.facts import condition_is_true
+from reconciler.observed import Observed
+
+_WORKLOAD = ("workload", "workloads", "wl")
+_SHORT = {"po": "pod", "sts": "statefulset", "lws": "leaderworkerset"}
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A kind as people write it, and a name."""
+
+    kind: str
+    name: str
+
+
+def read_asked(words: Iterable[str]) -> Asked:
+    """`workload NAME`, `job NAME`, `KIND/NAME`, or a workload's name alone. Raises BadInput."""
+    given = list(words)
+    if len(given) == 1:
+        given = given[0].split("/", 1) if "/" in given[0] else ["workload", given[0]]
+    if len(given) != 2 or not all(given):
+        raise BadInput(f"{' '.join(words)!r} is not accepted; KIND NAME or KIND/NAME is expected, such as workload NAME or job NAME")
+    return Asked(given[0].lower(), given[1])
+
+
+def find_workload(observed: Observed, asked: Asked, namespace: str) -> Obj:
+    """The Workload that is meant; of several of one job that by which its pods run. Raises Failure, and BadInput for an unknown kind."""
+    workloads = observed.workloads
+    if asked.kind in _WORKLOAD:
+        return _get(workloads, asked, namespace)
+    if asked.kind == GROUP.lower():
+        of_group = workloads.store.by_index("unit", str(Unit(GROUP, namespace, asked.name)))
+        if not of_group:
+            raise Failure(f"there is no Workload of a pod group {asked.name} in namespace {namespace}")
+        return of_group[0]
+    informer = _informer_of(observed, asked.kind)
+    owner = _get(informer, asked, namespace)
+    found = {object_key(workload): workload for workload in workloads.store.by_index("owner", owner["metadata"]["uid"])}
+    made_before, unit = prebuilt_name(owner), unit_of_pod(owner) if informer is observed.pods else None
+    keys = [f"{namespace}/{made_before}"] if made_before else []
+    keys += observed.present_of_pod(owner) if informer is observed.pods else []
+    keys += [object_key(workload) for workload in workloads.store.by_index("unit", str(unit))] if unit is not None else []
+    found |= {key: workload for key in keys if (workload := workloads.store.get(key)) is not None}
+    return _choose(list(found.values()), owner, asked, namespace, one=informer in observed.jobs.values())
+
+
+def _choose(found: Sequence[Obj], owner: Obj, asked: Asked, namespace: str, *, one: bool) -> Obj:
+    """Of several of one job (`one`) that by which its pods run; each replica of a LeaderWorkerSet has one of its own."""
+    open_ones = [workload for workload in found if not condition_is_true(workload, FINISHED)] or list(found)
+    if not open_ones:
+        raise Failure(_without(owner, asked, namespace))
+    if len(open_ones) > 1 and not one:
+        names = ", ".join(sorted(workload["metadata"]["name"] for workload in open_ones))
+        raise Failure(f"{asked.kind} {namespace}/{asked.name} has {len(open_ones)} Workloads: {names}; explain one of these: workload NAME")
+    return min(open_ones, key=lambda workload: (not condition_is_true(workload, ADMITTED), workload["metadata"]["name"]))
+
+
+def _informer_of(observed: Observed, kind: str) -> Informer:
+    owning = {informer.resource: informer for informer in observed.owning}
+    called = {name: informer for resource, informer in owning.items() for name in (resource.kind.lower(), resource.plural, str(resource))}
+    called |= {short: called[kind] for short, kind in _SHORT.items()}
+    if kind not in called:
+        near = get_close_matches(kind, called, n=1)
+        known = ", ".join(sorted({"workload", GROUP.lower(), *(resource.kind.lower() for resource in owning)}))
+        raise BadInput(f"kind {kind!r} is not accepted; {f'did you mean {near[0]}? ' if near else ''}known are {known}")
+    return called[kind]
+
+
+def _get(informer: Informer, asked: Asked, namespace: str) -> Obj:
+    found = informer.store.get(f"{namespace}/{asked.name}")
+    if found is not None:
+        return found
+    there = [obj["metadata"]["name"] for obj in informer.store.list() if obj["metadata"]["namespace"] == namespace]
+    near = get_close_matches(asked.name, there, n=_SHOWN) or there[:_SHOWN]
+    hint = f"there are {', '.join(near)}{' and others' if len(there) > len(near) else ''}" if near else "there is none in that namespace"
+    elsewhere = sorted(o["metadata"]["namespace"] for o in informer.store.list() if o["metadata"]["name"] == asked.name)
+    hint = f"there is one in namespace {', '.join(elsewhere[:_SHOWN])} (-n)" if elsewhere else hint
+    raise Failure(f"{informer.resource.kind} {asked.name} is not in namespace {namespace}; {hint}")
+
+
+def _without(owner: Obj, asked: Asked, namespace: str) -> str:
+    what = f"{asked.kind} {namespace}/{asked.name}"
+    if QUEUE_NAME_LABEL not in (owner["metadata"].get("labels") or {}):
+        return f"{what} has no Workload: it has no label {QUEUE_NAME_LABEL}, so topogate leaves it alone"
+    return (
+        f"{what} has no Workload yet: the reconciler makes one within seconds; is it running? Events of the {asked.kind} say what keeps it"
+    )

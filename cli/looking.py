@@ -1,0 +1,116 @@
+"""A cluster looked at once, as the reconciler would see it if it started now: a live one, or one that files describe."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from cli.documents import Document, read_documents, sort_out
+from cli.failures import BadInput, told_in_a_line
+from core.jobs.contract import JobKind
+from core.jobs.pod_kinds import pod_kinds
+from core.runtime.client import Client
+from core.runtime.clock import SystemClock
+from core.runtime.errors import Forbidden
+from core.runtime.informer import Informer
+from core.runtime.resource import Obj
+from core.state.facts import NodeFacts
+from reconciler import resources as r
+from reconciler.outlook import Outlook
+from reconciler.settings import Settings
+
+USER_AGENT = "topogate-cli"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which API server; None: as kubectl has it."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+@asynccontextmanager
+async def connected(target: Target) -> AsyncIterator[Client]:
+    """A client; raises Failure where there is no way to the API server."""
+    with told_in_a_line("connect"):
+        client = await Client.connect(target.kubeconfig, context=target.context, user_agent=USER_AGENT)
+    async with client:
+        yield client
+
+
+async def look(client: Client, settings: Settings, kinds: Sequence[JobKind]) -> Outlook:
+    """The whole cluster, listed once; raises Failure."""
+    outlook = Outlook(client, SystemClock(), settings, kinds)
+    await outlook.observed.list_once(_list)
+    return outlook
+
+
+async def _list(informer: Informer) -> None:
+    with told_in_a_line(f"list {informer.resource}", informer.resource):
+        await informer.list_once()
+
+
+async def events_of(client: Client, obj: Obj) -> list[Obj]:
+    """Events of an object, the oldest first; none where they may not be read. Raises Failure."""
+    metadata = obj["metadata"]
+    with told_in_a_line(f"list {r.EVENTS}", r.EVENTS):
+        try:
+            page = await client.list(r.EVENTS, metadata["namespace"], field_selector=f"involvedObject.uid={metadata['uid']}")
+        except Forbidden:
+            return []  # the reconciler itself may not; the rest is worth having without
+    return sorted(page.items, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
+
+
+async def look_at(files: Sequence[Path], target: Target, settings: Settings, kinds: Sequence[JobKind], namespace: str) -> Outlook:
+    """The cluster that files describe, if there are any, else the live one. Raises Failure."""
+    if not files:
+        async with connected(target) as client:
+            return await look(client, settings, kinds)
+    wrong: list[str] = []
+    outlook, others = offline(read_documents(files, wrong), settings, kinds, namespace, wrong)
+    if wrong:
+        raise BadInput(wrong)
+    tell_of_others(others)
+    return outlook
+
+
+def offline(
+    documents: Sequence[Document], settings: Settings, kinds: Sequence[JobKind], namespace: str, wrong: list[str]
+) -> tuple[Outlook, list[Document]]:
+    """A cluster that files describe, and what of them is not looked at; mistakes are added to `wrong`."""
+    outlook = Outlook(Client.offline(), SystemClock(), settings, kinds)
+    specs = {r.resource_of(kind): kind.spec_shape for kind in (*kinds, *pod_kinds(kinds))}
+    cluster = sort_out(documents, (informer.resource for informer in outlook.observed.informers), namespace, wrong, specs)
+    if not cluster.objects.get(r.NODES) and not wrong:
+        wrong.append("there is no node in the files of --nodes; `kubectl get nodes -o yaml` writes such a file")
+    objects = {resource: list(found) for resource, found in cluster.objects.items()}
+    # Who writes down a queue means its namespace to be there.
+    there = {obj["metadata"]["name"] for obj in objects.setdefault(r.NAMESPACES, [])}
+    named = {namespace, *(obj["metadata"]["namespace"] for obj in objects.get(r.LOCAL_QUEUES, ()))}
+    for name in sorted(named - there):
+        labels = {"kubernetes.io/metadata.name": name}
+        objects[r.NAMESPACES].append({"metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}})
+    outlook.observed.fill(objects)
+    return outlook, list(cluster.others)
+
+
+def tell_of_others(documents: Sequence[Document]) -> None:
+    """Warns of what files have and nobody reads: it may be a kind that is written wrong."""
+    for document in documents:
+        typer.echo(f"topogate: warning: {document.where} ({document.api[0]}) is not looked at", err=True)
+
+
+async def nodes_of(files: Sequence[Path], target: Target) -> list[NodeFacts]:
+    """Only nodes, of files or else of the live cluster. Raises Failure."""
+    if not files:
+        async with connected(target) as client:
+            with told_in_a_line(f"list {r.NODES}", r.NODES):
+                return [NodeFacts.read(node) for node in (await client.list(r.NODES)).items]
+    wrong: list[str] = []
+    cluster = sort_out(read_documents(files, wrong), (r.NODES,), "default", wrong)
+    if wrong:
+        raise BadInput(wrong)
+    return [NodeFacts.read(node) for node in cluster.objects.get(r.NODES, ())]

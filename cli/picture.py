@@ -1,0 +1,129 @@
+"""A tree with who sits where: for a terminal (rich) and as an SVG file. The demo draws its last scene with it, too."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+FREE = "·"
+FOREIGN = "#"
+COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#edc948", "#9c755f")
+_CELL, _GAP, _LABEL, _HEAD = 11, 3, 104, 26
+_LETTER = 6.5  # pixels of one, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a picture: a domain, and its nodes by name."""
+
+    name: str
+    nodes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """Rows under headings, and per node, in the order of its seats, whose job each one is; None where it is free."""
+
+    tree: Mapping[str, Sequence[Row]]  # heading -> its rows
+    owners: Mapping[str, Sequence[str | None]]  # node -> one entry per seat
+    unit: str = "GPU"  # what a seat is
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """All jobs that sit anywhere."""
+        return tuple(sorted({job for held in self.owners.values() for job in held if job not in (None, FOREIGN)}))
+
+
+class Legend:
+    """Letters and colours of jobs."""
+
+    def __init__(self, jobs: Sequence[str]) -> None:
+        self._places = {job: place for place, job in enumerate(jobs)}
+
+    def colour(self, job: str) -> str:
+        """Of a job, grey for all that is nobody's."""
+        return COLOURS[self._places[job] % len(COLOURS)] if job in self._places else "#888888"
+
+    def letter(self, job: str) -> str:
+        """Of a job."""
+        return "abcdefghijklmnopqrstuvwxyz"[self._places[job] % 26] if job in self._places else FOREIGN
+
+
+def natural(name: str) -> list[Any]:
+    """A key by which rack-2 comes before rack-10."""
+    parts, current = [], ""
+    for char in name:
+        if current and current[-1].isdigit() != char.isdigit():
+            parts.append(current)
+            current = ""
+        current += char
+    return [(part.isdigit(), int(part) if part.isdigit() and part.isascii() else part) for part in [*parts, current]]
+
+
+def draw_seats(seats: Seats, console: Console) -> None:
+    """One line per row, one cell per seat."""
+    legend = Legend(seats.jobs)
+    width = max((len(row.name) for rows in seats.tree.values() for row in rows), default=0)
+    for heading, rows in seats.tree.items():
+        if heading:
+            console.print(Text(heading, style="bold"))
+        for row in rows:
+            line = Text(f"  {row.name:<{width}} ")
+            for node in row.nodes:
+                for job in seats.owners[node]:
+                    line.append(FREE if job is None else legend.letter(job), style="dim" if job is None else f"bold {legend.colour(job)}")
+                line.append(" ")
+            # A terminal shows what it has room for; a file gets it whole.
+            console.print(line, overflow="crop", no_wrap=True, soft_wrap=not console.is_terminal)
+    names = Text("  ")
+    for job in seats.jobs:
+        names.append(f"{legend.letter(job)} {job}   ", style=f"bold {legend.colour(job)}")
+    if any(job == FOREIGN for held in seats.owners.values() for job in held):
+        names.append(f"{FOREIGN} others   ", style=legend.colour(FOREIGN))
+    console.print(names.append(f"{FREE} free {seats.unit}", style="dim"))
+
+
+def to_svg(seats: Seats, title: str) -> str:
+    """The same as a file: a line per row, a group of cells per node, a tooltip on each."""
+    legend, rows = Legend(seats.jobs), [row for rows in seats.tree.values() for row in rows]
+    cells = max((sum(len(seats.owners[node]) for node in row.nodes) for row in rows), default=1)
+    gaps = max((len(row.nodes) for row in rows), default=1)
+    label = max([_LABEL, *(int(36 + _LETTER * len(row.name)) for row in rows)])
+    width, y, body = label + cells * _CELL + gaps * _GAP + 24, 44, []
+    for heading, rows_below in seats.tree.items():
+        if heading:
+            body.append(f'<text x="12" y="{y + 12}" class="b">{escape(heading)}</text>')
+            y += _HEAD
+        for row in rows_below:
+            body.append(f'<text x="24" y="{y + 9}">{escape(row.name)}</text>')
+            body += _cells(seats, legend, row, label, y)
+            y += 16
+        y += 10
+    x = 24
+    for job in seats.jobs:
+        body.append(f'<rect x="{x}" y="{y}" width="10" height="10" fill="{legend.colour(job)}"/>')
+        body.append(f'<text x="{x + 14}" y="{y + 9}">{escape(job)}</text>')
+        x += 26 + int(_LETTER * len(job)) + 4
+    style = "text{font:11px sans-serif;fill:#263238}.b{font-weight:bold;font-size:13px}.t{font-size:15px;font-weight:bold}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{max(width, x)}" height="{y + 28}" role="img" aria-label="{escape(title)}">'
+        f'<style>{style}</style><rect width="100%" height="100%" fill="white"/><text x="12" y="24" class="t">{escape(title)}</text>'
+        + "".join(body)
+        + "</svg>\n"
+    )
+
+
+def _cells(seats: Seats, legend: Legend, row: Row, x: int, y: int) -> list[str]:
+    cells = []
+    for node in row.nodes:
+        for job in seats.owners[node]:
+            fill = "#eceff1" if job is None else legend.colour(job)
+            whose = "free" if job is None else "others" if job == FOREIGN else job
+            tip = escape(f"{node}: {whose}")
+            cells.append(f'<rect x="{x}" y="{y}" width="{_CELL - 1}" height="10" fill="{fill}"><title>{tip}</title></rect>')
+            x += _CELL
+        x += _GAP
+    return cells

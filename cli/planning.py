@@ -1,0 +1,86 @@
+"""`topogate plan`: files or a cluster in, a report and an exit code out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from cli.documents import read_documents
+from cli.draw import BAD, GOOD, WAITING, draw_found, draw_refusal, labelled, write, write_data
+from cli.failures import ADMITTED, WAITS, BadInput
+from cli.looking import Target, connected, look, offline, tell_of_others
+from cli.plan import Planned, Planner, kinds_by_api
+from cli.report import Report, report_found, report_refusal
+from core.jobs.contract import JobKind
+from core.queueing.outcome import Found, NotFound
+from core.state.cluster import ClusterState
+from reconciler.settings import Settings
+
+
+async def plan(
+    files: Sequence[Path], nodes: Sequence[Path], target: Target, namespace: str, settings: Settings, kinds: Sequence[JobKind]
+) -> list[Report]:
+    """One report per job. Raises Failure; BadInput names every mistake in all files."""
+    wrong: list[str] = []
+    known = kinds_by_api(kinds)
+    documents = read_documents(files, wrong)
+    jobs = [document for document in documents if document.api in known]
+    others = [document for document in documents if document.api not in known]
+    if not jobs and not wrong:
+        found = ", ".join(sorted({document.obj["kind"] for document in documents}))
+        wrong.append(f"{', '.join(map(str, files))}: there is no job in it, but {found}; known are {', '.join(kind for _, kind in known)}")
+    if nodes:
+        outlook, others = offline([*read_documents(nodes, wrong), *others], settings, kinds, namespace, wrong)
+    elif wrong:
+        raise BadInput(wrong)
+    else:
+        async with connected(target) as client:
+            outlook = await look(client, settings, kinds)
+    planned = await Planner(outlook, kinds).plan(jobs, namespace, wrong)
+    tell_of_others(others)
+    return [report(outlook.state, one) for one in planned]
+
+
+def report(state: ClusterState, planned: Planned) -> Report:
+    """One job as data."""
+    told: Report = {"kind": planned.kind, "namespace": planned.namespace, "name": planned.name}
+    if planned.part is not None:
+        told["replica"] = planned.part
+    if isinstance(planned.outcome, Found):
+        told |= {"outcome": "admitted" if planned.is_admitted else "waits", **report_found(state, planned.outcome)}
+        if planned.outcome.checks:
+            checks = ", ".join(planned.outcome.checks)
+            told |= {"reason": "QuotaReserved", "message": f"it would get its quota, and then wait for admission checks: {checks}"}
+    elif isinstance(planned.outcome, NotFound):
+        told |= {"outcome": "waits", **report_refusal(planned.outcome)}
+    else:
+        told |= {"outcome": "waits", "reason": "NotQueued", "message": planned.problem}
+    return told | ({"warnings": list(planned.warnings)} if planned.warnings else {})
+
+
+def tell(reports: Sequence[Report], form: str | None, console: Console) -> int:
+    """Prints what would happen; returns the exit code."""
+    for each in reports:
+        for warning in each.get("warnings", ()):
+            typer.echo(f"topogate: warning: {each['kind']} {each['namespace']}/{each['name']}: {warning}", err=True)
+    if form is not None:
+        write_data(console, {"jobs": list(reports)}, form)
+    else:
+        for each in reports:
+            _draw(console, each)
+    return ADMITTED if all(each["outcome"] == "admitted" for each in reports) else WAITS
+
+
+def _draw(console: Console, told: Report) -> None:
+    name = f"{told['kind']} {told['namespace']}/{told['name']}" + (f" replica {told['replica']}" if "replica" in told else "")
+    if told["outcome"] == "admitted":
+        write(console, labelled(name, f"would be admitted by ClusterQueue {told['clusterQueue']}", GOOD))
+    else:
+        style = BAD if told.get("breaksRule") else WAITING
+        write(console, labelled(name, f"would wait: {told['reason']}", style))
+        write(console, told["message"], indent=1)
+    if "podSets" in told:
+        draw_found(console, told)
+    if "attempts" in told:
+        draw_refusal(console, told)

@@ -1,0 +1,110 @@
+"""What the engine found as plain values, in the words of the wire, for `-o json` and for the terminal alike."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from core.model.admission import Admission, PodSetAdmission
+from core.placement.change import Change
+from core.placement.choice import Choice
+from core.placement.explain import Explanation, LevelFact
+from core.queueing.outcome import Attempt, Found, NotFound
+from core.state.cluster import ClusterState
+
+Report = dict[str, Any]
+_NAMED_FIXES = 20  # nodes of one change that are told one by one
+
+
+def report_admission(state: ClusterState, admission: Admission) -> list[Report]:
+    """Per pod set its flavors, and per domain its level values from the top, the pods there and the nodes it may stand for."""
+    return [
+        {"name": given.name, "count": given.count, "flavors": dict(given.flavors), "domains": _domains(state, given)}
+        | ({"awaitsTopology": True} if given.delayed is not None and given.assignment is None else {})
+        for given in admission.pod_sets
+    ]
+
+
+def _domains(state: ClusterState, given: PodSetAdmission) -> list[Report]:
+    domains = given.assignment.domains if given.assignment is not None else ()
+    flavor = state.topology_flavor(given.flavors.values())
+    view = state.view(flavor) if flavor is not None else None
+    levels = list(view.topology.levels) if view is not None else []
+    return [
+        {"levels": levels, "values": list(state.level_values(given, index)), "count": domain.count} for index, domain in enumerate(domains)
+    ]
+
+
+def report_found(state: ClusterState, found: Found) -> Report:
+    """A way to admit a workload, and why there."""
+    report: Report = {
+        "clusterQueue": found.admission.cluster_queue,
+        "podSets": report_admission(state, found.admission),
+        "why": report_choices(found.choices, found.together),
+    }
+    if found.borrows:
+        report["borrows"] = True
+    if found.checks:
+        report["admissionChecks"] = list(found.checks)
+    return report
+
+
+def report_choices(choices: Iterable[Choice], together: str = "") -> list[str]:
+    """A sentence for each pod set that has a place."""
+    return [text for text in (together, *map(str, choices)) if text]
+
+
+def report_refusal(refusal: NotFound) -> Report:
+    """Why there is no way now, what was tried, and who would have to go."""
+    report: Report = {"reason": refusal.reason, "message": refusal.message, "attempts": [_attempt(one) for one in refusal.attempts]}
+    if refusal.breaks_rule:
+        report["breaksRule"] = True
+    if refusal.preempting is not None:
+        report["preempting"] = {
+            "victims": [{"workload": victim.workload.key, "why": victim.why} for victim in refusal.preempting.victims],
+            "leaving": list(refusal.preempting.leaving),
+        }
+    return report
+
+
+def _attempt(attempt: Attempt) -> Report:
+    report: Report = {"podSet": attempt.pod_set, "flavor": attempt.flavor, "reason": attempt.reason, "message": attempt.sentence}
+    explanation = attempt.refusal.explanation if attempt.refusal is not None else None
+    return report | (_explanation(explanation) if explanation is not None else {})
+
+
+def _explanation(explanation: Explanation) -> Report:
+    report: Report = {
+        "levels": [_level(fact) for fact in explanation.levels],
+        "totalNodes": explanation.total_nodes,
+        "excluded": [{"reason": one.reason, "count": one.count, "example": one.example} for one in explanation.exclusions],
+        "largestFit": explanation.largest_fit,
+        "notes": list(explanation.notes),
+        "wouldHelp": [_change(change) for change in explanation.changes],
+    }
+    return report | ({"never": str(explanation.never)} if explanation.never is not None else {})
+
+
+def _level(fact: LevelFact) -> Report:
+    return {
+        "level": fact.level,
+        "domains": fact.domains,
+        "best": list(fact.best),
+        "fit": fact.fit,
+        "wanted": fact.wanted,
+        "unit": fact.unit,
+        "lacks": {amount.resource: str(amount).partition(" ")[0] for amount in fact.short},
+        "message": str(fact),
+    }
+
+
+def _change(change: Change) -> Report:
+    report: Report = {"message": str(change)}
+    if change.level is not None:
+        report["level"] = change.level
+    if change.preferred:
+        report["preferred"] = True
+    if change.pods is not None:
+        report["pods"] = change.pods
+    if change.nodes:
+        report["nodes"] = [fix.node for fix in change.nodes[:_NAMED_FIXES]]
+        report["nodeCount"] = len(change.nodes)
+    return report

@@ -1,0 +1,148 @@
+"""`topogate topology suggest`: from nodes to the objects that an administrator would otherwise write by hand."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from cli.failures import BadInput, Failure
+from cli.levels import find_levels
+from core.model.quantity import format_quantity
+from core.model.resources import PODS, add
+from core.names import API_VERSION, HOSTNAME_LABEL
+from core.placement.change import show_taint
+from core.placement.feasibility import Taint
+from core.runtime.resource import Obj
+from core.state.facts import NodeFacts
+
+_CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+_PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDeletedByClusterAutoscaler")
+_STORAGE = ("ephemeral-storage", "hugepages-", "attachable-volumes-")
+# Labels by which pools of nodes are usually told apart, the best known first.
+_POOLS = (
+    "node-group",
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "karpenter.sh/nodepool",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+    "nvidia.com/gpu.product",
+    "nvidia.com/gpu.present",
+    "node.kubernetes.io/instance-type",
+    "kubernetes.io/os",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the new objects are to be called."""
+
+    topology: str = "default"
+    flavor: str = "default"
+    cluster_queue: str = "cluster-queue"
+    local_queue: str = "main"
+    namespace: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """Objects to apply, and what an administrator should know of them."""
+
+    objects: tuple[Obj, ...]
+    remarks: tuple[str, ...]
+
+    def to_yaml(self) -> str:
+        """Ready for `kubectl apply -f -`."""
+        return yaml.safe_dump_all(self.objects, sort_keys=False, allow_unicode=True, width=2**16)
+
+
+def suggest(nodes: Sequence[NodeFacts], names: Names) -> Suggestion:
+    """A topology of the nodes with accelerators, or of all workers where none has any. Raises Failure where no label is of use."""
+    remarks: list[str] = []
+    chosen = _choose_nodes(nodes, remarks)
+    found = find_levels({node.name: node.labels for node in chosen})
+    if not found.levels:
+        raise Failure(
+            f"no label of the {len(chosen)} node(s) says where they stand, not even {HOSTNAME_LABEL}: there is nothing to suggest"
+        )
+    if found.levels == (HOSTNAME_LABEL,):
+        remarks.append("no label groups the nodes: the only level is the node itself; label them with their rack and block")
+    remarks += found.remarks
+    placed = [node for node in chosen if all(label in node.labels for label in found.levels)]
+    if not placed:
+        raise Failure([*remarks, f"no node has all labels of the levels {', '.join(found.levels)}: nothing could be placed"])
+    label, value = _choose_pool(placed, nodes, remarks)
+    objects = (
+        _object("Topology", names.topology, {"levels": [{"nodeLabel": level} for level in found.levels]}),
+        _object("ResourceFlavor", names.flavor, _flavor(names, label, value, placed, remarks)),
+        _object("ClusterQueue", names.cluster_queue, _queue(names, placed)),
+        _object("LocalQueue", names.local_queue, {"clusterQueue": names.cluster_queue}, names.namespace),
+    )
+    return Suggestion(objects, tuple(remarks))
+
+
+def _choose_nodes(nodes: Sequence[NodeFacts], remarks: list[str]) -> list[NodeFacts]:
+    if not nodes:
+        raise BadInput("there is no node")
+    ordered = sorted(nodes, key=lambda node: node.name)
+    workers = [node for node in ordered if not any(label in node.labels for label in _CONTROL_PLANE)] or ordered
+    accelerated = [node for node in workers if _accelerators(node)]
+    chosen = accelerated or workers
+    if len(chosen) < len(nodes):
+        kind = "with accelerators" if accelerated else "that are no control plane"
+        remarks.append(f"{len(chosen)} of {len(nodes)} node(s) are looked at: those {kind}")
+    return chosen
+
+
+def _accelerators(node: NodeFacts) -> list[str]:
+    """Extended resources: those with a domain in their name that is not Kubernetes' own."""
+    return [name for name, amount in node.state.allocatable.items() if "/" in name and amount and not name.startswith("kubernetes.io/")]
+
+
+def _choose_pool(placed: Sequence[NodeFacts], nodes: Sequence[NodeFacts], remarks: list[str]) -> tuple[str, str]:
+    """The label that all placed nodes have in common and the fewest others have: a flavor's nodes are found by it."""
+    first, mine = placed[0].labels, {node.name for node in placed}
+    common = {label: value for label, value in first.items() if all(node.labels.get(label) == value for node in placed)}
+    common.pop(HOSTNAME_LABEL, None)
+    if not common:
+        raise Failure("the nodes have no label in common by which a ResourceFlavor could name them; give them one, such as node-group=gpu")
+    others = {label: sum(n.labels.get(label) == value for n in nodes if n.name not in mine) for label, value in common.items()}
+    label = min(common, key=lambda each: (others[each], _POOLS.index(each) if each in _POOLS else len(_POOLS), each))
+    if others[label]:
+        count, pool = others[label], f"{label}={common[label]}"
+        remarks.append(f"{count} other node(s) have the flavor's label {pool}, too; those without a level's label take no pods")
+    return label, common[label]
+
+
+def _flavor(names: Names, label: str, value: str, placed: Sequence[NodeFacts], remarks: list[str]) -> dict[str, Any]:
+    spec: dict[str, Any] = {"nodeLabels": {label: value}, "topologyName": names.topology}
+    taints = [taint for taint in placed[0].state.taints if all(taint in node.state.taints for node in placed) and _lasts(taint)]
+    if taints:
+        spec["tolerations"] = [
+            {"key": key, "operator": "Equal" if value else "Exists", **({"value": value} if value else {}), "effect": effect}
+            for key, value, effect in taints
+        ]
+        remarks.append(f"all nodes have the taint {', '.join(map(show_taint, taints))}: the flavor lets its pods tolerate it")
+    return spec
+
+
+def _lasts(taint: Taint) -> bool:
+    return not taint[0].startswith(_PASSING_TAINTS)
+
+
+def _queue(names: Names, placed: Sequence[NodeFacts]) -> dict[str, Any]:
+    """All that the nodes have is its quota; pods, storage and volumes are not counted by it."""
+    total: dict[str, int] = {}
+    for node in placed:
+        add(total, node.state.allocatable)
+    counted = [name for name in total if total[name] and name != PODS and not name.startswith(_STORAGE)]
+    quota = {name: total[name] for name in sorted(counted, key=lambda name: ("/" in name, name))}
+    resources = [{"name": name, "nominalQuota": format_quantity(name, amount)} for name, amount in quota.items()]
+    groups = [{"coveredResources": list(quota), "flavors": [{"name": names.flavor, "resources": resources}]}]
+    return {"namespaceSelector": {}, "resourceGroups": groups}
+
+
+def _object(kind: str, name: str, spec: dict[str, Any], namespace: str | None = None) -> Obj:
+    metadata = {"name": name} | ({"namespace": namespace} if namespace is not None else {})
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

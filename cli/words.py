@@ -1,0 +1,117 @@
+"""What each word of the command does, from what was given to what is printed."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import typer
+from rich.console import Console
+
+from cli import explain as explaining
+from cli import finding, looking, planning, topology
+from cli import suggest as suggesting
+from cli.draw import write_data
+from cli.failures import BadInput, Failure
+from cli.given import Decisions, Source
+from cli.looking import Target
+from cli.report import Report
+from core.jobs.contract import JobKind
+from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
+from core.runtime import plugins
+from core.runtime.kubeconfig import find_namespace
+from reconciler.settings import Settings, parse
+
+Result = TypeVar("Result")
+DEFAULT_NAMESPACE = "default"
+
+
+def plan(files: Sequence[Path], source: Source, decisions: Decisions, form: str | None) -> int:
+    """`topogate plan`; returns the exit code. Raises Failure, as all words do."""
+    settings, target = settings_of(decisions), target_of(source)
+    reports = run(planning.plan(files, source.files, target, namespace_of(source), settings, kinds()))
+    return planning.tell(reports, form, Console())
+
+
+def explain(what: Sequence[str], source: Source, decisions: Decisions, form: str | None) -> None:
+    """`topogate explain`."""
+    settings, asked, target, namespace = settings_of(decisions), finding.read_asked(what), target_of(source), namespace_of(source)
+
+    async def look() -> Report:
+        if source.files:
+            outlook = await looking.look_at(source.files, target, settings, kinds(), namespace)
+            return explaining.explain(outlook, finding.find_workload(outlook.observed, asked, namespace))
+        async with looking.connected(target) as client:
+            outlook = await looking.look(client, settings, kinds())
+            workload = finding.find_workload(outlook.observed, asked, namespace)
+            return explaining.explain(outlook, workload, await looking.events_of(client, workload))
+
+    report = run(look())
+    if form is not None:
+        write_data(Console(), report, form)
+    else:
+        explaining.draw(Console(), report)
+
+
+def show_topology(name: str | None, source: Source, decisions: Decisions, form: str | None, view: topology.View) -> None:
+    """`topogate topology`."""
+    counted = topology.read_pod(view.pod) if view.pod is not None else None
+    target, settings = target_of(source), settings_of(decisions)
+    outlook = run(looking.look_at(source.files, target, settings, kinds(), namespace_of(source)))
+    outlook.state.refresh()
+    names = topology.find_names(outlook.state, name)
+    reports = [topology.report_topology(outlook.state, each, counted) for each in names]
+    console = Console()
+    if form is not None:
+        write_data(console, {"topologies": reports}, form)
+    else:
+        for report in reports:
+            topology.draw(console, report, shows_hosts=view.hosts)
+    if view.svg is not None or view.seats:
+        topology.picture(outlook.observed, names, view.resource, view.svg, console if view.seats and form is None else None)
+
+
+def suggest_topology(source: Source, names: suggesting.Names) -> None:
+    """`topogate topology suggest`."""
+    suggestion = suggesting.suggest(run(looking.nodes_of(source.files, target_of(source))), names)
+    for remark in suggestion.remarks:
+        typer.echo(f"topogate: {remark}", err=True)
+    typer.echo(suggestion.to_yaml(), nl=False)
+
+
+# --- what was given -----------------------------------------------------------------------------------
+
+
+def settings_of(decisions: Decisions) -> Settings:
+    """As the reconciler reads them; ends the process with a message and status 2 if they are wrong."""
+    arguments = [f"--config={decisions.config}"] if decisions.config is not None else []
+    arguments += [f"--feature-gates={gates}" for gates in decisions.gates]
+    arguments += [f"--placement-profile={decisions.profile}"] if decisions.profile is not None else []
+    return parse(arguments, prog="topogate")
+
+
+def target_of(source: Source) -> Target:
+    """Which cluster is meant; raises BadInput where that is said twice."""
+    if source.files and (source.kubeconfig is not None or source.context is not None):
+        raise BadInput("--nodes reads files instead of a cluster: leave out --kubeconfig and --context, or leave out --nodes")
+    return Target(source.kubeconfig, source.context)
+
+
+def namespace_of(source: Source) -> str:
+    """As for kubectl: what was given, else the context's, else `default`."""
+    named = source.namespace or (None if source.files else find_namespace(source.kubeconfig, source.context))
+    return named or DEFAULT_NAMESPACE
+
+
+def kinds() -> tuple[JobKind, ...]:
+    """All kinds of job, those of other packages, too."""
+    try:
+        return with_integrations(plugins.load(INTEGRATIONS))
+    except (plugins.BrokenPlugin, UnusableIntegration) as error:
+        raise Failure(str(error)) from error
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Does work that waits, on a loop of its own that nobody else gets to see."""
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(work)

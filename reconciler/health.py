@@ -1,0 +1,61 @@
+"""What the reconciler's probes go by: whether state is complete, whether watches are heard of, whether work queues move.
+
+A process that only waits for its lease is ready once it has seen everything and knows who has the lease, or no rollout would ever end;
+nothing is decided or worked on there, so only what it hears is judged.
+"""
+
+from core.runtime.clock import Clock
+from core.runtime.controller import Controller
+from core.runtime.informer import Informer
+from core.runtime.lease import LeaderElection
+from reconciler.app import Reconciler
+
+# A watch that is cut off or silent is begun anew within two and a half minutes (core.runtime.watch_step), and while the API server is
+# away that is tried every half minute. Whoever still hears nothing after so long, may be stuck in a way that a new process is not; and
+# where it is the API server, a restart now and then costs nothing.
+WATCH_SILENT_S = 15 * 60.0
+# A key is worked on within seconds. Long queues are no fault as long as keys come off them: both must have stood still for so long.
+QUEUE_STUCK_S = 10 * 60.0
+
+
+class Health:
+    """Of the process; `election` where there is one, `stopping` once it is told to stop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.election: LeaderElection | None = None
+        self.reconciler: Reconciler | None = None
+        self.stopping = False
+
+    def why_not_ready(self) -> str:
+        """What is missing; nothing if it may be counted on."""
+        if self.stopping:
+            return "stopping"
+        if self.reconciler is None:
+            return "starting"
+        if not self.reconciler.is_complete:
+            missing = sorted(str(informer.resource) for informer in self.reconciler.observed.awaited if not informer.synced)
+            return f"not listed yet: {', '.join(missing)}"
+        return "" if self.election is None or self.election.holder else "it is not known who has the lease"
+
+    def why_not_alive(self) -> str:
+        """What has stood still for too long; nothing if all is well."""
+        if self.reconciler is None or self.stopping:
+            return ""
+        silent = (self._silence(informer) for informer in self.reconciler.observed.informers)
+        deciding = self.reconciler.deciding
+        if deciding is None:
+            return "; ".join(filter(None, silent))
+        stuck = (self._standstill(controller) for controller in deciding.controllers)
+        behind_s = deciding.scheduler.behind_s
+        late = f"nothing has been decided for {behind_s:.0f} s" if behind_s > QUEUE_STUCK_S else ""
+        return "; ".join(why for why in (*silent, *stuck, late) if why)
+
+    def _silence(self, informer: Informer) -> str:
+        # One that is not synced has its first list before it, or its kind has gone.
+        age = informer.watcher.last_event_age(self._clock) if informer.synced else None
+        return f"nothing heard of {informer.resource} for {age:.0f} s" if age is not None and age > WATCH_SILENT_S else ""
+
+    def _standstill(self, controller: Controller) -> str:
+        since = min(controller.queue.oldest_age, self._clock.monotonic() - controller.finished_at)
+        return f"controller {controller.name} has finished nothing for {since:.0f} s" if since > QUEUE_STUCK_S else ""

@@ -1,0 +1,89 @@
+"""What the reconciler counts, each method one thing that happens. Names, labels and buckets are in `core.metric_names`."""
+
+from collections.abc import Iterable
+
+from core import metric_names as m
+from core.names import REASON_DEACTIVATED
+from core.placement.choice import Choice
+from core.runtime.metrics import OTHER, Sink, Unmeasured
+
+
+class Recorder:
+    """Counts into a sink; without one, nowhere."""
+
+    def __init__(self, sink: Sink | None = None) -> None:
+        self._sink = sink if sink is not None else Unmeasured()
+
+    # --- the scheduler ------------------------------------------------------------------------------
+
+    def cycle(self, *, succeeded: bool, seconds: float) -> None:
+        """A cycle in which something was decided is over; it succeeded if somebody got quota."""
+        result = m.SUCCESS if succeeded else m.INADMISSIBLE
+        self._sink.add(m.ADMISSION_ATTEMPTS, result)
+        self._sink.record(m.ADMISSION_ATTEMPT_DURATION, seconds, result)
+
+    def decided(self, *, found: bool, seconds: float) -> None:
+        """One decision was made."""
+        self._sink.record(m.DECISION_DURATION, seconds, m.FOUND if found else m.REFUSED)
+
+    def placed(self, choices: Iterable[Choice], traceparent: str | None) -> None:
+        """Domains were chosen."""
+        for choice in choices:
+            if choice.excess is not None:
+                self._sink.record(m.EXCESS_DOMAINS, choice.excess, choice.level, traceparent=traceparent)
+
+    def written(self, seconds: float, traceparent: str | None) -> None:
+        """An admission stands in the API, so long after it was decided."""
+        self._sink.record(m.VERDICT_WRITE, seconds, traceparent=traceparent)
+
+    def preempted(self, by_queue: str | None, reason: str) -> None:
+        """A workload was told to go for another's sake."""
+        self._sink.add(m.PREEMPTED_WORKLOADS, by_queue or OTHER, reason)
+
+    # --- the lives of workloads -----------------------------------------------------------------------
+
+    def queue_seen(self, cluster_queue: str) -> None:
+        """A queue's counters begin at zero, so that their first count is seen as an increase."""
+        for counter in (m.QUOTA_RESERVED_WORKLOADS, m.ADMITTED_WORKLOADS):
+            self._sink.add(counter, cluster_queue, by=0)
+
+    def quota_reserved(self, cluster_queue: str, waited_s: float, traceparent: str | None) -> None:
+        """A workload got quota."""
+        self._sink.add(m.QUOTA_RESERVED_WORKLOADS, cluster_queue)
+        self._sink.record(m.QUOTA_RESERVED_WAIT, waited_s, cluster_queue, traceparent=traceparent)
+
+    def admitted(self, cluster_queue: str, waited_s: float, checked_s: float | None, traceparent: str | None) -> None:
+        """A workload was admitted; `checked_s`: how long its checks took, if it has any."""
+        self._sink.add(m.ADMITTED_WORKLOADS, cluster_queue)
+        self._sink.record(m.ADMISSION_WAIT, waited_s, cluster_queue, traceparent=traceparent)
+        if checked_s is not None:
+            self._sink.record(m.CHECKS_WAIT, checked_s, cluster_queue, traceparent=traceparent)
+
+    def ready(self, cluster_queue: str, waited_s: float, admitted_s: float, traceparent: str | None) -> None:
+        """The pods of a workload are ready, so long after it was queued and after it was admitted."""
+        self._sink.record(m.READY_WAIT, waited_s, cluster_queue, traceparent=traceparent)
+        self._sink.record(m.ADMITTED_UNTIL_READY, admitted_s, cluster_queue, traceparent=traceparent)
+
+    def evicted(self, cluster_queue: str | None, reason: str) -> None:
+        """A workload was evicted."""
+        cause = ""
+        if reason.startswith(m.CAUSE_MARK):
+            reason, cause = REASON_DEACTIVATED, reason.removeprefix(m.CAUSE_MARK)
+        self._sink.add(m.EVICTED_WORKLOADS, cluster_queue or OTHER, reason, cause)
+
+    # --- pods, events, the process ----------------------------------------------------------------------
+
+    def ungated(self, seconds: float, traceparent: str | None) -> None:
+        """The gate of one pod is off, so long after it could have been."""
+        self._sink.record(m.UNGATE_LATENCY, seconds, traceparent=traceparent)
+
+    def lagged(self, seconds: float) -> None:
+        """The event loop was so late."""
+        self._sink.record(m.LOOP_LAG, seconds)
+
+    def event_dropped(self) -> None:
+        """An event was not written, since there were too many."""
+        self._sink.add(m.EVENTS_DROPPED)
+
+
+UNRECORDED = Recorder()

@@ -1,0 +1,51 @@
+"""Workloads as a reconciler leaves them behind, for files that describe a cluster: made, decided on and written as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cli.documents import complete
+from core.jobs.contract import Defaults
+from core.jobs.job import Job
+from core.jobs.kinds import KINDS
+from core.plan.verdicts import verdict_status
+from core.plan.workload import build_workload
+from core.queueing.cycle import Cycle
+from core.runtime.client import Client
+from core.runtime.store import object_key
+from reconciler import resources as r
+from reconciler.outlook import Outlook
+from reconciler.settings import parse
+from tests.cli.commands import Obj
+from tests.runtime.fakes import ManualClock
+
+NOW = "2026-02-03T04:05:06Z"
+
+
+def queued(job: Obj, priority: int = 0) -> list[Obj]:
+    """A job as the webhook leaves it, and its Workload."""
+    stored = complete(Job().default(job, Defaults(None, None)), r.resource_of(Job()), "default")
+    workload = complete(build_workload(Job(), stored, priority=priority, priority_class=None), r.WORKLOADS, "default")
+    workload["metadata"]["creationTimestamp"] = NOW
+    return [stored, workload]
+
+
+def decided(documents: Sequence[Obj]) -> list[Obj]:
+    """The same with the statuses that a scheduler's cycle writes."""
+    outlook = Outlook(Client.offline(), ManualClock(), parse([]), KINDS)
+    objects: dict[tuple[str, str], list[Obj]] = {}
+    for document in documents:
+        objects.setdefault((document["apiVersion"], document["kind"]), []).append(document)
+    namespace = {"metadata": {"name": "default", "uid": "default", "resourceVersion": "1"}}
+    known = {
+        i.resource: [complete(o, i.resource, "default") for o in objects.get((i.resource.api_version, i.resource.kind), ())]
+        for i in outlook.observed.informers
+    }
+    outlook.observed.fill({**known, r.NAMESPACES: [namespace]})
+    verdicts = {verdict.workload.key: verdict for verdict in Cycle(outlook.state, outlook.settings.profiles).run()}
+    return [
+        {**document, "status": verdict_status(document, verdicts[object_key(document)], NOW)}
+        if document["kind"] == "Workload" and object_key(document) in verdicts
+        else document
+        for document in documents
+    ]

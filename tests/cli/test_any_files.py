@@ -1,0 +1,73 @@
+"""Whatever stands in files, the command says what is wrong with it: it never fails by itself."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.cli.commands import BLOCK, RACK, Commands, Obj, job, node, queues
+from tests.cli.lives import queued
+
+POD: Obj = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "namespace": "default", "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "u"}]},
+    "spec": {"nodeName": "n1", "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}, "ports": [{"hostPort": 80}]}]},
+    "status": {"phase": "Running"},
+}
+CLASSES: list[Obj] = [
+    {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 5, "globalDefault": True},
+    {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 5},
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"a": "b"}}},
+]
+CLUSTER: list[Obj] = [
+    *(node(f"n{i}", {BLOCK: "b", RACK: f"r{i % 2}"}) for i in range(3)),
+    *queues(),
+    *CLASSES,
+    POD,
+    *queued(job("there", 1)),
+]
+SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "x", "1", "-1", "cpu", "a/b/c", "Ⅷ", "1e400"])
+NAMES = st.sampled_from(["name", "x", "0"])
+JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3))
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in a document."""
+    yield path
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from paths(inner, (*path, key))
+
+
+def replaced(document: Obj, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    changed = copy.deepcopy(document)
+    parent: Any = changed
+    for key in path[:-1]:
+        parent = parent[key]
+    parent[path[-1]] = value
+    return changed
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_json_in_any_place_is_used_or_told_of(topogate: Commands, data: st.DataObject):
+    documents = copy.deepcopy([*CLUSTER, job("a", 2, required=RACK)])
+    at = data.draw(st.integers(0, len(documents) - 1))
+    path = data.draw(st.sampled_from(list(paths(documents[at]))))
+    documents[at] = replaced(documents[at], path, data.draw(JSON))
+    *cluster, wanted = documents
+    with tempfile.TemporaryDirectory() as folder:
+        here = Commands(topogate.capsys, Path(folder))
+        files: list[str | Path] = ["--nodes", here.write("cluster.yaml", *cluster)]
+        ran = here.run("plan", "-f", here.write("job.yaml", wanted), *files)
+        assert ran.code in (0, 2, 3), ran.err
+        for words in (["explain", "job", "there"], ["topology", "--seats"], ["topology", "suggest"]):
+            assert here.run(*words, *files).code in (0, 1, 2)

@@ -1,0 +1,156 @@
+"""The command itself: words, exit codes, one line for what is wrong; and the two processes that it runs."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+
+from cli import words
+from cli.__main__ import main
+from cli.given import Source
+from tests.cli.commands import EXAMPLES, ROOT, Commands, in_a_process, job
+from tests.cli.test_api_answers import answering, kubeconfig
+
+
+@pytest.mark.parametrize("process", ["webhook", "reconciler"])
+def test_a_process_gets_its_arguments_as_they_are(topogate: Commands, process: str):
+    ran = topogate.run(process, "--log-level", "LOUD")
+    assert ran.code == 2
+    assert ran.err == (
+        f"python -m {process}: argument --log-level: invalid choice: 'LOUD' (choose from 'DEBUG', 'INFO', 'WARNING', 'ERROR'); "
+        "--help lists all flags\n"
+    )
+    helped = topogate.run(process, "--help")
+    assert helped.code == 0
+    assert helped.out.startswith(f"usage: python -m {process}")
+
+
+@pytest.mark.parametrize("process", ["webhook", "reconciler"])
+def test_a_process_ends_with_its_own_exit_code(process: str, tmp_path):
+    missing = tmp_path / "missing"
+    files = ["--cert-file", "x", "--key-file", "y"] if process == "webhook" else []
+    done = in_a_process("cli", process, "--kubeconfig", str(missing), *files)
+    alone = in_a_process(process, "--kubeconfig", str(missing), *files)
+    assert done.returncode == alone.returncode == (2 if process == "reconciler" else 1)
+    assert "Traceback" not in done.stderr
+    assert json.loads(done.stderr.splitlines()[-1])["error"] == json.loads(alone.stderr.splitlines()[-1])["error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["plann"], "No such command 'plann'"),
+        (["plan"], "Missing option"),
+        (["plan", "-f", "x", "--speed", "9"], "No such option: --speed"),
+        (["plan", "-f", "there-is-no-such-file"], "there-is-no-such-file: No such file or directory"),
+        (["plan", "-f", "x", "-o", "xml"], "'xml' is not one of 'json', 'yaml'"),
+        (["plan", "-f", "x", "--nodes", "y", "--context", "z"], "--nodes reads files instead of a cluster"),
+        (["plan", "-f", "x", "--placement-profile", "tidy"], "argument --placement-profile: invalid choice: 'tidy'"),
+        (["plan", "-f", "x", "--feature-gates", "Nonsense=true"], "argument --feature-gates"),
+        (["plan", "-f", str(EXAMPLES / "job-one-rack.yaml"), "--nodes", str(EXAMPLES / "queues.yaml")], "there is no node in the files"),
+        (["plan", "-f", str(EXAMPLES / "queues.yaml")], "ClusterQueue, LocalQueue, ResourceFlavor, Topology; known are Job, JobSet, "),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_one_line(topogate: Commands, arguments: list[str], says: str):
+    ran = topogate.run(*arguments)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert says in ran.err
+    assert ran.err.startswith("topogate: ")
+    assert ran.err.count("\n") == 1
+
+
+def test_a_bare_command_shows_its_words(topogate: Commands):
+    ran = topogate.run()
+    assert ran.code == 2
+    assert all(word in ran.out + ran.err for word in ("webhook", "reconciler", "plan", "completion"))
+
+
+def test_without_a_way_to_a_cluster_the_kubeconfig_is_named(topogate: Commands, tmp_path):
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 1)), "--kubeconfig", tmp_path / "none")
+    assert ran.code == 2
+    assert ran.err == f"topogate: kubeconfig {tmp_path / 'none'}: there is no such file\n"
+
+
+def test_an_api_server_that_is_not_there_is_an_error_and_no_bad_input(topogate: Commands):
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 1)), "--kubeconfig", topogate.write("config", config))
+    assert ran.code == 1
+    assert ran.err.startswith("topogate: cannot list customresourcedefinitions.apiextensions.k8s.io: the API server cannot be reached: ")
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_ask_the_command_by_the_variable_that_it_answers(topogate: Commands, shell: str):
+    ran = topogate.run("completion", shell)
+    assert ran.code == 0
+    assert f"_TOPOGATE_COMPLETE=complete_{shell}" in ran.out
+
+
+def test_the_command_completes_its_words():
+    asked = [("_TOPOGATE_COMPLETE", "complete_bash"), ("COMP_WORDS", "topogate pl"), ("COMP_CWORD", "1")]
+    assert in_a_process("cli", environment=asked).stdout.split() == ["plan"]
+
+
+def test_both_names_of_the_command_are_installed():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"topogate": "cli.__main__:main", "kubectl-topogate": "cli.__main__:main"}
+
+
+def test_the_namespace_is_kubectls(tmp_path):
+    def write(name: str, **content: object) -> str:
+        (tmp_path / name).write_text(json.dumps(content))
+        return str(tmp_path / name)
+
+    contexts = [{"name": "a", "context": {"namespace": "team-a"}}, {"name": "b", "context": {}}]
+    one = write("one", **{"current-context": "a"})
+    other = write("other", **{"current-context": "b"}, contexts=contexts)
+    assert words.namespace_of(Source(kubeconfig=other, namespace="mine")) == "mine"
+    assert words.namespace_of(Source(kubeconfig=f"{one}:{other}")) == "team-a"
+    assert words.namespace_of(Source(kubeconfig=other)) == "default"
+    assert words.namespace_of(Source(kubeconfig=other, context="a")) == "team-a"
+    assert words.namespace_of(Source(kubeconfig=str(tmp_path / "none"))) == "default"
+    for broken in ("[", "- a", "contexts: 5", "contexts: [5]", "contexts: [{name: a, context: x}]\ncurrent-context: a"):
+        (tmp_path / "broken").write_text(broken)
+        assert words.namespace_of(Source(kubeconfig=str(tmp_path / "broken"))) == "default"
+
+
+def test_a_bug_is_told_in_a_line_and_shown_where_if_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def fail(*_: object) -> None:
+        raise KeyError("odd\nthing")
+
+    monkeypatch.setattr(words, "explain", fail)
+    assert main(["explain", "a"]) == 1
+    assert capsys.readouterr().err == ("topogate: this is a bug of topogate's: KeyError: 'odd\\nthing'; TOPOGATE_TRACEBACK=1 shows where\n")
+    monkeypatch.setenv("TOPOGATE_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        main(["explain", "a"])
+
+
+def test_an_object_that_cannot_be_read_is_warned_of_and_passed_over(topogate: Commands):
+    metadata = {"name": "p", "namespace": "default", "uid": "p", "resourceVersion": "1"}
+    broken = {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "many"}}}]}}
+
+    def answer(path: str) -> tuple[int, dict[str, object]]:
+        return 200, {"items": [broken] if path.startswith("/api/v1/pods") else [], "metadata": {"resourceVersion": "1"}}
+
+    with answering(answer) as url:
+        ran = topogate.run("topology", "--kubeconfig", kubeconfig(topogate, url))
+    assert ran.code == 2
+    assert ran.err.splitlines()[1].startswith("topogate: there is no Topology")
+    assert ran.err.startswith("topogate: warning: object cannot be read: resource pods, object default/p, error ")
+
+
+def test_as_a_plugin_of_kubectl_it_is_called_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr("sys.argv", ["/usr/local/bin/kubectl-topogate", "plan", "--help"])
+    assert main() == 0
+    assert "kubectl topogate plan" in capsys.readouterr().out

@@ -1,0 +1,180 @@
+"""`topogate explain` on clusters that files describe: the words of the condition, what would help, where and why there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.names import COMPONENT_WORKLOAD_INDEX, FINISHED, IS_GROUP_WORKLOAD
+from tests.cli.commands import BLOCK, RACK, Commands, job, nodes, queues
+from tests.cli.lives import NOW, decided, queued
+
+
+def workload_of(documents: list[Any], job_name: str) -> Any:
+    return next(d for d in documents if d["kind"] == "Workload" and d["metadata"]["ownerReferences"][0]["name"] == job_name)
+
+
+def condition(workload: Any, kind: str) -> Any:
+    return next(c for c in workload["status"]["conditions"] if c["type"] == kind)
+
+
+def test_one_that_waits_is_told_the_sentence_of_its_condition_and_what_the_best_domains_lack(topogate: Commands):
+    documents = decided([*nodes(), *queues(), *queued(job("a", 5, required=RACK))])
+    workload = workload_of(documents, "a")
+    sentence = condition(workload, "QuotaReserved")["message"]
+    file = topogate.write("cluster.yaml", *documents)
+    ran = topogate.run("explain", "workload", workload["metadata"]["name"], "--nodes", file)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.count(sentence) == 1
+    assert "state: waiting" in ran.out
+    assert f"best {RACK} b0/b0-r0: 4 of 5 pod(s), short of 8 nvidia.com/gpu (4 domain(s))" in ran.out
+    assert f"would fit: in one {BLOCK}" in ran.out
+    assert "now:" not in ran.out
+
+
+def test_the_data_has_each_level_each_reason_and_each_way_out(topogate: Commands):
+    cluster = nodes(blocks=1)
+    cluster[0]["spec"] = {"taints": [{"key": "repair", "effect": "NoSchedule"}]}
+    documents = decided([*cluster, *queues(), *queued(job("a", 5, required=RACK))])
+    ran = topogate.run("explain", "job/a", "--nodes", topogate.write("cluster.yaml", *documents), "-o", "json")
+    told = ran.data
+    assert (told["state"], told["job"], told["clusterQueue"]) == ("waiting", {"kind": "Job", "name": "a"}, "research")
+    assert told["condition"]["message"] == told["now"]["message"]
+    (attempt,) = told["now"]["attempts"]
+    assert [(level["level"], level["fit"], level["wanted"]) for level in attempt["levels"]] == [(RACK, 4, 5), (BLOCK, 7, 5)]
+    assert attempt["levels"][0]["lacks"] == {"nvidia.com/gpu": "8"}
+    assert attempt["excluded"] == [{"reason": 'taint "repair:NoSchedule"', "count": 1, "example": "n-0-0-0"}]
+    assert [change.get("level") or change.get("pods") for change in attempt["wouldHelp"]] == [BLOCK, 4]
+
+
+def test_if_things_have_changed_since_both_sentences_are_told(topogate: Commands):
+    documents = decided([*nodes(), *queues(), *queued(job("a", 5, required=RACK))])
+    sentence = condition(workload_of(documents, "a"), "QuotaReserved")["message"]
+    more = [document for document in nodes(hosts=5) if document["metadata"]["name"].endswith("0-4")]
+    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents, *more))
+    assert sentence in ran.out
+    assert "now: it would be admitted by ClusterQueue research" in ran.out
+    assert "b0/b0-r0/n-0-0-4  1 pod(s)" in ran.out
+
+
+def test_one_that_is_admitted_is_told_where_it_is_and_why_there(topogate: Commands):
+    documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
+    file = topogate.write("cluster.yaml", *documents)
+    ran = topogate.run("explain", "job", "a", "--nodes", file)
+    assert "state: admitted" in ran.out
+    assert "pod set main: 3 pod(s), flavor gpu" in ran.out
+    assert ran.out.count("  1 pod(s)\n") == 3
+    assert (
+        f"why there, as things are now: pod set main: {RACK} b0/b0-r0 with room for 4, the tightest of 4 that hold all 3 pod(s)" in ran.out
+    )
+    assert "pods: 0 live, 0 on nodes, 0 gated" in ran.out
+    told = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data
+    assert {tuple(domain["values"][:2]) for domain in told["podSets"][0]["domains"]} == {("b0", "b0-r0")}
+    assert "now" not in told
+
+
+def test_one_that_has_finished_is_so(topogate: Commands):
+    documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
+    finished = {"type": FINISHED, "status": "True", "reason": "Succeeded", "message": "Job finished", "lastTransitionTime": NOW}
+    workload_of(documents, "a")["status"]["conditions"].append(finished)
+    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents))
+    assert "state: finished" in ran.out
+    assert "Job finished" in ran.out
+    assert "pod set" not in ran.out
+
+
+def test_one_that_nobody_has_decided_on_yet_is_decided_on_in_its_place_in_the_queue(topogate: Commands):
+    documents = [*nodes(blocks=1, racks=1), *queues(), *queued(job("first", 3), priority=5), *queued(job("second", 2))]
+    ran = topogate.run("explain", "job", "second", "--nodes", topogate.write("cluster.yaml", *documents), "-o", "yaml")
+    assert "outcome: waits" in ran.out
+    assert "condition:" not in ran.out
+    ran = topogate.run("explain", "job", "first", "--nodes", topogate.write("cluster.yaml", *documents))
+    assert "nobody has decided on it yet" in ran.out
+    assert "now: it would be admitted" in ran.out
+
+
+def says(kind: str, status: str, reason: str, message: str) -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": NOW}
+
+
+RESERVED = says("QuotaReserved", "True", "QuotaReserved", "has it")
+
+
+@pytest.mark.parametrize(
+    ("active", "conditions", "state", "told"),
+    [
+        (False, [says("Evicted", "True", "Deactivated", "The workload is deactivated")], "deactivated", "The workload is deactivated"),
+        (
+            True,
+            [RESERVED, says("Evicted", "True", "Preempted", "for b")],
+            "stopping",
+            "for b",
+        ),
+        (True, [RESERVED], "quota reserved", "has it"),
+        (
+            True,
+            [says("Evicted", "True", "Slow", "too slow"), says("QuotaReserved", "False", "Pending", "soon")],
+            "waiting",
+            "soon",
+        ),
+    ],
+)
+def test_each_state_is_told_with_the_condition_that_led_to_it(
+    topogate: Commands, active: bool, conditions: list[dict[str, str]], state: str, told: str
+):
+    made, workload = queued(job("a", 2, required=RACK))
+    workload["spec"]["active"] = active
+    workload["status"] = {"conditions": conditions, "requeueState": {"requeueAt": "2999-01-01T00:00:00Z"}}
+    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *nodes(), *queues(), made, workload))
+    assert ran.code == 0
+    assert f"state: {state}\n" in ran.out
+    assert f"\n    {told}\n" in ran.out
+    assert "queued again at: 2999-01-01T00:00:00Z" in ran.out
+    assert "now:" not in ran.out
+
+
+def of_owner(workload: Any, api_version: str, kind: str, name: str, index: int | None = None) -> Any:
+    """The same Workload, made for another."""
+    owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"{kind}/default/{name}", "controller": True}
+    notes = {COMPONENT_WORKLOAD_INDEX: str(index)} if index is not None else {}
+    metadata = {**workload["metadata"], "name": f"{name}-{index}" if index is not None else name, "ownerReferences": [owner]}
+    return {**workload, "metadata": {**metadata, "uid": metadata["name"], "annotations": notes}}
+
+
+def test_pods_and_their_groups_lead_to_their_workload_and_a_replica_of_many_is_to_be_named(topogate: Commands):
+    _, workload = queued(job("a", 1))
+    labels = {"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/pod-group-name": "team"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels}, "spec": {"containers": []}}
+    metadata = {"name": "team", "namespace": "default", "uid": "team", "resourceVersion": "1", "annotations": {IS_GROUP_WORKLOAD: "true"}}
+    group = {**workload, "metadata": metadata}
+    parent: Any = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "lws"}}
+    parent["spec"] = {"replicas": 2, "leaderWorkerTemplate": {"size": 1, "workerTemplate": {"spec": {"containers": []}}}}
+    replicas = [of_owner(workload, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "lws", index) for index in range(2)]
+    file = topogate.write("cluster.yaml", *nodes(), *queues(), pod, group, parent, *replicas)
+    for words in (["pod", "p"], ["po/p"], ["podgroup", "team"], ["team"]):
+        assert topogate.run("explain", *words, "--nodes", file).out.startswith("Workload default/team\n"), words
+    several = topogate.run("explain", "leaderworkerset", "lws", "--nodes", file)
+    assert several.code == 1
+    assert several.err.startswith("topogate: leaderworkerset default/lws has 2 Workloads: lws-0, lws-1; explain one of these")
+    assert topogate.run("explain", "lws-1", "--nodes", file).code == 0
+    assert "there is no Workload of a pod group none" in topogate.run("explain", "podgroup/none", "--nodes", file).err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["job", "b"], 1, "Job b is not in namespace default; there are a"),
+        (["job", "a", "-n", "other"], 1, "Job a is not in namespace other; there is one in namespace default (-n)"),
+        (["workload", "job-a"], 1, "Workload job-a is not in namespace default; there are job-a-"),
+        (["jbo", "a"], 2, "kind 'jbo' is not accepted; did you mean job? known are appwrapper"),
+        (["job", "a", "b"], 2, "'job a b' is not accepted; KIND NAME or KIND/NAME is expected"),
+        (["job", "idle"], 1, "job default/idle has no Workload: it has no label kueue.x-k8s.io/queue-name"),
+    ],
+)
+def test_what_is_not_there_is_told_in_a_line_with_what_is(topogate: Commands, words: list[str], code: int, says: str):
+    file = topogate.write("cluster.yaml", *nodes(), *queues(), *queued(job("a", 1)), job("idle", 1, queue=None))
+    ran = topogate.run("explain", *words, "--nodes", file)
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err.startswith(f"topogate: {says}")
+    assert ran.err.count("\n") == 1

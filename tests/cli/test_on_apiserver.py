@@ -1,0 +1,177 @@
+"""The command beside a running topogate: what it says is what the conditions say, what then happens, and what the nodes have."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.explain import PLACED
+from core.names import QUEUE_NAME_LABEL, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
+from e2e import manifests, truth
+from e2e.accounts import write_kubeconfig_of
+from e2e.cluster import Cluster
+from e2e.topogate import SYSTEM_NAMESPACE, Topogate
+from tests.cli.commands import Commands
+from tests.reconciler.scenes import GPU, Scene
+
+
+@pytest.fixture(scope="module")
+def running(cluster: Cluster) -> Iterator[Topogate]:
+    with Topogate(cluster, leader_election=False) as started:
+        yield started
+
+
+@pytest.fixture
+def scene(cluster: Cluster, running: Topogate) -> Iterator[Scene]:
+    """One block of two racks of two nodes with eight GPUs each, and a queue with quota for 30 of the 32."""
+    opened = Scene(cluster).open(quota=30)
+    yield opened
+    opened.close()
+
+
+def live(scene: Scene, *arguments: str) -> list[str]:
+    return [*arguments, "--kubeconfig", str(scene.cluster.kubeconfig), "-n", scene.namespace]
+
+
+def planned(topogate: Commands, scene: Scene, job: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    file = topogate.write("job.yaml", job)
+    ran = topogate.run(*live(scene, "plan", "-f", str(file), "-o", "json"))
+    assert ran.err == ""
+    (told,) = ran.data["jobs"]
+    return ran.code, told
+
+
+def pods_per_node(scene: Scene, now: truth.Snapshot, name: str) -> Counter[str]:
+    return Counter(str(pod["spec"]["nodeName"]) for pod in now.pods_of(name))
+
+
+def why_admitted(now: truth.Snapshot, job: str) -> list[str]:
+    """What the events of a job's admission say of its place."""
+    events = [event for event in now.events if event["involvedObject"]["name"].startswith(f"job-{job}-")]
+    return [event["message"].partition(PLACED)[2] for event in events if event["reason"] == "Admitted"]
+
+
+def test_explaining_one_that_waits_says_exactly_its_condition(topogate: Commands, scene: Scene):
+    scene.submit("large", pods=3, gpus=8, required=scene.rack)
+    sentence = scene.until_waiting("large", REASON_TOPOLOGY_PLACEMENT_FAILED)
+    ran = topogate.run(*live(scene, "explain", "job", "large"))
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.count(sentence) == 1
+    assert "now:" not in ran.out
+    told = topogate.run(*live(scene, "explain", "job/large", "-o", "yaml"))
+    report = yaml.safe_load(told.out)
+    assert report["condition"]["message"] == report["now"]["message"] == sentence
+    (attempt,) = report["now"]["attempts"]
+    assert [(level["level"], level["fit"], level["wanted"]) for level in attempt["levels"]] == [(scene.rack, 2, 3), (scene.block, 4, 3)]
+
+
+def test_a_plan_agrees_with_what_then_happens(topogate: Commands, scene: Scene):
+    scene.submit("first", pods=3, gpus=4, required=scene.rack)
+    scene.until_bound("first", 3)
+    asked = manifests.job("second", scene.namespace, pods=4, gpus=4, preferred=scene.rack)
+    code, told = planned(topogate, scene, asked)
+    assert (code, told["outcome"], told["clusterQueue"]) == (0, "admitted", f"{scene.prefix}queue")
+    scene.create(asked)
+    now = scene.until_bound("second", 4)
+    assert {domain["values"][-1]: domain["count"] for domain in told["podSets"][0]["domains"]} == pods_per_node(scene, now, "second")
+
+    said = scene.eventually("the event of the admission", lambda now: why_admitted(now, "second"))
+    ran = topogate.run(*live(scene, "explain", "job", "second"))
+    assert "state: admitted" in ran.out
+    (then,) = why_admitted(said, "second")
+    assert f"why there, when it was admitted: {then}\n" in ran.out
+    assert "pods: 4 live, 4 on nodes, 0 gated" in ran.out
+    assert all(f"/{node}  {count} pod(s)" in ran.out for node, count in pods_per_node(scene, now, "second").items())
+    assert f"why there, as things are now: pod set main: {scene.rack} " in ran.out
+
+
+def test_a_plan_of_one_that_will_wait_says_what_its_condition_then_says(topogate: Commands, scene: Scene):
+    scene.submit("first", pods=3, gpus=8)
+    scene.until_bound("first", 3)
+    asked = manifests.job("second", scene.namespace, pods=2, gpus=4, required=scene.rack)
+    code, told = planned(topogate, scene, asked)
+    assert (code, told["outcome"], told["reason"]) == (3, "waits", REASON_WAITING_FOR_QUOTA)
+    scene.create(asked)
+    assert scene.until_waiting("second", REASON_WAITING_FOR_QUOTA) == told["message"]
+
+
+def test_a_plan_of_a_statefulset_agrees_with_what_then_happens(topogate: Commands, scene: Scene):
+    template = manifests.job("x", scene.namespace, pods=1, gpus=4, required=scene.rack)["spec"]["template"]
+    template["metadata"]["labels"] = {"app": "web"}
+    del template["spec"]["restartPolicy"]
+    asked = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "web", "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}},
+        "spec": {
+            "replicas": 3,
+            "serviceName": "web",
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": template,
+        },
+    }
+    code, told = planned(topogate, scene, asked)
+    assert (code, told["kind"], told["outcome"]) == (0, "StatefulSet", "admitted")
+    scene.create(asked)
+    try:
+        now = scene.eventually(
+            "pods on nodes", lambda now: len([p for p in now.pods_in(scene.namespace) if p["spec"].get("nodeName")]) == 3
+        )
+        bound = Counter(str(pod["spec"]["nodeName"]) for pod in now.pods_in(scene.namespace))
+        assert {domain["values"][-1]: domain["count"] for domain in told["podSets"][0]["domains"]} == bound
+        for words in (["statefulset", "web"], ["pod/web-0"]):
+            ran = topogate.run(*live(scene, "explain", *words))
+            assert "(for StatefulSet web)" in ran.out
+            assert "state: admitted" in ran.out
+    finally:
+        scene.api.delete(f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets/web")
+
+
+def test_the_counts_of_a_topology_agree_with_its_nodes(topogate: Commands, scene: Scene):
+    scene.submit("first", pods=3, gpus=4, required=scene.rack)
+    now = scene.until_bound("first", 3)
+    used = pods_per_node(scene, now, "first")
+    ran = topogate.run("topology", f"{scene.prefix}topology", "-o", "json", "--kubeconfig", str(scene.cluster.kubeconfig))
+    assert (ran.code, ran.err) == (0, "")
+    (flavor,) = json.loads(ran.out)["topologies"][0]["flavors"]
+    hosts = [host for block in flavor["domains"] for rack in block["domains"] for host in rack["domains"]]
+    mine = {name: node for name, node in now.nodes.items() if name.startswith(scene.prefix)}
+    assert {host["values"][-1]: host["capacity"][GPU] for host in hosts} == {
+        name: node["status"]["allocatable"][GPU] for name, node in mine.items()
+    }
+    assert {host["values"][-1]: int(host["used"][GPU]) for host in hosts} == {name: 4 * used[name] for name in mine}
+    racks = [rack for block in flavor["domains"] for rack in block["domains"]]
+    assert all(int(rack["used"][GPU]) == sum(int(host["used"][GPU]) for host in rack["domains"]) for rack in racks)
+    assert [(rack["nodes"], rack["usable"], rack["capacity"][GPU]) for rack in racks] == [(2, 2, "16")] * 2
+    assert sorted(rack["fits"] for rack in racks) == [4, 16]
+
+    drawn = topogate.run("topology", f"{scene.prefix}topology", "--seats", "--kubeconfig", str(scene.cluster.kubeconfig))
+    assert drawn.out.count("a") > 12
+    assert "aaaaaaaa aaaa····" in drawn.out
+
+
+def test_the_rights_of_the_reconciler_are_enough_for_every_word(topogate: Commands, scene: Scene, tmp_path: Path):
+    cluster = scene.cluster
+    config = write_kubeconfig_of("reconciler", cluster.api, SYSTEM_NAMESPACE, tmp_path / "config", cluster.server, cluster.ca_file)
+    scene.submit("first", pods=2, gpus=4, required=scene.rack)
+    scene.until_bound("first", 2)
+    file = topogate.write("job.yaml", manifests.job("second", scene.namespace, pods=1))
+    words = (["explain", "job", "first", "-n", scene.namespace], ["plan", "-f", file], ["topology"], ["topology", "suggest"])
+    for each in words:
+        ran = topogate.run(*each, "--kubeconfig", config)
+        assert ran.code == 0, ran.err
+
+
+def test_one_without_rights_is_told_which_is_missing(topogate: Commands, scene: Scene):
+    ran = topogate.run("topology", "--kubeconfig", str(scene.cluster.kubeconfig_for_service_account(scene.namespace, "default")))
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("topogate: cannot list customresourcedefinitions.apiextensions.k8s.io: no permission: ")
+    assert f"system:serviceaccount:{scene.namespace}:default" in ran.err
+    assert ran.err.count("\n") == 1

@@ -1,0 +1,253 @@
+"""`topogate plan` offline: what it says is what the engine decides, and bad input is told whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from core.model.podset import Mode, PodSetRequest, TopologyRequest
+from core.model.resources import parse_resources
+from core.placement.engine import place
+from core.placement.free import FreeCapacity, NodeState
+from core.placement.profile import STANDARD
+from core.placement.tree import NodeLabels, TopologyTree
+from tests.cli.commands import BLOCK, EXAMPLES, HOST, RACK, Commands, job, node, nodes, queues
+from tests.cli.lives import NOW, decided, queued
+
+
+def by_engine(cluster: list[Any], request: PodSetRequest) -> dict[str, int]:
+    """Pods per node as the engine itself places them."""
+    labels = [NodeLabels(each["metadata"]["name"], each["metadata"]["labels"]) for each in cluster]
+    states = {each["metadata"]["name"]: NodeState(parse_resources(each["status"]["allocatable"])) for each in cluster}
+    decision = place(FreeCapacity(TopologyTree((BLOCK, RACK, HOST), labels), states), [request], STANDARD.default)
+    (placement,) = decision.placements
+    return {domain.values[-1]: domain.count for domain in placement.assignment.domains}
+
+
+@pytest.mark.parametrize(
+    ("mode", "level", "pods", "gpus"), [("required", RACK, 4, 8), ("required", BLOCK, 7, 8), ("preferred", RACK, 13, 4)]
+)
+def test_a_job_that_fits_is_placed_as_the_engine_places_it(topogate: Commands, mode: str, level: str, pods: int, gpus: int):
+    cluster = nodes()
+    file = topogate.write("nodes.yaml", *cluster, *queues())
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", pods, gpus, **{mode: level})), "--nodes", file, "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    (told,) = ran.data["jobs"]
+    assert (told["outcome"], told["clusterQueue"]) == ("admitted", "research")
+    (pod_set,) = told["podSets"]
+    request = PodSetRequest("main", pods, {"cpu": 1000, "nvidia.com/gpu": gpus}, TopologyRequest(Mode(mode), level))
+    assert {domain["values"][-1]: domain["count"] for domain in pod_set["domains"]} == by_engine(cluster, request)
+    assert [len(domain["values"]) for domain in pod_set["domains"]] == [3] * len(pod_set["domains"])
+
+
+def test_one_that_fits_nowhere_would_wait_and_is_told_what_would_help(topogate: Commands):
+    file = topogate.write("nodes.yaml", *nodes(), *queues())
+    ran = topogate.run("plan", "-f", EXAMPLES / "job-one-rack.yaml", "--nodes", file)
+    assert ran.code == 3
+    assert "would wait: TopologyPlacementFailed" in ran.out
+    assert f"best {RACK} b0/b0-r0: 8 of 16 pod(s), short of 32 nvidia.com/gpu" in ran.out
+    assert f"would fit: in one {BLOCK}" in ran.out
+
+
+def test_quota_counts_as_in_a_cluster_and_one_job_does_not_find_free_what_another_was_given(topogate: Commands):
+    file = topogate.write("nodes.yaml", *nodes(), *queues(gpus=40))
+    jobs = topogate.write("jobs.yaml", job("first", 4, required=RACK), job("second", 4, required=RACK))
+    ran = topogate.run("plan", "-f", jobs, "--nodes", file, "-o", "json")
+    assert ran.code == 3
+    first, second = ran.data["jobs"]
+    assert first["outcome"] == "admitted"
+    assert (second["outcome"], second["reason"]) == ("waits", "WaitingForQuota")
+
+
+def test_nodes_that_take_no_pods_are_counted_out_with_the_reason(topogate: Commands):
+    cluster = nodes(blocks=1, racks=1)
+    cluster[0]["spec"] = {"unschedulable": True}
+    cluster[1]["status"]["conditions"][0]["status"] = "False"
+    file = topogate.write("nodes.yaml", *cluster, *queues())
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 4, required=RACK)), "--nodes", file, "-o", "json")
+    (attempt,) = ran.data["jobs"][0]["attempts"]
+    assert {(one["reason"], one["count"], one["example"]) for one in attempt["excluded"]} == {
+        ("unschedulable", 1, "n-0-0-0"),
+        ("NotReady", 1, "n-0-0-1"),
+    }
+
+
+def test_pods_that_run_already_take_what_they_take(topogate: Commands):
+    cluster = nodes(blocks=1, racks=1)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "other", "namespace": "default"},
+        "spec": {"nodeName": "n-0-0-0", "containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]},
+        "status": {"phase": "Running"},
+    }
+    file, wanted = topogate.write("nodes.yaml", *cluster, *queues(), pod), topogate.write("job.yaml", job("a", 4, required=RACK))
+    ran = topogate.run("plan", "-f", wanted, "--nodes", file)
+    assert ran.code == 3
+    assert "3 of 4 pod(s)" in ran.out
+
+
+def test_what_the_webhook_refuses_is_bad_input_with_every_field(topogate: Commands):
+    file = topogate.write("nodes.yaml", *nodes(), *queues())
+    ran = topogate.run("plan", "-f", EXAMPLES / "job-three-mistakes.yaml", "--nodes", file)
+    assert ran.code == 2
+    assert ran.out == ""
+    lines = ran.err.splitlines()
+    assert len(lines) == 3
+    assert all("job-three-mistakes.yaml: document 1: Job " in line and "spec.template.metadata.annotations" in line for line in lines)
+
+
+def test_a_job_without_a_queue_is_left_alone_unless_its_namespace_is_managed(topogate: Commands):
+    file, wanted = topogate.write("nodes.yaml", *nodes(), *queues()), topogate.write("job.yaml", job("a", 1, queue=None))
+    ran = topogate.run("plan", "-f", wanted, "--nodes", file)
+    assert ran.code == 2
+    assert "kueue.x-k8s.io/queue-name is missing" in ran.err
+    documents = queues()
+    documents[-1]["metadata"]["name"] = "default"
+    managed = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"topogate.dev/managed": "true"}}}
+    ran = topogate.run("plan", "-f", wanted, "--nodes", topogate.write("managed.yaml", *nodes(), *documents, managed))
+    assert ran.code == 0, ran.err
+
+
+def test_all_mistakes_of_all_files_are_told_at_once_with_file_document_and_field(topogate: Commands):
+    first, second = node("n1", {RACK: 7}), node("n2", cpu="many")  # type: ignore[dict-item]
+    broken = queues()
+    broken[1]["spec"]["topologyNam"] = "default"
+    broken[2]["spec"]["queueingStrategy"] = "Random"
+    one, other = topogate.write("nodes.yaml", first), topogate.write("rest.yaml", second, *broken, node("n2"))
+    ran = topogate.run("plan", "-f", EXAMPLES / "job-three-mistakes.yaml", "--nodes", one, "--nodes", other)
+    assert (ran.code, ran.out) == (2, "")
+    lines = ran.err.splitlines()
+    assert len(lines) == 8
+    assert lines[0] == f"topogate: {one}: document 1: metadata.labels[{RACK}]: 7 is not accepted; text is expected, put it into quotes"
+    assert f"{other}: document 1: Node n2: status.allocatable.cpu: 'many' is no quantity" in lines[1]
+    assert f"{other}: document 3: ResourceFlavor gpu: spec.topologyNam: unknown key; did you mean topologyName?" in lines[2]
+    assert f"{other}: document 4: ClusterQueue research: spec.queueingStrategy: " in lines[3]
+    assert "document 6: Node n2: metadata.name: it is given twice" in lines[4]
+    assert all("job-three-mistakes.yaml" in line for line in lines[5:])
+
+
+def test_a_list_stands_for_its_items(topogate: Commands):
+    items: list[Any] = [*nodes(), *queues()]
+    file = topogate.write("list.yaml", {"apiVersion": "v1", "kind": "List", "items": items})
+    assert topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 4, required=RACK)), "--nodes", file).code == 0
+    items[3]["status"]["allocatable"]["cpu"] = "x"
+    file = topogate.write("list.yaml", {"apiVersion": "v1", "kind": "List", "items": items})
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 4)), "--nodes", file)
+    assert f"{file}: document 1, item 4: Node n-0-0-3: status.allocatable.cpu" in ran.err
+
+
+OFFLINE = (EXAMPLES / "offline" / "nodes.yaml", EXAMPLES / "queues.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("jobset", [("JobSet", "driver-and-workers", None, [("driver", 1), ("workers", 16)])]),
+        ("statefulset", [("StatefulSet", "serving", None, [("main", 4)])]),
+        ("deployment", [("Deployment", "notebooks", replica, [("main", 1)]) for replica in range(3)]),
+        ("pod-group", [("PodGroup", "pair", None, [("ce9a01f0", 2)])]),
+    ],
+)
+def test_every_kind_of_the_examples_is_planned_workload_by_workload(topogate: Commands, name: str, found: list[Any]):
+    ran = topogate.run("plan", "-f", EXAMPLES / f"{name}.yaml", "--nodes", OFFLINE[0], "--nodes", OFFLINE[1], "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    told = ran.data["jobs"]
+    assert [(each["kind"], each["name"], each.get("replica"), [(p["name"], p["count"]) for p in each["podSets"]]) for each in told] == found
+    for pod_set in (pod_set for each in told for pod_set in each["podSets"]):
+        assert sum(domain["count"] for domain in pod_set["domains"]) == pod_set["count"]
+
+
+def test_each_replica_of_a_leaderworkerset_is_a_workload(topogate: Commands):
+    template = job("x", 1, 8, required=RACK)["spec"]["template"]
+    spec = {"replicas": 5, "leaderWorkerTemplate": {"size": 4, "workerTemplate": template}}
+    metadata = {"name": "serve", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
+    wanted = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": metadata, "spec": spec}
+    ran = topogate.run("plan", "-f", topogate.write("lws.yaml", wanted), "--nodes", OFFLINE[0], "--nodes", OFFLINE[1], "-o", "json")
+    assert ran.code == 3
+    assert [(each["replica"], each["outcome"]) for each in ran.data["jobs"]] == [(i, "admitted" if i < 4 else "waits") for i in range(5)]
+    racks = [each["podSets"][0]["domains"][0]["values"][1] for each in ran.data["jobs"][:4]]
+    assert sorted(racks) == ["a1", "a2", "b1", "b2"]
+
+
+def test_a_pod_group_that_is_not_whole_waits_and_one_that_contradicts_itself_is_bad_input(topogate: Commands):
+    first, second = yaml.safe_load_all((EXAMPLES / "pod-group.yaml").read_text())
+    ran = topogate.run("plan", "-f", topogate.write("pods.yaml", first), "--nodes", OFFLINE[0], "--nodes", OFFLINE[1])
+    assert ran.code == 3
+    assert "group pair waits for 1 more pod(s); it is queued when all are there" in ran.out
+    second["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = "3"
+    ran = topogate.run("plan", "-f", topogate.write("pods.yaml", first, second), "--nodes", OFFLINE[0], "--nodes", OFFLINE[1])
+    assert ran.code == 2
+    assert "pods of group pair differ in their total count" in ran.err
+
+
+def test_whom_a_job_would_have_preempted_is_named(topogate: Commands):
+    documents = decided(
+        [*nodes(blocks=1), *queues(preemption={"withinClusterQueue": "LowerPriority"}), *queued(job("low", 5, required=BLOCK))]
+    )
+    high = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9}
+    wanted = job("urgent", 8, required=BLOCK)
+    wanted["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high"
+    files: list[str | Path] = ["-f", topogate.write("job.yaml", wanted), "--nodes", topogate.write("cluster.yaml", *documents, high)]
+    ran = topogate.run("plan", *files)
+    assert ran.code == 3
+    assert "would wait: WaitingForPreemptedWorkloads" in ran.out
+    assert "to be preempted: default/job-low-" in ran.out
+    (told,) = topogate.run("plan", *files, "-o", "json").data["jobs"]
+    assert [victim["why"] for victim in told["preempting"]["victims"]] == ["prioritization in the ClusterQueue"]
+    wanted["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "hihg"
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", wanted), *files[2:])
+    assert ran.code == 3
+    assert 'would wait: NotQueued\n  WorkloadPriorityClass "hihg" does not exist; there are high' in ran.out
+
+
+def test_with_admission_checks_it_would_get_quota_and_wait(topogate: Commands):
+    active = {"type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": NOW}
+    check = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "AdmissionCheck",
+        "metadata": {"name": "budget"},
+        "spec": {"controllerName": "example.com/budget"},
+        "status": {"conditions": [active]},
+    }
+    cluster = [*nodes(), *queues(admissionChecksStrategy={"admissionChecks": [{"name": "budget"}]}), check]
+    wanted = topogate.write("job.yaml", job("a", 2, required=RACK))
+    ran = topogate.run("plan", "-f", wanted, "--nodes", topogate.write("cluster.yaml", *cluster))
+    assert ran.code == 3
+    assert "would wait: QuotaReserved\n  it would get its quota, and then wait for admission checks: budget" in ran.out
+
+
+def test_the_reconcilers_own_settings_decide_here_too(topogate: Commands):
+    wanted, cluster = topogate.write("job.yaml", job("a", 12, preferred=RACK)), topogate.write("cluster.yaml", *nodes(), *queues())
+    ours = {"topogate": {"placementProfile": "compact"}}
+    config = topogate.write("config.yaml", {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **ours})
+    for settings in (["--placement-profile", "compact"], ["--config", str(config)]):
+        assert "no answer is more compact" in topogate.run("plan", "-f", wanted, "--nodes", cluster, *settings).out
+    assert "more compact" not in topogate.run("plan", "-f", wanted, "--nodes", cluster).out
+    broken = topogate.write("broken.yaml", {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "topogat": {}})
+    ran = topogate.run("plan", "-f", wanted, "--nodes", cluster, "--config", broken)
+    assert ran.code == 2
+    assert "topogat: unknown key; did you mean topogate?" in ran.err
+
+
+def test_files_may_be_json(topogate: Commands, tmp_path: Path):
+    (tmp_path / "nodes.json").write_text(json.dumps({"apiVersion": "v1", "kind": "NodeList", "items": nodes()}))
+    (tmp_path / "flow.yaml").write_text("{apiVersion: v1, kind: Namespace, metadata: {name: default}}")
+    files: list[str | Path] = [
+        "--nodes",
+        tmp_path / "nodes.json",
+        "--nodes",
+        tmp_path / "flow.yaml",
+        "--nodes",
+        topogate.write("queues.yaml", *queues()),
+    ]
+    assert topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 2)), *files).code == 0
+    (tmp_path / "nodes.json").write_text('{"apiVersion": "v1",\n "kind": ]')
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 2)), *files)
+    assert ran.code == 2
+    assert f"{tmp_path / 'nodes.json'}: it is not YAML: " in ran.err
+    assert "in line 2" in ran.err

@@ -1,0 +1,192 @@
+"""`topogate topology suggest`: what it writes is a tree of the nodes, valid as it is, and what is odd is told."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.levels import NETWORKS, find_levels
+from cli.suggest import Names, suggest
+from core.api.schema import KINDS
+from core.jobs.objects import OBJECTS
+from core.placement.tree import NodeLabels, TopologyTree
+from core.state.facts import NodeFacts
+from tests.cli.commands import BLOCK, HOST, RACK, Commands, Obj, job, node, nodes
+
+RULES = {rules.kind: rules for rules in OBJECTS}
+REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
+OWN = ("example.com/row", "example.com/rack", "hall", "colour", "team")
+
+
+def levels_of(ran_out: str) -> list[str]:
+    return [level["nodeLabel"] for level in next(yaml.safe_load_all(ran_out))["spec"]["levels"]]
+
+
+def judge(documents: list[Any]) -> None:
+    """As the API server and the webhook would: by the models of the CRDs and by the rules."""
+    assert [document["kind"] for document in documents] == ["Topology", "ResourceFlavor", "ClusterQueue", "LocalQueue"]
+    for document in documents:
+        KINDS[document["kind"]][0].model.model_validate(document)
+        if document["kind"] in RULES:
+            assert RULES[document["kind"]].validate(document, None).errors == ()
+
+
+def test_known_labels_become_levels_and_everything_can_be_applied_and_planned_with(topogate: Commands):
+    file = topogate.write("nodes.yaml", *nodes())
+    ran = topogate.run("topology", "suggest", "--nodes", file)
+    assert (ran.code, ran.err) == (0, "")
+    documents = list(yaml.safe_load_all(ran.out))
+    judge(documents)
+    assert levels_of(ran.out) == [BLOCK, RACK, HOST]
+    assert documents[1]["spec"]["nodeLabels"] == {"node-group": "gpu"}
+    amounts = documents[2]["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
+    assert {amount["name"]: amount["nominalQuota"] for amount in amounts} == {"cpu": "1024", "memory": "8Ti", "nvidia.com/gpu": "128"}
+    wanted = topogate.write("job.yaml", job("a", 4, required=RACK))
+    assert topogate.run("plan", "-f", wanted, "--nodes", file, "--nodes", topogate.write("objects.yaml", *documents)).code == 0
+
+
+@pytest.mark.parametrize("family", NETWORKS, ids=lambda family: family[-1])
+def test_each_known_network_is_put_in_its_order(family: tuple[str, ...]):
+    cluster = {
+        f"n{i}": {HOST: f"n{i}", **{label: f"{depth}-{i // (2 ** (len(family) - depth))}" for depth, label in enumerate(family)}}
+        for i in range(2 ** (len(family) + 1))
+    }
+    found = find_levels(cluster)
+    assert found.levels == (*family, HOST)
+    assert found.remarks == ()
+
+
+def test_regions_and_zones_go_above_a_network_only_where_there_are_several():
+    cluster = {f"n{i}": {HOST: f"n{i}", REGION: "r", ZONE: f"z{i // 4}", BLOCK: f"b{i // 4}", RACK: f"r{i // 2}"} for i in range(8)}
+    assert find_levels(cluster).levels == (ZONE, BLOCK, RACK, HOST)
+    single = {name: {**labels, ZONE: "z"} for name, labels in cluster.items()}
+    assert find_levels(single).levels == (BLOCK, RACK, HOST)
+
+
+def test_of_known_networks_the_one_of_most_nodes_is_taken_without_what_few_have_or_what_says_the_same():
+    google, amazon = NETWORKS[1], NETWORKS[2]
+    cluster = {f"n{i}": {HOST: f"n{i}", google[0]: f"b{i // 4}", google[1]: f"s{i // 4}", google[2]: f"h{i // 2}"} for i in range(8)}
+    cluster["n0"] |= {amazon[0]: "a"}
+    found = find_levels(cluster)
+    assert found.levels == (google[0], google[2], HOST)
+    assert found.remarks == (
+        f"label {google[1]} is not used: its domains are those of {google[0]}",
+        f"label {amazon[0]} is not used: 1 of 8 node(s) have it",
+    )
+    for i in range(6):
+        cluster[f"n{i}"] |= {amazon[0]: "a"}
+    found = find_levels(cluster)
+    assert found.levels == (google[0], google[2], HOST)
+    assert f"label {amazon[0]} is not used: {google[0]} describes the network of more nodes" in found.remarks
+    for labels in list(cluster.values())[:5]:
+        del labels[google[2]]
+    assert find_levels(cluster).levels == (google[0], HOST)
+
+
+def test_an_interconnect_is_put_where_its_domains_lie():
+    clique = "nvidia.com/gpu.clique"
+    cluster = {f"n{i}": {HOST: f"n{i}", BLOCK: f"b{i // 8}", RACK: f"r{i // 2}", clique: f"c{i // 4}"} for i in range(16)}
+    assert find_levels(cluster).levels == (BLOCK, clique, RACK, HOST)
+    alone = {name: {HOST: labels[HOST], clique: labels[clique]} for name, labels in cluster.items()}
+    assert find_levels(alone).levels == (clique, HOST)
+
+
+def test_labels_that_nobody_knows_are_found_by_their_values(topogate: Commands):
+    cluster = [
+        node(f"n{i:02}", {"example.com/hall": f"h{i // 6}", "example.com/row-number": f"{i // 3}", "team": f"t{i % 2}", HOST: f"n{i:02}"})
+        for i in range(12)
+    ]
+    ran = topogate.run("topology", "suggest", "--nodes", topogate.write("nodes.yaml", *cluster))
+    assert levels_of(ran.out) == ["example.com/hall", "example.com/row-number", HOST]
+
+
+def test_what_is_odd_about_labels_is_told(topogate: Commands):
+    cluster = nodes(blocks=2, racks=2, hosts=2)
+    for each in cluster:
+        each["metadata"]["labels"][RACK] = each["metadata"]["labels"][RACK].removeprefix("b0-").removeprefix("b1-")
+    cluster.append(node("lost", {BLOCK: "b0"}))
+    cluster.append(node("alone", {BLOCK: "b0", RACK: "r9"}))
+    ran = topogate.run("topology", "suggest", "--nodes", topogate.write("nodes.yaml", *cluster))
+    assert ran.code == 0
+    assert ran.err.splitlines() == [
+        f"topogate: label {RACK} does not nest in {BLOCK}: r0 lies in b0, b1, and 1 more value(s) like it; "
+        "they are taken for different domains",
+        f"topogate: 1 node(s) (lost) without the label {RACK}: left out",
+        f"topogate: level {RACK}: 1 of 5 domain(s) of one node: b0/r9",
+        "topogate: 1 other node(s) have the flavor's label node-group=gpu, too; those without a level's label take no pods",
+    ]
+
+
+def test_only_nodes_with_accelerators_are_looked_at_where_there_are_some_and_their_common_taint_is_tolerated(topogate: Commands):
+    cluster = nodes(blocks=1)
+    for each in cluster:
+        each["spec"] = {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}
+    plain: Obj = node("web", {"node-group": "web"})
+    del plain["status"]["allocatable"]["nvidia.com/gpu"]
+    ran = topogate.run("topology", "suggest", "--nodes", topogate.write("nodes.yaml", *cluster, plain))
+    flavor = list(yaml.safe_load_all(ran.out))[1]
+    assert flavor["spec"]["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}]
+    assert "8 of 9 node(s) are looked at: those with accelerators" in ran.err
+    assert "taint nvidia.com/gpu=present:NoSchedule: the flavor lets its pods tolerate it" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("cluster", "code", "says"),
+    [
+        ([], 2, "there is no node"),
+        ([{**node("n"), "metadata": {"name": "n", "labels": {"a": "b"}}}], 1, "no label of the 1 node(s) says where"),
+    ],
+)
+def test_where_nothing_can_be_suggested_that_is_told(topogate: Commands, cluster: list[Obj], code: int, says: str):
+    other: Obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}
+    ran = topogate.run("topology", "suggest", "--nodes", topogate.write("nodes.yaml", *cluster, other))
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err.startswith(f"topogate: {says}")
+
+
+values = st.sampled_from(["1", "2", "3", "x"])
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries({}, optional=dict.fromkeys((BLOCK, RACK, ZONE, "nvidia.com/gpu.clique", *OWN), values)),
+        min_size=1,
+        max_size=12,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_whatever_the_labels_the_levels_are_a_tree_of_the_nodes_and_do_not_depend_on_any_order(drawn: list[dict[str, str]], random: Any):
+    cluster = {f"n{i}": {"pool": "p", HOST: f"n{i}", **labels} for i, labels in enumerate(drawn)}
+    found = find_levels(cluster)
+    assert found.levels[-1] == HOST
+    tree = TopologyTree(found.levels, [NodeLabels(name, labels) for name, labels in cluster.items()])
+    whole = [name for name, labels in cluster.items() if all(label in labels for label in found.levels)]
+    assert sorted(tree.names) == sorted(whole)
+    # Labels that only their values speak for nest strictly; those of known networks, too, or it is told.
+    for upper, lower in pairwise(found.levels[:-1]):
+        below: dict[str, set[str]] = {}
+        for name in whole:
+            below.setdefault(cluster[name][lower], set()).add(cluster[name][upper])
+        crossing = [value for value, above in below.items() if len(above) > 1]
+        assert not crossing or any(f"label {lower} does not nest in {upper}" in remark for remark in found.remarks)
+        assert not crossing or lower in (RACK, BLOCK, "nvidia.com/gpu.clique")
+    shuffled = list(cluster.items())
+    random.shuffle(shuffled)
+    again = {name: dict(random.sample(list(labels.items()), len(labels))) for name, labels in shuffled}
+    assert find_levels(again) == found
+
+
+@given(st.lists(st.fixed_dictionaries({BLOCK: values, RACK: values}), min_size=1, max_size=12), st.integers(1, 9))
+def test_whatever_is_suggested_is_accepted_as_it_is(drawn: list[dict[str, str]], gpus: int):
+    cluster = [NodeFacts.read(node(f"n{i}", labels, **{"nvidia.com/gpu": str(gpus)})) for i, labels in enumerate(drawn)]
+    suggestion = suggest(cluster, Names())
+    documents = list(yaml.safe_load_all(suggestion.to_yaml()))
+    judge(documents)
+    quota = documents[2]["spec"]["resourceGroups"][0]["flavors"][0]["resources"][-1]
+    assert quota == {"name": "nvidia.com/gpu", "nominalQuota": str(gpus * len(drawn))}
+    assert suggest(cluster[::-1], Names()) == suggestion

@@ -1,0 +1,99 @@
+"""`topogate topology` on clusters that files describe: the numbers are the nodes', and the picture shows who sits where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.cli.commands import BLOCK, HOST, RACK, Commands, Obj, job, node, nodes, queues
+from tests.cli.lives import decided, queued
+
+GPU = "nvidia.com/gpu"
+
+
+def pod(name: str, on: str, gpus: int) -> Obj:
+    containers = [{"name": "c", "resources": {"requests": {GPU: str(gpus)}}}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"nodeName": on, "containers": containers},
+        "status": {"phase": "Running"},
+    }
+
+
+def test_counts_of_every_domain_are_those_of_its_nodes(topogate: Commands):
+    cluster = nodes(blocks=2, racks=3, hosts=2)
+    cluster[0]["spec"] = {"unschedulable": True}
+    file = topogate.write("cluster.yaml", *cluster, *queues(), pod("p", "n-0-1-0", 3))
+    told = topogate.run("topology", "default", "--nodes", file, "-o", "json").data
+    (topology,) = told["topologies"]
+    (flavor,) = topology["flavors"]
+    assert [(level["label"], level["domains"]) for level in flavor["levels"]] == [(BLOCK, 2), (RACK, 6), (HOST, 12)]
+    for block in flavor["domains"]:
+        assert (block["nodes"], block["capacity"][GPU]) == (6, "48")
+        for rack in block["domains"]:
+            inside = [n for n in cluster if n["metadata"]["labels"][RACK] == rack["values"][-1]]
+            assert [host["values"][-1] for host in rack["domains"]] == [n["metadata"]["name"] for n in inside]
+            assert (rack["nodes"], rack["capacity"][GPU]) == (len(inside), str(8 * len(inside)))
+    racks = {rack["values"][-1]: rack for block in flavor["domains"] for rack in block["domains"]}
+    assert (racks["b0-r0"]["usable"], racks["b0-r0"]["free"][GPU], racks["b0-r0"]["fits"]) == (1, "8", 8)
+    assert (racks["b0-r1"]["used"][GPU], racks["b0-r1"]["free"][GPU], racks["b0-r1"]["fits"]) == ("3", "13", 13)
+
+
+def test_the_largest_fit_is_of_the_pod_that_is_asked_for(topogate: Commands):
+    file = topogate.write("cluster.yaml", *nodes(blocks=2, racks=2, hosts=2), *queues(), pod("p", "n-0-1-0", 1), pod("q", "n-0-0-1", 1))
+    for wanted, fits in ((f"{GPU}=8", [("b1", 4), ("b1/b1-r0", 2), ("b0/b0-r0/n-0-0-0", 1)]), (f"{GPU}=2,cpu=60", [("b0", 4)])):
+        told = topogate.run("topology", "--pod", wanted, "--nodes", file, "-o", "json").data
+        levels = told["topologies"][0]["flavors"][0]["levels"]
+        found = [("/".join(level["largestFit"]["values"]), level["largestFit"]["pods"]) for level in levels]
+        assert found[: len(fits)] == fits
+
+
+def test_the_terminal_shows_the_tree_and_goes_down_to_nodes_if_told_to(topogate: Commands):
+    file = topogate.write("cluster.yaml", *nodes(blocks=1, racks=2, hosts=2), *queues(), node("lost"))
+    ran = topogate.run("topology", "--nodes", file)
+    assert (ran.code, ran.err) == (0, "")
+    assert "b0-r1  2 node(s)" in ran.out
+    assert "n-0-0-0  1 node(s)" not in ran.out
+    assert f"left out: 1 node(s) (lost) without the label {RACK}" in ran.out
+    assert "n-0-0-0  1 node(s)" in topogate.run("topology", "--hosts", "--nodes", file).out
+
+
+def test_the_picture_has_a_seat_for_each_gpu_with_the_job_that_has_it(topogate: Commands, tmp_path: Path):
+    documents = decided([*nodes(blocks=1, racks=2, hosts=2), *queues(), *queued(job("ours", 2, required=RACK))])
+    file, svg = topogate.write("cluster.yaml", *documents, pod("p", "n-0-1-0", 3)), tmp_path / "picture.svg"
+    ran = topogate.run("topology", "--seats", "--svg", svg, "--nodes", file)
+    assert ran.code == 0
+    assert "b0-r0 aaaaaaaa aaaaaaaa" in ran.out
+    assert "b0-r1 ###····· ········" in ran.out
+    titles = [element.text for element in ElementTree.parse(svg).iter() if element.tag.endswith("title")]
+    assert len(titles) == 32
+    assert titles.count("n-0-0-1: ours") == 8
+    assert titles.count("n-0-1-0: others") == 3
+    assert titles.count("n-0-1-0: free") == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["none"], 2, "there is no Topology none; there is default"),
+        (["--pod", "gpu"], 2, "--pod gpu: 'gpu' is not accepted; RESOURCE=QUANTITY is expected"),
+        (["--pod", "cpu=0"], 2, "--pod cpu=0: 'cpu=0' is not accepted"),
+        (["--seats", "--resource", "memory"], 2, "--resource memory: nodes have up to"),
+        (["--svg", "/no/such/folder/x.svg"], 1, "--svg /no/such/folder/x.svg: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_shown_is_told_in_a_line(topogate: Commands, arguments: list[str], code: int, says: str):
+    ran = topogate.run("topology", *arguments, "--nodes", topogate.write("cluster.yaml", *nodes(), *queues()))
+    assert ran.code == code
+    assert ran.err.startswith(f"topogate: {says}")
+    assert ran.err.count("\n") == 1
+
+
+def test_without_any_topology_the_word_that_writes_one_is_named(topogate: Commands):
+    ran = topogate.run("topology", "--nodes", topogate.write("cluster.yaml", *nodes()))
+    assert ran.code == 2
+    assert "`topogate topology suggest` writes one" in ran.err

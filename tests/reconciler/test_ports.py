@@ -1,0 +1,95 @@
+"""The reconciler as a process whose API server is not there: its ports, its probes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from e2e.api import wait_for
+from e2e.process import find_free_ports
+from reconciler.settings import parse
+from tests.scraped import Scraped
+from tests.webhook.test_process import write_kubeconfig
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(folder: Path, *flags: str) -> list[str]:
+    write_kubeconfig(folder, "http://127.0.0.1:9")
+    return [sys.executable, "-m", "reconciler", "--health-address", "127.0.0.1", "--kubeconfig", str(folder / "kubeconfig"), *flags]
+
+
+@contextmanager
+def running(folder: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+    with (folder / "log").open("wb") as log, subprocess.Popen(command(folder, *flags), cwd=ROOT, stderr=log) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def get(port: int, path: str) -> tuple[int, str] | None:
+    """None as long as nobody listens."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except OSError:
+        return None
+
+
+def test_ports_have_defaults_that_a_deployment_needs_not_repeat():
+    settings = parse([])
+    assert (settings.health_address, settings.health_port, settings.metrics_port) == ("0.0.0.0", 8081, 8080)
+    settings = parse(["--health-port", "0", "--metrics-port", "0"])
+    assert (settings.health_port, settings.metrics_port) == (0, 0)
+
+
+@pytest.mark.parametrize("flag", ["--health-port", "--metrics-port"])
+@pytest.mark.parametrize("value", ["65536", "x", "-1", "00"])
+def test_what_is_no_port_is_refused_in_one_line(flag: str, value: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        parse([f"{flag}={value}"])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"argument {flag}: '{value}' is no port; a number from 0 (none) to 65535 is expected" in line
+
+
+@pytest.mark.parametrize("flags", [(), ("--no-leader-election",)])
+def test_who_has_not_seen_everything_is_alive_but_not_ready_and_does_not_lead(tmp_path: Path, flags: tuple[str, ...]):
+    health, metrics = find_free_ports(2)
+    with running(tmp_path, "--health-port", str(health), "--metrics-port", str(metrics), *flags) as process:
+        wait_for("it to answer", lambda: get(metrics, "/metrics"), poll_s=0.02)
+        assert get(health, "/healthz") == (200, "ok")
+        status, why = get(health, "/readyz") or (0, "")
+        assert status == 503
+        assert why.startswith("not ok: not listed yet: ")
+        assert get(health, "/metrics") == (404, "404: Not Found")
+        status, text = get(metrics, "/metrics") or (0, "")
+        found = Scraped(text)
+        assert (status, found.value("topogate_leader")) == (200, 0)
+        assert found.rows("kueue_pending_workloads", "cluster_queue") == {}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert [json.loads(line)["level"] for line in (tmp_path / "log").read_text().splitlines()].count("error") == 0
+
+
+def test_a_port_that_is_taken_ends_it_with_one_clear_line(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        flags = ["--health-port", str(taken.getsockname()[1]), "--metrics-port", "0"]
+        done = subprocess.run(command(tmp_path, *flags), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    (line,) = map(json.loads, done.stderr.splitlines())
+    assert (done.returncode, line["level"], line["message"]) == (1, "error", "the reconciler cannot start")
+    assert "address already in use" in line["error"]
