@@ -122,7 +122,7 @@ class Observed:
         self.on_owner: list[Callable[[Obj], None]] = []  # told of pods that turned out to be another's than was known
 
         state = self.state
-        self._fold(self.pauses, Pause.read, lambda _, pause: state.observe_pause(pause or NOTHING_PAUSED))
+        self._fold(self.pauses, Pause.read, self._observe_pause)
         self._fold(self.namespaces, lambda obj: dict(obj["metadata"].get("labels") or {}), state.observe_namespace)
         self._fold(self.topologies, TopologyFacts.read, state.observe_topology)
         self._fold(self.flavors, FlavorFacts.read, state.observe_flavor)
@@ -136,6 +136,10 @@ class Observed:
         self._fold(self.pods, PodFacts.read, self._observe_pod)
         self._fold(self.workloads, self._read_workload, state.observe_workload)
         self.workloads.add_handler(self._observe_orphan)
+
+    def _observe_pause(self, key: str, pause: Pause | None) -> None:
+        if key.rpartition("/")[2] == PAUSE_CONFIG_MAP:  # files may have others
+            self.state.observe_pause(pause or NOTHING_PAUSED)
 
     def _observe_config(self, name: str, config: ProvisioningConfig | None) -> None:
         if config is None:
