@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from cli import completion
 from cli.given import Decisions, Source
+from cli.pause import register
 
 # What belongs to a process is handed on as it is, --help included.
 _AS_IT_IS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -149,6 +150,9 @@ def suggest_topology(
     from cli.suggest import Names
 
     words.suggest_topology(Source(nodes or (), kubeconfig, context), Names(name, name, cluster_queue, local_queue, namespace))
+
+
+register(app)
 
 
 @app.command("completion")

@@ -4,6 +4,7 @@
 `topogate_`. No label holds a name of a job, a pod or a node: those belong on spans.
 """
 
+from core.model.pause import PAUSABLE
 from core.names import (
     REASON_ADMISSION_CHECK,
     REASON_DEACTIVATED,
@@ -223,6 +224,9 @@ FRAGMENTATION = Instrument(
     _OF_LEVEL,
     together=max,
 )
+PAUSED = Instrument(
+    "topogate_paused", Kind.GAUGE, "1 while an administrator has paused it (docs/pausing.md)", (Label("what", frozenset(PAUSABLE)),)
+)
 LEDGER_DRIFT = Instrument(
     "topogate_ledger_drift_nodes", Kind.GAUGE, "Nodes whose usage a recount found other than the ledger has it; a bug of ours", together=max
 )
@@ -307,6 +311,7 @@ OF_RECONCILER = (
     LARGEST_CAPACITY,
     LARGEST_FREE,
     FRAGMENTATION,
+    PAUSED,
     LEDGER_DRIFT,
     GATED_PODS,
     GATE_AGE,

@@ -60,7 +60,8 @@ def _objects(namespace: str) -> Iterator[Obj]:
         rules = read_rules(part) + (read_rules("reconciler-owners") if part == "reconciler" else [])
         yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account_of(part), "namespace": namespace}}
         yield from _granted(part, rules, namespace, None)
-    yield from _granted("reconciler", read_rules("reconciler-namespace"), namespace, namespace)
+    own = read_rules("reconciler-namespace") + read_rules("reconciler-pause")
+    yield from _granted("reconciler", own, namespace, namespace)
 
 
 def _granted(part: str, rules: list[Obj], account_namespace: str, only_in: str | None) -> Iterator[Obj]:

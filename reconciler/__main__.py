@@ -40,6 +40,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             client,
             clock,
             settings.profiles,
+            namespace=settings.namespace,
             kinds=kinds,
             reserve_daemon_sets=settings.reserve_daemon_sets,
             nominates_nodes=settings.nominates_nodes,

@@ -10,6 +10,7 @@ from core.jobs.kinds import KINDS
 from core.model.configuration import FairSharing, ResourceRules, SecondPass
 from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, NO_GATES, RECLAIMABLE_PODS, ChosenGates
 from core.model.pods_ready import PodsReadyRules
+from core.names import SYSTEM_NAMESPACE
 from core.placement.profile import Profiles
 from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.client import Client
@@ -26,6 +27,7 @@ from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.milestones import Milestones
 from reconciler.observed import Observed
 from reconciler.orphans import Orphans
+from reconciler.pausing import Pausing
 from reconciler.pods import Pods
 from reconciler.pods_ready import PodsReady
 from reconciler.provisioning import Provisioning
@@ -51,6 +53,7 @@ class Reconciler:
         clock: Clock,
         profiles: Profiles,
         *,
+        namespace: str = SYSTEM_NAMESPACE,
         kinds: Sequence[JobKind] = KINDS,
         reserve_daemon_sets: bool = True,
         nominates_nodes: bool = False,
@@ -68,15 +71,17 @@ class Reconciler:
         self.observed = Observed(
             client,
             clock,
+            namespace=namespace,
             kinds=kinds,
             reserve_daemon_sets=reserve_daemon_sets,
             resource_rules=resource_rules,
             reclaims_pods=gates.is_on(RECLAIMABLE_PODS),
         )
+        self.pause = Pausing(self.observed, lambda: self.deciding.controllers if self.deciding is not None else ())
         self._prepare = partial(
             Deciding,
             self.observed,
-            Writer(client, clock, recorder=recorder),
+            Writer(client, clock, paused=lambda: self.pause.state, recorder=recorder),
             clock,
             profiles,
             nominates_nodes=nominates_nodes,

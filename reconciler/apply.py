@@ -2,10 +2,11 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import JobKind, PodSetStart
+from core.model.pause import Pause
 from core.names import (
     ADMISSION_GATE,
     MANAGED,
@@ -18,9 +19,11 @@ from core.names import (
 )
 from core.plan.admission import apply_body
 from core.plan.merge import merge_patch
+from core.plan.pausing import Stopped, find_held_eviction, find_stopped, runs_or_holds
 from core.plan.ungate import Ungate
 from core.runtime.client import Client
 from core.runtime.clock import Clock
+from core.runtime.controller import Deferred
 from core.runtime.errors import AlreadyExists, KubeError, NotFound
 from core.runtime.resource import Obj, PatchKind, Resource
 from core.state.facts import PodFacts
@@ -35,14 +38,27 @@ _EVENTS_REMEMBERED = 4096
 _EVENTS_PER_S, _EVENTS_AT_ONCE = 50, 1000  # of normal ones and of warnings each
 
 
-class Writer:
-    """Writes through one client."""
+class Paused(Deferred):
+    """An administrator has paused what this write begins."""
 
-    def __init__(self, client: Client, clock: Clock, component: str = "topogate-reconciler", *, recorder: Recorder = UNRECORDED) -> None:
+
+class Writer:
+    """Writes through one client, but for what `paused` says to be paused."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        component: str = "topogate-reconciler",
+        *,
+        paused: Callable[[], Pause] = Pause,
+        recorder: Recorder = UNRECORDED,
+    ) -> None:
         self._client = client
         self._recorder = recorder
         self._clock = clock
         self._component = component
+        self._paused = paused
         self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._events = {is_warning: Allowance(_EVENTS_PER_S, _EVENTS_AT_ONCE) for is_warning in (False, True)}
 
@@ -64,18 +80,36 @@ class Writer:
         """Merge patch of a Workload as it was seen."""
         return await self._patch_seen(r.WORKLOADS, workload, body)
 
+    async def deactivate(self, workload: Obj, reason: str) -> Obj:
+        """`spec.active` of a Workload as it was seen is false from now on. Raises Paused where that would begin to evict it."""
+        if runs_or_holds(workload):
+            await self._let_pass(workload, lambda: find_held_eviction(self._paused(), reason, ""))
+        return await self.patch_workload(workload, {"spec": {"active": False}})
+
     async def delete_workload(self, workload: Obj) -> None:
         """Deletes the very Workload that was seen."""
         metadata = workload["metadata"]
         await self._client.delete(r.WORKLOADS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
 
     async def apply_admission(self, workload: Obj, status: Mapping[str, Any], *, strict: bool) -> Obj:
-        """The status that decisions own; `strict` fails with Conflict if the Workload has changed since it was seen."""
+        """The status that decisions own; `strict` fails with Conflict if the Workload has changed since it was seen.
+
+        Every admission and every eviction is written here. Raises Paused where these are paused.
+        """
+        await self._let_pass(workload, lambda: find_stopped(self._paused(), workload, status))
         body = apply_body(workload, status, strict=strict)
         metadata = workload["metadata"]
         return await self._client.apply(
             r.WORKLOADS, metadata["name"], metadata["namespace"], body, field_manager=MANAGER_ADMISSION, subresource="status"
         )
+
+    async def _let_pass(self, workload: Obj, find: Callable[[], Stopped | None]) -> None:
+        stopped = find()
+        if stopped is None:
+            return
+        await self.event(r.WORKLOADS, workload, stopped.reason, stopped.message, warning=True)
+        if find() is not None:  # as of now: once it has ended nobody would come back for what is put aside
+            raise Paused(stopped.stop.sentence)
 
     async def apply_workload_condition(self, workload: Obj, condition: Mapping[str, Any], manager: str = MANAGER_JOB_CONTROLLER) -> Obj:
         """One condition, owned by another field manager than the admission."""

@@ -5,7 +5,7 @@ themselves are judged by others, who write their state. One that is withdrawn la
 """
 
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from core.model.configuration import SecondPass
@@ -38,11 +38,14 @@ class Checks:
         self._writer = writer
         self._clock = clock
         self._second_pass = second_pass
+        self._is_paused = False
+        self._looked_since: datetime | None = None  # None: ever since this process runs
         self._steps = WorkloadSteps(observed, writer)
         self.controller = build_controller("admission checks", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
         observed.cluster_queues.add_handler(self._on_cluster_queue)
+        observed.pauses.add_handler(self._on_pause)
 
     def _on_workload(self, change: Change) -> None:
         if change.new is None:
@@ -50,6 +53,12 @@ class Checks:
         holds, admitted = (condition_is_true(change.new, kind) for kind in (QUOTA_RESERVED, ADMITTED))
         if (holds and (not admitted or plan_refused(_checks_of(change.new)) is not None)) or _is_to_deactivate(change.new):
             self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+
+    def _on_pause(self, _change: Change) -> None:
+        """While admissions are paused nobody looks for a place: the time in which one must be found begins with their end."""
+        if self._is_paused and self._observed.state.pause.admissions is None:
+            self._looked_since = self._clock.now()
+        self._is_paused = self._observed.state.pause.admissions is not None
 
     def _on_cluster_queue(self, change: Change) -> None:
         for facts in self._observed.state.workloads.holders(change.obj["metadata"]["name"]):
@@ -60,7 +69,7 @@ class Checks:
         key = str(item.key)
         workload, facts = self._observed.workloads.store.get(key), self._observed.state.workloads.facts.get(key)
         if workload is not None and _is_to_deactivate(workload):
-            await self._writer.patch_workload(workload, {"spec": {"active": False}})
+            await self._writer.deactivate(workload, REASON_REJECTED)
             return Done()
         if workload is None or facts is None or facts.admission is None or not facts.quota_reserved:
             return Done()
@@ -79,6 +88,7 @@ class Checks:
             now=self._clock.now(),
             timeout_s=self._second_pass.timeout_s,
             retries={name: strategy for name in needed if (strategy := self._retry_of(name)) is not None},
+            looked_since=self._clock.now() if self._is_paused else self._looked_since,
         )
         match action:
             case Wait(seconds):
@@ -140,7 +150,7 @@ class Checks:
     async def _give_back(self, workload: Obj, action: GiveBack, reason: str) -> Result:
         """Nothing of it runs: evicted and free of its quota in one write, deactivated before where it is not to come back."""
         if action.deactivates:
-            workload = await self._writer.patch_workload(workload, {"spec": {"active": False}})
+            workload = await self._writer.deactivate(workload, reason)
         status = returned_status(workload, reason, action.message, self._writer.now(), self._requeue_at(action))
         await self._writer.apply_admission(workload, status, strict=True)
         logger.info("workload gave its quota back", extra={"workload": object_key(workload), "reason": reason})

@@ -10,6 +10,7 @@ from datetime import datetime
 import numpy as np
 
 from core import metric_names as m
+from core.model.pause import PAUSABLE
 from core.model.quota import Amounts, FlavorResource
 from core.names import ADMITTED, EVICTED, FINISHED
 from core.queueing.ways import inactive_reason
@@ -56,6 +57,7 @@ class Gauges:
     def read(self) -> Reading:
         """All of them."""
         rows: _Rows = {m.LEDGER_DRIFT: {(): self.drifting}, m.SCHEDULER_WAIT: {(): self._scheduler.behind_s}}
+        rows[m.PAUSED] = {(what,): self._observed.state.pause.of(what) is not None for what in PAUSABLE}
         self._read_queues(rows)
         for name, facts in self._observed.state.flavors.items():
             # One that events have dropped is built by the next decision; until then it is as it was.

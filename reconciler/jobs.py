@@ -40,6 +40,7 @@ from core.names import (
     REASON_JOB_CHANGED,
     REASON_MISCONFIGURED,
     REASON_SUCCEEDED,
+    REASON_SUSPENDED_BY_USER,
 )
 from core.plan.admission import waiting_status
 from core.plan.conditions import Condition
@@ -73,7 +74,6 @@ from reconciler.slim import writers
 from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
-REASON_SUSPENDED_BY_USER = f"{REASON_DEACTIVATED}DueToJobSuspended"
 SUSPENDED_BY_USER = "The job was suspended by its user; unsuspend it to queue it again"
 STOP_POLL_S = 1.0
 
@@ -280,7 +280,7 @@ class Jobs:
 
     async def _suspended_by_user(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """Suspending a running job by hand gives its capacity back; it asks again when unsuspended."""
-        await self._writer.patch_workload(workload, {"spec": {"active": False}})
+        await self._writer.deactivate(workload, REASON_SUSPENDED_BY_USER)
         return await self._evict(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER, fresh=True)
 
     async def _suspended_before_its_stop(self, workload: Obj) -> Result:
@@ -291,7 +291,7 @@ class Jobs:
         """
         if not _evicted_for(workload, REASON_SUSPENDED_BY_USER):
             return await self._evict(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER)
-        await self._writer.patch_workload(workload, {"spec": {"active": False}})
+        await self._writer.deactivate(workload, REASON_SUSPENDED_BY_USER)
         return Done()
 
     async def _evict(self, workload: Obj, reason: str, message: str, *, fresh: bool = False) -> Result:
@@ -375,7 +375,7 @@ class Jobs:
     async def _set_aside(self, workload: Obj, error: Invalid) -> Result:
         """The job asks for what no Workload may ask for (DESIGN rule h): deactivated, with the rule, until the job changes."""
         if workload["spec"].get("active", True) is not False:
-            workload = await self._writer.patch_workload(workload, {"spec": {"active": False}})
+            workload = await self._writer.deactivate(workload, REASON_MISCONFIGURED)
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if facts is not None:
             message = f"the job's pod sets are refused: {error}"

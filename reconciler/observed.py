@@ -12,7 +12,8 @@ from core.jobs.pod import Pod
 from core.jobs.pod_kinds import POD_SETS
 from core.jobs.pod_parents import StatefulSet
 from core.model.configuration import ResourceRules
-from core.names import LWS_WORKER_INDEX_LABEL, SPARK_DRIVER, SPARK_ROLE_LABEL, TOPOLOGY_GATE
+from core.model.pause import NOTHING_PAUSED, Pause
+from core.names import LWS_WORKER_INDEX_LABEL, PAUSE_CONFIG_MAP, SPARK_DRIVER, SPARK_ROLE_LABEL, SYSTEM_NAMESPACE, TOPOLOGY_GATE
 from core.plan.pod_units import ALONE, GROUP, PARENTS, owner_of_group, unit_of_pod, unit_of_workload
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -57,6 +58,7 @@ class Observed:
         client: Client,
         clock: Clock,
         *,
+        namespace: str = SYSTEM_NAMESPACE,
         kinds: Sequence[JobKind] = KINDS,
         reserve_daemon_sets: bool = True,
         resource_rules: ResourceRules | None = None,
@@ -68,6 +70,9 @@ class Observed:
         def informer(resource: Resource, transform: Callable[[Obj], Obj] = without_managed_fields) -> Informer:
             return Informer(client, resource, transform=transform, clock=clock)
 
+        # One object, the only one of its kind that may be read.
+        named = f"metadata.name={PAUSE_CONFIG_MAP}"
+        self.pauses = Informer(client, r.CONFIG_MAPS, namespace=namespace, field_selector=named, clock=clock)
         self.nodes = informer(r.NODES, slim_node)
         self.pods = informer(r.PODS, slim_pod)
         self.daemon_sets = informer(r.DAEMON_SETS, slim_daemon_set)  # started only if they are reserved for
@@ -117,6 +122,7 @@ class Observed:
         self.on_owner: list[Callable[[Obj], None]] = []  # told of pods that turned out to be another's than was known
 
         state = self.state
+        self._fold(self.pauses, Pause.read, self._observe_pause)
         self._fold(self.namespaces, lambda obj: dict(obj["metadata"].get("labels") or {}), state.observe_namespace)
         self._fold(self.topologies, TopologyFacts.read, state.observe_topology)
         self._fold(self.flavors, FlavorFacts.read, state.observe_flavor)
@@ -130,6 +136,10 @@ class Observed:
         self._fold(self.pods, PodFacts.read, self._observe_pod)
         self._fold(self.workloads, self._read_workload, state.observe_workload)
         self.workloads.add_handler(self._observe_orphan)
+
+    def _observe_pause(self, key: str, pause: Pause | None) -> None:
+        if key.rpartition("/")[2] == PAUSE_CONFIG_MAP:  # files may have others
+            self.state.observe_pause(pause or NOTHING_PAUSED)
 
     def _observe_config(self, name: str, config: ProvisioningConfig | None) -> None:
         if config is None:
@@ -226,6 +236,7 @@ class Observed:
     def stages(self) -> tuple[tuple[Informer, ...], ...]:
         """Informers in the order in which they are first listed."""
         configuration = (
+            self.pauses,
             self.namespaces,
             self.priority_classes,
             self.workload_priority_classes,

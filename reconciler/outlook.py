@@ -24,6 +24,7 @@ class Outlook:
         self.observed = Observed(
             client,
             clock,
+            namespace=settings.namespace,
             kinds=kinds,
             reserve_daemon_sets=settings.reserve_daemon_sets,
             resource_rules=settings.resources,

@@ -11,7 +11,7 @@ from core.runtime.errors import Conflict, KubeError
 from core.runtime.errors import NotFound as ObjectNotFound
 from core.state.facts import WorkloadFacts, condition_is_true
 from reconciler import resources as r
-from reconciler.apply import Writer
+from reconciler.apply import Paused, Writer
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
 from reconciler.telling import Events
@@ -47,9 +47,9 @@ class Preemptions:
                 await self._evict_victim(preemptor, victim)
         except BaseException as error:
             self._spare(key)
-            if not isinstance(error, KubeError):
+            if not isinstance(error, KubeError | Paused):
                 raise
-            if not isinstance(error, Conflict | ObjectNotFound):
+            if not isinstance(error, Conflict | ObjectNotFound | Paused):
                 logger.warning("a workload could not be preempted", extra={"workload": key, "error": str(error)})
 
     async def _evict_victim(self, preemptor: WorkloadFacts, victim: Victim) -> None:

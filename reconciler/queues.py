@@ -10,9 +10,11 @@ from core.names import (
     ACTIVE,
     EVENT_STILL_IN_USE,
     EVENT_UNKNOWN_PROFILE,
+    EVICTIONS_PAUSED,
     NODES_PLACED,
     PLACEMENT_PROFILE,
     PLACEMENT_PROFILES,
+    REASON_ADMISSIONS_PAUSED,
     REASON_LOCAL_QUEUE_STOPPED,
     REASON_QUEUE_STOPPED,
     REASON_READY,
@@ -31,7 +33,7 @@ from core.state.facts import WorkloadFacts, profile_of
 from core.state.queue_facts import ResourceGroup
 from core.state.workloads import add_usage
 from reconciler import resources as r
-from reconciler.apply import Writer
+from reconciler.apply import Paused, Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
@@ -63,6 +65,7 @@ class Queues:
             observed.topologies,
         ):
             informer.add_handler(self._on_configuration)
+        observed.pauses.add_handler(self._on_pause)
         observed.nodes.add_handler(self._on_node)
         observed.workloads.add_handler(self._on_workload)
 
@@ -78,6 +81,12 @@ class Queues:
         for resource, informer in informers.items():
             for key in list(informer.store.keys()):
                 self._queue.add_after((resource.plural, key), SETTLE_S, "configuration changed")
+
+    def _on_pause(self, _change: Change) -> None:
+        """All queues say so, and what is to be drained is looked at again."""
+        for resource, informer in ((r.CLUSTER_QUEUES, self._observed.cluster_queues), (r.LOCAL_QUEUES, self._observed.local_queues)):
+            for key in list(informer.store.keys()):
+                self._queue.add_after((resource.plural, key), SETTLE_S, "pause changed")
 
     def _count_soon(self, resource: Resource, key: str) -> None:
         """Counters of a queue are out of date."""
@@ -188,7 +197,7 @@ class Queues:
             await self._drain(holding, REASON_QUEUE_STOPPED, f"The ClusterQueue is stopped: {queue.name}")
         reserved, used = self._flavor_usage(holding), self._flavor_usage([w for w in holding if w.admitted])
         status = {
-            "conditions": self._conditions(obj, Condition(ACTIVE, problem is None, reason, message)),
+            "conditions": self._conditions(obj, Condition(ACTIVE, problem is None, reason, message), *self._pauses()),
             "pendingWorkloads": sum(map(state.workloads.count_pending, locals_of)),
             "reservingWorkloads": len(holding),
             "admittedWorkloads": sum(1 for w in holding if w.admitted),
@@ -196,6 +205,11 @@ class Queues:
             "flavorsUsage": self._flavor_list(queue.flavors, queue.groups, used, queue.quota if queue.cohort else None),
         }
         await self._write(r.CLUSTER_QUEUES, obj, status | (self._share_of(queue.name) if self._shares_fairly else {}))
+
+    def _pauses(self) -> list[Condition]:
+        """That nobody is evicted is said beside everything else: a queue is active all the same."""
+        stop = self._observed.state.pause.evictions
+        return [Condition(EVICTIONS_PAUSED, True, "Paused", stop.sentence)] if stop is not None else []
 
     async def _local_queue(self, obj: Obj) -> None:
         state, key = self._observed.state, object_key(obj)
@@ -210,8 +224,11 @@ class Queues:
             condition = Condition(ACTIVE, False, "ClusterQueueDoesNotExist", f"ClusterQueue {local.cluster_queue} doesn't exist")
         elif local.stopped:
             condition = Condition(ACTIVE, False, "Stopped", "LocalQueue is stopped")
-        elif inactive_reason(state, queue) is not None:
-            condition = Condition(ACTIVE, False, "ClusterQueueIsInactive", f"ClusterQueue {queue.name} can't admit new workloads")
+        elif (problem := inactive_reason(state, queue)) is not None:
+            message = f"ClusterQueue {queue.name} can't admit new workloads"
+            if problem[0] == REASON_ADMISSIONS_PAUSED and state.pause.admissions is not None:  # no other problem of it is its users'
+                message += f": {state.pause.admissions.sentence}"
+            condition = Condition(ACTIVE, False, "ClusterQueueIsInactive", message)
         else:
             condition = Condition(ACTIVE, True, REASON_READY, "Can submit new workloads to ClusterQueue")
         groups = queue.groups if queue is not None else ()
@@ -237,8 +254,8 @@ class Queues:
             if workload is not None and facts.admission is not None and not facts.evicted and not facts.finished:
                 try:
                     await self._steps.evict(workload, reason, message)
-                except (Conflict, NotFound):
-                    continue  # it has changed: its event brings us here again
+                except (Conflict, NotFound, Paused):
+                    continue  # it has changed: its event, or that of the pause's end, brings us here again
 
     def _flavor_usage(self, workloads: list[WorkloadFacts]) -> dict[tuple[str, str], int]:
         total: dict[tuple[str, str], int] = {}
@@ -296,10 +313,11 @@ class Queues:
 
     # --- writing --------------------------------------------------------------------------------------
 
-    def _conditions(self, obj: Obj, condition: Condition) -> list[dict[str, Any]]:
-        before = (obj.get("status") or {}).get("conditions") or []
+    def _conditions(self, obj: Obj, *conditions: Condition) -> list[dict[str, Any]]:
+        set_now = {condition.type for condition in conditions}
+        before = [c for c in (obj.get("status") or {}).get("conditions") or () if c["type"] != EVICTIONS_PAUSED or c["type"] in set_now]
         generation = int(obj["metadata"].get("generation") or 0)
-        return set_conditions(before, [condition], now=self._writer.now(), generation=generation)
+        return set_conditions(before, conditions, now=self._writer.now(), generation=generation)
 
     async def _write(self, resource: Resource, obj: Obj, status: dict[str, Any]) -> None:
         before = obj.get("status") or {}

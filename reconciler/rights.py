@@ -14,6 +14,7 @@ from core.jobs.contract import JobKind, Referring
 from core.jobs.kinds import KINDS
 from core.jobs.pod_kinds import POD_SETS
 from core.jobs.templated import TemplatedKind
+from core.names import PAUSE_CONFIG_MAP
 from core.runtime import generated
 from core.runtime.lease import LEASE
 from core.runtime.rights import Right, rights, rules
@@ -70,12 +71,18 @@ def in_own_namespace() -> list[dict[str, Any]]:
     return rules(rights(LEASE, "get", "update", "create"))
 
 
+def of_pause() -> list[dict[str, Any]]:
+    """What an administrator pauses by, and no other ConfigMap of the same namespace: lists and watches name it by a field selector."""
+    return rules(rights(r.CONFIG_MAPS, *_SEEN), [PAUSE_CONFIG_MAP])
+
+
 def render_all() -> dict[str, str]:
     """File name -> content."""
     return {
         "reconciler.yaml": generated.render(rules(in_cluster()), _SOURCE),
         "reconciler-owners.yaml": generated.render(rules(of_owners()), _SOURCE),
         "reconciler-namespace.yaml": generated.render(in_own_namespace(), _SOURCE),
+        "reconciler-pause.yaml": generated.render(of_pause(), _SOURCE),
     }
 
 

@@ -44,7 +44,7 @@ from core.state.facts import condition_is_true, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.allowance import Allowance
-from reconciler.apply import Writer
+from reconciler.apply import Paused, Writer
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
 from reconciler.preempting import Preemptions
@@ -149,6 +149,7 @@ class Scheduler:
             observed.admission_checks,
             observed.local_queues,
             observed.namespaces,
+            observed.pauses,
         ):
             informer.add_handler(self._on_change)
         observed.workloads.add_handler(self._on_workload)
@@ -357,6 +358,8 @@ class Scheduler:
             if not isinstance(error, Conflict | ObjectNotFound):
                 logger.warning("verdict could not be written", extra={"workload": key, "error": str(error)})
             self._take_back(verdict, str(error), getattr(error, "retry_after", None))
+        except Paused as error:  # decided on before that was seen
+            self._take_back(verdict, str(error))
         except Exception as error:
             logger.exception("verdict could not be written", extra={"workload": key})
             self._take_back(verdict, repr(error))
@@ -500,13 +503,13 @@ class Scheduler:
         condition = Condition(QUOTA_RESERVED, False, outcome.reason, outcome.message)
         if says((workload.get("status") or {}).get("conditions") or (), condition):
             if outcome.breaks_rule:
-                await self._writer.patch_workload(workload, {"spec": {"active": False}})
+                await self._writer.deactivate(workload, outcome.reason)
             return
         queue = self._observed.state.find_cluster_queue(verdict.workload)
         self._tell_of_solve(workload, judged, queue.name if queue is not None else "")
         written = await self._written(workload, self._status(workload, replace(verdict, outcome=outcome)))
         if outcome.breaks_rule:  # what is wrong is told first, so that no deactivated workload is without a reason
-            await self._writer.patch_workload(written, {"spec": {"active": False}})
+            await self._writer.deactivate(written, outcome.reason)
         logger.info("workload waits", extra={"workload": verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
         self._events.tell(r.WORKLOADS, workload, outcome.reason, outcome.message, warning=True)
         self._events.tell_maker(workload, EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason, outcome.message)

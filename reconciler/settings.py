@@ -13,7 +13,7 @@ from core.api.yaml_document import MAX_BYTES
 from core.model.configuration import Configuration, FairSharing, Integrations, LeaseRules, ResourceRules, SecondPass
 from core.model.gates import GATES, BadGates, ChosenGates, Effect, read_gates
 from core.model.pods_ready import PodsReadyRules
-from core.names import COMPACT_PROFILE, KEP_PROFILE, PLACEMENT_PROFILES
+from core.names import COMPACT_PROFILE, KEP_PROFILE, PLACEMENT_PROFILES, SYSTEM_NAMESPACE
 from core.placement.profile import ContradictingProfile, Profiles, profiles_from_gates
 from core.runtime.arguments import METRICS_PORT, OneLineParser, add_common, add_metrics_port, at_least_one, port_or_none
 
@@ -25,7 +25,7 @@ class Settings:
     """Where to connect, how to lead, and what to decide by."""
 
     kubeconfig: str | None
-    namespace: str  # where the Lease lives
+    namespace: str  # where the Lease lives, and what an administrator pauses by
     identity: str  # unique to the process
     leader_elect: bool
     otlp_endpoint: str | None
@@ -60,7 +60,7 @@ def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconcil
         parser.error(f"argument --feature-gates{f', with {options.config}' if options.config else ''}: {error}")
     return Settings(
         options.kubeconfig,
-        _first(options.namespace, file.lease.namespace or file.namespace, "topogate-system"),
+        _first(options.namespace, file.lease.namespace or file.namespace, SYSTEM_NAMESPACE),
         f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}",
         _first(options.leader_election, file.lease.elects, True),
         options.otlp_endpoint,
@@ -91,7 +91,7 @@ def _parser(prog: str) -> OneLineParser:
         metavar="FILE",
         help="a Configuration of Kueue's, with our block `topogate`; flags are stronger than the file",
     )
-    parser.add_argument("--namespace", help="namespace of the Lease (default: topogate-system)")
+    parser.add_argument("--namespace", help=f"namespace of the Lease, and of the ConfigMap that pauses (default: {SYSTEM_NAMESPACE})")
     parser.add_argument(
         "--leader-election", action=argparse.BooleanOptionalAction, help="without, lead at once; for one replica only (default: yes)"
     )

@@ -5,7 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, assert_never
 
-from core.names import EVICTED, PRIORITY_CLASS_LABEL, QUOTA_RESERVED, RESOURCE_IN_USE_FINALIZER
+from core.names import (
+    DEACTIVATION_TARGET,
+    EVICTED,
+    PRIORITY_CLASS_LABEL,
+    QUOTA_RESERVED,
+    REASON_DEACTIVATED,
+    RESOURCE_IN_USE_FINALIZER,
+)
 from core.plan.actions import Action, Amend, Deactivate, Evict, Wait
 from core.plan.admission import amended_status, evicted_status, released_status
 from core.plan.conditions import Condition, set_conditions
@@ -64,7 +71,8 @@ class WorkloadSteps:
             case Evict(reason, message, also, state):
                 await self.evict(workload, reason, message, also=also, requeue_state=state)
             case Deactivate():
-                await self._writer.patch_workload(workload, {"spec": {"active": False}})
+                target = find_condition(workload, DEACTIVATION_TARGET) or {}
+                await self._writer.deactivate(workload, f"{REASON_DEACTIVATED}DueTo{target.get('reason') or 'Unknown'}")
                 logger.info("workload deactivated", extra={"workload": object_key(workload)})
             case _:
                 assert_never(action)

@@ -76,9 +76,10 @@ def plan_checks(
     now: datetime,
     timeout_s: float,
     retries: Mapping[str, RetryStrategy] | None = None,
+    looked_since: datetime | None = None,
 ) -> Action:
     """For a workload that has quota, is not admitted and not evicted. `needed` are the checks that it must pass, `retries` says of
-    those that bring nodes how often they may try again."""
+    those that bring nodes how often they may try again; before `looked_since` no place was looked for."""
     written = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     if {check["name"] for check in checks} != set(needed):
         return Sync(sync_checks(checks, needed, written))
@@ -89,7 +90,7 @@ def plan_checks(
         return Wait()
     if not awaits_topology:
         return Admit()
-    ready = all_ready_since(checks, now)
+    ready = max(all_ready_since(checks, now), looked_since or _time(None))
     left = (ready + timedelta(seconds=timeout_s + RESOLUTION_S) - now).total_seconds()
     if left > 0:
         return Wait(left)

@@ -13,11 +13,12 @@ do not (so that a preemption leads to the admission that it was made for, and no
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.model.configuration import FairSharing
 from core.model.pods_ready import PodsReadyRules
 from core.names import (
+    REASON_ADMISSIONS_PAUSED,
     REASON_MISCONFIGURED,
     REASON_PENDING_EVALUATION,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
@@ -152,7 +153,7 @@ class Cycle:
             now = self._state.changes, workload.checks, workload.unhealthy_nodes
             if queue is None or is_held_back(workload.uid) or self._failed_at.get(workload.uid) == now:
                 continue
-            outcome = self._second_pass(workload, queue)
+            outcome = self._judge_again(workload, queue)
             if isinstance(outcome, Found):
                 plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
                 self._state.assume(workload.key, outcome.admission, plan, dict(outcome.leaves))
@@ -160,9 +161,21 @@ class Cycle:
                 self._failed_at[workload.uid] = now
             yield Verdict(workload, outcome, is_second_pass=True)
 
-    def _second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
+    def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
+        """Who could have no place, and would be evicted for that, keeps what it has while evictions are paused."""
+        pause = self._state.pause
+        if pause.admissions is not None:
+            return NotFound(REASON_ADMISSIONS_PAUSED, f"no place is looked for: {pause.admissions.sentence}", ())
+        outcome = self._second_pass(workload, queue, self._replacement)
+        if pause.evictions is None or isinstance(outcome, Found) or not outcome.evicts:
+            return outcome
+        outcome = self._second_pass(workload, queue, replace(self._replacement, fails_fast=False))
+        assert isinstance(outcome, NotFound)
+        return replace(outcome, message=truncate(f"it would be evicted, but {pause.evictions.sentence}; {outcome.message}"))
+
+    def _second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts, replacement: NodeReplacement) -> Found | NotFound:
         try:
-            return find_second_pass(self._state, workload, queue, self._profiles, self._replacement)
+            return find_second_pass(self._state, workload, queue, self._profiles, replacement)
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be placed: {error!r}"), ())
 
@@ -228,7 +241,7 @@ class Cycle:
         if is_busy or uid in self._own or group.refusal is None:  # what comes next in the group may fare otherwise, or has yet to be judged
             turns.pass_on(turn)
             if not is_busy and uid in self._own and self._is_news(group, workload, self._own[uid].outcome):
-                yield Verdict(workload, self._own[uid].outcome)
+                yield Verdict(workload, self._own[uid].outcome if outcome is not None else _told_again(self._own[uid].outcome))
         else:
             yield from self._tell(turn, group.refusal.outcome, run)
 
@@ -311,7 +324,7 @@ class Cycle:
             if is_busy(uid) or self._state.workloads.find_pending(workload.key) is not workload:
                 self._is_stale = True
             elif self._is_news(group, workload, word):
-                return Verdict(workload, word)
+                return Verdict(workload, _told_again(word))
         return None
 
     def count_refused(self, is_held_back: Callable[[str], bool]) -> Counter[str]:
@@ -349,3 +362,8 @@ class Cycle:
         if group is not None:
             group.refusal = None
             group.unheard[uid] = None
+
+
+def _told_again(outcome: NotFound) -> NotFound:
+    """Those who are to go were told when it was decided: by now they may be back, and nobody has decided that they are to go once more."""
+    return replace(outcome, preempting=None) if outcome.preempting is not None else outcome

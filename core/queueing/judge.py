@@ -85,6 +85,10 @@ class Judge:
         preempting = self._preempt(workload, queue)
         if preempting is None:
             return refused
+        stop = self._state.pause.evictions
+        if preempting.victims and stop is not None:  # as if nobody could be preempted, but for what it is told
+            message = truncate(f"it could preempt {len(preempting.victims)} workload(s), but {stop.sentence}; {refused.message}")
+            return replace(refused, message=message)
         message = truncate(f"{refused.message}; {show(preempting)}")
         return NotFound(REASON_WAITING_FOR_PREEMPTED, message, refused.attempts, preempting=preempting)
 
@@ -97,7 +101,7 @@ class Judge:
             preempting = self._preempt(workload, queue.up_to(passed_over[0]))
         if preempting is None and policy.prefers_preemption and found.borrows and queue.preemption.is_possible:
             preempting = self._preempt(workload, queue, may_borrow=False)
-        if preempting is None:
+        if preempting is None or (preempting.victims and self._state.pause.evictions is not None):
             return found
         tried = "; ".join(dict.fromkeys(attempt.sentence for attempt in found.attempts)) or "it would have to borrow quota"
         return NotFound(REASON_WAITING_FOR_PREEMPTED, truncate(f"{tried}; {show(preempting)}"), found.attempts, preempting=preempting)

@@ -2,6 +2,7 @@
 
 from core.names import (
     MULTIKUEUE_CONTROLLER,
+    REASON_ADMISSIONS_PAUSED,
     REASON_CHECK_INACTIVE,
     REASON_CHECK_NOT_FOUND,
     REASON_COHORT_CYCLE,
@@ -33,10 +34,12 @@ def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts |
         return None, NotFound(REASON_MISCONFIGURED, why, ())
     if local.stopped:
         return None, NotFound(REASON_SUSPENDED, f"LocalQueue {name} is inactive", ())
-    if queue.deleting or inactive_reason(state, queue) is not None:
+    if _problem_of(state, queue) is not None:
         return None, NotFound(REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive", ())
     if not labels_match(queue.namespace_selector, state.namespaces.get(namespace)):
         return None, NotFound(REASON_MISCONFIGURED, f"namespace {namespace} doesn't match the selector of ClusterQueue {queue.name}", ())
+    if state.pause.admissions is not None:  # said last: what else is wrong can be mended meanwhile
+        return None, NotFound(REASON_ADMISSIONS_PAUSED, state.pause.admissions.sentence, ())
     return queue, None
 
 
@@ -50,7 +53,15 @@ def _queues_of(state: ClusterState, namespace: str) -> str:
 
 
 def inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:
-    """Reason and message if a ClusterQueue can admit nothing, else None (wire contract A.1)."""
+    """Reason and message if a ClusterQueue can admit nothing, else None (wire contract A.1, and ours for a pause, which stops all)."""
+    problem, stop = _problem_of(state, queue), state.pause.admissions
+    if problem is not None or stop is None:
+        return problem
+    return REASON_ADMISSIONS_PAUSED, f"Can't admit new workloads: {stop.sentence}"
+
+
+def _problem_of(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:
+    """What is wrong with a ClusterQueue itself."""
     if queue.deleting:
         return REASON_TERMINATING, "Can't admit new workloads; the ClusterQueue is being deleted"
     if queue.stopped:

@@ -4,6 +4,7 @@
 `Done`                 forgotten: its next failure counts as its first
 `RequeueAfter(s)`      forgotten, and back after s seconds
 raises `Terminal`      forgotten and logged as an error: trying again unchanged would fail again
+raises `Deferred`      put aside until `resume` is called, or something changes
 raises `Conflict`      back by its own backoff, at debug level: the copy was stale, that is life
 raises anything else   back by its own backoff; with a traceback unless it is a `Retryable` or an
                        answer of the API server, which explain themselves
@@ -17,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
 from core.runtime import logs
@@ -54,7 +55,11 @@ class Terminal(Exception):
     """It cannot work out until the object changes."""
 
 
-OUTCOMES = ("conflict", "done", "error", "requeue_after", "retry", "terminal")
+class Deferred(Exception):
+    """It is not to be done now, and the message says why; who lets it be done again calls `Controller.resume`."""
+
+
+OUTCOMES = ("conflict", "deferred", "done", "error", "requeue_after", "retry", "terminal")
 """The bounded label of the reconcile metric."""
 
 
@@ -86,6 +91,13 @@ class Controller:
         self._clock = clock or SystemClock()
         self.finished_at = self._clock.monotonic()
         """When the last run ended, or we began."""
+        self._deferred: set[Hashable] = set()
+
+    def resume(self) -> None:
+        """What was put aside is looked at again."""
+        for key in self._deferred:
+            self.queue.add(key, "resumed")
+        self._deferred.clear()
 
     async def run(self) -> None:
         """Until the queue is shut down, and then until the last worker has finished its key; or until cancelled."""
@@ -109,8 +121,15 @@ class Controller:
 
     async def _run(self, item: Item) -> None:
         began = self._clock.monotonic()
+        was_deferred = item.key in self._deferred
+        self._deferred.discard(item.key)
         try:
             result = await self._reconcile(item)
+        except Deferred as error:
+            self.queue.forget(item.key)
+            self._deferred.add(item.key)
+            logger.log(logging.DEBUG if was_deferred else logging.INFO, "reconcile is put aside", extra={"why": str(error)})
+            outcome = "deferred"
         except Exception as error:
             outcome = self._failed(item, error)
         else:

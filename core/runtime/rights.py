@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from core.runtime.resource import Resource
@@ -17,8 +17,9 @@ def rights(resource: Resource, *verbs: str, subresource: str = "") -> set[Right]
     return {(resource.group, named, verb) for verb in verbs}
 
 
-def rules(granted: Iterable[Right]) -> list[dict[str, Any]]:
-    """The fewest rules that grant just this, one group of the API in each; in an order of their own."""
+def rules(granted: Iterable[Right], names: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The fewest rules that grant just this, one group of the API in each; in an order of their own. `names`: on these objects only."""
+    only = {"resourceNames": list(names)} if names else {}
     verbs: dict[tuple[str, str], set[str]] = {}
     for group, resource, verb in granted:
         verbs.setdefault((group, resource), set()).add(verb)
@@ -26,5 +27,6 @@ def rules(granted: Iterable[Right]) -> list[dict[str, Any]]:
     for (group, resource), of_resource in verbs.items():
         resources.setdefault((group, tuple(sorted(of_resource))), []).append(resource)
     return [
-        {"apiGroups": [group], "resources": sorted(named), "verbs": list(allowed)} for (group, allowed), named in sorted(resources.items())
+        {"apiGroups": [group], "resources": sorted(named), **only, "verbs": list(allowed)}
+        for (group, allowed), named in sorted(resources.items())
     ]

@@ -11,6 +11,7 @@ from typing import TypeVar
 from core.model.admission import Admission, PodSetAdmission
 from core.model.assignment import TopologyAssignment
 from core.model.configuration import ResourceRules
+from core.model.pause import NOTHING_PAUSED, Pause
 from core.model.podset import PodSetRequest
 from core.model.quota import QuotaTree
 from core.model.resources import PODS, Resources, add
@@ -71,6 +72,7 @@ class ClusterState:
         self.checks: dict[str, CheckFacts] = {}
         self.local_queues: dict[str, LocalQueueFacts] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.pause: Pause = NOTHING_PAUSED
         self.workloads = Workloads()
         self.ledger = Ledger(self._node_labels, self.namespaces.get)
         self._views: dict[str, FlavorView] = {}
@@ -143,6 +145,11 @@ class ClusterState:
     def observe_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A Namespace came, changed or went."""
         self._configure(_update(self.namespaces, name, labels))
+
+    def observe_pause(self, pause: Pause) -> None:
+        """An administrator pauses something, or lets it go on."""
+        self._configure(pause != self.pause)
+        self.pause = pause
 
     def _configure(self, is_change: bool) -> bool:
         self.changes += is_change

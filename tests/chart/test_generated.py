@@ -95,6 +95,14 @@ def test_what_it_writes_it_may(right: tuple[str, str, str]):
     assert right in granted(yaml.safe_load((rights.FOLDER / "reconciler.yaml").read_text()))
 
 
+def test_of_all_config_maps_one_may_be_read_and_none_in_other_namespaces():
+    (rule,) = yaml.safe_load((rights.FOLDER / "reconciler-pause.yaml").read_text())
+    assert (rule["resources"], rule["resourceNames"], rule["verbs"]) == (["configmaps"], ["topogate-pause"], ["list", "watch"])
+    assert "configmaps" not in {resource for _, resource, _ in rights.in_cluster()}
+    observed = Observed(cast("Client", None), SystemClock(), namespace="somewhere")
+    assert (observed.pauses.watcher.namespace, observed.pauses.watcher.field_selector) == ("somewhere", "metadata.name=topogate-pause")
+
+
 def test_the_webhook_only_reads():
     assert {verb for _, _, verb in granted(yaml.safe_load((FOLDER / "rights" / "webhook.yaml").read_text()))} == {"get"}
 
@@ -157,5 +165,8 @@ def test_each_resource_that_is_observed_may_be_listed_and_watched():
     informers += [*observed.jobs.values(), *observed.parents.values(), *observed.related.informers.values()]
     informers += [observed.provisioning_configs, observed.provisioning_requests, *observed._between.values()]
     asked = {(informer.resource.group, informer.resource.plural, verb) for informer in informers for verb in ("list", "watch")}
+    of_one_object = granted(rights.of_pause())
+    assert of_one_object <= asked
+    asked -= of_one_object
     assert asked - rights.in_cluster() == set()
     assert {right for right in rights.in_cluster() if right[2] in ("list", "watch")} == asked, "what is granted is used"

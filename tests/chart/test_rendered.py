@@ -180,9 +180,9 @@ def test_rights_are_those_of_the_code(tmp_path: Path):
     assert granted(one(objects, "ClusterRole", "-webhook")["rules"]) == webhook_rights()
     without = render(tmp_path, {"rbac": {"ownerFinalizers": False}})
     assert granted(one(without, "ClusterRole", "-reconciler")["rules"]) == rights.in_cluster()
-    assert granted(one(objects, "Role")["rules"]) == granted(rights.in_own_namespace()), (
-        "and where the certificate is a file, none on Secrets"
-    )
+    assert one(objects, "Role")["rules"] == [*rights.in_own_namespace(), *rights.of_pause()], "no Secrets here"
+    alone = render(tmp_path, PROVIDED | {"reconciler": {"replicas": 1, "leaderElection": False, "podDisruptionBudget": {"enabled": False}}})
+    assert one(alone, "Role")["rules"] == rights.of_pause()
 
 
 def webhook_rights() -> set[tuple[str, str, str]]:

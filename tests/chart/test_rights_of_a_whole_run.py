@@ -17,7 +17,7 @@ from tests.chart.test_generated import granted
 
 GRANTED = {
     "webhook": webhook.chart.in_cluster(),
-    "reconciler": rights.in_cluster() | granted(rights.in_own_namespace()),
+    "reconciler": rights.in_cluster() | granted(rights.in_own_namespace()) | granted(rights.of_pause()),
 }
 
 

@@ -119,6 +119,9 @@ class Paper:
         metadata = {**workload["metadata"], "annotations": {name: value for name, value in notes.items() if value is not None}}
         return self.put({**workload, "metadata": metadata, "spec": {**workload["spec"], **body["spec"]}})
 
+    async def deactivate(self, workload: Obj, reason: str) -> Obj:
+        return await self.patch_workload(workload, {"spec": {"active": False}})
+
     async def delete_workload(self, workload: Obj) -> None:
         self._delete("Workload", workload)
 

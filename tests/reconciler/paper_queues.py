@@ -19,7 +19,7 @@ from reconciler.scheduler import Scheduler
 from tests.builders import RACK, Node, cluster_queue_json, flavor_json, node_json, pod_set_json, topology_json
 from tests.reconciler.paper import Paper
 
-CLUSTER_SCOPED = ("Node", "Namespace", "Topology", "ResourceFlavor", "ClusterQueue")
+CLUSTER_SCOPED = ("Node", "Namespace", "Topology", "ResourceFlavor", "ClusterQueue", "AdmissionCheck")
 
 
 class QueuesPaper(Paper):

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from core.model.pause import Pause, Stop
 from core.names import EVICTED, HOSTNAME_LABEL, QUOTA_RESERVED, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.runtime.controller import Done, Result
 from core.runtime.metrics import Reading
@@ -221,6 +222,13 @@ def test_drift_of_the_ledger_is_told(paper: MeasuredPaper):
     assert paper.scrape().value("topogate_ledger_drift_nodes") == 0
     paper.gauges.drifting = 3
     assert paper.scrape().value("topogate_ledger_drift_nodes") == 3
+
+
+def test_what_is_paused_is_told(paper: MeasuredPaper):
+    read = [paper.scrape().value("topogate_paused", what=what) for what in ("admissions", "evictions")]
+    paper.observed.state.observe_pause(Pause(evictions=Stop("evictions")))
+    read += [paper.scrape().value("topogate_paused", what=what) for what in ("admissions", "evictions")]
+    assert read == [0, 0, 0, 1]
 
 
 # --- pods ------------------------------------------------------------------------------------------------

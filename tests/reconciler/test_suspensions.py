@@ -10,14 +10,14 @@ import pytest
 from core.jobs.contract import Defaults, JobKind
 from core.jobs.job import Job
 from core.jobs.replicas import ReplicatedKind
-from core.names import QUEUE_NAME_LABEL, RESOURCE_IN_USE_FINALIZER, WORKLOAD_ANNOTATION
+from core.names import QUEUE_NAME_LABEL, REASON_SUSPENDED_BY_USER, RESOURCE_IN_USE_FINALIZER, WORKLOAD_ANNOTATION
 from core.plan.merge import merge_patch
 from core.plan.workload import workload_name
 from core.runtime.resource import Obj
 from core.runtime.workqueue import Item
 from core.state.facts import find_condition
 from reconciler.apply import FIELD_MANAGER, Writer
-from reconciler.jobs import REASON_SUSPENDED_BY_USER, Jobs
+from reconciler.jobs import Jobs
 from reconciler.slim import with_writers_of, writers
 from tests.reconciler.paper import Paper
 

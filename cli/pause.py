@@ -1,0 +1,107 @@
+"""`topogate pause` and `topogate resume`: an administrator's stop button (docs/pausing.md). `register(app)` adds both words.
+
+What they do is in `cli.stopping`, which is only imported by who does something: no completion should wait for it.
+"""
+
+from collections.abc import Callable, Coroutine, Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from core.model.pause import PAUSABLE
+from core.names import SYSTEM_NAMESPACE
+
+if TYPE_CHECKING:
+    from core.runtime.client import Client
+
+_BAD_INPUT = 2
+
+
+class What(StrEnum):
+    """What can be paused."""
+
+    ADMISSIONS = "admissions"
+    EVICTIONS = "evictions"
+    ALL = "all"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Each of them."""
+        return PAUSABLE if self is What.ALL else (self.value,)
+
+
+class Asked(StrEnum):
+    """What can be paused, or whether anything is."""
+
+    ADMISSIONS = "admissions"
+    EVICTIONS = "evictions"
+    ALL = "all"
+    STATUS = "status"
+
+
+Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config.")]
+Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Of the kubeconfig; default: its current one.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Where the reconciler is.")]
+Waits = Annotated[bool, typer.Option("--wait/--no-wait", help="Until all ClusterQueues say that it is in force, 10 s at most.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the words."""
+    app.command("pause")(pause)
+    app.command("resume")(resume)
+
+
+def pause(
+    what: Annotated[Asked, typer.Argument(help="What to pause; or status, which only says what is paused.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why: everybody who waits is told.")] = "",
+    namespace: Namespace = SYSTEM_NAMESPACE,
+    wait: Waits = True,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Pause admissions (nothing is admitted), evictions (nothing is evicted), or all. What runs runs on.
+
+    Holds until `topogate resume`, whatever is restarted. Exit code 1: it cannot be done, or ClusterQueues do not say so; 2: bad input.
+    """
+    from cli.stopping import press, tell_status
+    from core.runtime.clock import SystemClock
+
+    if what is not Asked.STATUS:
+        parts = What(what.value).parts
+        _tell(kubeconfig, context, lambda client: press(client, SystemClock(), namespace, parts, reason, wait=wait))
+    elif reason:
+        _end("--reason is for pausing; leave it out to see the status", _BAD_INPUT)
+    else:
+        _tell(kubeconfig, context, lambda client: tell_status(client, namespace))
+
+
+def resume(
+    what: Annotated[What, typer.Argument(help="What is to go on.")],
+    namespace: Namespace = SYSTEM_NAMESPACE,
+    wait: Waits = True,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Let admissions, evictions, or all go on. What has waited is decided on at once."""
+    from cli.stopping import release
+    from core.runtime.clock import SystemClock
+
+    _tell(kubeconfig, context, lambda client: release(client, SystemClock(), namespace, what.parts, wait=wait))
+
+
+def _tell(kubeconfig: str | None, context: str | None, work: Callable[["Client"], Coroutine[Any, Any, Iterable[str]]]) -> None:
+    from cli.stopping import Unable, run
+
+    try:
+        lines = run(kubeconfig, context, work)
+    except Unable as error:
+        _end(str(error), error.code)
+    else:
+        for line in lines:
+            typer.echo(line)
+
+
+def _end(line: str, code: int) -> None:
+    typer.echo(f"topogate: {line}", err=True)
+    raise typer.Exit(code)

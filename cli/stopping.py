@@ -1,0 +1,162 @@
+"""What `topogate pause` and `topogate resume` do, through the API server.
+
+What is written is one key of a ConfigMap, on the object as it was read: of two administrators who press at once the second hears of the
+first. Then the ClusterQueues are looked at until they say that it is in force, since a stop button that nobody heard is worse than none.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
+
+from core.model.pause import ADMISSIONS, PAUSABLE, Pause, Stop
+from core.names import ACTIVE, EVICTIONS_PAUSED, PAUSE_CONFIG_MAP, REASON_ADMISSIONS_PAUSED
+from core.runtime.client import Client
+from core.runtime.clock import Clock
+from core.runtime.errors import Conflict, Forbidden, KubeError, NotFound
+from core.runtime.kubeconfig import UnusableKubeconfig
+from core.runtime.resource import Obj, PatchKind, Resource
+from core.state.facts import find_condition
+from reconciler import resources as r
+
+ERROR, BAD_INPUT = 1, 2
+FIELD_MANAGER = "topogate-pause"
+WAIT_S, POLL_S = 10.0, 0.25  # the button is to be in force within 2 s; who waits for more should look why
+_ATTEMPTS = 10
+_REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
+
+
+class Unable(Exception):
+    """It cannot be done: one line that says why, and the exit code."""
+
+    def __init__(self, line: str, code: int = ERROR) -> None:
+        super().__init__(line)
+        self.code = code
+
+
+def run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Coroutine[Any, Any, Iterable[str]]]) -> list[str]:
+    """Does work with a client, on a loop of its own; the lines to print. Raises Unable."""
+
+    async def connected() -> list[str]:
+        async with await Client.connect(kubeconfig, context=context, user_agent="topogate-cli") as client:
+            return list(await work(client))
+
+    try:
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            return runner.run(connected())
+    except UnusableKubeconfig as error:
+        raise Unable(str(error), BAD_INPUT) from error
+    except KubeError as error:
+        raise Unable(f"cannot read and write ConfigMap {PAUSE_CONFIG_MAP}: {' '.join((error.message or str(error)).split())}") from error
+
+
+async def press(client: Client, clock: Clock, namespace: str, parts: Sequence[str], reason: str, *, wait: bool) -> list[str]:
+    """Pauses; says so line by line. Raises Unable, and KubeError."""
+    since = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    by = await who_am_i(client)
+    before = await set_stops(client, namespace, {part: Stop(part, since, by, reason) for part in parts})
+    lines = []
+    for part in parts:
+        stop = before.of(part)
+        lines.append(f"{part} are paused" if stop is None else f"{part} were paused before, {stop.story}; that stands")
+    return lines + (await wait_for_queues(client, clock, namespace, parts, paused=True) if wait else [])
+
+
+async def release(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, wait: bool) -> list[str]:
+    """Lets go on; says so line by line. Raises Unable, and KubeError."""
+    before = await set_stops(client, namespace, dict.fromkeys(parts))
+    lines = []
+    for part in parts:
+        stop = before.of(part)
+        lines.append(f"{part} were not paused" if stop is None else f"{part} go on; they were paused {stop.story}")
+    return lines + (await wait_for_queues(client, clock, namespace, parts, paused=False) if wait else [])
+
+
+async def tell_status(client: Client, namespace: str) -> list[str]:
+    """What is paused, line by line."""
+    now = Pause.read(await _find(client, namespace) or {})
+    return [stop.sentence if (stop := now.of(part)) is not None else f"{part} are not paused" for part in PAUSABLE]
+
+
+async def set_stops(client: Client, namespace: str, stops: Mapping[str, Stop | None]) -> Pause:
+    """Sets keys that are missing, or takes away those that are there; what was paused before. A stop that stands is not overwritten."""
+    for _ in range(_ATTEMPTS):
+        seen = await _find(client, namespace)
+        before = Pause.read(seen or {})
+        changed = {part: stop for part, stop in stops.items() if (stop is None) != (before.of(part) is None)}
+        if not changed:
+            return before
+        data = {part: stop.to_text() if stop is not None else None for part, stop in changed.items()}
+        try:
+            await _write(client, namespace, seen, data)
+        except Conflict:
+            continue  # somebody else was faster
+        except NotFound as error:
+            if seen is not None:
+                continue  # it was deleted meanwhile
+            raise Unable(f"there is no namespace {namespace}; --namespace names the one in which the reconciler is") from error
+        return before
+    raise Unable(f"ConfigMap {namespace}/{PAUSE_CONFIG_MAP} was changed by others {_ATTEMPTS} times while it was to be written; try again")
+
+
+async def _write(client: Client, namespace: str, seen: Obj | None, data: Mapping[str, str | None]) -> None:
+    if seen is None:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": PAUSE_CONFIG_MAP, "namespace": namespace}, "data": dict(data)}
+        await client.create(r.CONFIG_MAPS, body, field_manager=FIELD_MANAGER)
+        return
+    metadata = {name: seen["metadata"][name] for name in ("uid", "resourceVersion")}
+    changed: Obj = {"metadata": metadata, "data": dict(data)}
+    gone = {part: None for part, text in data.items() if text is None and part in (seen.get("binaryData") or {})}
+    if gone:
+        changed["binaryData"] = gone
+    await client.patch(r.CONFIG_MAPS, PAUSE_CONFIG_MAP, namespace, changed, kind=PatchKind.MERGE, field_manager=FIELD_MANAGER)
+
+
+async def _find(client: Client, namespace: str) -> Obj | None:
+    try:
+        return await client.get(r.CONFIG_MAPS, PAUSE_CONFIG_MAP, namespace)
+    except NotFound:
+        return None
+
+
+async def who_am_i(client: Client) -> str:
+    """By whom it is paused: as the API server knows the user, else as this machine does."""
+    body = {"apiVersion": _REVIEWS.api_version, "kind": _REVIEWS.kind, "metadata": {}}
+    try:
+        status = (await client.create(_REVIEWS, body)).get("status") or {}
+    except KubeError:  # it may not be asked, or is too old to know
+        status = {}
+    return str((status.get("userInfo") or {}).get("username") or os.environ.get("USER") or "")
+
+
+# --- whether it is in force -------------------------------------------------------------------------------
+
+
+async def wait_for_queues(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, paused: bool) -> list[str]:
+    """Until every ClusterQueue says that it is so. Raises Unable where they do not in time."""
+    began, deadline = clock.monotonic(), clock.monotonic() + WAIT_S
+    while True:
+        try:
+            queues = (await client.list(r.CLUSTER_QUEUES)).items
+        except Forbidden:
+            return ["whether it is in force is not known: that would be read from ClusterQueues, which you may not list"]
+        if not queues:
+            return ["whether it is in force is not known: that would be read from ClusterQueues, and there is none"]
+        behind = sorted(queue["metadata"]["name"] for queue in queues if any(_is_behind(queue, part, paused=paused) for part in parts))
+        if not behind:
+            return [f"in force: all {len(queues)} ClusterQueue(s) say so, after {clock.monotonic() - began:.1f} s"]
+        if clock.monotonic() >= deadline:
+            word = "paused" if paused else "not paused"
+            raise Unable(
+                f"it is written, but after {WAIT_S:g} s {len(behind)} of {len(queues)} ClusterQueue(s), {behind[0]} for one, "
+                f"do not say that {' and '.join(parts)} are {word}; is a reconciler running, and with --namespace={namespace}?"
+            )
+        await clock.sleep(POLL_S)
+
+
+def _is_behind(queue: Obj, part: str, *, paused: bool) -> bool:
+    """Whether a ClusterQueue does not say yet that something is paused, or is not; one that is inactive for another reason says that."""
+    if part != ADMISSIONS:
+        return ((find_condition(queue, EVICTIONS_PAUSED) or {}).get("status") == "True") != paused
+    active = find_condition(queue, ACTIVE) or {}
+    return active.get("status") != "False" if paused else active.get("reason") == REASON_ADMISSIONS_PAUSED

@@ -1,0 +1,85 @@
+"""An administrator's stop button: what is paused, since when, by whom and why.
+
+It stands in one ConfigMap, whose data has a key for each thing that can be paused: who pauses one need not know of the other. A key that
+is missing pauses nothing. One that is there pauses, whatever it says: who wrote it wanted something stopped, and what cannot be read
+says no more than that.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ADMISSIONS, EVICTIONS = PAUSABLE = ("admissions", "evictions")
+_MAX_REASON, _MAX_NAME = 200, 100  # characters that are told: it is repeated on every workload that waits
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """One thing that is paused. `since` is a time as the API writes it; `problem` says why the rest is not known, where it is not."""
+
+    what: str
+    since: str = ""
+    by: str = ""
+    reason: str = ""
+    problem: str = ""
+
+    @classmethod
+    def read(cls, what: str, text: object) -> "Stop":
+        """The value of a key; whatever it is, it pauses."""
+        try:
+            said = json.loads(text) if isinstance(text, str) else None
+        except (ValueError, RecursionError) as error:
+            return cls(what, problem=_short(f"it is not JSON ({error})", _MAX_REASON))
+        if not isinstance(said, dict):
+            return cls(what, problem="it is not a JSON object with since, by and reason")
+        wrong = [name for name in ("since", "by", "reason") if not isinstance(said.get(name, ""), str)]
+        if wrong:
+            return cls(what, problem=f"{wrong[0]} is no text")
+        since, by, reason = (said.get(name, "") for name in ("since", "by", "reason"))
+        return cls(what, _short(since, _MAX_NAME), _short(by, _MAX_NAME), _short(reason, _MAX_REASON))
+
+    def to_text(self) -> str:
+        """The value of its key."""
+        return json.dumps({"since": self.since, "by": self.by, "reason": self.reason}, ensure_ascii=False)
+
+    @property
+    def story(self) -> str:
+        """By whom, since when and why, as far as that is known."""
+        if self.problem:
+            return f"as its key {self.what} says, which cannot be read: {self.problem}"
+        by = f"by {self.by}" if self.by else "by somebody"
+        since = f" since {self.since}" if self.since else ""
+        return f"{by}{since}{f': {self.reason}' if self.reason else ''}"
+
+    @property
+    def sentence(self) -> str:
+        """What is told to who waits for it to end."""
+        return f"{self.what} are paused {self.story}; `topogate resume {self.what}` ends that"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """What is paused; by default nothing."""
+
+    admissions: Stop | None = None
+    evictions: Stop | None = None
+
+    @classmethod
+    def read(cls, config_map: Mapping[str, Any]) -> "Pause":
+        """As the ConfigMap says. Never fails: what cannot be read pauses."""
+        said = {**(config_map.get("binaryData") or {}), **(config_map.get("data") or {})}
+        return cls(*(Stop.read(what, said[what]) if what in said else None for what in PAUSABLE))
+
+    def of(self, what: str) -> Stop | None:
+        """What keeps `what`, one of `PAUSABLE`, from being done."""
+        return {ADMISSIONS: self.admissions, EVICTIONS: self.evictions}[what]
+
+
+NOTHING_PAUSED = Pause()
+
+
+def _short(text: str, limit: int) -> str:
+    """On one line, and no longer than that; the cut is visible."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 3]}..."

@@ -1,0 +1,205 @@
+"""`topogate pause` and `resume` against a ConfigMap that others write, too; on a real API server in tests/reconciler/test_pause.py."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from cli.pause import What, register
+from cli.stopping import Unable, press, release, set_stops, tell_status, who_am_i
+from core.model.pause import Pause, Stop
+from core.runtime.client import Client
+from core.runtime.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
+from core.runtime.resource import Obj, Page, Resource
+from tests.builders import condition_json
+from tests.runtime.fakes import ManualClock
+
+# As in tests/runtime/conftest.py: looptime would have a loop made that nobody closes.
+asyncio.set_event_loop(None)
+NAMESPACE = "topogate-system"
+
+
+class Server:
+    """One ConfigMap, ClusterQueues, and who asks. `before_write` is done by somebody else, each before one write."""
+
+    def __init__(self) -> None:
+        self.stored: Obj | None = None
+        self.queues: list[Obj] = []
+        self.user: str | KubeError = "alice"
+        self.before_write: list[Callable[[], None]] = []
+        self._versions = itertools.count(1)
+
+    @property
+    def client(self) -> Client:
+        return cast("Client", self)
+
+    @property
+    def pause(self) -> Pause:
+        return Pause.read(self.stored or {})
+
+    def put(self, data: Mapping[str, Any]) -> None:
+        version = str(next(self._versions))
+        uid = self.stored["metadata"]["uid"] if self.stored is not None else f"uid-{version}"
+        self.stored = {"metadata": {"uid": uid, "resourceVersion": version}, "data": dict(data)}
+
+    async def get(self, resource: Resource, name: str, namespace: str) -> Obj:
+        await asyncio.sleep(0)
+        if self.stored is None or (name, namespace) != ("topogate-pause", NAMESPACE):
+            raise NotFound(404, "NotFound", "no such ConfigMap")
+        return self.stored
+
+    async def create(self, resource: Resource, body: Mapping[str, Any], *, field_manager: str = "") -> Obj:
+        await asyncio.sleep(0)
+        if resource.kind == "SelfSubjectReview":
+            if isinstance(self.user, KubeError):
+                raise self.user
+            return {"status": {"userInfo": {"username": self.user}}}
+        self._disturb()
+        if body["metadata"]["namespace"] != NAMESPACE:
+            raise NotFound(404, "NotFound", "no such namespace")
+        if self.stored is not None:
+            raise AlreadyExists(409, "AlreadyExists", "it is there")
+        self.put(body["data"])
+        return dict(body)
+
+    async def patch(self, resource: Resource, name: str, namespace: str, body: Mapping[str, Any], **_options: Any) -> Obj:
+        await asyncio.sleep(0)
+        self._disturb()
+        if self.stored is None:
+            raise NotFound(404, "NotFound", "it was deleted")
+        if body["metadata"] != self.stored["metadata"]:
+            raise Conflict(409, "Conflict", "it has changed")
+        data = {**self.stored["data"], **body["data"]}
+        self.put({key: value for key, value in data.items() if value is not None})
+        return self.stored
+
+    async def list(self, resource: Resource) -> Page:
+        return Page(self.queues, "1")
+
+    def _disturb(self) -> None:
+        if self.before_write:
+            self.before_write.pop(0)()
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+async def pause(server: Server, what: What = What.ADMISSIONS, reason: str = "why", *, wait: bool = False) -> list[str]:
+    return await press(server.client, ManualClock(), NAMESPACE, what.parts, reason, wait=wait)
+
+
+async def resume(server: Server, what: What = What.ADMISSIONS) -> list[str]:
+    return await release(server.client, ManualClock(), NAMESPACE, what.parts, wait=False)
+
+
+async def test_what_is_written_says_who_since_when_and_why(server: Server):
+    assert await pause(server, What.ALL) == ["admissions are paused", "evictions are paused"]
+    stop = server.pause.admissions
+    assert stop == Stop("admissions", "2026-01-01T00:16:40Z", "alice", "why")
+    assert await tell_status(server.client, NAMESPACE) == [stop.sentence, server.pause.evictions.sentence]  # type: ignore[union-attr]
+    assert await resume(server, What.EVICTIONS) == ["evictions go on; they were paused by alice since 2026-01-01T00:16:40Z: why"]
+    assert server.pause == Pause(admissions=stop)
+
+
+async def test_of_two_at_once_for_the_same_the_second_hears_of_the_first(server: Server):
+    server.before_write.append(lambda: server.put({"admissions": Stop("admissions", "T", "bob", "earlier").to_text()}))
+    assert await pause(server) == ["admissions were paused before, by bob since T: earlier; that stands"]
+    assert server.pause.admissions == Stop("admissions", "T", "bob", "earlier")
+
+
+async def test_two_at_once_for_different_things_do_not_overwrite_each_other(server: Server):
+    await asyncio.gather(pause(server, What.ADMISSIONS), pause(server, What.EVICTIONS))
+    assert None not in (server.pause.admissions, server.pause.evictions)
+    await asyncio.gather(resume(server, What.ADMISSIONS), resume(server, What.EVICTIONS))
+    assert server.pause == Pause()
+
+
+async def test_it_may_be_deleted_under_way(server: Server):
+    def delete() -> None:
+        server.stored = None
+
+    server.put({"other": "key"})
+    server.before_write.append(delete)
+    assert await pause(server) == ["admissions are paused"]
+    assert server.pause.admissions is not None
+
+
+async def test_keys_of_others_stay_as_they_are(server: Server):
+    server.put({"other": "key"})
+    await pause(server, What.ALL)
+    await resume(server, What.ALL)
+    assert server.stored is not None
+    assert server.stored["data"] == {"other": "key"}
+
+
+async def test_what_others_change_all_the_time_is_given_up_with_a_word(server: Server):
+    server.put({})
+    server.before_write = [lambda: server.put({})] * 100
+    with pytest.raises(Unable, match="was changed by others 10 times while it was to be written; try again"):
+        await set_stops(server.client, NAMESPACE, {"admissions": Stop("admissions")})
+
+
+async def test_resuming_what_is_not_paused_says_so(server: Server):
+    assert await resume(server, What.ALL) == ["admissions were not paused", "evictions were not paused"]
+    assert server.stored is None
+
+
+async def test_who_it_is_the_machine_says_where_the_server_does_not(server: Server, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("USER", "carol")
+    assert await who_am_i(server.client) == "alice"
+    server.user = Forbidden(403, "Forbidden", "no")
+    assert await who_am_i(server.client) == "carol"
+
+
+def queue(name: str, active: bool, reason: str) -> Obj:
+    return {"metadata": {"name": name}, "status": {"conditions": [condition_json("Active", active, reason=reason)]}}
+
+
+async def test_it_is_in_force_when_no_queue_admits_anything_whatever_the_reason(server: Server):
+    server.queues = [queue("a", False, "AdmissionsPaused"), queue("b", False, "Stopped")]
+    assert (await pause(server, wait=True))[1:] == ["in force: all 2 ClusterQueue(s) say so, after 0.0 s"]
+
+
+async def test_that_a_queue_does_not_hear_of_it_is_an_error_that_says_what_may_be_wrong(server: Server):
+    server.queues = [queue("a", False, "AdmissionsPaused"), queue("b", True, "Ready")]
+    with pytest.raises(
+        Unable, match=r"1 of 2 ClusterQueue\(s\), b for one, do not say that admissions are paused; is a reconciler running"
+    ):
+        await pause(server, wait=True)
+    assert server.pause.admissions is not None, "it is written all the same"
+
+
+async def test_without_queues_nobody_knows(server: Server):
+    assert "there is none" in (await pause(server, wait=True))[1]
+
+
+@pytest.mark.parametrize("arguments", [["pause"], ["pause", "everything"], ["resume"], ["resume", "status"]])
+def test_a_wrong_word_is_bad_input(arguments: list[str]):
+    app = typer.Typer()
+    register(app)
+    assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+def test_without_a_kubeconfig_there_is_one_line(tmp_path: Path):
+    app = typer.Typer()
+    register(app)
+    done = CliRunner().invoke(app, ["pause", "status", "--kubeconfig", str(tmp_path / "none")])
+    assert (done.exit_code, done.output.count("\n")) == (2, 1)
+    assert "there is no such file" in done.output
+
+
+def test_the_words_alone_cost_little():
+    """Every completion, and every process that is started by the command, imports them."""
+    code = "import sys, cli.pause; assert not {'aiohttp', 'numpy', 'reconciler', 'pydantic'} & set(sys.modules), sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])

@@ -1,0 +1,85 @@
+"""What an administrator's ConfigMap pauses: whatever stands there, on the safe side."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.model.pause import NOTHING_PAUSED, PAUSABLE, Pause, Stop
+
+SAID = Stop("admissions", "2026-11-22T10:00:00Z", "alice", "rack r1 is being rewired")
+
+
+def read(**data: Any) -> Pause:
+    return Pause.read({"kind": "ConfigMap", "data": data})
+
+
+def test_what_was_written_is_read():
+    assert read(admissions=SAID.to_text()) == Pause(admissions=SAID)
+    assert read(admissions=SAID.to_text()).evictions is None
+
+
+def test_a_stop_says_who_paused_since_when_and_why_and_the_way_out():
+    assert SAID.sentence == (
+        "admissions are paused by alice since 2026-11-22T10:00:00Z: rack r1 is being rewired; `topogate resume admissions` ends that"
+    )
+
+
+def test_of_what_is_not_said_nothing_is_told():
+    assert read(evictions="{}").evictions == Stop("evictions")
+    assert Stop("evictions").sentence == "evictions are paused by somebody; `topogate resume evictions` ends that"
+
+
+@pytest.mark.parametrize(
+    "obj", [{}, {"data": None}, {"data": {}}, {"data": {"admission": "{}"}}], ids=["no data", "null", "empty", "another key"]
+)
+def test_a_key_that_is_missing_pauses_nothing(obj: dict[str, Any]):
+    assert Pause.read(obj) == NOTHING_PAUSED
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it is not JSON"),
+        ("yes please", "it is not JSON"),
+        ("true", "it is not a JSON object with since, by and reason"),
+        ("[1]", "it is not a JSON object with since, by and reason"),
+        ('{"by": 1}', "by is no text"),
+        ("[" * 100_000, "it is not JSON"),
+    ],
+)
+def test_what_cannot_be_read_pauses_and_says_why(text: str, problem: str):
+    stop = read(admissions=text).admissions
+    assert stop is not None
+    assert problem in stop.problem
+    assert "cannot be read" in stop.sentence
+    assert "topogate resume admissions" in stop.sentence
+
+
+def test_bytes_pause_as_what_cannot_be_read():
+    stop = Pause.read({"binaryData": {"evictions": "AAA="}}).evictions
+    assert stop is not None
+    assert stop.problem
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([*PAUSABLE, "other"]),
+        st.text()
+        | st.none()
+        | st.integers()
+        | st.builds(json.dumps, st.dictionaries(st.sampled_from(["since", "by", "reason"]), st.text(max_size=500) | st.integers())),
+    )
+)
+def test_whatever_stands_there_pauses_in_one_short_line(data: dict[str, Any]):
+    pause = read(**data)
+    for what in PAUSABLE:
+        stop = pause.of(what)
+        assert (stop is not None) == (what in data)
+        if stop is not None:
+            assert len(stop.sentence) < 600
+            assert "\n" not in stop.sentence
