@@ -20,6 +20,11 @@ class Claims:
         self._state = state
         self._by_uid: dict[str, Preempting] = {}
         self._evicting: dict[str, tuple[str, str]] = {}  # key -> uid of who is to be evicted and is not seen to be yet, and for whom
+        self._preemptors: set[str] = set()  # uids of those for whose sake others were told to go
+
+    def preemptors(self) -> list[str]:
+        """Uids of those for whose sake others were told to go, and who wait for that room since."""
+        return [uid for uid in self._by_uid if uid in self._preemptors]
 
     def begin(self, pending: Container[str]) -> None:
         """A cycle begins: forgets those whose uid is not pending any more, and those who are seen evicted or gone."""
@@ -51,18 +56,24 @@ class Claims:
         before = self._by_uid.pop(workload.uid, None)
         if preempting is not None:
             self._by_uid[workload.uid] = preempting
+            if preempting.victims:
+                self._preemptors.add(workload.uid)
             self._evicting |= {victim.workload.key: (victim.workload.uid, workload.uid) for victim in preempting.victims}
-        elif before is not None and before.victims:
+            return
+        self._preemptors.discard(workload.uid)
+        if before is not None and before.victims:
             self._state.note_unclaimed(before.found.admission.cluster_queue)
 
     def fulfil(self, uid: str) -> None:
         """Who waited is admitted."""
         self._by_uid.pop(uid, None)
+        self._preemptors.discard(uid)
 
     def withdraw(self, uid: str) -> None:
         """Who waited wants something else now, or nothing, or nobody may have been told to go for it: whom it wanted to go need not,
         for all that is known here, and what it claimed is others' to have."""
         claim = self._by_uid.pop(uid, None)
+        self._preemptors.discard(uid)
         self._evicting = {key: entry for key, entry in self._evicting.items() if entry[1] != uid}
         if claim is not None:
             self._state.note_unclaimed(claim.found.admission.cluster_queue)

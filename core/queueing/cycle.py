@@ -13,7 +13,7 @@ do not (so that a preemption leads to the admission that it was made for, and no
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from core.model.configuration import FairSharing
 from core.model.pods_ready import PodsReadyRules
@@ -56,10 +56,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What the caller of a cycle knows of workloads, by uid."""
+    """What the caller of a cycle knows of workloads, by uid; and who was promised room and has had the first turns."""
 
     is_held_back: Callable[[str], bool]
     is_busy: Callable[[str], bool]
+    served: set[str] = field(default_factory=set)
+    admitted: set[str] = field(default_factory=set)  # of these
 
 
 class Cycle:
@@ -128,7 +130,9 @@ class Cycle:
         self.wants_more = False
         if not self._is_cut:
             self._round_began = self._moment()
-        run, turns = _Run(is_held_back, is_busy), self._turns()
+        run = _Run(is_held_back, is_busy)
+        yield from self._keep_promises(run)
+        turns = self._turns()
         while (following := turns.next()) is not None:
             if not may_go_on():
                 self._is_cut = True
@@ -179,6 +183,35 @@ class Cycle:
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be placed: {error!r}"), ())
 
+    # --- promises -----------------------------------------------------------------------------------
+
+    def _keep_promises(self, run: _Run) -> Iterator[Verdict]:
+        """Room that others were told to make for somebody is his from the first turn on. Else whoever is before him could take it, and
+        where each takes what another's victims have left, evictions never end: somebody who could send him away does so when he runs.
+        A StrictFIFO queue's room is whose turn it is.
+        """
+        for uid in sorted(self._claims.preemptors(), key=self._pending.order_of):
+            workload, group = self._pending.find(uid), self._pending.group_of(uid)
+            assert workload is not None
+            assert group is not None
+            queue, problem = self._find_queue(workload.queue)
+            if queue is None or queue.strict or run.is_held_back(uid):
+                continue
+            run.served.add(uid)
+            refusal = self._own.get(uid)
+            hindered = problem is not None or find_obstacle(self._state, queue, self._pods_ready) is not None or run.is_busy(uid)
+            if not hindered and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
+                outcome = self._judge.judge(workload, queue)
+                if isinstance(outcome, Found):
+                    self._admit(group, workload, outcome)
+                    run.admitted.add(uid)
+                    yield Verdict(workload, outcome)
+                    continue
+                self._note(group, workload, queue, outcome)
+                if self._is_news(group, workload, outcome):
+                    yield Verdict(workload, outcome)
+            self._claims.place(workload)
+
     # --- turns --------------------------------------------------------------------------------------
 
     def _turns(self) -> Turns:
@@ -194,7 +227,7 @@ class Cycle:
 
     def _take(self, turn: Turn, may_borrow: bool, turns: Turns, run: _Run) -> Iterator[Verdict]:
         workload = turn.workload
-        if run.is_held_back(workload.uid):
+        if run.is_held_back(workload.uid) or workload.uid in run.admitted:
             turns.pass_on(turn)
             return
         queue, problem = self._find_queue(workload.queue)
@@ -220,7 +253,7 @@ class Cycle:
         group, workload, uid = turn.group, turn.workload, turn.workload.uid
         refusal, is_busy = self._own.get(uid) or group.refusal, run.is_busy(uid)
         outcome: Found | NotFound | None = None
-        if not is_busy and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
+        if not is_busy and uid not in run.served and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
             outcome = self._judge.judge(workload, queue)
         claim = self._claims.of(uid) if outcome is None else outcome.preempting if isinstance(outcome, NotFound) else None
         found = outcome if isinstance(outcome, Found) else claim.found if claim is not None else None
@@ -292,7 +325,7 @@ class Cycle:
             told = [workload for _, workload in group.members[turn.at :]]
         for workload in told:
             uid = workload.uid
-            if uid in self._own and not group.is_held_up:
+            if uid in run.admitted or (uid in self._own and not group.is_held_up):
                 continue
             if run.is_held_back(uid) or run.is_busy(uid):
                 self._is_stale = True

@@ -2,7 +2,9 @@
 
 - In its own queue a workload preempts as `withinClusterQueue` says.
 - In other queues of its cohort only as long as they use what they could only borrow from where both can reach, so that none
-  is brought below what is its own: `reclaimWithinCohort` if the workload then needs not borrow, `borrowWithinCohort` if it does.
+  is brought below what is its own: `reclaimWithinCohort` if the workload then needs not borrow, `borrowWithinCohort` if it does. Of a
+  workload that then borrows nobody has to go who would have a place in what is its own queue's once all are gone: it could reclaim
+  that at once, and the two would evict each other for ever.
 - With fair sharing it is the shares that say what a workload may take by borrowing, of those whom `reclaimWithinCohort` names
   (`core.queueing.fair_rights`); `borrowWithinCohort` says nothing then.
 
@@ -164,7 +166,8 @@ class Rights:
     # --- who may go together ----------------------------------------------------------------------------
 
     def is_legal(self, chosen: Sequence[Candidate]) -> bool:
-        """Whether they can go in some order in which each queue still uses more than its own whenever one of its workloads goes."""
+        """Whether they can go in some order in which each queue still uses more than its own whenever one of its workloads goes; for a
+        workload that borrows, in any order."""
         by_queue: dict[str, list[Candidate]] = {}
         for candidate in chosen:
             if not candidate.is_own:
@@ -177,7 +180,8 @@ class Rights:
         for member in members:
             for name, amount in member.holds.items():
                 spare[name] -= amount
-        return any(spare[name] + member.holds.get(name, 0) > 0 for member in members for name in spare)
+        could_be_last = (_is_beyond(spare, member) for member in members)
+        return all(could_be_last) if _is_for_borrower(members[0]) else any(could_be_last)
 
     def _spare(self, queue: str) -> Amounts:
         """What a queue uses beyond its own, with nobody gone but those who are leaving anyway; negative where it uses less."""
@@ -209,12 +213,26 @@ class Rights:
             left = spare.setdefault(candidate.queue, dict(self._spare(candidate.queue)))
             if not candidate.is_own and all(amount <= 0 for amount in left.values()):
                 continue
+            if _is_for_borrower(candidate):
+                after = {name: amount - candidate.holds.get(name, 0) for name, amount in left.items()}
+                with_it = [candidate, *(other for other in chosen if other.queue == candidate.queue)]
+                if not all(_is_beyond(after, other) for other in with_it):
+                    continue
             if shares is not None and not shares.lets_go(candidate.queue, candidate.amounts, is_own=candidate.is_own):
                 continue
             for name, amount in candidate.holds.items():
                 left[name] -= amount
             chosen.append(candidate)
         return chosen
+
+
+def _is_for_borrower(candidate: Candidate) -> bool:
+    return candidate.victim.reason == REASON_RECLAIMED_BY_BORROWER
+
+
+def _is_beyond(spare: Amounts, candidate: Candidate) -> bool:
+    """Whether a queue that has so much to spare would use more than its own with one workload more."""
+    return any(amount + candidate.holds.get(name, 0) > 0 for name, amount in spare.items())
 
 
 def _seconds(time: str) -> int:

@@ -22,7 +22,7 @@ from core.names import (
 )
 from core.queueing.outcome import Found, NotFound
 from core.queueing.ways import inactive_reason
-from tests.queueing.lives import QUEUES, Job, check, jobs, policies
+from tests.queueing.lives import QUEUES, Job, check, jobs, policies_of
 from tests.queueing.scene import Scene, admitted, flavors_of, refused
 from tests.queueing.shared import ALL_MAY, Shared
 from tests.queueing.test_cycle import spoil
@@ -214,7 +214,7 @@ class World:
 worlds = st.builds(
     World,
     st.tuples(st.integers(1, 2), st.integers(1, 2)),
-    st.tuples(*(st.tuples(st.integers(0, 8), policies) for _ in QUEUES)),
+    st.tuples(*(st.tuples(st.integers(0, 8), policies_of()) for _ in QUEUES)),
     st.booleans(),
     st.booleans(),
 )
