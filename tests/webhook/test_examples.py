@@ -24,7 +24,7 @@ DOCUMENTED = {
     if text.startswith("apiVersion:")
 }
 JUDGED = {rules.kind for rules in OBJECTS}
-UNJUDGED = {"AdmissionCheck", "LocalQueue", "ProvisioningRequestConfig", "Service", "WorkloadPriorityClass"}
+UNJUDGED = {"AdmissionCheck", "ConfigMap", "LocalQueue", "ProvisioningRequestConfig", "Service", "WorkloadPriorityClass"}
 
 
 def objects(text: str) -> list[dict[str, Any]]:
