@@ -80,24 +80,25 @@ def step(
         name,
         context=story,
         kind=SpanKind.INTERNAL,
-        start_time=_start_of(start, traceparent),
+        start_time=began if start is None else _start_of(start, traceparent),
         links=link_from(current_traceparent()) if story is not None else None,
         attributes={NAMESPACE: obj["metadata"].get("namespace") or "", **attributes},
         end_on_exit=end is None,
     ) as span:
+        is_first = span.is_recording() and traceparent is not None and _first.setdefault(traceparent, (began, began)) == (began, began)
         yield span
-        told = span.is_recording()
         if end is not None:
             span.end(nanoseconds(end))
-    if told and traceparent is not None:
-        _first.setdefault(traceparent, (began, time.time_ns()))
+    if is_first and traceparent is not None:
+        _first[traceparent] = began, time.time_ns()
         while len(_first) > _STORIES_REMEMBERED:
             _first.popitem(last=False)
 
 
 def _start_of(given: datetime | None, traceparent: str | None) -> int | None:
     """The API cuts its times to the second, so a span that starts at one would come before what caused it. Where this process
-    knows better, since the story's first step was under way in that second, it is the end of that step."""
+    knows better, since the story's first step was under way in that second, it is the end of that step; or its beginning, as long as
+    it is under way: what it does may be seen before its answer comes."""
     if given is None:
         return None
     start = nanoseconds(given)

@@ -6,6 +6,7 @@ Two objects with equal facts are the same to topogate, which is how heartbeats c
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from core.model.admission import Admission, admission_from_wire
@@ -258,6 +259,14 @@ class PodSetFacts:
         )
 
 
+def _reclaimed_of(reclaimed: Mapping[str, int], pod_set: Json, *, waits: bool) -> int:
+    """Pods of a pod set that are done. One that waits asks for whole slices: those that are left over of one share its domain."""
+    done = reclaimed.get(pod_set.get("name") or MAIN_POD_SET, 0)
+    request = parse_topology_request(pod_set.get("topologyRequest")) if done and waits else None
+    size = max((layer.size for layer in request.slices), default=1) if request is not None else 1
+    return done - done % size if size > 1 else done
+
+
 def _labels_to_come(spec: Json, owner: Json | None) -> dict[str, str]:
     """Labels that the pods of a workload get when it starts: from us, and from the Job controller."""
     labels = {LOCAL_QUEUE_LABEL: spec["queueName"]} if spec.get("queueName") else {}
@@ -325,7 +334,8 @@ class WorkloadFacts:
         created = metadata.get("creationTimestamp") or ""
         evicted = find_condition(workload, EVICTED)
         namespace, labels = metadata.get("namespace") or "", _labels_to_come(spec, owner)
-        reclaimed = reclaimed_pods(workload)
+        admission = admission_from_wire(status.get("admission"))
+        reclaimed = partial(_reclaimed_of, reclaimed_pods(workload), waits=admission is None)
         since = max(created, evicted.get("lastTransitionTime") or "") if evicted and evicted.get("status") == "True" else created
         return cls(
             object_key(workload),
@@ -338,11 +348,8 @@ class WorkloadFacts:
             spec.get("active", True) is not False and not condition_is_true(workload, DEACTIVATION_TARGET),
             bool(metadata.get("deletionTimestamp")),
             owner["uid"] if owner else None,
-            tuple(
-                PodSetFacts.read(pod_set, namespace, labels, reclaimed.get(pod_set.get("name") or MAIN_POD_SET, 0))
-                for pod_set in spec.get("podSets") or ()
-            ),
-            admission_from_wire(status.get("admission")),
+            tuple(PodSetFacts.read(pod_set, namespace, labels, reclaimed(pod_set)) for pod_set in spec.get("podSets") or ()),
+            admission,
             condition_is_true(workload, QUOTA_RESERVED),
             condition_is_true(workload, ADMITTED),
             condition_is_true(workload, EVICTED),

@@ -1,0 +1,38 @@
+"""Pods that have done their work and come no more: what a workload asks for when it waits again, and holds while it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.state.facts import WorkloadFacts
+from tests.builders import RACK
+
+
+def workload(done: int, *, admitted: bool, slice_size: int | None = None) -> dict[str, Any]:
+    topology: dict[str, Any] = {"required": RACK}
+    if slice_size is not None:
+        topology |= {"podSetSliceRequiredTopology": RACK, "podSetSliceSize": slice_size}
+    admission = {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 8, "flavors": {}, "resourceUsage": {}}]}
+    return {
+        "metadata": {"name": "w", "namespace": "ns", "uid": "u"},
+        "spec": {"queueName": "q", "podSets": [{"name": "main", "count": 8, "topologyRequest": topology, "template": {"spec": {}}}]},
+        "status": {"reclaimablePods": [{"name": "main", "count": done}], **({"admission": admission} if admitted else {})},
+    }
+
+
+@pytest.mark.parametrize(("done", "asked"), [(0, 8), (2, 8), (4, 4), (7, 4), (8, 0)])
+def test_who_waits_asks_for_whole_slices(done: int, asked: int):
+    (pod_set,) = WorkloadFacts.read(workload(done, admitted=False, slice_size=4)).pod_sets
+    assert (pod_set.count, pod_set.count + pod_set.reclaimed) == (asked, 8)
+
+
+def test_who_has_no_slices_asks_for_what_is_left():
+    (pod_set,) = WorkloadFacts.read(workload(3, admitted=False)).pod_sets
+    assert pod_set.count == 5
+
+
+def test_who_runs_holds_what_is_left():
+    (pod_set,) = WorkloadFacts.read(workload(3, admitted=True, slice_size=4)).pod_sets
+    assert pod_set.count == 5
