@@ -40,6 +40,7 @@ check: $(STAMP) ## lint, types, the dependency law, drift of generated files
 	@$(BIN)/python -m core.api.schema --check
 	@$(BIN)/python -m webhook.chart --check
 	@$(BIN)/python -m reconciler.rights --check
+	@$(BIN)/python -m cli.reference --check
 
 coverage: $(STAMP) ## how many branches of the engine the fast tests take; fails under 95 %
 	@CI=1 $(BIN)/coverage run -m pytest -q --timeout=600 -m "not cluster" $(ENGINE_TESTS)
@@ -87,6 +88,7 @@ generate: $(STAMP) ## write the CRDs anew, from core/api, and the chart's webhoo
 	@$(BIN)/python -m core.api.schema --write
 	@$(BIN)/python -m webhook.chart --write
 	@$(BIN)/python -m reconciler.rights --write
+	@$(BIN)/python -m cli.reference --write
 
 wheel: $(STAMP) ## topogate as a Python package, in out/
 	@$(BIN)/python -m tools.image wheel

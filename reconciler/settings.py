@@ -49,7 +49,7 @@ class Settings:
 
 def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconciler") -> Settings:
     """Settings of a command line; ends the process with a message and status 2 if it, or the file it names, is wrong."""
-    parser = _parser(prog)
+    parser = make_parser(prog)
     options = parser.parse_args(arguments)
     file = _read(parser, options.config) if options.config else Configuration()
     try:
@@ -83,7 +83,8 @@ def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconcil
     )
 
 
-def _parser(prog: str) -> OneLineParser:
+def make_parser(prog: str = "python -m reconciler") -> OneLineParser:
+    """All flags."""
     parser = OneLineParser(prog=prog, description="Queues, places and starts topology-aware workloads.", allow_abbrev=False)
     parser.add_argument(
         "--config",

@@ -36,8 +36,8 @@ class Settings:
     metrics_port: int = METRICS_PORT  # 0: none
 
 
-def parse(arguments: list[str] | None = None) -> Settings:
-    """Settings of a command line; ends the process with a message if it is wrong."""
+def make_parser() -> OneLineParser:
+    """All flags."""
     parser = OneLineParser(prog="python -m webhook", description="Defaults and validates jobs and queues at admission.", allow_abbrev=False)
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=port, default=9443, help="port to listen on (default: %(default)s)")
@@ -82,6 +82,12 @@ def parse(arguments: list[str] | None = None) -> Settings:
     )
     add_metrics_port(parser)
     add_common(parser)
+    return parser
+
+
+def parse(arguments: list[str] | None = None) -> Settings:
+    """Settings of a command line; ends the process with a message if it is wrong."""
+    parser, policy = make_parser(), Policy()
     o = parser.parse_args(arguments)
     needed, unwanted = (FILES, OWN | OWN_TIMES) if o.cert_mode == "files" else (OWN, FILES)
     if missing := [flag for name, flag in needed.items() if not getattr(o, name)]:

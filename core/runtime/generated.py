@@ -32,7 +32,7 @@ def find_drift(folder: Path, wanted: Mapping[str, str]) -> str:
 
 def run(source: str, folder: Path, wanted: Mapping[str, str], arguments: Sequence[str] | None = None) -> int:
     """The command line of such a program."""
-    parser = argparse.ArgumentParser(prog=f"python -m {source}", description="Files of the chart, generated from the code.")
+    parser = argparse.ArgumentParser(prog=f"python -m {source}", description="Files that are generated from the code.")
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--write", action="store_true", help="write the files")
     todo.add_argument("--check", action="store_true", help="fail if the files are not what the code says")

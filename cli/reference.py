@@ -1,0 +1,141 @@
+"""`docs/reference.md`: labels, annotations, conditions, flags and gates, written from the code: `python -m cli.reference --write`.
+
+What each name means stands here, beside the constant; a test knows whether one is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import reconciler.settings
+import webhook.settings
+from core import names as n
+from core.model.gates import GATES
+from core.runtime import generated
+
+FOLDER = Path(__file__).parents[1] / "docs"
+_SOURCE = "cli.reference"
+
+
+class Name(NamedTuple):
+    """A label or an annotation: where it stands, what it says, what may be said."""
+
+    name: str
+    where: str
+    meaning: str
+
+
+TEMPLATE, JOB, POD = "annotation of a pod template", "annotation of the job", "annotation of a pod of a group"
+
+WRITTEN_BY_USERS = (
+    Name(n.QUEUE_NAME_LABEL, "label of the job", "its LocalQueue; without it topogate leaves the job alone, but in managed namespaces"),
+    Name(n.PRIORITY_CLASS_LABEL, "label of the job", "its WorkloadPriorityClass"),
+    Name(n.MAX_EXEC_TIME_LABEL, "label of the job", 'for how many seconds it may be admitted in all, "1" and more; then it is deactivated'),
+    Name(n.PREBUILT_WORKLOAD, "label or annotation of the job", "the Workload that it takes instead of getting one"),
+    Name(n.REQUIRED_TOPOLOGY, TEMPLATE, "the node label of a level, or `auto`: all pods in one domain of it, or the job waits"),
+    Name(n.PREFERRED_TOPOLOGY, TEMPLATE, "the same, or in the next level up, or in as few domains as it takes"),
+    Name(n.UNCONSTRAINED_TOPOLOGY, TEMPLATE, '`"true"`: anywhere in a flavor that has a topology'),
+    Name(n.SLICE_REQUIRED_TOPOLOGY, TEMPLATE, "the node label of a level: each slice of the pods in one domain of it"),
+    Name(n.SLICE_SIZE, TEMPLATE, "the pods of a slice; it divides them evenly"),
+    Name(n.SLICE_CONSTRAINTS, TEMPLATE, 'up to three layers of slices, JSON: `[{"topology": LABEL, "size": N}, ...]`, coarse to fine'),
+    Name(n.PODSET_GROUP_NAME, TEMPLATE, "templates of one job with the same name share a domain"),
+    Name(n.POD_INDEX_OFFSET, TEMPLATE, "where the ranks of its pods start"),
+    Name(n.WORKLOAD_REQUIRED_TOPOLOGY, JOB, "the node label of a level: all pods of all templates in one domain of it"),
+    Name(n.WORKLOAD_PREFERRED_TOPOLOGY, JOB, "the same if it can be, else of a level above"),
+    Name(n.PLACEMENT_PROFILE, "annotation of a job, a ClusterQueue or a Topology", "`kep` or `compact`; the nearest to the job holds"),
+    Name(n.MIN_PARALLELISM, "annotation of a batch/v1 Job", "with how few pods it may be started where there is no room for all"),
+    Name(n.ELASTIC_JOB, JOB, '`"true"`: it may grow and shrink while it runs (gates)'),
+    Name(n.POD_GROUP_NAME, "label of a pod, or annotation", "the group it is queued with"),
+    Name(n.POD_GROUP_TOTAL_COUNT, POD, "how many pods the group has"),
+    Name(n.POD_GROUP_FAST_ADMISSION, POD, '`"true"`: the group is queued before all of its pods are there'),
+    Name(n.POD_GROUP_INDEX_LABEL, "label of a pod of a group", "its rank"),
+    Name(n.POD_GROUP_INDEX_LABEL_NAME, POD, "which other label has its rank"),
+    Name(n.RETRIABLE_IN_GROUP, POD, '`"false"`: a pod of it that fails fails the group'),
+    Name(
+        n.MANAGED_NAMESPACE_LABEL,
+        "label of a namespace",
+        '`"true"`: everything in it is queued, in its LocalQueue `default` where none is named',
+    ),
+)
+WRITTEN_BY_TOPOGATE = (
+    Name(n.WORKLOAD_ANNOTATION, "annotation of pods", "their Workload"),
+    Name(n.PODSET_LABEL, "label of pods", "their pod set in it"),
+    Name(n.LOCAL_QUEUE_LABEL, "label of pods", "their LocalQueue"),
+    Name(n.CLUSTER_QUEUE_LABEL, "label of pods", "their ClusterQueue"),
+    Name(n.JOB_UID_LABEL, "label of Workloads", "the uid of what it is made for"),
+    Name(
+        n.LEVEL_PREFIX + "0, 1, ...",
+        "label of pods; an annotation where the value is no label's",
+        "their domain at each level, 0 is the coarsest",
+    ),
+    Name(n.RANK_ANNOTATION, "annotation of pods", "their rank"),
+    Name(n.DOMAIN_INDEX_ANNOTATION, "annotation of pods", "which of the domains of the assignment, in the order of ranks"),
+    Name(n.DOMAIN_SIZE_ANNOTATION, "annotation of pods", "how many pods of the pod set are there"),
+    Name(n.TRACEPARENT_ANNOTATION, "annotation of jobs, Workloads and pods", "the trace of the request that the job came with"),
+    Name(n.FIELDS_OF_V1BETA2, "annotation of objects read as v1beta1", "what v1beta1 cannot say"),
+    Name(n.FIELDS_OF_V1BETA1, "annotation of objects read as v1beta2", "what v1beta2 cannot say"),
+    Name(n.MANAGED, "label and finalizer of queued pods", "topogate looks after it"),
+    Name(n.POD_GROUP_SERVING, "annotation of pods of a StatefulSet or LeaderWorkerSet", "their group serves and does not end"),
+    Name(n.ROLE_HASH, "annotation of pods of a group", "which of them are alike"),
+    Name(n.SUSPENDING_PARENT, "annotation of pods", "the kind that they are queued through"),
+    Name(n.IS_GROUP_WORKLOAD, "annotation of Workloads", "made for a group of pods"),
+    Name(n.JOB_OWNER_GVK, "annotation of Workloads of a LeaderWorkerSet", "the kind of what they are made for"),
+    Name(n.JOB_OWNER_NAME, "annotation of Workloads of a LeaderWorkerSet", "and its name"),
+    Name(n.COMPONENT_WORKLOAD_INDEX, "annotation of Workloads of a LeaderWorkerSet", "which replica"),
+    Name(n.SLICE_NAME, "annotation of Workloads of an elastic job, and of its pods", "the name of its first Workload"),
+    Name(n.SLICE_REPLACES, "annotation of Workloads of an elastic job", "the Workload whose place and pods it takes over"),
+    Name(n.PROVISIONING_CONTENT, "annotation of ProvisioningRequests and PodTemplates", "a hash of what was asked for"),
+    Name(n.PROVISIONING_RESERVATION, "annotation of ProvisioningRequests", "since when the workload had its quota"),
+)
+READ_FROM_OTHERS = (
+    Name(n.MULTIKUEUE_ORIGIN, "label of Workloads", "a manager of several clusters has put it here"),
+    Name(n.PROVISIONING_ANNOTATIONS + "...", "annotations of a job", "handed on to its ProvisioningRequest as parameters"),
+)
+
+
+def render() -> str:
+    """The whole page."""
+    parts = [
+        "# Reference",
+        f"Written by `python -m {_SOURCE} --write` from the code; do not edit. What the words mean is told in the pages of each subject.",
+        "## Labels and annotations that users write",
+        _table(("name", "where", "meaning"), ((f"`{x.name}`", x.where, x.meaning) for x in WRITTEN_BY_USERS)),
+        "## Labels and annotations that topogate writes",
+        _table(("name", "where", "meaning"), ((f"`{x.name}`", x.where, x.meaning) for x in WRITTEN_BY_TOPOGATE)),
+        "## Labels and annotations that others write and topogate reads",
+        _table(("name", "where", "meaning"), ((f"`{x.name}`", x.where, x.meaning) for x in READ_FROM_OTHERS)),
+        "## Flags of the webhook",
+        _table(("flag", "meaning"), _flags(webhook.settings.make_parser())),
+        "## Flags of the reconciler",
+        _table(("flag", "meaning"), _flags(reconciler.settings.make_parser())),
+        "## Feature gates",
+        "`--feature-gates NAME=true,...` of the reconciler, `featureGates` of its file ([configuration.md](configuration.md)).",
+        _table(
+            ("gate", "default", "in Kueue", "here"),
+            ((f"`{name}`", str(gate.default).lower(), gate.stage.value, gate.effect.value) for name, gate in GATES.items()),
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _flags(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    """Each flag with what its help says; argparse has no other way to them."""
+    formatter = parser._get_formatter()
+    for action in parser._actions:
+        if action.dest == "help":
+            continue
+        value = "" if action.nargs == 0 else f" {action.metavar or '|'.join(map(str, action.choices or [])) or action.dest.upper()}"
+        yield f"`{', '.join(action.option_strings)}{value}`", formatter._expand_help(action) if action.help else ""
+
+
+if __name__ == "__main__":
+    sys.exit(generated.run(_SOURCE, FOLDER, {"reference.md": render()}))

@@ -1,0 +1,48 @@
+"""docs/reference.md is what the code says, and no name is missing in it."""
+
+from __future__ import annotations
+
+from cli import reference
+from core import names
+from core.jobs.known_names import ANNOTATIONS, LABELS
+from core.model.gates import GATES
+from core.runtime import generated
+
+KNOWN = {entry.name for entry in (*reference.WRITTEN_BY_USERS, *reference.WRITTEN_BY_TOPOGATE, *reference.READ_FROM_OTHERS)}
+# Of other objects than jobs, pods and Workloads: controllers, gates, finalizers, conditions.
+ELSEWHERE = {
+    names.TOPOLOGY_GATE,
+    names.ADMISSION_GATE,
+    names.RESOURCE_IN_USE_FINALIZER,
+    names.RANK_ORDER_KEPT,
+    names.NODES_PLACED,
+    names.EVICTIONS_PAUSED,
+    names.PROVISIONING_CONTROLLER,
+    names.MULTIKUEUE_CONTROLLER,
+}
+
+
+def test_the_page_is_what_the_code_says():
+    assert generated.find_drift(reference.FOLDER, {"reference.md": reference.render()}) == ""
+
+
+def test_what_users_may_write_is_all_there():
+    assert {*ANNOTATIONS, *LABELS} <= {entry.name for entry in reference.WRITTEN_BY_USERS}
+
+
+def test_every_name_of_ours_is_there():
+    ours = {
+        value
+        for constant, value in vars(names).items()
+        if constant.isupper() and isinstance(value, str) and value.startswith((f"{names.GROUP}/", "topogate.dev/"))
+    }
+    missing = {name for name in ours - ELSEWHERE if not any(known.startswith(name) for known in KNOWN)}
+    assert missing - {names.API_VERSION, names.OLD_API_VERSION} == set()
+
+
+def test_flags_and_gates_are_there():
+    page = reference.render()
+    assert all(f"`{gate}`" in page for gate in GATES)
+    assert "`--cert-mode files\\|own`" in page
+    assert "`--feature-gates NAME=BOOL,...`" in page
+    assert "%(" not in page
