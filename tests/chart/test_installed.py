@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 Obj = dict[str, Any]
 OTHERS = {  # kinds of other projects that the chart makes objects of
     "cert-manager.io/v1": ("Issuer", "Certificate"),
+    "monitoring.coreos.com/v1": ("ServiceMonitor", "PrometheusRule"),
 }
 
 
