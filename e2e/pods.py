@@ -66,6 +66,11 @@ class PodProcess:
         """As a kubelet does: politely, within the grace period of the pod unless another is given."""
         self.process.stop(float(self._pod["terminationGracePeriodSeconds"]) if grace_s is None else grace_s)
 
+    @property
+    def probes(self) -> set[str]:
+        """Which the pod has, by their fields."""
+        return {name for name in self._container if name.endswith("Probe")}
+
     def url(self, probe: str) -> str:
         """Where the kubelet would ask a probe: `readinessProbe` or `livenessProbe`."""
         asked = self._container[probe]["httpGet"]

@@ -40,7 +40,7 @@ class Release:
         self.pods: dict[str, PodProcess] = {}
         if self.api.find(f"/api/v1/namespaces/{namespace}") is None:
             cluster.create_namespace(namespace)
-        (self._port,) = find_free_ports(1)
+        self._port, *self._plain = find_free_ports(4)
         self.service: str = one(render(folder, release=name, namespace=namespace), "Service", "-webhook")["metadata"]["name"]
 
     def __enter__(self) -> Release:
@@ -67,7 +67,7 @@ class Release:
         return said
 
     def values(self, **more: Any) -> Obj:
-        """A port that is free here, and a certificate of ours for the Service that this release has."""
+        """Ports that are free here, and a certificate of ours for the Service that this release has."""
         at = datetime.now(UTC)
         ca = pki.issue_ca("test of the chart", at)
         serving = pki.issue_serving(ca, [f"{self.service}.{self.namespace}.svc"], at)
@@ -85,7 +85,10 @@ class Release:
             },
         )
         certs = {"mode": "provided", "existingSecret": "provided", "caBundle": ca.certificate.decode()}
-        return {"certs": certs, "webhookService": {"ports": [{"port": self._port, "targetPort": self._port}]}, **more}
+        of_webhook, of_reconciler, health = self._plain
+        ports = {"webhook": {"metricsPort": of_webhook}, "reconciler": {"metricsPort": of_reconciler, "healthPort": health}}
+        both = {component: told | more.pop(component, {}) for component, told in ports.items()}
+        return {"certs": certs, "webhookService": {"ports": [{"port": self._port, "targetPort": self._port}]}, **both, **more}
 
     # --- what a node would do ---------------------------------------------------------------------------------------
 
@@ -100,6 +103,8 @@ class Release:
                 pod.process.wait_healthy(pod.url("readinessProbe"))
             else:
                 wait_for("the reconciler to lead", partial(_leads, pod))
+                if "readinessProbe" in pod.probes:
+                    pod.process.wait_healthy(pod.url("readinessProbe"))
 
     def start(self, component: str) -> PodProcess:
         """Its pod, ready or not."""

@@ -20,7 +20,7 @@ from e2e.topogate import READY_MARK
 from tests.chart.helm import CHART, Refused, helm, render
 from tests.chart.release import Release
 from tests.chart.test_rendered import HOOKS, VALUE_SETS
-from tests.reconciler.scenes import Scene
+from tests.reconciler.scenes import JOBS, Scene
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 (PREDECESSOR,) = (Path(__file__).parent / "predecessor").glob("*.tgz")
@@ -106,20 +106,27 @@ def others() -> Iterator[Obj]:
 
 
 def test_a_release_is_installed_upgraded_rolled_back_removed_and_installed_again(release: Release):
-    values = release.values(webhook={"replicas": 1}, reconciler={"replicas": 1, "podDisruptionBudget": {"enabled": False}})
-    values["webhook"]["podDisruptionBudget"] = {"enabled": False}
-    release.apply("install", PREDECESSOR, values)
-    release.run()
+    """Under the predecessor only the webhook runs: today's reconciler needs rights that it does not grant."""
+    alone = {"replicas": 1, "podDisruptionBudget": {"enabled": False}}
+    values = release.values(webhook=alone, reconciler=alone)
+    release.apply("install", PREDECESSOR, as_then(values))
+    release.run("webhook")
     scene = Scene(release.cluster).open()
-    place(scene, "before")
+    scene.submit("before", pods=2, required=scene.rack)
+    assert release.api.get(f"{JOBS.format(scene.namespace)}/before")["spec"]["suspend"] is True
 
     release.apply("upgrade", CHART, values)
     release.run()
+    scene.eventually("what waited to run", lambda now: not truth.all_bound(now, "before", 2))
     place(scene, "after-the-upgrade")
 
+    release.stop()
     release.helm("rollback", release.name, "1")
+    release.run("webhook")
+    scene.submit("after-the-rollback", pods=2, required=scene.rack)
+    release.apply("upgrade", CHART, values)
     release.run()
-    place(scene, "after-the-rollback")
+    scene.eventually("what waited to run", lambda now: not truth.all_bound(now, "after-the-rollback", 2))
     assert truth.all_bound(scene.read(), "before", 2) == []
 
     release.stop()
@@ -130,10 +137,22 @@ def test_a_release_is_installed_upgraded_rolled_back_removed_and_installed_again
         assert not release.api.list(f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s")
     scene.submit("unguarded", pods=1, queue=None)  # nobody is asked any more
 
-    release.apply("install", CHART, release.values(**{key: values[key] for key in ("webhook", "reconciler")}))
+    release.apply("install", CHART, release.values(webhook=alone, reconciler=alone))
     release.run()
     place(scene, "after-all")
     scene.close()
+
+
+def as_then(values: Obj) -> Obj:
+    """Values as the predecessor knew them: it had no metrics, so that where they are is told to today's process by a flag."""
+    ports = {
+        component: {f"--{port.removesuffix('Port')}-port={number}" for port, number in values[component].items() if port.endswith("Port")}
+        for component in ("webhook", "reconciler")
+    }
+    return values | {
+        component: {name: value for name, value in values[component].items() if not name.endswith("Port")} | {"extraArgs": sorted(flags)}
+        for component, flags in ports.items()
+    }
 
 
 def test_what_a_right_is_missing_for_is_told(release: Release):
