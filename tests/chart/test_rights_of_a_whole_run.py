@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import webhook.chart
+from core.jobs.kinds import KINDS
+from core.jobs.pod_kinds import pod_kinds
 from core.runtime.rights import Right
 from e2e.accounts import user_of
 from e2e.asked import read_asked
@@ -20,6 +22,16 @@ GRANTED = {
     "reconciler": rights.in_cluster() | granted(rights.in_own_namespace()) | granted(rights.of_pause()),
 }
 
+# The same code asks the same of each kind; which of them a run nests, stops in an odd moment or finds without its CRD is chance.
+OF_KINDS = {
+    (group, resource, verb)
+    for group, resource, verb in GRANTED["webhook"] | GRANTED["reconciler"]
+    if any(group == kind.group and resource.partition("/")[0] == kind.plural for kind in (*KINDS, *pod_kinds(KINDS)))
+    or resource.endswith("trainingruntimes")
+}
+# A workload is read singly only where writes of several meet; tests of --nominate-nodes go through a proxy, which has other credentials.
+SELDOM = OF_KINDS | {("kueue.x-k8s.io", "workloads", "get"), ("", "pods/status", "patch")}
+
 
 def test_nothing_that_was_asked_was_refused(cluster: Cluster, audit_folder: Path):
     assert read_asked(audit_folder, refused=True) == {}
@@ -31,7 +43,8 @@ def test_all_that_is_granted_is_used(cluster: Cluster, audit_folder: Path, reque
     if config.args != config.getini("testpaths") or config.option.keyword or config.option.markexpr or request.session.testsfailed:
         pytest.skip("only a run of all tests, of which none failed, uses everything")
     used = read_asked(audit_folder)[user_of(part, SYSTEM_NAMESPACE)]
-    assert unused(GRANTED[part], used) == []
+    assert unused(GRANTED[part] - SELDOM, used) == []
+    assert used & OF_KINDS
 
 
 def unused(granted: set[Right], used: set[Right]) -> list[str]:
