@@ -90,8 +90,7 @@ def test_it_grows_in_its_rack_shrinks_and_waits_for_what_the_rack_has_not(scene:
     topogate.kill_reconciler()
     topogate.start_reconciler(options=GATE)
     size(scene, "train", 2)
-    now = scene.eventually("four to be given back", lambda now: admitted_count(now, "train") == 2)
-    assert len(now.pods_of("train")) == 2
+    now = scene.eventually("four to be given back", lambda now: admitted_count(now, "train") == 2 and len(now.pods_of("train")) == 2)
     assert uids(now, "train") < before | uids(now, "train")
     shrunk = now.workload_of("train")
     assert shrunk is not None

@@ -45,7 +45,9 @@ def test_with_tracing_off_no_sdk_is_imported_and_no_traceparent_is_written(clust
     for log in logs:
         imported = {line.rpartition("|")[2].strip() for line in log.read_text().splitlines() if line.startswith("import time:")}
         assert "opentelemetry.trace" in imported, "the API alone is there"
-        assert not {name for name in imported if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "opentelemetry.proto"))}
+        assert not {
+            name for name in imported if name.startswith(("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp", "opentelemetry.proto"))
+        }
 
 
 def test_a_collector_that_cannot_be_reached_neither_slows_nor_fails_anything(cluster: Cluster):
@@ -66,7 +68,7 @@ def test_a_collector_that_cannot_be_reached_neither_slows_nor_fails_anything(clu
         running.stop()
         took = time.monotonic() - began
     assert slowest < 2, "two reviews each, of which none waits for the collector"
-    assert took < 8, "it waits 5 s at most for the collector"
+    assert took < 12, "it waits for the collector at most 5 s with spans and 2 s with metrics"
     for log in logs:
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         assert not [line for line in lines if line["level"] == "error"]
