@@ -73,5 +73,5 @@ def test_a_collector_that_cannot_be_reached_neither_slows_nor_fails_anything(clu
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         assert not [line for line in lines if line["level"] == "error"]
         assert [line["message"] for line in lines].count("spans cannot be exported and are dropped") <= 1
-    ended = json.loads(logs[0].read_text().splitlines()[-1])
-    assert ended["message"] == "spans may be lost: the collector does not answer"
+    ended = [json.loads(line)["message"] for line in logs[0].read_text().splitlines()[-2:]]
+    assert "spans may be lost: the collector does not answer" in ended
