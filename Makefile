@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover cluster cluster-stop kind fmt generate wheel image lock lock-debian
+.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover bench-nodes bench-soak traces cluster cluster-stop kind fmt generate wheel image lock lock-debian
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ coverage: $(STAMP) ## how many branches of the engine the fast tests take; fails
 mutation: $(STAMP) ## half an hour of mutants of the engine, and which of them no test notices
 	@$(BIN)/python -m tests.mutation
 
+traces: $(STAMP) ## the demo's jobs traced into a real Jaeger, built once (10 min); PICTURE=FILE for the SVG, STAY=1 to look around
+	@$(BIN)/python -m e2e.jaeger $(if $(PICTURE),--picture $(PICTURE)) $(if $(STAY),--stay)
+
 bench: $(STAMP) ## benchmarks: ratios and counts
 	@$(BIN)/python -m tests.bench
 
@@ -68,8 +71,14 @@ bench-admission: $(STAMP) ## the load of the peer's performance rig on a real AP
 bench-cluster: $(STAMP) ## 2,000 jobs that run and finish on 2,560 nodes: waits, GPUs in use, CPU and memory (25 min; SHARE=0.05 for two)
 	@$(BIN)/python -m tests.bench.cluster --share $(or $(SHARE),1.0)
 
-bench-failover: $(STAMP) ## a leader killed at 5,000 nodes and 50,000 pods: how soon the other decides, memory, lag (8 min)
+bench-failover: $(STAMP) ## a leader killed at 5,000 nodes and 50,000 pods: how soon the other decides, memory, lag
 	@$(BIN)/python -m tests.bench.failover
+
+bench-nodes: $(STAMP) ## 50 of 1,000 nodes fail in a second under 500 jobs: how soon all are whole again (3 min)
+	@$(BIN)/python -m tests.bench.node_failures
+
+bench-soak: $(STAMP) ## half an hour of jobs through both processes: memory, open files, tasks must not grow (MINUTES=10 for ten)
+	@$(BIN)/python -m tests.bench.soak --minutes $(or $(MINUTES),30)
 
 cluster: $(STAMP) ## leave a control plane with kwok nodes running, to try kubectl by hand
 	@$(BIN)/python -m e2e.cluster

@@ -1,6 +1,7 @@
 """Reports on a terminal: sentences stay whole, whatever the width, so that they can be searched for and compared."""
 
 import json
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +13,14 @@ from cli.report import Report
 
 Line = str | Text
 _SHOWN_DOMAINS = 12
+_WIDE = 1000
 GOOD, WAITING, BAD, QUIET, HEAD = "green", "yellow", "red", "dim", "bold"
+
+
+def out() -> Console:
+    """What goes into a pipe or a file is not cut to the width of a terminal that is not there."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_WIDE)
 
 
 def write(console: Console, line: Line = "", style: str = "", indent: int = 0) -> None:

@@ -5,7 +5,6 @@ What each name means stands here, beside the constant; a test knows whether one 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import webhook.settings
 from core import names as n
 from core.model.gates import GATES
 from core.runtime import generated
+from core.runtime.arguments import OneLineParser
 
 FOLDER = Path(__file__).parents[1] / "docs"
 _SOURCE = "cli.reference"
@@ -97,6 +97,14 @@ READ_FROM_OTHERS = (
 )
 
 
+_VARIABLES = (
+    "A flag is stronger than its environment variable, and that than the configuration file ([configuration.md](configuration.md)). "
+    "A variable that is empty says nothing; one for a flag without a value is `true` or `false`; where the flag is repeatable it holds "
+    "values with commas between them. What Kubernetes itself sets for a Service of a like name (`tcp://...`) is passed over. What is "
+    "wrong ends the process with exit code 2, all of it at once: a line for each mistake, which says where it stands."
+)
+
+
 def render() -> str:
     """The whole page."""
     parts = [
@@ -109,9 +117,10 @@ def render() -> str:
         "## Labels and annotations that others write and topogate reads",
         _table(("name", "where", "meaning"), ((f"`{x.name}`", x.where, x.meaning) for x in READ_FROM_OTHERS)),
         "## Flags of the webhook",
-        _table(("flag", "meaning"), _flags(webhook.settings.make_parser())),
+        _VARIABLES,
+        _table(("flag", "variable", "meaning"), _flags(webhook.settings.make_parser())),
         "## Flags of the reconciler",
-        _table(("flag", "meaning"), _flags(reconciler.settings.make_parser())),
+        _table(("flag", "variable", "meaning"), _flags(reconciler.settings.make_parser())),
         "## Feature gates",
         "`--feature-gates NAME=true,...` of the reconciler, `featureGates` of its file ([configuration.md](configuration.md)).",
         _table(
@@ -127,14 +136,13 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def _flags(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
-    """Each flag with what its help says; argparse has no other way to them."""
+def _flags(parser: OneLineParser) -> Iterator[tuple[str, str, str]]:
+    """Each flag with its variable and what its help says."""
     formatter = parser._get_formatter()
-    for action in parser._actions:
-        if action.dest == "help":
-            continue
+    for action in parser.flags:
         value = "" if action.nargs == 0 else f" {action.metavar or '|'.join(map(str, action.choices or [])) or action.dest.upper()}"
-        yield f"`{', '.join(action.option_strings)}{value}`", formatter._expand_help(action) if action.help else ""
+        meaning = formatter._expand_help(action) if action.help else ""
+        yield f"`{', '.join(action.option_strings)}{value}`", f"`{parser.variable(action)}`", meaning
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
-from rich.console import Console
 
 from cli import explain as explaining
 from cli import finding, looking, planning, topology
 from cli import suggest as suggesting
-from cli.draw import write_data
+from cli.draw import out, write_data
 from cli.failures import BadInput, Failure
 from cli.given import Decisions, Source
 from cli.looking import Target
@@ -30,7 +29,7 @@ def plan(files: Sequence[Path], source: Source, decisions: Decisions, form: str 
     """`topogate plan`; returns the exit code. Raises Failure, as all words do."""
     settings, target = settings_of(decisions), target_of(source)
     reports = run(planning.plan(files, source.files, target, namespace_of(source), settings, kinds()))
-    return planning.tell(reports, form, Console())
+    return planning.tell(reports, form, out())
 
 
 def explain(what: Sequence[str], source: Source, decisions: Decisions, form: str | None) -> None:
@@ -48,9 +47,9 @@ def explain(what: Sequence[str], source: Source, decisions: Decisions, form: str
 
     report = run(look())
     if form is not None:
-        write_data(Console(), report, form)
+        write_data(out(), report, form)
     else:
-        explaining.draw(Console(), report)
+        explaining.draw(out(), report)
 
 
 def show_topology(name: str | None, source: Source, decisions: Decisions, form: str | None, view: topology.View) -> None:
@@ -61,7 +60,7 @@ def show_topology(name: str | None, source: Source, decisions: Decisions, form: 
     outlook.state.refresh()
     names = topology.find_names(outlook.state, name)
     reports = [topology.report_topology(outlook.state, each, counted) for each in names]
-    console = Console()
+    console = out()
     if form is not None:
         write_data(console, {"topologies": reports}, form)
     else:
@@ -87,7 +86,7 @@ def settings_of(decisions: Decisions) -> Settings:
     arguments = [f"--config={decisions.config}"] if decisions.config is not None else []
     arguments += [f"--feature-gates={gates}" for gates in decisions.gates]
     arguments += [f"--placement-profile={decisions.profile}"] if decisions.profile is not None else []
-    return parse(arguments, prog="topogate")
+    return parse(arguments, prog="topogate", environ={})  # whose flags they are, they have no variables
 
 
 def target_of(source: Source) -> Target:

@@ -28,6 +28,7 @@ ACTIVE, INADMISSIBLE = "active", "inadmissible"
 SUCCESS = "success"
 PENDING_QUEUE, TERMINATING = "pending", "terminating"
 FOUND, REFUSED = "found", "refused"
+DRIFTS = ("Outside", "Relabelled", "Split")
 USABLE, CORDONED, NOT_READY = "usable", "cordoned", "not_ready"
 ALLOWED, DENIED, MALFORMED, FAILED = "allowed", "denied", "malformed", "failed"
 
@@ -227,6 +228,18 @@ FRAGMENTATION = Instrument(
 PAUSED = Instrument(
     "topogate_paused", Kind.GAUGE, "1 while an administrator has paused it (docs/pausing.md)", (Label("what", frozenset(PAUSABLE)),)
 )
+DRIFTED_WORKLOADS = Instrument(
+    "topogate_drifted_workloads",
+    Kind.GAUGE,
+    "Workloads of which pods run elsewhere than they were placed, by the gravest kind, at the last audit (docs/nodes.md)",
+    (Label("kind", frozenset(DRIFTS)),),
+)
+NODE_STORM = Instrument(
+    "topogate_node_storm",
+    Kind.GAUGE,
+    "1 while so many nodes of a topology have turned not ready at once that none is replaced (docs/nodes.md)",
+    (Label("topology"),),
+)
 LEDGER_DRIFT = Instrument(
     "topogate_ledger_drift_nodes", Kind.GAUGE, "Nodes whose usage a recount found other than the ledger has it; a bug of ours", together=max
 )
@@ -260,6 +273,7 @@ QUEUE_AGE = Instrument(
     "topogate_work_queue_age_seconds", Kind.GAUGE, "For how long the oldest of them has been due", (CONTROLLER,), together=max
 )
 LOOP_LAG = Instrument("topogate_event_loop_lag_seconds", Kind.HISTOGRAM, "How late the event loop was, asked twice a second", (), LAGS)
+TASKS = Instrument("topogate_tasks", Kind.GAUGE, "Tasks of the event loop: some for each watch, controller and connection")
 CERTIFICATE_EXPIRY = Instrument(
     "topogate_certificate_expiry_seconds", Kind.GAUGE, "How long the webhook's serving certificate is still good", together=min
 )
@@ -274,7 +288,7 @@ REVIEW_DURATION = Instrument(
     "topogate_review_duration_seconds", Kind.HISTOGRAM, "How long a review took from its last byte on", (REVIEW_PATH,), REVIEWS
 )
 
-OF_BOTH = (LOOP_LAG,)
+OF_BOTH = (LOOP_LAG, TASKS)
 OF_WEBHOOK = (CERTIFICATE_EXPIRY, REVIEWS_ANSWERED, REVIEW_DURATION, *OF_BOTH)
 OF_RECONCILER = (
     ADMISSION_ATTEMPTS,
@@ -312,6 +326,8 @@ OF_RECONCILER = (
     LARGEST_FREE,
     FRAGMENTATION,
     PAUSED,
+    DRIFTED_WORKLOADS,
+    NODE_STORM,
     LEDGER_DRIFT,
     GATED_PODS,
     GATE_AGE,

@@ -106,6 +106,17 @@ FINISHED = "Finished"
 PODS_READY = "PodsReady"
 DEACTIVATION_TARGET = "DeactivationTarget"
 RANK_ORDER_KEPT = "topogate.dev/RankOrderKept"  # on a Workload: whether ranks could be used
+# Taints by which autoscalers and upgrade controllers announce that a node will go.
+LEAVING_TAINTS = (
+    "DeletionCandidateOfClusterAutoscaler",
+    "ToBeDeletedByClusterAutoscaler",
+    "cloud.google.com/impending-node-termination",
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",
+    "node.cloudprovider.kubernetes.io/shutdown",
+)
+PLACEMENT_KEPT = "topogate.dev/PlacementKept"  # on a Workload: False while pods run elsewhere than they were placed
+NODES_REACHABLE = "topogate.dev/NodesReachable"  # on a Topology: False while so many are away that none is replaced
 NODES_PLACED = "topogate.dev/NodesPlaced"  # on a Topology: whether every node of its flavors has a place
 EVICTIONS_PAUSED = "topogate.dev/EvictionsPaused"  # on a ClusterQueue, while they are
 
@@ -185,6 +196,10 @@ EVENT_STOPPED = "Stopped"
 EVENT_EXCESS_POD_DELETED = "ExcessPodDeleted"
 EVENT_WORKLOAD_REFUSED = "WorkloadRefused"
 EVENT_POD_OUTSIDE_ASSIGNMENT = "PodOutsideAssignment"
+EVENT_NODE_UNHEALTHY = "NodeUnhealthy"
+EVENT_POD_TERMINATED = "PodTerminatedByKueue"
+TERMINATED_BY = "TerminatedByKueue"  # a condition of a pod
+REASON_UNSCHEDULABLE_ON_NODE = "UnschedulableOnAssignedNode"
 EVENT_STAYS_GATED = "PodStaysGated"
 EVENT_FINISHED_WORKLOAD = "FinishedWorkload"
 EVENT_UNKNOWN_PROFILE = "UnknownPlacementProfile"
@@ -196,6 +211,7 @@ EVENT_EVICTION_PAUSED = "EvictionPaused"
 
 DEFAULT_LOCAL_QUEUE = "default"
 SYSTEM_NAMESPACE = "topogate-system"  # where topogate is, unless told otherwise
+VARIABLE_PREFIX = "TOPOGATE_"  # of environment variables that stand for flags
 PAUSE_CONFIG_MAP = "topogate-pause"  # in the namespace of the reconciler
 MAIN_POD_SET = "main"
 AUTO_LEVEL = "auto"  # as a level: the lowest one where the pod set fits (DESIGN rule k)

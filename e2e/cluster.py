@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -251,7 +252,13 @@ class Cluster:
 
     def set_node_ready(self, name: str, ready: bool) -> None:
         """Make a node's Ready condition say so until this is called again: kwok leaves it alone, the controllers believe it."""
-        condition = {"type": "Ready", "status": str(ready), "reason": "E2EReady" if ready else "E2EFailed"}
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {
+            "type": "Ready",
+            "status": str(ready),
+            "reason": "E2EReady" if ready else "E2EFailed",
+            "lastTransitionTime": now,
+        }
         self.api.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}}, STRATEGIC_PATCH)
 
     def create_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:

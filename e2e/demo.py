@@ -12,16 +12,16 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.markup import escape
 
-from core.names import ADMITTED, QUOTA_RESERVED, TRACEPARENT_ANNOTATION
-from e2e import manifests, truth
+from core.names import ADMITTED, QUOTA_RESERVED
+from e2e import manifests, stories, truth
 from e2e.api import wait_for
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
@@ -33,19 +33,15 @@ from e2e.topogate import Topogate
 OUT = Path("out")
 NAMESPACE = "team-a"
 QUEUE = "main"
-STORY = (
-    "admission.review",
-    "workload.create",
-    "workload.queued",
-    "placement.solve",
-    "workload.admit",
-    "job.start",
-    "pods.ungate",
-    "pods.bound",
-)
 MIN_WIDTH = 112  # of a rack of nine nodes with eight GPUs each, and of the timeline
 # Called between a step and its verification, with the step's name: how tests break what the demo promises.
 Meddle = Callable[[str, "Demo"], None]
+
+
+class Traces(Protocol):
+    """Where spans can be read that were sent: a receiver of ours, or a real collector."""
+
+    def spans(self, trace_id: str | None = None) -> list[SpanRecord]: ...
 
 
 class Broken(Exception):
@@ -60,7 +56,7 @@ class Demo:
     """The scenes, on a running cluster with topogate beside it."""
 
     def __init__(
-        self, cluster: Cluster, topogate: Topogate, receiver: Receiver, console: Console, meddle: Meddle | None = None, prefix: str = ""
+        self, cluster: Cluster, topogate: Topogate, receiver: Traces, console: Console, meddle: Meddle | None = None, prefix: str = ""
     ) -> None:
         self.cluster = cluster
         self.topogate = topogate
@@ -113,7 +109,7 @@ class Demo:
             self._say(f"applied job [bold]{name}[/]: {asked['pods']} pods x {asked['gpus']} GPUs, {shape}")
             self._until_bound(name, asked["pods"])
         self._meddle("placed", self)
-        now = self._read()
+        now = self.read()
         for name, asked in jobs.items():
             self._promise(f"{name}: all pods bound, none gated", truth.all_bound(now, name, asked["pods"]))
             self._promise(f"{name}: pods where the assignment says", truth.as_assigned(now, name))
@@ -132,13 +128,16 @@ class Demo:
         rack, free = self._roomiest_rack()
         self._create(manifests.job("waits", self.namespace, queue=QUEUE, pods=free + 1, gpus=8, required=self.pool.rack_label))
         self._say(f"applied job [bold]waits[/]: {free + 1} pods x 8 GPUs in one rack, but no rack has more than {free} free nodes")
-        self._until("job waits to be explained", lambda: not truth.waits_with_reason(self._read(), "waits"))
+        self._until("job waits to be explained", lambda: not truth.waits_with_reason(self.read(), "waits"))
         self._meddle("waiting", self)
-        now = self._read()
+        now = self.read()
         self._promise(
             "waits: says what blocks it",
             truth.waits_with_reason(now, "waits", self.pool.rack_label, f"{free} out of {free + 1} pod(s)", GPU),
         )
+        with suppress(TimeoutError):  # then the promise is broken
+            wait_for("spans of who is refused", lambda: not stories.untold(now.workloads, self.receiver.spans), timeout_s=15)
+        self._promise("whoever is refused: the trace has the sentence of the condition", stories.untold(now.workloads, self.receiver.spans))
         self._settle()
         self._say(f"[yellow]it says:[/] {truth.condition(now.workload_of('waits'), QUOTA_RESERVED)['message']}")
         labels = now.nodes[rack[0]]["metadata"]["labels"]
@@ -149,7 +148,7 @@ class Demo:
         self._say(f"added node {extra['metadata']['name']} to rack {labels[self.pool.rack_label]}")
         self._until_bound("waits", free + 1)
         self._say(f"bound {time.monotonic() - began:.1f} s after the node came")
-        now = self._read()
+        now = self.read()
         self._promise("waits: placed once a node that helps was added", truth.together(now, "waits", self.pool.rack_label))
         self._promise("waits: pods where the assignment says", truth.as_assigned(now, "waits"))
         self._promise("still no node over capacity", truth.always(now))
@@ -157,7 +156,7 @@ class Demo:
 
     def _roomiest_rack(self) -> tuple[list[str], int]:
         """Nodes of the rack with most wholly free nodes, and how many those are."""
-        now = self._read()
+        now = self.read()
         busy = {pod["spec"].get("nodeName") for pod in now.pods if not truth.is_terminal(pod)}
         racks: dict[str, list[str]] = {}
         for name, node in now.nodes.items():
@@ -167,7 +166,7 @@ class Demo:
         return best, sum(node not in busy for node in best)
 
     def _show(self) -> None:
-        now = self._read()
+        now = self.read()
         mine = {
             name: node for name, node in now.nodes.items() if node["metadata"]["labels"].get("node-group") == self.pool.labels["node-group"]
         }
@@ -179,11 +178,11 @@ class Demo:
         self._show_trace("ranked")
 
     def _show_trace(self, name: str) -> None:
-        workload = self._read().workload_of(name)
-        trace_id = ((workload or {"metadata": {}})["metadata"].get("annotations") or {}).get(TRACEPARENT_ANNOTATION, "--").split("-")[1]
-        self._until("the trace to arrive", lambda: set(STORY) <= {span.name for span in self.receiver.spans(trace_id)})
+        workload = self.read().workload_of(name)
+        trace_id = stories.trace_of(workload)
+        self._until("the trace to arrive", lambda: set(stories.STORY) <= {span.name for span in self.receiver.spans(trace_id)})
         spans = self.receiver.spans(trace_id)
-        self._promise(f"{name}: one trace from admission to bound", _trace_problems(spans))
+        self._promise(f"{name}: one trace from admission to bound", stories.problems(spans))
         self._settle()
         self._say(f"trace {trace_id} of job {name}:")
         start, end = min(span.start_ns for span in spans), max(span.end_ns for span in spans)
@@ -200,7 +199,7 @@ class Demo:
             self._say(f"why [bold]{job}[/] is there: {escape(self._told(job)[0])}")
 
     def _told(self, job: str) -> list[str]:
-        workload = self._read().workload_of(job)
+        workload = self.read().workload_of(job)
         uid = workload["metadata"]["uid"] if workload is not None else ""
         events = self.cluster.api.list(f"/api/v1/namespaces/{self.namespace}/events")
         mine = [str(event["message"]) for event in events if event["involvedObject"]["uid"] == uid and event["reason"] == ADMITTED]
@@ -211,7 +210,7 @@ class Demo:
     def _create(self, obj: dict[str, Any]) -> None:
         self.cluster.api.create(manifests.path(obj), obj)
 
-    def _read(self) -> truth.Snapshot:
+    def read(self) -> truth.Snapshot:
         return truth.read(self.cluster.api, [self.namespace])
 
     def _until(self, what: str, probe: Callable[[], object]) -> None:
@@ -221,7 +220,7 @@ class Demo:
             raise Broken([str(error)]) from error
 
     def _until_bound(self, job: str, pods: int) -> None:
-        self._until(f"job {job} to be bound", lambda: not truth.all_bound(self._read(), job, pods))
+        self._until(f"job {job} to be bound", lambda: not truth.all_bound(self.read(), job, pods))
 
     def _promise(self, what: str, problems: list[str]) -> None:
         self._broken += problems
@@ -235,14 +234,6 @@ class Demo:
 
     def _say(self, text: str) -> None:
         self.console.print(f"[dim]{time.monotonic() - self._began:5.1f}s[/] {text}", highlight=False, soft_wrap=True)
-
-
-def _trace_problems(spans: list[SpanRecord]) -> list[str]:
-    names = {span.name for span in spans}
-    problems = [f"the trace lacks the step {name}" for name in STORY if name not in names]
-    known = {span.span_id for span in spans}
-    problems += [f"span {span.name} has a parent outside of the trace" for span in spans if span.parent_id and span.parent_id not in known]
-    return problems
 
 
 def tell(demo: Demo) -> int:

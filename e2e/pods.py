@@ -118,7 +118,7 @@ class PodProcess:
             data = self._api.get(f"{core}/configmaps/{volume['configMap']['name']}")["data"]
             files = {name: value.encode() for name, value in data.items()}
         elif "emptyDir" not in volume:
-            raise NotImplementedError(f"volume {volume}: only Secrets, ConfigMaps and empty ones are known here")
+            raise ValueError(f"volume {volume}: only Secrets, ConfigMaps and empty ones are known here")
         return self._write(volume["name"], files)
 
     def _account(self) -> list[Obj]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import ssl
@@ -19,6 +20,8 @@ from types import TracebackType
 START_TIMEOUT_S = 180.0
 POLL_S = 0.05
 LOG_TAIL_LINES = 25
+PORTS = range(20_000, 30_000)
+_random = random.SystemRandom()  # what tests seed must not give two of them the same ports
 
 
 class StartFailed(Exception):
@@ -26,12 +29,20 @@ class StartFailed(Exception):
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Distinct ports of 127.0.0.1 that were free a moment ago; held open together so that none comes twice."""
+    """Distinct ports that were free on all addresses a moment ago; held open together so that none comes twice.
+
+    None that the kernel hands out by itself on Linux, from 32768 on: whoever connects to somebody meanwhile would get it.
+    """
     with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        found: list[int] = []
+        for port in _random.sample(PORTS, len(PORTS)):
+            one = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                one.bind(("", port))
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise StartFailed(f"{count} ports are wanted, and of those from {PORTS.start} to {PORTS.stop - 1} only {len(found)} are free")
 
 
 class Guard:
@@ -104,6 +115,10 @@ class Process:
                 return
             time.sleep(POLL_S)
         raise StartFailed(f"{self.name} was not healthy within {timeout_s:.0f} s; {self.describe_log()}")
+
+    def terminate(self) -> None:
+        """Asks it to end, and does not wait."""
+        self._popen.send_signal(signal.SIGTERM)
 
     def stop(self, grace_s: float) -> None:
         """End it: politely for `grace_s`, then for certain (at once if zero). It may have ended by itself."""

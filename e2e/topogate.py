@@ -44,7 +44,8 @@ class Topogate:
     """Webhook and reconciler on one cluster. Each can be killed and started again on its own.
 
     `leader_election` off lets a killed reconciler be followed at once by another, without waiting for its lease to run out.
-    `address` is one of this machine's that the API server reaches: another than loopback where it runs in a container.
+    `flags` are for both. `address` is one of this machine's that the API server reaches: another than loopback where it runs in
+    a container.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Topogate:
         leader_election: bool = True,
         guarded: bool = True,
         address: str = "127.0.0.1",
+        flags: Sequence[str] = (),
     ) -> None:
         self.cluster = cluster
         self._address = address
@@ -62,6 +64,7 @@ class Topogate:
         self._port, self._webhook_metrics, self._metrics, self._health = find_free_ports(4)
         self._dir = cluster.log_dir.parent / "topogate"
         self._options = ["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []
+        self._options += flags
         self._leader_options = [] if leader_election else ["--no-leader-election"]
         self._guarded = guarded
         self._guard: Guard | None = None

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import yaml
 from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
@@ -74,7 +75,7 @@ class WritesProxy:
         path.write_text(yaml.safe_dump(config))
         return path
 
-    def __enter__(self) -> WritesProxy:
+    def __enter__(self) -> Self:
         self._thread.start()
         self._started.wait(10)
         return self

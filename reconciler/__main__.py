@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
-from core.metric_names import LEADER, OF_RECONCILER
+from core.metric_names import LEADER, OF_RECONCILER, TASKS
 from core.model.gates import PARTIAL_ADMISSION
 from core.queueing.second_pass import NodeReplacement
 from core.runtime import logs, plugins, telemetry
@@ -18,7 +18,9 @@ from core.runtime.lease import LeaderElection
 from core.runtime.metrics import Metrics
 from core.runtime.pace import Pace
 from core.runtime.probes import serving
+from core.runtime.sampling import Sampling
 from core.runtime.tasks import LoopLag, eternal, run_until_stopped
+from core.trace_names import BEGINS, REFUSED, WORK
 from reconciler.app import Reconciler
 from reconciler.health import Health
 from reconciler.metrics import Recorder
@@ -46,7 +48,8 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             nominates_nodes=settings.nominates_nodes,
             pods_ready=settings.pods_ready,
             second_pass=settings.second_pass,
-            replacement=NodeReplacement.from_gates(settings.gates),
+            node_health=settings.node_health,
+            replacement=NodeReplacement.from_gates(settings.gates, settings.node_health.leaving_taints),
             resource_rules=settings.resources,
             gates=settings.gates,
             sharing=settings.fair_sharing,
@@ -85,10 +88,11 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         async def stop() -> None:
             health.stopping = True
 
-        metrics.read_by(lambda: {LEADER: {(): reconciler.deciding is not None}})
+        metrics.read_by(lambda: {LEADER: {(): reconciler.deciding is not None}, TASKS: {(): len(asyncio.all_tasks())}})
         ports = serving(
             settings.health_address,
             metrics=metrics,
+            metrics_host=settings.metrics_address,
             metrics_port=settings.metrics_port,
             health_port=settings.health_port,
             why_not_alive=health.why_not_alive,
@@ -105,8 +109,10 @@ def main(arguments: list[str] | None = None) -> int:
         logger.warning("a setting will not last", extra={"why": warning})
     for warning in settings.warnings:
         logger.warning("a setting of the configuration file", extra={"why": warning})
-    traces = telemetry.setup(SERVICE, endpoint=settings.otlp_endpoint)
-    metrics = Metrics(SERVICE, OF_RECONCILER, endpoint=settings.otlp_endpoint)
+    sampling = Sampling(slow_s=settings.trace_slow_s, keeps=REFUSED, alone=BEGINS, work=WORK)
+    endpoint, protocol = settings.otlp_endpoint, settings.otlp_protocol
+    traces = telemetry.setup(SERVICE, endpoint=endpoint, protocol=protocol, ratio=settings.trace_ratio, sampling=sampling)
+    metrics = Metrics(SERVICE, OF_RECONCILER, endpoint=endpoint, protocol=protocol)
     try:
         asyncio.run(serve(settings, with_integrations(plugins.load(INTEGRATIONS)), metrics))
     except (plugins.BrokenPlugin, UnusableIntegration, OSError) as error:

@@ -9,6 +9,7 @@ from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
 from core.model.configuration import FairSharing, ResourceRules, SecondPass
 from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, NO_GATES, RECLAIMABLE_PODS, ChosenGates
+from core.model.node_health import HealthRules
 from core.model.pods_ready import PodsReadyRules
 from core.names import SYSTEM_NAMESPACE
 from core.placement.profile import Profiles
@@ -21,10 +22,12 @@ from core.runtime.tasks import eternal
 from reconciler.activity import Activity
 from reconciler.apply import Writer
 from reconciler.checks import Checks
+from reconciler.drift import DriftAudit
 from reconciler.gauges import Gauges, read_controllers
 from reconciler.jobs import Jobs
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.milestones import Milestones
+from reconciler.node_health import NodeHealth
 from reconciler.observed import Observed
 from reconciler.orphans import Orphans
 from reconciler.pausing import Pausing
@@ -34,7 +37,9 @@ from reconciler.provisioning import Provisioning
 from reconciler.queues import Queues
 from reconciler.reclaimable import Reclaimable
 from reconciler.scheduler import Scheduler
+from reconciler.storms import Storms
 from reconciler.strangers import Strangers
+from reconciler.troubles import Troubles
 from reconciler.ungater import Ungater
 
 logger = logging.getLogger(__name__)
@@ -61,6 +66,7 @@ class Reconciler:
         second_pass: SecondPass = SecondPass(),  # noqa: B008, a frozen value
         replacement: NodeReplacement = REPLACES,
         resource_rules: ResourceRules | None = None,
+        node_health: HealthRules = HealthRules(),  # noqa: B008, a frozen value
         gates: ChosenGates = NO_GATES,
         sharing: FairSharing | None = None,
         shrinks: bool = True,
@@ -77,6 +83,7 @@ class Reconciler:
             resource_rules=resource_rules,
             reclaims_pods=gates.is_on(RECLAIMABLE_PODS),
         )
+        self.troubles = Troubles(self.observed, clock, client)
         self.pause = Pausing(self.observed, lambda: self.deciding.controllers if self.deciding is not None else ())
         self._prepare = partial(
             Deciding,
@@ -88,6 +95,7 @@ class Reconciler:
             pods_ready=pods_ready,
             second_pass=second_pass,
             replacement=replacement,
+            node_health=node_health,
             gates=gates,
             sharing=sharing,
             shrinks=shrinks,
@@ -100,6 +108,7 @@ class Reconciler:
 
     async def follow(self, group: asyncio.TaskGroup) -> None:
         """Lists everything and keeps it up to date in `group`; returns once it is listed."""
+        eternal(group, "what cannot be seen", self.troubles.run())
         await self.observed.start(group)
         self.is_complete = True
         logger.info(
@@ -128,14 +137,26 @@ class Deciding:
         pods_ready: PodsReadyRules | None,
         second_pass: SecondPass,
         replacement: NodeReplacement,
+        node_health: HealthRules,
         gates: ChosenGates,
         sharing: FairSharing | None,
         shrinks: bool,
         recorder: Recorder,
     ) -> None:
         self._observed, self._clock = observed, clock
+        self.storms = Storms(observed, clock, node_health.storm)
         self.scheduler = Scheduler(
-            observed, writer, clock, profiles, pods_ready, second_pass, replacement, sharing, shrinks=shrinks, recorder=recorder
+            observed,
+            writer,
+            clock,
+            profiles,
+            pods_ready,
+            second_pass,
+            replacement,
+            sharing,
+            shrinks=shrinks,
+            storms=self.storms,
+            recorder=recorder,
         )
         self.jobs = Jobs(observed, writer, clock, is_elastic=gates.is_on(ELASTIC_JOBS) and gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY))
         self.pods = Pods(observed, writer, clock)
@@ -146,10 +167,13 @@ class Deciding:
         self.ungater = Ungater(observed, writer, clock, nominates=nominates_nodes, recorder=recorder)
         self.checks = Checks(observed, writer, clock, second_pass)
         self.provisioning = Provisioning(observed, writer, clock)
-        self.queues = Queues(observed, writer, clock, shares_fairly=sharing is not None)
+        self.queues = Queues(observed, writer, clock, shares_fairly=sharing is not None, storms=self.storms)
+        self.node_health = NodeHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
         self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
+        self.drift = DriftAudit(observed, writer, clock)
         self.milestones = Milestones(observed, clock, recorder)
-        self.gauges = Gauges(observed, self.scheduler, clock, shares_fairly=sharing is not None)
+        self.gauges = Gauges(observed, self.scheduler, clock, shares_fairly=sharing is not None, storms=self.storms)
+        self.gauges.adrift = lambda: {kind.value: count for kind, count in self.drift.counts.items()}
 
     @property
     def controllers(self) -> tuple[Controller, ...]:
@@ -166,6 +190,7 @@ class Deciding:
             self.checks,
             self.provisioning,
             self.pods_ready,
+            self.node_health,
         )
         return tuple(part.controller for part in parts if part is not None)
 
@@ -177,6 +202,8 @@ class Deciding:
         async with asyncio.TaskGroup() as group:
             eternal(group, "scheduler", self.scheduler.run())
             eternal(group, "ledger audit", self._audit())
+            eternal(group, "storms", self.storms.run())
+            eternal(group, "drift audit", self.drift.run())
             for controller in self.controllers:
                 eternal(group, controller.name, controller.run())
 

@@ -15,6 +15,8 @@ from core.names import (
     MANAGER_RECLAIMABLE_PODS,
     MANAGER_WORKLOAD_CONTROLLER,
     PROVISIONING_CONTENT,
+    REASON_UNSCHEDULABLE_ON_NODE,
+    TERMINATED_BY,
     TOPOLOGY_GATE,
 )
 from core.plan.admission import apply_body
@@ -59,7 +61,7 @@ class Writer:
         self._clock = clock
         self._component = component
         self._paused = paused
-        self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._told: OrderedDict[int, float] = OrderedDict()  # when, by the hash of what: texts of thousands of events are megabytes
         self._events = {is_warning: Allowance(_EVENTS_PER_S, _EVENTS_AT_ONCE) for is_warning in (False, True)}
 
     def now(self) -> str:
@@ -200,6 +202,31 @@ class Writer:
             r.PODS, name, namespace, body, kind=PatchKind.MERGE, subresource="status", field_manager=FIELD_MANAGER
         )
 
+    async def terminate_pod(self, pod: Obj, message: str) -> Obj:
+        """Says of a pod that it has failed, and why, if it still is as it was seen: it may have been bound meanwhile. What controls it
+        makes another one."""
+        metadata = pod["metadata"]
+        condition = {
+            "type": TERMINATED_BY,
+            "status": "True",
+            "reason": REASON_UNSCHEDULABLE_ON_NODE,
+            "message": message[:1024],
+            "lastTransitionTime": self.now(),
+        }
+        body = {
+            "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+            "status": {"phase": "Failed", "conditions": [condition]},
+        }
+        return await self._client.patch(
+            r.PODS,
+            metadata["name"],
+            metadata["namespace"],
+            body,
+            kind=PatchKind.STRATEGIC,
+            subresource="status",
+            field_manager=FIELD_MANAGER,
+        )
+
     async def delete_pod(self, pod: PodFacts) -> None:
         """Deletes the very pod that was seen."""
         namespace, _, name = pod.key.partition("/")
@@ -285,15 +312,16 @@ class Writer:
         are written a second, and of minor ones none. Conditions say it all in any case.
         """
         metadata = obj["metadata"]
-        key, now = (metadata["uid"], reason, message), self._clock.monotonic()
-        if now < self._told.get(key, float("-inf")) + _EVENT_QUIET_S:
+        key, now = hash((metadata["uid"], reason, message)), self._clock.monotonic()
+        while self._told and next(iter(self._told.values())) + _EVENT_QUIET_S <= now:
+            self._told.popitem(last=False)
+        if key in self._told:
             return
         if not self._events[warning].take(now, leaves=0.5 if is_minor else 0):
             logger.debug("event left out", extra={"reason": reason, "object": metadata["name"]})
             self._recorder.event_dropped()
             return
         self._told[key] = now
-        self._told.move_to_end(key)
         while len(self._told) > _EVENTS_REMEMBERED:
             self._told.popitem(last=False)
         namespace = metadata.get("namespace") or "default"

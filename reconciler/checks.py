@@ -8,6 +8,7 @@ import logging
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from core import trace_names as t
 from core.model.configuration import SecondPass
 from core.names import ADMITTED, EVICTED, PROVISIONING_CONTROLLER, QUOTA_RESERVED, REASON_ADMISSION_CHECK, REASON_DEACTIVATED
 from core.plan.admission import admitted_status, returned_status, sync_status
@@ -138,7 +139,9 @@ class Checks:
     async def _admit(self, workload: Obj, facts: WorkloadFacts, needed: list[str]) -> None:
         assert facts.admission is not None
         queue = facts.admission.cluster_queue
-        with tracing.step(tracing.ADMIT, workload, **{tracing.WORKLOAD: workload["metadata"]["name"], tracing.CLUSTER_QUEUE: queue}):
+        attributes: dict[str, str | int] = {t.WORKLOAD: workload["metadata"]["name"], t.CLUSTER_QUEUE: queue}
+        tracing.tell_of_checks(workload, facts, attributes)
+        with tracing.step(t.ADMIT, workload, attributes):
             status = admitted_status(workload, facts.admission, self._writer.now(), needed)
             await self._writer.apply_admission(workload, status, strict=True)
         logger.info("workload admitted", extra={"workload": facts.key, "cluster_queue": queue})
@@ -152,7 +155,9 @@ class Checks:
         if action.deactivates:
             workload = await self._writer.deactivate(workload, reason)
         status = returned_status(workload, reason, action.message, self._writer.now(), self._requeue_at(action))
-        await self._writer.apply_admission(workload, status, strict=True)
+        evicted = {t.WORKLOAD: workload["metadata"]["name"], t.REASON: reason, t.MESSAGE: action.message}
+        with tracing.step(t.EVICT, workload, evicted):
+            await self._writer.apply_admission(workload, status, strict=True)
         logger.info("workload gave its quota back", extra={"workload": object_key(workload), "reason": reason})
         await self._writer.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", action.message)
         return Done()

@@ -4,7 +4,7 @@ Sums are taken over arrays, level by level; nothing here goes over nodes, or ove
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -25,6 +25,7 @@ from core.state.queue_facts import ClusterQueueFacts
 from core.state.workloads import add_usage
 from reconciler.observed import Observed, is_gated, workloads_of_pod
 from reconciler.scheduler import Scheduler
+from reconciler.storms import Storms
 from reconciler.tracing import parse_time
 
 _Rows = dict[Instrument, dict[Values, float]]
@@ -33,10 +34,14 @@ _Rows = dict[Instrument, dict[Values, float]]
 class Gauges:
     """Readings of one reconciler; `shares_fairly` as its settings say. `drifting` is set by whoever recounts the ledger."""
 
-    def __init__(self, observed: Observed, scheduler: Scheduler, clock: Clock, *, shares_fairly: bool) -> None:
+    def __init__(
+        self, observed: Observed, scheduler: Scheduler, clock: Clock, *, shares_fairly: bool, storms: Storms | None = None
+    ) -> None:
+        self._storms = storms
         self._observed, self._scheduler, self._clock = observed, scheduler, clock
         self._shares_fairly = shares_fairly
         self.drifting = 0  # nodes
+        self.adrift: Callable[[], Mapping[str, int]] = dict  # workloads, by kind
         self._gated: dict[str, dict[str, str]] = {}  # by the workload that they name: pods with the gate, and when they were made
         self._levels: dict[str, _Rows] = {}  # of flavors, as last read
         observed.pods.add_handler(self._on_pod)
@@ -58,6 +63,9 @@ class Gauges:
         """All of them."""
         rows: _Rows = {m.LEDGER_DRIFT: {(): self.drifting}, m.SCHEDULER_WAIT: {(): self._scheduler.behind_s}}
         rows[m.PAUSED] = {(what,): self._observed.state.pause.of(what) is not None for what in PAUSABLE}
+        for name in self._observed.state.topologies if self._storms is not None else ():
+            rows.setdefault(m.NODE_STORM, {})[name,] = self._storms is not None and self._storms.find(name) is not None
+        rows[m.DRIFTED_WORKLOADS] = {(kind,): self.adrift().get(kind, 0) for kind in m.DRIFTS}
         self._read_queues(rows)
         for name, facts in self._observed.state.flavors.items():
             # One that events have dropped is built by the next decision; until then it is as it was.

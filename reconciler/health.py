@@ -35,7 +35,8 @@ class Health:
             return "starting"
         if not self.reconciler.is_complete:
             missing = sorted(str(informer.resource) for informer in self.reconciler.observed.awaited if not informer.synced)
-            return f"not listed yet: {', '.join(missing)}"
+            why = self.reconciler.troubles.why()
+            return f"not listed yet: {', '.join(missing)}" + (f"; {why}" if why else "")
         return "" if self.election is None or self.election.holder else "it is not known who has the lease"
 
     def why_not_alive(self) -> str:

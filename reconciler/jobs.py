@@ -19,6 +19,7 @@ import logging
 from functools import partial
 from typing import Any, cast
 
+from core import trace_names as t
 from core.jobs.contract import JobKind, Reference, Referring
 from core.jobs.execution_time import execution_time
 from core.jobs.prebuilt import prebuilt_name
@@ -189,7 +190,7 @@ class Jobs:
         if not self._created.satisfied(key, now):
             return RequeueAfter(max(STOP_POLL_S, self._created.retry_in(key, now) or 0.0))  # its event is on the way
         priority, priority_class = self._priority(kind, job)
-        with tracing.step(tracing.CREATE, job, **{tracing.JOB_NAME: job["metadata"]["name"], tracing.WORKLOAD: name}):
+        with tracing.step(t.CREATE, job, tracing.made_for(kind.kind, job["metadata"]["name"]) | {t.WORKLOAD: name}):
             workload = build_workload(kind, job, priority=priority, priority_class=priority_class)
             workload = self._elastic.marks(kind, job, workload)
             self._created.expect(key, [name], now)
@@ -267,8 +268,8 @@ class Jobs:
             # Made while somebody unsuspended it by hand: their gates would never be taken off.
             return RequeueAfter(STOP_POLL_S)
         queue = workload["spec"].get("queueName") or ""
-        attributes = {tracing.JOB_NAME: job["metadata"]["name"], tracing.WORKLOAD: workload["metadata"]["name"]}
-        with tracing.step(tracing.START, workload, **attributes):
+        attributes = tracing.made_for(kind.kind, job["metadata"]["name"]) | {t.WORKLOAD: workload["metadata"]["name"]}
+        with tracing.step(t.START, workload, attributes, links=[tracing.decision_of(workload)]):
             try:
                 infos = start_infos(workload, facts.admission, self._observed.state.flavors, queue)
             except MissingFlavor as error:

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
+from core import trace_names as t
 from core.jobs.pod import Pod, has_admission_gate, pod_topology_request
 from core.jobs.pod_parents import PodParent
 from core.model.resources import pod_requests
@@ -231,8 +232,8 @@ class Pods:
             await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
             raise
         workload = build_workload_of_pods(wanted, unit.namespace, priority=priority, priority_class=priority_class)
-        attributes: dict[str, Any] = {tracing.JOB_NAME: unit.name, tracing.WORKLOAD: wanted.name}
-        with tracing.step(tracing.CREATE, source, **attributes):
+        attributes = tracing.made_for(unit.source, unit.name) | {t.WORKLOAD: wanted.name}
+        with tracing.step(t.CREATE, workload, attributes, links=tracing.other_stories(pods, than=workload)):
             self._created.expect(unit, [wanted.name], now)
             try:
                 await self._writer.create_workload(workload)
@@ -356,8 +357,9 @@ class Pods:
             infos = {info.name: info for info in start_infos(workload, facts.admission, self._observed.state.flavors, queue)}
         except MissingFlavor as error:
             raise Retryable(str(error)) from error
-        attributes = {tracing.JOB_NAME: unit.name, tracing.WORKLOAD: workload["metadata"]["name"]}
-        with tracing.step(tracing.START, workload, **attributes):
+        attributes = tracing.made_for(unit.source, unit.name) | {t.WORKLOAD: workload["metadata"]["name"]}
+        causes = [tracing.decision_of(workload), *tracing.other_stories((pod for pod, _ in start), than=workload)]
+        with tracing.step(t.START, workload, attributes, links=causes):
             await self._unit_steps.start(unit, [(pod, infos[role]) for pod, role in start])
         logger.info("pods started", extra={"workload": object_key(workload), "count": len(start)})
         await self._unit_steps.tell(unit, source, EVENT_STARTED, f"Admitted by clusterQueue {facts.admission.cluster_queue}")

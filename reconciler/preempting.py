@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from core import trace_names as t
 from core.names import EVICTED, PREEMPTED, REASON_PREEMPTED
 from core.plan.admission import preempted_status
 from core.queueing.outcome import Preempting, Victim
@@ -11,6 +12,7 @@ from core.runtime.errors import Conflict, KubeError
 from core.runtime.errors import NotFound as ObjectNotFound
 from core.state.facts import WorkloadFacts, condition_is_true
 from reconciler import resources as r
+from reconciler import tracing
 from reconciler.apply import Paused, Writer
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
@@ -61,7 +63,11 @@ class Preemptions:
             f"preemptor path: {self._path(preemptor)}; preemptee path: {self._path(victim.workload)}"
         )
         # Strict: one that has ended or changed since may not have to go any more.
-        await self._writer.apply_admission(seen, preempted_status(seen, victim.reason, message, self._writer.now()), strict=True)
+        status = preempted_status(seen, victim.reason, message, self._writer.now())
+        cause = self._observed.workloads.store.get(preemptor.key)
+        evicted = {t.WORKLOAD: seen["metadata"]["name"], t.REASON: victim.reason, t.MESSAGE: message, t.PREEMPTOR: preemptor.key}
+        with tracing.step(t.EVICT, seen, evicted, links=[tracing.decision_of(cause) if cause is not None else None]):
+            await self._writer.apply_admission(seen, status, strict=True)
         logger.info("workload preempted", extra={"workload": victim.workload.key, "reason": victim.reason, "by": preemptor.key})
         queue = self._observed.state.find_cluster_queue(preemptor)
         self._recorder.preempted(queue.name if queue is not None else None, victim.reason)

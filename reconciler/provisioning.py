@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, assert_never, cast
 
+from core import trace_names as t
 from core.names import ACTIVE, ADMISSION_CHECK_UPDATED, EVENT_PROVISIONING_CREATED, PROVISIONING_CONTROLLER, QUOTA_RESERVED
 from core.plan.admission import sync_status
 from core.plan.checks import attempt_of, changed_check
@@ -25,6 +26,7 @@ from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.check_facts import CheckFacts
 from core.state.facts import WorkloadFacts, condition_is_true
 from reconciler import resources as r
+from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.installed import serves
@@ -186,7 +188,9 @@ class Provisioning:
             for template in wanted.templates:
                 if not await self._writer.ensure_pod_template(template):
                     raise Retryable(f"PodTemplate {template['metadata']['name']} of an earlier request goes first")
-            await self._writer.create_provisioning_request(wanted.request)
+            attributes = {t.WORKLOAD: workload["metadata"]["name"], t.PROVISIONING_REQUEST: name}
+            with tracing.step(t.PROVISION, workload, attributes):
+                await self._writer.create_provisioning_request(wanted.request)
         except AlreadyExists:
             return None  # its event, which is on its way, brings us back
         except (Invalid, Forbidden) as error:

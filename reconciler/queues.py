@@ -12,6 +12,7 @@ from core.names import (
     EVENT_UNKNOWN_PROFILE,
     EVICTIONS_PAUSED,
     NODES_PLACED,
+    NODES_REACHABLE,
     PLACEMENT_PROFILE,
     PLACEMENT_PROFILES,
     REASON_ADMISSIONS_PAUSED,
@@ -37,6 +38,7 @@ from reconciler.apply import Paused, Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
+from reconciler.storms import Storms
 
 logger = logging.getLogger(__name__)
 SETTLE_S, BUSY_S = 0.5, 5.0  # a change is counted half a second later, and those of a busy queue every five seconds
@@ -46,7 +48,12 @@ EXAMPLES = 5
 class Queues:
     """Reconciles the status of one ClusterQueue, Cohort, LocalQueue, ResourceFlavor or Topology at a time."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock, *, shares_fairly: bool = False) -> None:
+    def __init__(
+        self, observed: Observed, writer: Writer, clock: Clock, *, shares_fairly: bool = False, storms: Storms | None = None
+    ) -> None:
+        self._storms = storms
+        if storms is not None:
+            storms.on_change.append(self._on_storm)
         self._shares_fairly = shares_fairly
         self._observed = observed
         self._writer = writer
@@ -106,8 +113,14 @@ class Queues:
     def _on_node(self, change: Change) -> None:
         if change.old is not None and change.new is not None and _labels(change.old) == _labels(change.new):
             return
+        self._look_at_topologies("nodes changed")
+
+    def _on_storm(self) -> None:
+        self._look_at_topologies("a storm has begun or is over")
+
+    def _look_at_topologies(self, reason: str) -> None:
         for name in list(self._observed.topologies.store.keys()):
-            self._queue.add_after((r.TOPOLOGIES.plural, name), SETTLE_S, "nodes changed")
+            self._queue.add_after((r.TOPOLOGIES.plural, name), SETTLE_S, reason)
 
     def _on_workload(self, change: Change) -> None:
         namespace = change.obj["metadata"]["namespace"]
@@ -309,7 +322,15 @@ class Queues:
             condition = Condition(NODES_PLACED, False, "NodesLeftOut", message)
         else:
             condition = Condition(NODES_PLACED, True, "AllNodesPlaced", f"{held}{nodes} node(s) have their place")
-        await self._write(r.TOPOLOGIES, obj, {"conditions": self._conditions(obj, condition)})
+        await self._write(r.TOPOLOGIES, obj, {"conditions": self._conditions(obj, condition, *self._storm(obj))})
+
+    def _storm(self, topology: Obj) -> list[Condition]:
+        """Nothing is said of storms where there has been none."""
+        storm = self._storms.find(topology["metadata"]["name"]) if self._storms is not None else None
+        if storm is not None:
+            return [Condition(NODES_REACHABLE, False, "Storm", str(storm))]
+        known = any(c.get("type") == NODES_REACHABLE for c in (topology.get("status") or {}).get("conditions") or ())
+        return [Condition(NODES_REACHABLE, True, "Calm", "Nodes that are not ready are replaced one by one")] if known else []
 
     # --- writing --------------------------------------------------------------------------------------
 

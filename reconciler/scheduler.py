@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from core import trace_names as t
 from core.model.admission import Admission, admission_from_wire, admission_to_wire
 from core.model.configuration import FairSharing, SecondPass
 from core.model.encoding import encoded_size
@@ -40,7 +41,7 @@ from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
 from core.runtime.workqueue import WorkQueue
-from core.state.facts import condition_is_true, find_condition
+from core.state.facts import WorkloadFacts, condition_is_true, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.allowance import Allowance
@@ -49,6 +50,7 @@ from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
 from reconciler.preempting import Preemptions
 from reconciler.replies import Replies
+from reconciler.storms import Storms
 from reconciler.telling import Events
 
 logger = logging.getLogger(__name__)
@@ -112,15 +114,19 @@ class Scheduler:
         sharing: FairSharing | None = None,
         *,
         shrinks: bool = True,
+        storms: Storms | None = None,
         recorder: Recorder = UNRECORDED,
     ) -> None:
         self._observed = observed
         self._recorder = recorder
         self._writer = writer
         self._clock = clock
-        self._cycle = Cycle(observed.state, profiles, pods_ready, replacement, sharing, shrinks=shrinks)
+        in_storm = storms.holds if storms is not None else lambda workload: False
+        self._cycle = Cycle(observed.state, profiles, pods_ready, replacement, sharing, shrinks=shrinks, is_in_storm=in_storm)
         self._second_pass = second_pass
         self._wake = _Wake(clock)
+        if storms is not None:
+            storms.on_change.append(self._wake.set)
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
         self._not_before: dict[str, datetime] = {}  # uid -> when it is queued again, as its status says
         # Uids of those that are passed over for that, and of those whose second pass has failed, at the time at which they are
@@ -259,7 +265,8 @@ class Scheduler:
                 ended = self._clock.now()
                 judged.append(_Judged(verdict, began, ended))
                 began = ended
-            span.set_attribute(tracing.VERDICT_COUNT, len(judged))
+            refused = any(isinstance(one.verdict.outcome, NotFound) for one in judged)
+            span.set_attributes({t.VERDICT_COUNT: len(judged), t.REFUSED: refused})
             self._record(judged, self._clock.monotonic() - started)
             if self._clock.monotonic() >= deadline or self._cycle.wants_more:
                 self._wake.set()
@@ -339,13 +346,13 @@ class Scheduler:
                     else:
                         self._observed.state.forget(key)
                         if verdict.is_second_pass:
-                            await self._tell_of_failed_pass(workload, too_large)
+                            await self._tell_of_failed_pass(workload, judged, too_large)
                         else:
                             await self._let_wait(workload, judged, too_large)
                 elif verdict.outcome.evicts:
                     await self._evict(workload, judged, verdict.outcome)
                 elif verdict.is_second_pass:
-                    await self._tell_of_failed_pass(workload, verdict.outcome)
+                    await self._tell_of_failed_pass(workload, judged, verdict.outcome)
                 else:
                     await self._let_wait(workload, judged, verdict.outcome)
         except (Unreachable, ServerError) as error:
@@ -440,11 +447,9 @@ class Scheduler:
     async def _admit(self, workload: Obj, judged: _Judged, found: Found) -> None:
         verdict, queue = judged.verdict, found.admission.cluster_queue
         since = tracing.parse_time(verdict.workload.queued_since)
-        if not verdict.is_second_pass:
-            with tracing.step(tracing.QUEUED, workload, start=since, **self._attributes(workload, queue)):
-                pass
-        self._tell_of_solve(workload, judged, queue)
-        with tracing.step(tracing.ADMIT, workload, **self._attributes(workload, queue)):
+        self._tell_of_wait(workload, verdict, queue)
+        self._tell_of_solve(workload, judged, queue, found)
+        with tracing.step(t.ADMIT, workload, self._attributes(workload, queue)):
             written = await self._written(workload, self._status(workload, verdict))
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
         story = tracing.traceparent_of(workload)
@@ -472,8 +477,9 @@ class Scheduler:
     def _seconds_since(self, moment: datetime | None) -> int:
         return max(0, int((self._clock.now() - moment).total_seconds())) if moment is not None else 0
 
-    async def _tell_of_failed_pass(self, workload: Obj, outcome: NotFound) -> None:
+    async def _tell_of_failed_pass(self, workload: Obj, judged: _Judged, outcome: NotFound) -> None:
         """It keeps its quota, and is tried again when something that could help has changed, or after a pause that doubles."""
+        self._tell_of_solve(workload, judged, _queue_of(judged.verdict.workload), outcome)
         pause = next_pass_s(workload, self._clock.now(), self._second_pass)
         if pause is not None:
             self._due.add_after(workload["metadata"]["uid"], pause, "second pass")
@@ -482,8 +488,11 @@ class Scheduler:
 
     async def _evict(self, workload: Obj, judged: _Judged, outcome: NotFound) -> None:
         """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
-        self._tell_of_solve(workload, judged, judged.verdict.workload.admission.cluster_queue if judged.verdict.workload.admission else "")
-        await self._written(workload, self._status(workload, judged.verdict))
+        queue = _queue_of(judged.verdict.workload)
+        self._tell_of_solve(workload, judged, queue, outcome)
+        evicted = self._attributes(workload, queue) | {t.REASON: outcome.reason, t.MESSAGE: outcome.message}
+        with tracing.step(t.EVICT, workload, evicted, links=[tracing.decision_of(workload)]):
+            await self._written(workload, self._status(workload, judged.verdict))
         logger.info("workload evicted", extra={"workload": judged.verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
         self._events.tell(r.WORKLOADS, workload, f"EvictedDueTo{outcome.reason}", outcome.message)
 
@@ -506,7 +515,7 @@ class Scheduler:
                 await self._writer.deactivate(workload, outcome.reason)
             return
         queue = self._observed.state.find_cluster_queue(verdict.workload)
-        self._tell_of_solve(workload, judged, queue.name if queue is not None else "")
+        self._tell_of_solve(workload, judged, queue.name if queue is not None else "", outcome)
         written = await self._written(workload, self._status(workload, replace(verdict, outcome=outcome)))
         if outcome.breaks_rule:  # what is wrong is told first, so that no deactivated workload is without a reason
             await self._writer.deactivate(written, outcome.reason)
@@ -521,13 +530,37 @@ class Scheduler:
 
     # --- tracing ----------------------------------------------------------------------------------------
 
-    def _tell_of_solve(self, workload: Obj, judged: _Judged, queue: str) -> None:
-        with tracing.step(tracing.SOLVE, workload, start=judged.began, end=judged.ended, **self._attributes(workload, queue)) as span:
-            tracing.explain(span, judged.verdict.outcome)
+    def _tell_of_wait(self, workload: Obj, verdict: Verdict, queue: str) -> None:
+        """What it has waited for until now: quota, or with quota for its checks. Where nodes are replaced nothing waits."""
+        facts, attributes = verdict.workload, self._attributes(workload, queue)
+        if verdict.is_second_pass:
+            if not facts.admitted:
+                tracing.tell_of_checks(workload, facts, attributes)
+            return
+        requeued = ((workload.get("status") or {}).get("requeueState") or {}).get("count")
+        if requeued:
+            attributes[t.REQUEUE_COUNT] = int(requeued)
+        with tracing.step(t.QUEUED, workload, attributes, start=tracing.parse_time(facts.queued_since)):
+            pass
+
+    def _tell_of_solve(self, workload: Obj, judged: _Judged, queue: str, outcome: Found | NotFound) -> None:
+        attributes = {**self._attributes(workload, queue), t.PASS: _pass_of(judged.verdict)}
+        with tracing.step(t.SOLVE, workload, attributes, start=judged.began, end=judged.ended) as span:
+            tracing.explain(span, workload, outcome)
 
     @staticmethod
     def _attributes(workload: Obj, queue: str) -> dict[str, Any]:
-        return {tracing.WORKLOAD: workload["metadata"]["name"], tracing.CLUSTER_QUEUE: queue}
+        return {t.WORKLOAD: workload["metadata"]["name"], t.CLUSTER_QUEUE: queue}
+
+
+def _queue_of(workload: WorkloadFacts) -> str:
+    return workload.admission.cluster_queue if workload.admission is not None else ""
+
+
+def _pass_of(verdict: Verdict) -> str:
+    if not verdict.is_second_pass:
+        return t.FIRST_PASS
+    return t.REPLACEMENT if verdict.workload.unhealthy_nodes else t.SECOND_PASS
 
 
 def _wants_second_pass(workload: Obj, admission: Admission) -> bool:

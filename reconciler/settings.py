@@ -1,23 +1,24 @@
-"""Settings of the reconciler, from its command line and the file that it names; a flag is stronger than the file."""
+"""Settings of the reconciler: from its command line, the environment and the file that one of them names, in this order of strength."""
 
 import argparse
 import os
 import socket
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TypeVar
 
-from core.api.configuration import read_configuration
+from core.api.configuration import read_configuration_file
 from core.api.mistakes import InvalidFile
-from core.api.yaml_document import MAX_BYTES
-from core.model.configuration import Configuration, FairSharing, Integrations, LeaseRules, ResourceRules, SecondPass
+from core.model.configuration import Address, Configuration, FairSharing, Integrations, LeaseRules, ResourceRules, SecondPass, WebhookRules
 from core.model.gates import GATES, BadGates, ChosenGates, Effect, read_gates
+from core.model.node_health import HealthRules
 from core.model.pods_ready import PodsReadyRules
-from core.names import COMPACT_PROFILE, KEP_PROFILE, PLACEMENT_PROFILES, SYSTEM_NAMESPACE
+from core.names import COMPACT_PROFILE, KEP_PROFILE, PLACEMENT_PROFILES, SYSTEM_NAMESPACE, VARIABLE_PREFIX
 from core.placement.profile import ContradictingProfile, Profiles, profiles_from_gates
-from core.runtime.arguments import METRICS_PORT, OneLineParser, add_common, add_metrics_port, at_least_one, port_or_none
+from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, at_least_one, port_or_none
+from core.runtime.sampling import SLOW_S
 
-_T = TypeVar("_T")
+HEALTH_PORT = 8081
+_UNSERVED_HERE = "ignored: webhook: the process of the webhook reads it, with --config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Settings:
     nominates_nodes: bool = False
     pods_ready: PodsReadyRules | None = None  # None: nobody waits for pods
     second_pass: SecondPass = field(default_factory=SecondPass)
+    node_health: HealthRules = field(default_factory=HealthRules)  # of nodes, as file and gates say
     fair_sharing: FairSharing | None = None  # None: it is off
     resources: ResourceRules = field(default_factory=ResourceRules)
     integrations: Integrations = field(default_factory=Integrations)
@@ -43,55 +45,102 @@ class Settings:
     warnings: tuple[str, ...] = ()  # of the configuration file
     pace: tuple[float, int] | None = None  # requests a second, and at once; None: as the API server allows
     health_address: str = "0.0.0.0"
-    health_port: int = 8081  # of probes; 0: none
+    health_port: int = HEALTH_PORT  # of probes; 0: none
+    metrics_address: str = "0.0.0.0"
     metrics_port: int = METRICS_PORT
+    otlp_protocol: str | None = None  # None: as the environment says
+    trace_ratio: float | None = None  # None: as the environment says
+    trace_slow_s: float = SLOW_S
 
 
-def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconciler") -> Settings:
-    """Settings of a command line; ends the process with a message and status 2 if it, or the file it names, is wrong."""
+def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconciler", environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings of a command line and an environment (None: of this process); ends the process with a message and status 2 if they,
+    or the file that they name, are wrong."""
     parser = make_parser(prog)
-    options = parser.parse_args(arguments)
-    file = _read(parser, options.config) if options.config else Configuration()
+    given = parser.read(arguments, environ)
+    file, in_file = Configuration(), list[str]()
     try:
-        # The last word on a gate holds, and the flag's is the last. Together they must make sense: each may do so alone.
-        gates = read_gates([*(f"{name}={str(value).lower()}" for name, value in file.gates.items()), *options.feature_gates])
-        profiles = profiles_from_gates(gates.values, _first(options.placement_profile, file.placement_profile, KEP_PROFILE))
+        file = read_configuration_file(given.get("config")) if given.has("config") else file
+    except InvalidFile as error:
+        in_file = [f"{given.where('config')}: {mistake}" for mistake in error.mistakes]
+    alone = list(_wrong_gates(given))
+    if given.mistakes or in_file or alone:
+        parser.refuse([*given.mistakes, *alone], in_file)
+    try:
+        gates = read_gates([*_as_texts(file.gates), *_all_gates(given)])
+        profiles = profiles_from_gates(gates.values, given.get("placement_profile", file.placement_profile or KEP_PROFILE))
     except (BadGates, ContradictingProfile) as error:
-        parser.error(f"argument --feature-gates{f', with {options.config}' if options.config else ''}: {error}")
+        parser.error(f"{_who_decides(given)}: {error}")
+    return _settings(given, file, gates, profiles)
+
+
+def _settings(given: Given, file: Configuration, gates: ChosenGates, profiles: Profiles) -> Settings:
+    health, metrics = file.health or Address(None, HEALTH_PORT), file.metrics or Address(None, METRICS_PORT)
+    qps = given.get("kube_api_qps")
     return Settings(
-        options.kubeconfig,
-        _first(options.namespace, file.lease.namespace or file.namespace, SYSTEM_NAMESPACE),
+        given.get("kubeconfig"),
+        given.get("namespace", file.lease.namespace or file.namespace or SYSTEM_NAMESPACE),
         f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}",
-        _first(options.leader_election, file.lease.elects, True),
-        options.otlp_endpoint,
-        options.log_level,
+        given.get("leader_election", _or(file.lease.elects, True)),
+        given.get("otlp_endpoint"),
+        given.get("log_level"),
         profiles,
         gates,
-        _first(options.reserve_daemonsets, file.reserves_daemon_sets, True),
-        _first(options.nominate_nodes, file.nominates_nodes, False),
+        given.get("reserve_daemonsets", _or(file.reserves_daemon_sets, True)),
+        given.get("nominate_nodes", _or(file.nominates_nodes, False)),
         file.pods_ready,
         file.second_pass,
+        file.node_health.with_gates(gates),
         file.fair_sharing,
         file.resources,
         file.integrations,
         file.lease,
-        file.warnings,
-        None if options.kube_api_qps is None else (options.kube_api_qps, int(options.kube_api_burst or 2 * options.kube_api_qps)),
-        options.health_address,
-        options.health_port,
-        options.metrics_port,
+        (*file.warnings, *([_UNSERVED_HERE] if file.webhook != WebhookRules() else [])),
+        None if qps is None else (qps, int(given.get("kube_api_burst") or 2 * qps)),
+        given.get("health_address", health.host),
+        given.get("health_port", health.port),
+        given.get("health_address", metrics.host),
+        given.get("metrics_port", metrics.port),
+        given.get("otlp_protocol"),
+        given.get("trace_ratio"),
+        given.get("trace_slow"),
     )
+
+
+def _or(in_file: bool | None, usual: bool) -> bool:
+    return usual if in_file is None else in_file
+
+
+# --- gates: the last word on each holds, and together they must make sense -------------------------------
+
+
+def _wrong_gates(given: Given) -> Iterator[str]:
+    """Of flags alone, and of the environment alone."""
+    for where, texts in given.layers.get("feature_gates", ()):
+        try:
+            read_gates(texts)
+        except BadGates as error:
+            yield f"{where}: {error}"
+
+
+def _all_gates(given: Given) -> list[str]:
+    return [text for _, texts in given.layers.get("feature_gates", ()) for text in texts]
+
+
+def _as_texts(gates: Mapping[str, bool]) -> list[str]:
+    return [f"{name}={str(value).lower()}" for name, value in gates.items()]
+
+
+def _who_decides(given: Given) -> str:
+    """All that has a say in how pods are placed, the strongest first."""
+    places = [where for name in ("feature_gates", "placement_profile") for where, _ in reversed(given.layers.get(name, []))]
+    return ", with ".join([*places, *([str(given.get("config"))] if given.has("config") else [])])
 
 
 def make_parser(prog: str = "python -m reconciler") -> OneLineParser:
     """All flags."""
-    parser = OneLineParser(prog=prog, description="Queues, places and starts topology-aware workloads.", allow_abbrev=False)
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="a Configuration of Kueue's, with our block `topogate`; flags are stronger than the file",
-    )
+    parser = OneLineParser(prog, "Queues, places and starts topology-aware workloads.", VARIABLE_PREFIX)
+    add_config(parser)
     parser.add_argument("--namespace", help=f"namespace of the Lease, and of the ConfigMap that pauses (default: {SYSTEM_NAMESPACE})")
     parser.add_argument(
         "--leader-election", action=argparse.BooleanOptionalAction, help="without, lead at once; for one replica only (default: yes)"
@@ -105,7 +154,6 @@ def make_parser(prog: str = "python -m reconciler") -> OneLineParser:
     parser.add_argument(
         "--feature-gates",
         action="append",
-        default=[],
         metavar="NAME=BOOL,...",
         help=f"as components of Kubernetes take them, any number of times; those that change something, and their defaults: {switches}",
     )
@@ -126,26 +174,9 @@ def make_parser(prog: str = "python -m reconciler") -> OneLineParser:
         "--kube-api-burst", type=at_least_one, metavar="N", help="with --kube-api-qps: so many at once (default: twice as many)"
     )
     parser.add_argument(
-        "--health-port", type=port_or_none, default=8081, help="plain HTTP with /healthz and /readyz; 0: none (default: %(default)s)"
+        "--health-port", type=port_or_none, default=HEALTH_PORT, help="plain HTTP with /healthz and /readyz; 0: none (default: %(default)s)"
     )
     parser.add_argument("--health-address", default="0.0.0.0", help="address that both ports listen on (default: %(default)s)")
     add_metrics_port(parser)
     add_common(parser)
     return parser
-
-
-def _read(parser: OneLineParser, path: Path) -> Configuration:
-    # Each mistake has a line of its own: an author mends all of them at once, and a log shows lines.
-    try:
-        with path.open("rb") as file:
-            return read_configuration(file.read(MAX_BYTES + 1))
-    except OSError as error:
-        parser.error(f"argument --config: {path}: {error.strerror or error}")
-    except InvalidFile as error:
-        count = f"{len(error.mistakes)} mistakes" if len(error.mistakes) > 1 else "a mistake"
-        lines = "".join(f"\n  {mistake}" for mistake in error.mistakes)
-        parser.exit(2, f"{parser.prog}: argument --config: {path}: {count}{lines}\n")
-
-
-def _first(flag: _T | None, file: _T | None, default: _T) -> _T:
-    return next((value for value in (flag, file) if value is not None), default)

@@ -61,8 +61,19 @@ def slim_pod(pod: Obj) -> Obj:
             for part in ("containers", "initContainers")
             if spec.get(part)
         },
-        "status": _pick(status, "phase") | ({"conditions": _READY} if _is_ready(status) else {}),
+        "status": _pick(status, "phase") | (_pick(status, "reason") if status.get("phase") == "Failed" else {}) | _pick_conditions(pod),
     }
+
+
+def _pick_conditions(pod: Obj) -> dict[str, Any]:
+    """Whether it is ready; of ours that wait for kube-scheduler also since when it finds no node, and why."""
+    status = pod.get("status") or {}
+    if _is_ready(status):
+        return {"conditions": _READY}
+    if (pod.get("spec") or {}).get("nodeName") or WORKLOAD_ANNOTATION not in (pod["metadata"].get("annotations") or {}):
+        return {}
+    refused = [c for c in status.get("conditions") or () if c.get("type") == "PodScheduled" and c.get("reason") == "Unschedulable"]
+    return {"conditions": [_pick(c, "type", "status", "reason", "message", "lastTransitionTime") for c in refused]} if refused else {}
 
 
 def _is_ready(status: dict[str, Any]) -> bool:
@@ -81,13 +92,17 @@ def _pick_host_ports(container: dict[str, Any], spec: dict[str, Any]) -> dict[st
 
 
 def slim_node(node: Obj) -> Obj:
-    """A node's labels, taints, allocatable and readiness."""
+    """A node's labels, taints, allocatable, readiness, and since when."""
     spec, status = node.get("spec") or {}, node.get("status") or {}
     return {
         "metadata": _pick(node["metadata"], "name", "uid", "resourceVersion", "labels", "deletionTimestamp"),
         "spec": _pick(spec, "taints", "unschedulable"),
         "status": _pick(status, "allocatable")
-        | {"conditions": [_pick(c, "type", "status") for c in status.get("conditions") or () if c.get("type") == "Ready"]},
+        | {
+            "conditions": [
+                _pick(c, "type", "status", "lastTransitionTime") for c in status.get("conditions") or () if c.get("type") == "Ready"
+            ]
+        },
     }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, assert_never
 
+from core import trace_names as t
 from core.names import (
     DEACTIVATION_TARGET,
     EVICTED,
@@ -22,6 +23,7 @@ from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import condition_is_true, find_condition
 from reconciler import resources as r
+from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.observed import Observed
 
@@ -52,7 +54,9 @@ class WorkloadSteps:
     ) -> None:
         """To be stopped; quota and domains are kept until it has. In the same write other conditions, and when it is queued again."""
         status = evicted_status(workload, reason, message, self._writer.now(), also, requeue_state)
-        await self._writer.apply_admission(workload, status, strict=not fresh)
+        evicted = {t.WORKLOAD: workload["metadata"]["name"], t.REASON: reason, t.MESSAGE: message}
+        with tracing.step(t.EVICT, workload, evicted):
+            await self._writer.apply_admission(workload, status, strict=not fresh)
         logger.info("workload evicted", extra={"workload": object_key(workload), "reason": reason})
         await self._writer.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", message)
 
@@ -83,15 +87,19 @@ class WorkloadSteps:
         if not condition_is_true(workload, QUOTA_RESERVED):
             return False
         before = find_condition(workload, EVICTED) or {}
-        status = released_status(workload, before.get("message") or "The workload was stopped", self._writer.now())
-        await self._writer.apply_admission(workload, status, strict=True)
+        why = before.get("message") or "The workload was stopped"
+        status = released_status(workload, why, self._writer.now())
+        with tracing.step(t.RELEASE, workload, {t.WORKLOAD: workload["metadata"]["name"], t.MESSAGE: why}):
+            await self._writer.apply_admission(workload, status, strict=True)
         return True
 
     async def finish(self, workload: Obj, condition: Condition) -> Obj:
         """Said to be over; what it held is free."""
         generation = int(workload["metadata"].get("generation") or 0)
         wire = set_conditions([], [condition], now=self._writer.now(), generation=generation)[0]
-        return await self._writer.apply_workload_condition(workload, wire)
+        attributes = {t.WORKLOAD: workload["metadata"]["name"], t.REASON: condition.reason, t.MESSAGE: condition.message}
+        with tracing.step(t.FINISH, workload, attributes):
+            return await self._writer.apply_workload_condition(workload, wire)
 
     async def drop_finalizer(self, workload: Obj) -> None:
         """Nothing keeps the object any more."""

@@ -2,49 +2,37 @@
 so that one trace tells the story from `kubectl apply` to bound pods; work done for many workloads at once is linked."""
 
 import time
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from opentelemetry.trace import Span, SpanKind, use_span
 
+from core import trace_names as t
 from core.names import TRACEPARENT_ANNOTATION
-from core.queueing.outcome import Found, NotFound
+from core.placement.choice import Choice
+from core.plan.ungate import Ungate
+from core.queueing.outcome import Attempt, Found, NotFound, Preempting
 from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
+from core.state.facts import WorkloadFacts
 
 TRACER = "topogate.reconciler"
-
-# Attribute keys; `k8s.*` as OpenTelemetry's semantic conventions have them.
-NAMESPACE = "k8s.namespace.name"
-JOB_NAME = "k8s.job.name"
-WORKLOAD = "topogate.workload.name"
-CLUSTER_QUEUE = "topogate.cluster_queue.name"
-REASON = "topogate.reason"
-MESSAGE = "topogate.message"
-FLAVOR = "topogate.flavor.name"
-POD_SET = "topogate.pod_set.name"
-POD_COUNT = "topogate.pod.count"
-DOMAIN_COUNT = "topogate.domain.count"
-LEVEL = "topogate.topology.level"
-VERDICT_COUNT = "topogate.verdict.count"
-
-# Span names.
-CYCLE = "scheduler.cycle"
-QUEUED = "workload.queued"
-CREATE = "workload.create"
-SOLVE = "placement.solve"
-ADMIT = "workload.admit"
-START = "job.start"
-UNGATE = "pods.ungate"
-BOUND = "pods.bound"
-
+Attributes = Mapping[str, str | int]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND_NS = 1_000_000_000
 _STORIES_REMEMBERED = 4096
-_first: OrderedDict[str, tuple[int, int]] = OrderedDict()  # by traceparent: when the first step that this process saw began and ended
+_CAUSES = frozenset({t.CREATE, t.ADMIT, t.EVICT})  # steps by which a wait begins of which the API tells only the second
+MOST_EVENTS = 64  # of one kind on a span
+MOST_LINKS = 32
+# By traceparent: when the latest of those, or the first step that was seen, began and ended.
+_cause: OrderedDict[str, tuple[int, int]] = OrderedDict()
+_decision: OrderedDict[str, str] = OrderedDict()  # by traceparent: that of the latest decision
+# How OpenTelemetry calls the name of a kind that it knows.
+_NAME_OF_KIND = {"Job": t.JOB_NAME, "StatefulSet": t.STATEFUL_SET_NAME, "Pod": t.POD_NAME}
 
 
 def nanoseconds(moment: datetime) -> int:
@@ -64,13 +52,40 @@ def traceparent_of(obj: Mapping[str, Any]) -> str | None:
     return str(found) if found else None
 
 
+def made_for(kind: str, name: str) -> dict[str, str]:
+    """Attributes that say what a Workload stands for."""
+    known = _NAME_OF_KIND.get(kind)
+    return {t.OBJECT_KIND: kind, t.OBJECT_NAME: name} | ({known: name} if known is not None else {})
+
+
+def decision_of(obj: Mapping[str, Any]) -> str | None:
+    """The traceparent of the latest decision on a workload that this process made, else of its story; to be linked to."""
+    story = traceparent_of(obj)
+    return _decision.get(story, story) if story is not None else None
+
+
+def other_stories(objs: Iterable[Mapping[str, Any]], than: Mapping[str, Any]) -> list[str]:
+    """Traceparents of objects that came by requests of their own, each once; of very many the first."""
+    known = traceparent_of(than)
+    if known is None:
+        return []  # nothing is traced
+    found = dict.fromkeys(story for obj in objs if (story := traceparent_of(obj)) is not None and story != known)
+    return list(islice(found, MOST_LINKS))
+
+
 @contextmanager
 def step(
-    name: str, obj: Mapping[str, Any], *, start: datetime | None = None, end: datetime | None = None, **attributes: str | int
+    name: str,
+    obj: Mapping[str, Any],
+    attributes: Attributes | None = None,
+    *,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    links: Iterable[str | None] = (),
 ) -> Iterator[Span]:
-    """A span of one workload's story, linked to the cycle it is part of; ends with an error status if the step raises.
+    """A span of one workload's story, linked to the cycle it is part of and to `links`; ends with an error status if the step raises.
 
-    `start` and `end` are for what has happened already.
+    `start` and `end` are for what has happened already; `links` are traceparents of what it was caused by.
 
     A workload without a story of its own (nothing was traced when its job came) is told of inside of the cycle.
     """
@@ -81,28 +96,35 @@ def step(
         context=story,
         kind=SpanKind.INTERNAL,
         start_time=began if start is None else _start_of(start, traceparent),
-        links=link_from(current_traceparent()) if story is not None else None,
-        attributes={NAMESPACE: obj["metadata"].get("namespace") or "", **attributes},
+        links=[link for told in ((current_traceparent() if story is not None else None), *links) for link in link_from(told)],
+        attributes={t.NAMESPACE: obj["metadata"].get("namespace") or "", **(attributes or {})},
         end_on_exit=end is None,
     ) as span:
-        is_first = span.is_recording() and traceparent is not None and _first.setdefault(traceparent, (began, began)) == (began, began)
+        is_cause = span.is_recording() and traceparent is not None and (name in _CAUSES or traceparent not in _cause)
+        if is_cause and traceparent is not None:
+            _remember(_cause, traceparent, (began, began))
         yield span
         if end is not None:
             span.end(nanoseconds(end))
-    if is_first and traceparent is not None:
-        _first[traceparent] = began, time.time_ns()
-        while len(_first) > _STORIES_REMEMBERED:
-            _first.popitem(last=False)
+    if is_cause and traceparent is not None:
+        _remember(_cause, traceparent, (began, time.time_ns()))
+
+
+def _remember(memory: OrderedDict[str, Any], traceparent: str, what: object) -> None:
+    memory[traceparent] = what
+    memory.move_to_end(traceparent)
+    while len(memory) > _STORIES_REMEMBERED:
+        memory.popitem(last=False)
 
 
 def _start_of(given: datetime | None, traceparent: str | None) -> int | None:
     """The API cuts its times to the second, so a span that starts at one would come before what caused it. Where this process
-    knows better, since the story's first step was under way in that second, it is the end of that step; or its beginning, as long as
+    knows better, since that step was under way in that second, it is the end of that step; or its beginning, as long as
     it is under way: what it does may be seen before its answer comes."""
     if given is None:
         return None
     start = nanoseconds(given)
-    began, ended = _first.get(traceparent or "", (start, start))
+    began, ended = _cause.get(traceparent or "", (start, start))
     return ended if given.microsecond == 0 and began < start + _SECOND_NS and start <= ended else start
 
 
@@ -112,56 +134,111 @@ def cycle() -> Iterator[Span]:
 
     Each event of a busy cluster starts a cycle and most decide nothing; a span that is never ended is never sent.
     """
-    span = tracer(TRACER).start_span(CYCLE, kind=SpanKind.INTERNAL)
+    span = tracer(TRACER).start_span(t.CYCLE, kind=SpanKind.INTERNAL)
     try:
         with use_span(span, end_on_exit=False):
             yield span
     except BaseException:
         span.end()
         raise
-    if (getattr(span, "attributes", None) or {}).get(VERDICT_COUNT):
+    if (getattr(span, "attributes", None) or {}).get(t.VERDICT_COUNT):
         span.end()
 
 
-def explain(span: Span, outcome: Found | NotFound) -> None:
-    """Puts a decision's explanation on its span: each flavor tried, per level the best domain, what excludes nodes."""
+def explain(span: Span, workload: Mapping[str, Any], outcome: Found | NotFound) -> None:
+    """Puts a decision's explanation on its span: each flavor tried, per level the best domain, what excludes nodes, where it goes or
+    will go, and who has to go for it. What follows from it can be linked to it from now on."""
     if not span.is_recording():
         return
-    for attempt in outcome.attempts:
-        span.add_event(
-            "flavor.refused", {FLAVOR: attempt.flavor, POD_SET: attempt.pod_set, REASON: attempt.reason, MESSAGE: attempt.sentence}
-        )
-        explanation = attempt.refusal.explanation if attempt.refusal is not None else None
-        for fact in explanation.levels if explanation is not None else ():
-            span.add_event("level.best_domain", {FLAVOR: attempt.flavor, LEVEL: fact.level, MESSAGE: str(fact)})
-        for exclusion in explanation.exclusions if explanation is not None else ():
-            span.add_event(
-                "nodes.excluded",
-                {
-                    FLAVOR: attempt.flavor,
-                    REASON: exclusion.reason,
-                    "topogate.node.count": exclusion.count,
-                    "k8s.node.name": exclusion.example,
-                },
-            )
+    story, here = traceparent_of(workload), current_traceparent()
+    if story is not None and here is not None:
+        _remember(_decision, story, here)
+    for attempt in outcome.attempts[:MOST_EVENTS]:
+        _explain_attempt(span, attempt)
     if isinstance(outcome, NotFound):
-        span.set_attribute(REASON, outcome.reason)
-        span.set_attribute(MESSAGE, outcome.message)
-        return  # no error: the decision is right, and the workload waits
-    for flavor, placement in outcome.placements:
+        # No error: the decision is right, and the workload waits.
+        span.set_attributes({t.REFUSED: True, t.REASON: outcome.reason, t.MESSAGE: outcome.message})
+        if outcome.preempting is not None:
+            _explain_found(span, outcome.preempting.found)
+            _explain_preempting(span, outcome.preempting)
+    else:
+        span.set_attributes({t.REFUSED: False, t.BORROWS: outcome.borrows})
+        _explain_found(span, outcome)
+
+
+def _explain_attempt(span: Span, attempt: Attempt) -> None:
+    flavor: Attributes = {t.FLAVOR: attempt.flavor, t.POD_SET: attempt.pod_set}
+    span.add_event(t.FLAVOR_REFUSED, {**flavor, t.REASON: attempt.reason, t.MESSAGE: attempt.sentence})
+    explanation = attempt.refusal.explanation if attempt.refusal is not None else None
+    for fact in explanation.levels if explanation is not None else ():
+        best: Attributes = {t.LEVEL: fact.level, t.DOMAIN: "/".join(fact.best), t.DOMAIN_FIT: fact.fit, t.DOMAIN_WANTED: fact.wanted}
+        span.add_event(t.LEVEL_BEST, {**flavor, **best, t.MESSAGE: str(fact)})
+    for exclusion in explanation.exclusions if explanation is not None else ():
+        nodes: Attributes = {t.REASON: exclusion.reason, t.NODE_COUNT: exclusion.count, t.NODE_NAME: exclusion.example}
+        span.add_event(t.NODES_EXCLUDED, {**flavor, **nodes})
+
+
+def _explain_found(span: Span, found: Found) -> None:
+    for given in found.admission.pod_sets[:MOST_EVENTS]:
+        flavors = ", ".join(dict.fromkeys(given.flavors.values()))
+        span.add_event(t.FLAVOR_ASSIGNED, {t.POD_SET: given.name, t.FLAVOR: flavors, t.POD_COUNT: given.count})
+    for flavor, placement in found.placements[:MOST_EVENTS]:
         span.add_event(
-            "pod_set.placed",
+            t.PLACED,
             {
-                FLAVOR: flavor,
-                POD_SET: placement.pod_set,
-                LEVEL: placement.level,
-                DOMAIN_COUNT: len(placement.assignment.domains),
-                POD_COUNT: placement.assignment.count,
-                MESSAGE: brief(placement.assignment.domains),
+                t.FLAVOR: flavor,
+                t.POD_SET: placement.pod_set,
+                t.LEVEL: placement.level,
+                t.DOMAIN_COUNT: len(placement.assignment.domains),
+                t.POD_COUNT: placement.assignment.count,
+                t.MESSAGE: brief(placement.assignment.domains),
             },
         )
-    for choice in outcome.choices:
-        span.add_event("domain.chosen", {POD_SET: choice.pod_set, LEVEL: choice.level, MESSAGE: str(choice)})
+    for choice in found.choices[:MOST_EVENTS]:
+        _explain_choice(span, choice)
+
+
+def _explain_choice(span: Span, choice: Choice) -> None:
+    pod_set: Attributes = {t.POD_SET: choice.pod_set, t.DOMAIN_WANTED: choice.wanted}
+    if choice.too_small is not None:  # the level that was asked for
+        fact = choice.too_small
+        best: Attributes = {t.LEVEL: fact.level, t.DOMAIN: "/".join(fact.best), t.DOMAIN_FIT: fact.fit, t.DOMAIN_WANTED: fact.wanted}
+        span.add_event(t.LEVEL_BEST, {**pod_set, **best, t.MESSAGE: str(fact)})
+    used: Attributes = {t.DOMAIN: ", ".join("/".join(held.domain) for held in choice.used), t.DOMAIN_COUNT: choice.count}
+    span.add_event(t.CHOSEN, {**pod_set, t.LEVEL: choice.level, **used, t.MESSAGE: str(choice)})
+
+
+def _explain_preempting(span: Span, preempting: Preempting) -> None:
+    span.set_attribute(t.VICTIM_COUNT, len(preempting.victims))
+    for victim in preempting.victims[:MOST_EVENTS]:
+        span.add_event(t.VICTIM_CHOSEN, {t.VICTIM: victim.workload.key, t.REASON: victim.reason, t.MESSAGE: victim.why})
+    for key in preempting.leaving[:MOST_EVENTS]:
+        span.add_event(t.VICTIM_LEAVING, {t.VICTIM: key})
+
+
+def tell_of_checks(workload: Mapping[str, Any], facts: WorkloadFacts, attributes: Attributes) -> None:
+    """The wait that has just ended: from when it had quota until its admission checks were passed."""
+    with step(t.CHECKED, workload, attributes, start=parse_time(facts.reserved_at)) as span:
+        for check in facts.checks[:MOST_EVENTS]:
+            since = parse_time(check.since)
+            span.add_event(t.CHECK_STATE, {t.CHECK: check.name, t.STATE: check.state}, nanoseconds(since) if since is not None else None)
+
+
+def tell_of_ungating(span: Span, actions: Sequence[Ungate]) -> None:
+    """Which domains a batch of pods is given; of very many the first."""
+    if not span.is_recording():
+        return
+    domains = Counter((action.pod_set, "/".join(action.node_selector.values())) for action in actions)
+    span.set_attribute(t.DOMAIN_COUNT, len(domains))
+    for (pod_set, domain), count in islice(domains.items(), MOST_EVENTS):
+        span.add_event(t.DOMAIN_UNGATED, {t.POD_SET: pod_set, t.DOMAIN: domain, t.POD_COUNT: count})
+
+
+def tell_of_failures(span: Span, results: Iterable[tuple[Ungate, Exception | None]]) -> None:
+    """Which pods of a batch could not be ungated; the others were."""
+    failed = ((action, error) for action, error in results if error is not None)
+    for action, error in islice(failed, MOST_EVENTS):
+        span.add_event(t.POD_FAILED, {t.POD_NAME: action.pod.key.partition("/")[2], t.MESSAGE: str(error)})
 
 
 def brief(domains: Sequence[Any], most: int = 8) -> str:

@@ -7,11 +7,12 @@ placed together; a workload with ungatings still unobserved is left alone until 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from core import trace_names as t
 from core.model.admission import Admission, PodSetAdmission
-from core.names import ADMITTED, EVENT_POD_OUTSIDE_ASSIGNMENT, RANK_ORDER_KEPT
+from core.names import ADMITTED, EVENT_POD_OUTSIDE_ASSIGNMENT, HOSTNAME_LABEL, RANK_ORDER_KEPT
 from core.plan.conditions import Condition, says, set_conditions
 from core.plan.ungate import Ungate, plan_ungating
 from core.runtime.clock import Clock
@@ -22,7 +23,7 @@ from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.throttle import Throttle
 from core.runtime.workqueue import Item
-from core.state.facts import PodFacts, family_of, find_condition
+from core.state.facts import PodFacts, condition_is_true, family_of, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
@@ -31,6 +32,7 @@ from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed, workloads_of_pod
 
 logger = logging.getLogger(__name__)
+HELD_S = 10.0  # the node on which a pod ends may go down meanwhile
 BATCH_S = 1.0  # KEP-2724, Enforcing the assignment
 MOST_SHED = 20  # times in a row that one write may be refused with 429
 UNGATER_MANAGER = "topogate-ungater"
@@ -96,7 +98,8 @@ class Ungater:
             return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
         # Where the workload has no owner (any more), who names it may be anybody.
         pods = [pod for pod in self._observed.pods_of(key) if pod.owner_uid == facts.owner_uid is not None]
-        plan = plan_ungating(facts, facts.admission, pods, self._observed.state.level_values)
+        lost = facts.unhealthy_nodes | {self._host_of(node) for node in facts.unhealthy_nodes}
+        plan = plan_ungating(replace(facts, unhealthy_nodes=lost), facts.admission, pods, self._observed.state.level_values, self._is_up)
         await self._deal_with_strays(workload, plan.strays)
         failed = await self._ungate(key, workload, facts.admission, plan.actions) if plan.actions else []
         # Told even if one pod can never be ungated: the others run, and their users look for the order of their ranks.
@@ -104,21 +107,49 @@ class Ungater:
         if failed:
             raise failed[0]
         self._watch_binding(key, workload, sum(given.count for given in facts.admission.pod_sets if given.assignment is not None), pods)
-        return Done()
+        return RequeueAfter(HELD_S) if plan.held else Done()
+
+    def _host_of(self, node: str) -> str:
+        """What assignments call it."""
+        known = self._observed.nodes.store.get(node)
+        return str(((known or {}).get("metadata", {}).get("labels") or {}).get(HOSTNAME_LABEL) or node)
+
+    def _is_up(self, node: str) -> bool:
+        known = self._observed.nodes.store.get(node)
+        return known is not None and condition_is_true(known, "Ready")
 
     async def _ungate(self, key: str, workload: Obj, admission: Admission, actions: tuple[Ungate, ...]) -> list[KubeError]:
         """Ungates them all; returns the errors worth another attempt."""
         # Raised before the first write: the event may overtake the answer.
         self._expectations.expect(key, [action.pod.uid for action in actions], self._clock.monotonic())
-        self._progress.setdefault(key, _Progress(self._clock.now(), len(actions)))
-        attributes = {tracing.WORKLOAD: workload["metadata"]["name"], tracing.POD_COUNT: len(actions)}
-        with tracing.step(tracing.UNGATE, workload, **attributes):
+        if key not in self._progress:
+            self._progress[key] = _Progress(self._clock.now(), len(actions))
+            self._tell_of_gathering(key, workload, actions)
+        attributes = {t.WORKLOAD: workload["metadata"]["name"], t.POD_COUNT: len(actions)}
+        with tracing.step(t.UNGATE, workload, attributes, links=self._causes(workload, actions)) as span:
+            tracing.tell_of_ungating(span, actions)
             given = {pod_set.name: pod_set for pod_set in admission.pod_sets}
             patches = (self._patch(key, workload, action, self._node_of(given.get(action.pod_set), action)) for action in actions)
             results = await asyncio.gather(*patches)
             failed = [error for error in results if error is not None]
+            tracing.tell_of_failures(span, zip(actions, results, strict=True))
             logger.info("pods ungated", extra={"workload": key, "count": len(actions) - len(failed), "failed": len(failed)})
         return failed
+
+    def _tell_of_gathering(self, key: str, workload: Obj, actions: Sequence[Ungate]) -> None:
+        """What the pods of a batch have been waited for since: the admission, or where others run already their own creation."""
+        since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
+        if any(not pod.gated for pod in self._observed.pods_of(key)):
+            pods = (pod for action in actions if (pod := self._observed.pods.store.get(action.pod.key)) is not None)
+            since = max(since, min((pod["metadata"].get("creationTimestamp") or "" for pod in pods), default=""))
+        attributes = {t.WORKLOAD: workload["metadata"]["name"], t.POD_COUNT: len(actions)}
+        with tracing.step(t.GATHERED, workload, attributes, start=tracing.parse_time(since or None)):
+            pass
+
+    def _causes(self, workload: Obj, actions: Sequence[Ungate]) -> list[str | None]:
+        """Of a batch: the decision, and the stories of pods that came otherwise than with their workload."""
+        pods = (pod for action in actions if (pod := self._observed.pods.store.get(action.pod.key)) is not None)
+        return [tracing.decision_of(workload), *tracing.other_stories(pods, than=workload)]
 
     async def _patch(self, key: str, workload: Obj, action: Ungate, node: str | None) -> KubeError | None:
         """Patches one pod; returns the error worth another attempt. No event will come of a write that failed."""
@@ -212,8 +243,8 @@ class Ungater:
         if progress is None or bound < expected:
             return
         del self._progress[key]
-        attributes = {tracing.WORKLOAD: workload["metadata"]["name"], tracing.POD_COUNT: bound}
-        with tracing.step(tracing.BOUND, workload, start=progress.began, **attributes):
+        attributes = {t.WORKLOAD: workload["metadata"]["name"], t.POD_COUNT: bound}
+        with tracing.step(t.BOUND, workload, attributes, start=progress.began):
             pass
 
 

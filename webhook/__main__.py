@@ -14,7 +14,7 @@ from certs.pki import KeyPair
 from certs.rotation import Rotation
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
-from core.metric_names import CERTIFICATE_EXPIRY, LOOP_LAG, OF_WEBHOOK
+from core.metric_names import CERTIFICATE_EXPIRY, LOOP_LAG, OF_WEBHOOK, TASKS
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, VERSION
 from core.runtime import logs, plugins, telemetry
 from core.runtime.client import Client
@@ -24,12 +24,14 @@ from core.runtime.kubeconfig import UnusableKubeconfig
 from core.runtime.metrics import Metrics, Reading
 from core.runtime.probes import serving
 from core.runtime.resource import Obj, Resource
+from core.runtime.sampling import Sampling
 from core.runtime.tasks import LoopLag, eternal, run_until_stopped
+from core.trace_names import BEGINS, REFUSED, WORK
 from webhook.lookup import LookupFailed, at_home
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
 from webhook.settings import Settings, parse
-from webhook.tls import HeldCertificate, ServingCertificate, UnusableCertificate
+from webhook.tls import HeldCertificate, ServingCertificate, UnusableCertificate, tell_of_end
 
 logger = logging.getLogger(__name__)
 LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
@@ -87,13 +89,14 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         async def main(group: asyncio.TaskGroup) -> None:
             if files is not None:
                 eternal(group, "certificate watch", files.watch(clock))
+            eternal(group, "end of the certificate", tell_of_end(certificate, clock))
             if rotation is not None:
                 eternal(group, "certificate rotation", rotation.run())
             eternal(group, "event loop lag", LoopLag(clock, on_lag=lambda seconds: metrics.record(LOOP_LAG, seconds)).run())
             eternal(group, "metrics", metrics.run(clock))
 
         async def drain() -> None:
-            server.ready = False
+            await server.retire(clock)
             await runner.cleanup()
 
         try:
@@ -101,8 +104,9 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             await site.start()
             server.ready = True
             logger.info("serving", extra={"address": site.name})
+            metrics.read_by(lambda: {TASKS: {(): len(asyncio.all_tasks())}})
             metrics.read_by(lambda: _expiry(certificate.not_after, clock.now()))
-            async with serving(settings.host, metrics=metrics, metrics_port=settings.metrics_port):
+            async with serving(settings.metrics_host, metrics=metrics, metrics_port=settings.metrics_port):
                 await run_until_stopped(main, grace_s=GRACE_S, on_stop=drain)
         finally:
             await runner.cleanup()
@@ -134,8 +138,10 @@ def main(arguments: list[str] | None = None) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)
     logs.configure(settings.log_level)
-    traces = telemetry.setup(SERVICE, endpoint=settings.otlp_endpoint)
-    metrics = Metrics(SERVICE, OF_WEBHOOK, endpoint=settings.otlp_endpoint)
+    sampling = Sampling(slow_s=settings.trace_slow_s, keeps=REFUSED, alone=BEGINS, work=WORK)
+    endpoint, protocol = settings.otlp_endpoint, settings.otlp_protocol
+    traces = telemetry.setup(SERVICE, endpoint=endpoint, protocol=protocol, ratio=settings.trace_ratio, sampling=sampling)
+    metrics = Metrics(SERVICE, OF_WEBHOOK, endpoint=endpoint, protocol=protocol)
     try:
         asyncio.run(serve(settings, with_integrations(plugins.load(INTEGRATIONS)), metrics))
     except (plugins.BrokenPlugin, UnusableIntegration, OSError, UnusableCertificate) as error:

@@ -6,28 +6,27 @@ from typing import Any
 
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
+from core import trace_names as t
 from core.api.conversion import ConversionRequest, converted, failed
 from core.api.convert import CONVERTED, Unconvertible, convert
 from core.runtime.telemetry import tracer
 from webhook.review import TRACER
-
-CONVERSION = "conversion.review"
 
 
 def answer(request: ConversionRequest) -> dict[str, Any]:
     """The review's answer, in a span. It waits for nothing, so that it can be called on any thread."""
     kinds = {kind if (kind := obj.get("kind")) in CONVERTED else "another" for obj in request.objects}
     attributes: dict[str, Any] = {
-        "topogate.conversion.uid": request.uid,
-        "topogate.conversion.desired": request.desired_api_version,
-        "topogate.conversion.objects": len(request.objects),
-        "topogate.conversion.kinds": ", ".join(sorted(kinds)),
+        t.CONVERSION_UID: request.uid,
+        t.CONVERSION_VERSION: request.desired_api_version,
+        t.CONVERSION_COUNT: len(request.objects),
+        t.CONVERSION_KINDS: ", ".join(sorted(kinds)),
     }
-    with tracer(TRACER).start_as_current_span(CONVERSION, kind=SpanKind.SERVER, attributes=attributes) as span:
+    with tracer(TRACER).start_as_current_span(t.CONVERSION, kind=SpanKind.SERVER, attributes=attributes) as span:
         try:
             return converted(request, [convert(obj, request.desired_api_version) for obj in request.objects])
         except (Unconvertible, RecursionError) as error:
             message = str(error) if isinstance(error, Unconvertible) else "an object is nested too deeply to be converted"
-            span.set_attribute("topogate.message", message)
+            span.set_attributes({t.REFUSED: True, t.MESSAGE: message})
             span.set_status(Status(StatusCode.ERROR, message))
             return failed(request, message)

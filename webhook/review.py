@@ -9,6 +9,7 @@ from typing import Any
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
+from core import trace_names as t
 from core.api.admission import UNAVAILABLE, AdmissionRequest, Cause, allowed, denied, patched
 from core.api.body import MAX_QUOTE_CHARS
 from core.jobs.annotations import validate_own
@@ -29,7 +30,6 @@ from webhook.registration import hook_path
 
 logger = logging.getLogger(__name__)
 TRACER = "topogate.webhook"
-REVIEW = "admission.review"
 _POD_OF_TOKEN = "authentication.kubernetes.io/pod-uid"  # what the API server tells of a user that is a pod
 RETRY_AFTER_S = 1  # for clients, when the API server did not answer us
 # Whether a namespace has a LocalQueue of the default name; raises LookupFailed where it cannot be told in time.
@@ -66,13 +66,13 @@ class Reviews:
         so that one is linked only. What follows is part of the trace that the annotation names.
         """
         known = _metadata_map(request.object, "annotations").get(TRACEPARENT_ANNOTATION)
-        begins = path in self._beginnings
+        begins = path in self._beginnings and request.operation == "CREATE"
         with tracer(TRACER).start_as_current_span(
-            REVIEW,
+            t.REVIEW,
             context=Context() if begins else context_from(known),
             kind=SpanKind.SERVER,
             links=link_from(known) if begins else None,
-            attributes=_attributes(path, request),
+            attributes=_attributes(path, request) | ({t.BEGINS: True} if begins else {}),
         ) as span:
             try:
                 answer = await self.handlers[path](request)
@@ -106,7 +106,8 @@ class Reviews:
                 logger.warning("a lookup failed", extra={"what": what, "namespace": request.namespace, "error": str(error)})
                 message = f"{what} could not be looked up ({error}); try again"
                 return denied(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
-            changed = kind.default(job, Defaults(queue, current_traceparent()))
+            story = current_traceparent() if request.operation == "CREATE" else None
+            changed = kind.default(job, Defaults(queue, story))
             return patched(request, list(diff(given, changed)), _unqueued(request, changed))
 
         return handle
@@ -237,22 +238,22 @@ def _attributes(path: str, request: AdmissionRequest) -> dict[str, str | bool]:
     metadata = (request.object or {}).get("metadata")
     generated = metadata.get("generateName") if isinstance(metadata, dict) else None
     found: dict[str, str | bool] = {
-        "topogate.admission.path": path,
-        "topogate.admission.operation": request.operation,
-        "topogate.admission.kind": request.kind.kind,
-        "topogate.admission.uid": request.uid,
-        "topogate.admission.dry_run": bool(request.dry_run),
-        "topogate.object.name": request.name or str(generated or ""),
+        t.REVIEW_PATH: path,
+        t.REVIEW_OPERATION: request.operation,
+        t.OBJECT_KIND: request.kind.kind,
+        t.REVIEW_UID: request.uid,
+        t.REVIEW_DRY_RUN: bool(request.dry_run),
+        t.OBJECT_NAME: request.name or str(generated or ""),
     }
-    return found | ({"k8s.namespace.name": request.namespace} if request.namespace else {})
+    return found | ({t.NAMESPACE: request.namespace} if request.namespace else {})
 
 
 def _describe(span: Span, answer: dict[str, Any]) -> None:
     response = answer["response"]
-    span.set_attribute("topogate.admission.allowed", response["allowed"])
+    span.set_attributes({t.REVIEW_ALLOWED: response["allowed"], t.REFUSED: not response["allowed"]})
     if response["allowed"]:
         return
     status = response["status"]
-    span.set_attribute("topogate.message", status["message"])
+    span.set_attribute(t.MESSAGE, status["message"])
     if status["code"] == UNAVAILABLE:  # no judgement: we could not say
         span.set_status(Status(StatusCode.ERROR, status["message"]))

@@ -9,7 +9,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
@@ -18,6 +18,7 @@ from core.api.admission import MAX_REVIEW_BYTES, AdmissionRequest, parse_review
 from core.api.body import MalformedReview
 from core.api.conversion import CONVERT_PATH, MAX_CONVERSION_BYTES, parse_conversion
 from core.metric_names import ALLOWED, DENIED, FAILED, MALFORMED, REVIEW_DURATION, REVIEWS_ANSWERED
+from core.runtime.clock import Clock
 from core.runtime.metrics import Sink, Unmeasured
 from webhook import conversion
 from webhook.review import Reviews
@@ -28,6 +29,10 @@ LARGE_BODY_BYTES = 256 * 1024
 LARGE_AT_ONCE = 2
 # Converting is more work than parsing, and a small body may hold a large assignment.
 LARGE_CONVERSION_BYTES = 16 * 1024
+# Endpoints of a Service learn within a second or so that a pod stops. Who then asks no more will not ask later, either.
+LINGER_S = 3.0
+QUIET_S = 0.25
+_LOOK_S = 0.05
 
 
 class AdmissionServer:
@@ -38,13 +43,37 @@ class AdmissionServer:
         self._sink = sink if sink is not None else Unmeasured()
         self._why_not_ready = why_not_ready
         self.ready = False
+        self._stops = False
+        self._asked = 0
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
-        self.app = web.Application(client_max_size=MAX_REVIEW_BYTES)
+        self.app = web.Application(client_max_size=MAX_REVIEW_BYTES, middlewares=[self._counted])
         for path in reviews.handlers:
             self.app.router.add_post(path, self._review)
         self.app.router.add_post(CONVERT_PATH, self._convert)
         self.app.router.add_get("/healthz", self._healthz)
         self.app.router.add_get("/readyz", self._readyz)
+
+    async def retire(self, clock: Clock) -> None:
+        """Is not ready from now on, and lets clients go before nobody listens any more: each answer ends its connection.
+
+        API servers keep connections for the next review. One that is closed while a review is on its way takes that along, and an API
+        server does not ask twice.
+        """
+        self.ready, self._stops = False, True
+        began = quiet_since = clock.monotonic()
+        asked = self._asked
+        while (now := clock.monotonic()) < min(began + LINGER_S, quiet_since + QUIET_S):
+            await clock.sleep(_LOOK_S)
+            if self._asked != asked:
+                asked, quiet_since = self._asked, now
+
+    @web.middleware
+    async def _counted(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+        self._asked += 1
+        response = await handler(request)
+        if self._stops:
+            response.force_close()
+        return response
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok")

@@ -1,14 +1,21 @@
-"""Settings of the webhook, from its command line."""
+"""Settings of the webhook: from its command line, the environment and the file that one of them names, in this order of strength."""
 
 import argparse
 import ipaddress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from certs.plan import Policy
 from certs.rotation import KINDS, Configuration, Target
-from core.runtime.arguments import METRICS_PORT, OneLineParser, add_common, add_metrics_port, port
+from core.api.configuration import read_configuration_file
+from core.api.mistakes import InvalidFile
+from core.model.configuration import Address
+from core.model.configuration import Configuration as ConfigurationFile
+from core.names import VARIABLE_PREFIX
+from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, port
+from core.runtime.sampling import SLOW_S
 
 FILES = {"cert_file": "--cert-file", "key_file": "--key-file"}
 OWN = {
@@ -33,13 +40,18 @@ class Settings:
     otlp_endpoint: str | None
     log_level: str
     own: Target | None = None
+    metrics_host: str = "0.0.0.0"
     metrics_port: int = METRICS_PORT  # 0: none
+    otlp_protocol: str | None = None  # None: as the environment says
+    trace_ratio: float | None = None  # None: as the environment says
+    trace_slow_s: float = SLOW_S
 
 
 def make_parser() -> OneLineParser:
     """All flags."""
-    parser = OneLineParser(prog="python -m webhook", description="Defaults and validates jobs and queues at admission.", allow_abbrev=False)
-    parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: %(default)s)")
+    parser = OneLineParser("python -m webhook", "Defaults and validates jobs and queues at admission.", VARIABLE_PREFIX)
+    add_config(parser)
+    parser.add_argument("--host", default="0.0.0.0", help="address to listen on, for metrics, too (default: %(default)s)")
     parser.add_argument("--port", type=port, default=9443, help="port to listen on (default: %(default)s)")
     parser.add_argument(
         "--cert-mode",
@@ -85,22 +97,62 @@ def make_parser() -> OneLineParser:
     return parser
 
 
-def parse(arguments: list[str] | None = None) -> Settings:
-    """Settings of a command line; ends the process with a message if it is wrong."""
-    parser, policy = make_parser(), Policy()
-    o = parser.parse_args(arguments)
-    needed, unwanted = (FILES, OWN | OWN_TIMES) if o.cert_mode == "files" else (OWN, FILES)
-    if missing := [flag for name, flag in needed.items() if not getattr(o, name)]:
-        parser.error(f"the following arguments are required: {', '.join(missing)}")
-    if given := [flag for name, flag in unwanted.items() if getattr(o, name) is not None]:
-        parser.error(f"not allowed with --cert-mode {o.cert_mode}: {', '.join(given)}")
-    target = None
-    if o.cert_mode == "own":
-        settle, overlap = o.cert_settle or policy.settle, o.cert_overlap or policy.overlap
-        times = Policy(settle=settle, overlap=overlap)
-        configurations = tuple(dict.fromkeys(o.cert_configuration))
-        target = Target(o.cert_namespace, o.cert_secret, tuple(dict.fromkeys(o.cert_dns_name)), configurations, times)
-    return Settings(o.host, o.port, o.cert_file, o.key_file, o.kubeconfig, o.otlp_endpoint, o.log_level, target, o.metrics_port)
+def parse(arguments: list[str] | None = None, *, environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings of a command line and an environment (None: of this process); ends the process with a message if they are wrong."""
+    parser = make_parser()
+    given = parser.read(arguments, environ)
+    file, in_file = ConfigurationFile(), list[str]()
+    try:
+        file = read_configuration_file(given.get("config")) if given.has("config") else file
+    except InvalidFile as error:
+        in_file = [f"{given.where('config')}: {mistake}" for mistake in error.mistakes]
+    if given.is_whole and not in_file:
+        given.mistakes += _misfits(given, file)
+    if given.mistakes or in_file:
+        parser.refuse(given.mistakes, in_file)
+    return _settings(given, file)
+
+
+def _misfits(given: Given, file: ConfigurationFile) -> Iterator[str]:
+    """What is missing, and what is not meant for a certificate of this kind."""
+    mode = given.get("cert_mode")
+    if given.has("cert_mode") and not given.layers.get("cert_mode"):
+        return  # no kind that there is
+    needed, unwanted = (FILES, OWN | OWN_TIMES) if mode == "files" else (OWN, FILES)
+    has_folder = mode == "files" and file.webhook.certificates is not None
+    if missing := [flag for name, flag in needed.items() if not given.has(name) and not has_folder]:
+        yield f"the following arguments are required: {', '.join(missing)}"
+    if extra := [flag for name, flag in unwanted.items() if given.has(name)]:
+        yield f"not allowed with --cert-mode {mode}: {', '.join(extra)}"
+
+
+def _settings(given: Given, file: ConfigurationFile) -> Settings:
+    own = given.get("cert_mode") == "own"
+    folder = Path(file.webhook.certificates) if file.webhook.certificates is not None and not own else None
+    metrics = file.metrics or Address(None, METRICS_PORT)
+    host = given.get("host", file.webhook.host)
+    return Settings(
+        host,
+        given.get("port", file.webhook.port),
+        given.get("cert_file", folder and folder / "tls.crt"),
+        given.get("key_file", folder and folder / "tls.key"),
+        given.get("kubeconfig"),
+        given.get("otlp_endpoint"),
+        given.get("log_level"),
+        _own(given) if own else None,
+        host if given.has("host") else metrics.host or host,
+        given.get("metrics_port", metrics.port),
+        given.get("otlp_protocol"),
+        given.get("trace_ratio"),
+        given.get("trace_slow"),
+    )
+
+
+def _own(given: Given) -> Target:
+    usual = Policy()
+    times = Policy(settle=given.get("cert_settle", usual.settle), overlap=given.get("cert_overlap", usual.overlap))
+    names, configurations = (tuple(dict.fromkeys(given.get(name))) for name in ("cert_dns_name", "cert_configuration"))
+    return Target(given.get("cert_namespace"), given.get("cert_secret"), names, configurations, times)
 
 
 def _name(text: str) -> str:

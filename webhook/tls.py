@@ -124,9 +124,21 @@ class ServingCertificate:
         return f"certificate {self._cert_file} and key {self._key_file} cannot be served: {_reason(error)}"
 
 
+async def tell_of_end(certificate: HeldCertificate | ServingCertificate, clock: Clock) -> Never:
+    """Says in the log that the certificate that is served has ended, once for each that does: else only probes know, and API servers."""
+    told: datetime | None = None
+    while True:
+        end = certificate.not_after
+        if end is not None and end <= clock.now() and end != told:
+            logger.error("the certificate has ended: API servers refuse it", extra={"ended": end.isoformat()})
+            told = end
+        await clock.sleep(POLL_S)
+
+
 def _server_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.num_tickets = 0  # an API server does not resume sessions, and says nothing but reviews after the handshake
     return context
 
 

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from core.api.configuration_fields import placement_gates
-from core.api.configuration_wire import ConfigurationFile, IntegrationsBlock, LeaderElection, RequeuingStrategy, Resources, Topogate
-from core.api.mistakes import at
+from core.api.configuration_wire import (
+    ConfigurationFile,
+    HealthBlock,
+    IntegrationsBlock,
+    LeaderElection,
+    MetricsBlock,
+    NodeReplacementBlock,
+    RequeuingStrategy,
+    Resources,
+    StormBlock,
+    Topogate,
+    WebhookBlock,
+)
+from core.api.mistakes import InvalidFile, Mistake, at
 from core.api.strict import ignored
+from core.api.yaml_document import MAX_BYTES
 from core.model.configuration import (
     Configuration,
     FairSharing,
@@ -16,7 +30,9 @@ from core.model.configuration import (
     ResourceRules,
     SecondPass,
     Transformation,
+    WebhookRules,
 )
+from core.model.node_health import HealthRules, StormRules
 from core.model.peer_gates import DISABLE_PODS_READY, FORMER_GATES, OTHER_GATES
 from core.model.pods_ready import PodsReadyRules, Scope
 
@@ -28,16 +44,33 @@ def read_configuration(text: str | bytes) -> Configuration:
     return build_configuration(ConfigurationFile.read_text(text))
 
 
+def read_configuration_file(path: str) -> Configuration:
+    """What the file of this name says. Raises InvalidFile, with the path before each mistake."""
+    try:
+        with Path(path).open("rb") as file:
+            return read_configuration(file.read(MAX_BYTES + 1))
+    except InvalidFile as error:
+        raise InvalidFile([Mistake(path, str(mistake)) for mistake in error.mistakes]) from error
+    except OSError as error:
+        raise InvalidFile([Mistake(path, error.strerror or str(error))]) from error
+    except ValueError as error:  # no file can have that name
+        raise InvalidFile([Mistake(path, str(error))]) from error
+
+
 def build_configuration(file: ConfigurationFile) -> Configuration:
     """The values of a file that is well-formed."""
     ours = file.topogate or Topogate()
     return Configuration(
         pods_ready=_pods_ready(file),
         second_pass=_second_pass(ours),
+        node_health=_node_health(ours),
         fair_sharing=_fair_sharing(file),
         resources=_resources(file.resources or Resources()),
         integrations=_integrations(file.integrations or IntegrationsBlock()),
         lease=_lease(file.leader_election or LeaderElection()),
+        webhook=_webhook(file.webhook or WebhookBlock()),
+        metrics=(file.metrics or MetricsBlock()).bind_address,
+        health=(file.health or HealthBlock()).health_probe_bind_address,
         gates=placement_gates(file.feature_gates or {}),
         namespace=file.namespace,
         placement_profile=ours.placement_profile,
@@ -78,6 +111,24 @@ def _second_pass(ours: Topogate) -> SecondPass:
     return SecondPass(_or(block.base_delay, usual.base_delay_s), _or(block.timeout, usual.timeout_s)) if block else usual
 
 
+def _node_health(ours: Topogate) -> HealthRules:
+    usual, block = HealthRules(), ours.node_replacement or NodeReplacementBlock()
+    storm = block.storm or StormBlock()
+    return HealthRules(
+        not_ready_delay_s=_or(block.not_ready_delay, usual.not_ready_delay_s),
+        unschedulable_delay_s=_or(block.unschedulable_delay, usual.unschedulable_delay_s),
+        max_nodes=block.max_nodes,
+        max_share=block.max_share,
+        leaving_taints=usual.leaving_taints if block.leaving_taints is None else tuple(block.leaving_taints),
+        storm=StormRules(
+            _or(storm.share, usual.storm.share),
+            usual.storm.min_nodes if storm.min_nodes is None else storm.min_nodes,
+            _or(storm.within, usual.storm.within_s),
+            _or(storm.longest, usual.storm.longest_s),
+        ),
+    )
+
+
 def _fair_sharing(file: ConfigurationFile) -> FairSharing | None:
     block = file.fair_sharing
     if block is None or not _is_on(file, block.enable):
@@ -114,6 +165,10 @@ def _lease(block: LeaderElection) -> LeaseRules:
         _or(block.renew_deadline, usual.renew_deadline_s),
         _or(block.retry_period, usual.retry_period_s),
     )
+
+
+def _webhook(block: WebhookBlock) -> WebhookRules:
+    return WebhookRules(block.host, block.port, block.cert_dir)
 
 
 def _or(given: float | None, usual: float) -> float:

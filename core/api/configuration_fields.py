@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -10,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from core.api.meta import DNS_LABEL, DNS_SUBDOMAIN, LABEL_NAME
 from core.api.mistakes import Mistake, at, one_of, shown, suggestion
 from core.api.strict import matching, refuse, refuse_inside
+from core.model.configuration import Address
 from core.model.duration import InvalidDuration, parse_duration
 from core.model.gates import GATES, BadGates, read_gates
 from core.model.peer_gates import FORMER_GATES, OTHER_GATES
@@ -70,6 +73,25 @@ def _thousandths(value: object) -> int:
     raise refuse('a quantity such as 4, "500m" or "5Gi" is expected')
 
 
+def _address(value: object) -> Address:
+    """As Go's listeners write it; `0` is controller-runtime's word for nowhere."""
+    if value == "0":
+        return Address(None, 0)
+    host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not re.fullmatch(r":[1-9][0-9]{0,4}", colon + port, re.ASCII) or int(port) > 65535 or not _is_host(host):
+        raise refuse('an address such as ":8080" or "127.0.0.1:8080" is expected, or "0" for none')
+    return Address(host.strip("[]") or None, int(port))
+
+
+def _is_host(text: str) -> bool:
+    if not text.startswith("["):
+        return text == "" or re.fullmatch(DNS_SUBDOMAIN, text, re.ASCII) is not None  # an IPv4 address looks like a name
+    try:
+        return text.endswith("]") and ipaddress.IPv6Address(text[1:-1]) is not None
+    except ValueError:
+        return False
+
+
 def _framework(name: str) -> str:
     if name not in FRAMEWORKS:
         near = suggestion(name, FRAMEWORKS)
@@ -116,7 +138,11 @@ Duration = Annotated[float, BeforeValidator(_no_less_than_0)]
 """As Go writes it; in seconds."""
 Pause = Annotated[float, BeforeValidator(_more_than_0)]
 """A duration that takes time."""
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A part of something, from 0 to 1."""
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+BindAddress = Annotated[Annotated[Address, BeforeValidator(_address)] | None, EMPTY_IS_NONE]
 Thousandths = Annotated[int, BeforeValidator(_thousandths)]
 """A quantity; in thousandths of a whole unit, rounded up."""
 ResourceName = Annotated[str, matching(LABEL_NAME, "the name of a resource such as nvidia.com/gpu")]

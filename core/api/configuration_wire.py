@@ -12,6 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from core.api.configuration_fields import (
     EMPTY_IS_NONE,
+    BindAddress,
     Count,
     Duration,
     Framework,
@@ -21,8 +22,10 @@ from core.api.configuration_fields import (
     Namespace,
     ObjectName,
     Pause,
+    Port,
     ResourceName,
     ResourcePrefix,
+    Share,
     Thousandths,
     placement_gates,
 )
@@ -169,6 +172,31 @@ class Controller(Strict):
     cache_sync_timeout: Any = None
 
 
+class WebhookBlock(Strict):
+    """Where the webhook serves, and with which certificate."""
+
+    port: Port | None = None
+    host: Annotated[str | None, EMPTY_IS_NONE] = None
+    cert_dir: Annotated[str | None, EMPTY_IS_NONE] = None
+
+
+class MetricsBlock(Strict):
+    """Where metrics are scraped, of both processes."""
+
+    bind_address: BindAddress = None
+    enable_cluster_queue_resources: Annotated[bool | None, Ignored("quota and usage of queues are always told")] = None
+    custom_labels: Annotated[Any, _UNSERVED] = None
+    local_queue_metrics: Annotated[Any, _UNSERVED] = None
+
+
+class HealthBlock(Strict):
+    """Where the reconciler answers probes."""
+
+    health_probe_bind_address: BindAddress = None
+    readiness_endpoint_name: Annotated[str | None, Ignored("it is /readyz")] = None
+    liveness_endpoint_name: Annotated[str | None, Ignored("it is /healthz")] = None
+
+
 class SecondPassBlock(Strict):
     """When a delayed placement is tried again."""
 
@@ -186,9 +214,30 @@ class SecondPassBlock(Strict):
         return timeout
 
 
+class StormBlock(Strict):
+    """When so many nodes are away at once that none is replaced."""
+
+    share: Share | None = None
+    min_nodes: Count | None = None
+    within: Pause | None = None
+    longest: Pause | None = None
+
+
+class NodeReplacementBlock(Strict):
+    """When a node counts as lost, and when a workload has lost too many."""
+
+    not_ready_delay: Pause | None = None
+    unschedulable_delay: Pause | None = None
+    max_nodes: Count | None = None
+    max_share: Share | None = None
+    leaving_taints: list[LabelKey] | None = None
+    storm: StormBlock | None = None
+
+
 class Topogate(Strict):
     """What only topogate has."""
 
+    node_replacement: NodeReplacementBlock | None = None
     second_pass: SecondPassBlock | None = None
     placement_profile: Literal["kep", "compact"] | None = None
     reserve_daemon_sets: bool | None = None
@@ -207,17 +256,17 @@ class ConfigurationFile(Strict):
     resources: Resources | None = None
     integrations: IntegrationsBlock | None = None
     leader_election: LeaderElection | None = None
+    webhook: WebhookBlock | None = None
+    metrics: MetricsBlock | None = None
+    health: HealthBlock | None = None
     topogate: Topogate | None = None
 
     client_connection: Annotated[ClientConnection | None, Ignored("the API server says when it has enough (429, Retry-After)")] = None
     controller: Annotated[Controller | None, Ignored("how much is done at once is not set by hand")] = None
     manage_jobs_without_queue_name: Annotated[bool | None, _MANAGED] = None
     managed_jobs_namespace_selector: Annotated[Selector | None, _MANAGED] = None
-    webhook: Annotated[Any, Ignored("the webhook is a process of its own, with flags")] = None
     internal_cert_management: Annotated[Any, Ignored("the webhook's flags name its certificate")] = None
     tls: Annotated[Any, Ignored("the webhook is a process of its own, with flags")] = None
-    health: Annotated[Any, _UNSERVED] = None
-    metrics: Annotated[Any, _UNSERVED] = None
     pprof_bind_address: Annotated[Any, Ignored("there is no such profiler in Python")] = None
     multi_kueue: Annotated[Any, _UNSERVED] = None
     admission_fair_sharing: Annotated[Any, _UNSERVED] = None

@@ -267,7 +267,7 @@ def _asked(pod_set: PodSetAnnotations) -> tuple[str | None, str | None]:
 def _warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
     asking = [p for p in pod_sets if REQUIRED_TOPOLOGY in p.annotations or PREFERRED_TOPOLOGY in p.annotations]
     for pod_set in pod_sets if asking else ():
-        if pod_set not in asking:
+        if pod_set not in asking and pod_set.annotations.get(UNCONSTRAINED_TOPOLOGY) not in _TRUE:
             missing = f"neither {REQUIRED_TOPOLOGY} nor {PREFERRED_TOPOLOGY}"
             yield f"{pod_set.path}: {missing} is set here; these pods are placed as unconstrained"
     for pod_set in pod_sets:

@@ -29,6 +29,7 @@ from core.names import (
     QUEUE_NAME_LABEL,
     STATEFULSET_INDEX_LABEL,
     SUSPENDING_PARENT,
+    TRACEPARENT_ANNOTATION,
 )
 
 _HANDED_ON = (QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL, MAX_EXEC_TIME_LABEL)  # labels of the object that its pods get
@@ -75,6 +76,8 @@ class PodParent(ABC):
             if not defaults.default_queue:
                 return changed
             metadata["labels"] = {**labels, QUEUE_NAME_LABEL: defaults.default_queue}
+        if defaults.traceparent:
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), TRACEPARENT_ANNOTATION: defaults.traceparent}
         for role in self.roles(changed):
             for part, added in self._handed_on(changed, role).items():
                 put(changed, (*role.path, "metadata", part), {**(get(changed, (*role.path, "metadata", part)) or {}), **added})

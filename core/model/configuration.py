@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from core.model.node_health import HealthRules
 from core.model.pods_ready import PodsReadyRules
 
 
@@ -98,6 +99,23 @@ class LeaseRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Address:
+    """Where something is served; `host` None: on the address it would be served on anyway. A port of 0: nowhere."""
+
+    host: str | None
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRules:
+    """Where reviews are answered, and the folder with `tls.crt` and `tls.key`. What is None was not said."""
+
+    host: str | None = None
+    port: int | None = None
+    certificates: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """A whole file. What is None was not said and stands at the default of the process.
 
@@ -107,11 +125,15 @@ class Configuration:
 
     pods_ready: PodsReadyRules | None = None
     second_pass: SecondPass = SecondPass()
+    node_health: HealthRules = field(default_factory=HealthRules)  # but for the gates
     fair_sharing: FairSharing | None = None
     resources: ResourceRules = ResourceRules()
     integrations: Integrations = Integrations()
     lease: LeaseRules = LeaseRules()
     gates: Mapping[str, bool] = field(default_factory=dict)
+    webhook: WebhookRules = WebhookRules()
+    metrics: Address | None = None
+    health: Address | None = None
     namespace: str | None = None
     placement_profile: str | None = None
     reserves_daemon_sets: bool | None = None

@@ -1,7 +1,7 @@
 """Feature gates that topogate serves: names and defaults are the peer's of today (DESIGN rule a).
 
-What a gate does here is one of three things. One that switches has both sides. What topogate always does cannot be
-switched off, and what it does not do yet cannot be switched on: either would be a promise not kept.
+What a gate does here is one of two things. One that switches has both sides. What topogate always does cannot be switched off: that
+would be a promise not kept.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,6 @@ class Effect(Enum):
 
     SWITCHES = "both values are served"
     ALWAYS = "topogate always does this"
-    NOT_YET = "topogate does not do this yet"
 
 
 class Gate(NamedTuple):
@@ -43,6 +42,9 @@ PROFILE_LEAST_FREE = "TASProfileLeastFreeCapacity"
 PROFILE_MOST_FREE = "TASProfileMostFreeCapacity"
 NODE_REPLACEMENT = "TASFailedNodeReplacement"
 REPLACEMENT_FAILS_FAST = "TASFailedNodeReplacementFailFast"
+REPLACE_ON_POD_TERMINATION = "TASReplaceNodeOnPodTermination"
+REPLACE_ON_TAINTS = "TASReplaceNodeOnNodeTaints"
+REPLACE_AFTER_FIXED_TIME = "TASReplaceNodeDueToNotReadyOverFixedTime"
 PARTIAL_ADMISSION = "PartialAdmission"
 ELASTIC_JOBS = "ElasticJobsViaWorkloadSlices"
 ELASTIC_JOBS_WITH_TOPOLOGY = "ElasticJobsViaWorkloadSlicesWithTAS"
@@ -69,9 +71,9 @@ GATES: Mapping[str, Gate] = {
     NODE_REPLACEMENT: Gate(True, Stage.BETA, Effect.SWITCHES),
     REPLACEMENT_FAILS_FAST: Gate(True, Stage.BETA, Effect.SWITCHES),
     PARTIAL_ADMISSION: Gate(True, Stage.BETA, Effect.SWITCHES),
-    "TASReplaceNodeOnPodTermination": Gate(True, Stage.BETA, Effect.NOT_YET),
-    "TASReplaceNodeOnNodeTaints": Gate(True, Stage.BETA, Effect.NOT_YET),
-    "TASReplaceNodeDueToNotReadyOverFixedTime": Gate(False, Stage.DEPRECATED, Effect.NOT_YET),
+    REPLACE_ON_POD_TERMINATION: Gate(True, Stage.BETA, Effect.SWITCHES),
+    REPLACE_ON_TAINTS: Gate(True, Stage.BETA, Effect.SWITCHES),
+    REPLACE_AFTER_FIXED_TIME: Gate(False, Stage.DEPRECATED, Effect.SWITCHES),
     ELASTIC_JOBS: Gate(True, Stage.BETA, Effect.SWITCHES),
     ELASTIC_JOBS_WITH_TOPOLOGY: Gate(False, Stage.ALPHA, Effect.SWITCHES),
 }
@@ -115,6 +117,6 @@ def _read(part: str) -> tuple[str, bool]:
     if text not in ("1", "t", "T", "true", "True", "TRUE", "0", "f", "F", "false", "False", "FALSE"):
         raise BadGates(f"feature gate {name}={text}: true or false is expected")
     value = text[0] in "1tT"
-    if gate.effect is (Effect.NOT_YET if value else Effect.ALWAYS):
-        raise BadGates(f"feature gate {name} cannot be {str(value).lower()}: {gate.effect.value}")
+    if gate.effect is Effect.ALWAYS and not value:
+        raise BadGates(f"feature gate {name} cannot be false: {gate.effect.value}")
     return name, value

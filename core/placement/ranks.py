@@ -53,8 +53,9 @@ def distribute(
     """Places the gated ones of a pod set's live pods. `count` is the pod set's, where not all of it is assigned. `surplus` pods
     come no more; `ended` are pods that have succeeded, per domain.
 
-    All or nothing: one pod whose rank is missing, malformed, out of range, taken twice, or that runs
-    elsewhere than its rank says, makes the whole pod set greedy (BEHAVIOUR.md, Ranks and ungating).
+    One pod whose rank is missing, malformed, out of range or taken twice, or that runs outside of the assignment, makes the whole pod set
+    greedy (BEHAVIOUR.md, Ranks and ungating). Pods that run in other domains than their ranks say, as after a node was replaced, stay,
+    and the missing ranks are placed around them: the peer drops all ranks then (peer-weaknesses D21).
     """
     if request is None or request.pod_index_label is None:
         return Distribution(_greedy(assignment, pods, ended or {}, surplus), by_rank=False)
@@ -69,8 +70,44 @@ def distribute(
         if wrong is None:
             gated = [pod.name for pod in staying if pod.domain is None]
             return Distribution({name: order[ranks[name]] for name in gated}, by_rank=True, ranks={name: ranks[name] for name in gated})
+        if not surplus and all(pod.domain is None or pod.domain in values for pod in staying):
+            return _around(assignment, pods, ranks, ended or {})
         broken = f"pod {wrong.name} of rank {ranks[wrong.name]} is in another domain than its rank's"
     return Distribution(_greedy(assignment, pods, ended or {}, surplus), by_rank=False, broken=broken)
+
+
+def _around(
+    assignment: TopologyAssignment, pods: Sequence[RankedPod], ranks: Mapping[str, int], ended: Mapping[tuple[str, ...], int]
+) -> Distribution:
+    """Ranks that are missing, around pods that stay where another assignment had them, as after a node was replaced.
+
+    A domain with pods takes the ranks next to theirs; the others take what is left, in its order.
+    """
+    index = {domain.values: i for i, domain in enumerate(assignment.domains)}
+    empty = [domain.count - ended.get(domain.values, 0) for domain in assignment.domains]
+    held: dict[int, list[int]] = {}
+    for pod in pods:
+        if pod.domain in index:
+            at = index[pod.domain]
+            empty[at] -= 1
+            if not pod.terminating:
+                held.setdefault(at, []).append(ranks[pod.name])
+    missing = sorted(ranks[pod.name] for pod in pods if pod.domain is None and not pod.terminating)
+    places: dict[int, int] = {}
+    for at in sorted(held, key=lambda at: min(held[at])):
+        for _ in range(max(0, min(empty[at], len(missing)))):
+            nearest = min(missing, key=lambda rank: (min(abs(rank - one) for one in held[at]), rank))
+            missing.remove(nearest)
+            held[at].append(nearest)
+            places[nearest] = at
+    free = (at for at, room in enumerate(empty) if at not in held for _ in range(max(0, room)))
+    for rank, at in zip(missing, free, strict=False):
+        places[rank] = at
+        held.setdefault(at, []).append(rank)
+    apart = next((sorted(own) for own in held.values() if max(own) - min(own) + 1 != len(own)), None)
+    broken = f"ranks {apart[0]} and {apart[-1]} share a domain with none of those between them" if apart is not None else None
+    gated = {pod.name: ranks[pod.name] for pod in pods if pod.domain is None and not pod.terminating and ranks[pod.name] in places}
+    return Distribution({name: places[rank] for name, rank in gated.items()}, by_rank=True, broken=broken, ranks=gated)
 
 
 def _ranks(

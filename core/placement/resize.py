@@ -37,15 +37,15 @@ def resize(
     """
     free = (view.free if free is None else free).copy()
     before = {request.name: _find_pods(view, previous.get(request.name)) for request in requests}
-    parts: list[Part] = []
-    for request in requests:
+    parts: dict[str, Part] = {}
+    for request in sorted(requests, key=lambda request: int(_eligible(view, request).sum())):  # who may take few nodes gets these
         mates = [before[mate.name] for mate in requests if mate is not request and _same_group(mate, request)]
         part = _keep(view, request, before[request.name], sum(mates, np.zeros_like(before[request.name])), free)
         take_from(view, free, request, name_nodes(view, part.kept))
-        parts.append(part)
+        parts[request.name] = part
     placed: dict[str, Placement] = {}
     healthy = np.ones(len(view.tree), dtype=bool)
-    units = group_parts(parts)
+    units = group_parts([parts[request.name] for request in requests])
     for unit in sorted(units, key=lambda unit: not any(part.kept.any() for part in unit)):
         outcome = complete_unit(view, unit, profile, free, healthy)
         if isinstance(outcome, NotFit):
@@ -79,16 +79,21 @@ def _keep(view: FreeCapacity, request: PodSetRequest, before: Indices, mates: In
     """The pods that stay: those whose nodes are ready and hold them, less what a smaller count gives back."""
     tree = view.tree
     room = np.where(view.ready, view.pods_that_fit(request, free), 0)
-    try:
-        eligible = view.eligible(request)
-    except InvalidSelector:  # a request that is refused as soon as a pod is to be placed
-        eligible = view.ready
+    eligible = _eligible(view, request)
     kept = tree.sum_nodes(tree.lowest, _hold(tree, room, eligible, before))
     shape = find_shape(tree, request)
     if not isinstance(shape, NotFit):
         kept = give_back(tree, shape, kept, request.count, mates)
     nodes = _hold(tree, room, eligible, kept)
     return Part(request, nodes, np.zeros_like(nodes), max(0, request.count - int(kept.sum())), before=int(before.sum()))
+
+
+def _eligible(view: FreeCapacity, request: PodSetRequest) -> Flags:
+    """Nodes that may take its pods."""
+    try:
+        return view.eligible(request)
+    except InvalidSelector:  # a request that is refused as soon as a pod is to be placed
+        return view.ready
 
 
 def _hold(tree: TopologyTree, room: Indices, eligible: Flags, pods: Indices) -> Indices:

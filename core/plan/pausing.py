@@ -67,7 +67,7 @@ def _admits(before: Json, after: Json) -> bool:
     if any(kind in has and kind not in had for kind in (QUOTA_RESERVED, ADMITTED)):
         return True
     replaced = bool(before.get("unhealthyNodes")) and not after.get("unhealthyNodes")
-    return replaced and bool(after.get("admission")) and EVICTED not in has
+    return replaced and bool(after.get("admission")) and after.get("admission") != before.get("admission") and EVICTED not in has
 
 
 def _true(status: Json) -> dict[str, Json]:

@@ -6,10 +6,25 @@ from dataclasses import dataclass
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.assignment import TopologyAssignment
-from core.names import HOSTNAME_LABEL
+from core.names import (
+    HOSTNAME_LABEL,
+    JOB_COMPLETION_INDEX_LABEL,
+    LWS_WORKER_INDEX_LABEL,
+    POD_GROUP_INDEX_LABEL,
+    REPLICA_INDEX_LABEL,
+    STATEFULSET_INDEX_LABEL,
+)
 from core.placement.ranks import Distribution, RankedPod, distribute
 from core.plan.coordinates import Coordinates, coordinates_of
 from core.state.facts import PodFacts, PodSetFacts, WorkloadFacts
+
+_INDEX_LABELS = (
+    JOB_COMPLETION_INDEX_LABEL,
+    REPLICA_INDEX_LABEL,
+    STATEFULSET_INDEX_LABEL,
+    LWS_WORKER_INDEX_LABEL,
+    POD_GROUP_INDEX_LABEL,
+)
 
 # Level values of a domain of a pod set's assignment, from the top of its topology down.
 Locate = Callable[[PodSetAdmission, int], Sequence[str]]
@@ -30,12 +45,13 @@ class Ungate:
 class UngatePlan:
     """What to ungate now; `broken` says per pod set why the order of ranks could not be kept.
 
-    `strays` were ungated into domains that the assignment does not give them, as by an older one.
+    `strays` were ungated into domains that the assignment does not give them, as by an older one. `held` pods wait for those they follow.
     """
 
     actions: tuple[Ungate, ...]
     broken: dict[str, str]
     strays: tuple[PodFacts, ...] = ()
+    held: int = 0
 
 
 def _emitted(given: PodSetAdmission, domain: int) -> Sequence[str]:
@@ -43,15 +59,27 @@ def _emitted(given: PodSetAdmission, domain: int) -> Sequence[str]:
     return given.assignment.domains[domain].values if given.assignment is not None else ()
 
 
-def plan_ungating(workload: WorkloadFacts, admission: Admission, pods: Sequence[PodFacts], locate: Locate = _emitted) -> UngatePlan:
+def _no_node(_: str) -> bool:
+    return False
+
+
+def plan_ungating(
+    workload: WorkloadFacts,
+    admission: Admission,
+    pods: Sequence[PodFacts],
+    locate: Locate = _emitted,
+    is_up: Callable[[str], bool] = _no_node,
+) -> UngatePlan:
     """Plans for all pod sets with an assignment; `pods` are those that name the workload, in a stable order.
 
-    Pods whose place is on a node known to be unhealthy stay gated until they have another one.
+    Pods whose place is on a node known to be unhealthy stay gated until they have another one. Pods that were sent elsewhere stay gated
+    until those they follow are gone, if these end on a node that `is_up`: on one that is not nobody would ever tell that they are.
     """
     starts = _first_ranks(workload.pod_sets, {given.name: given.count for given in admission.pod_sets})
     actions: list[Ungate] = []
     strays: list[PodFacts] = []
     broken: dict[str, str] = {}
+    held = 0
     for pod_set, given in zip(workload.pod_sets, admission.pod_sets, strict=False):
         if given.assignment is None:
             continue
@@ -62,10 +90,14 @@ def plan_ungating(workload: WorkloadFacts, admission: Admission, pods: Sequence[
         start = starts[pod_set.name]
         ended = Counter(_domain(pod, given.assignment.levels) for pod in pods if pod.pod_set == pod_set.name and pod.succeeded)
         distribution = _distribute(pod_set, given, live, start, ended)
-        actions += _actions(pod_set, given, live, distribution, start, locate, workload.unhealthy_nodes)
+        planned = _actions(pod_set, given, live, distribution, start, locate, workload.unhealthy_nodes)
+        leaving = [pod for pod in live if pod.terminating and is_up(pod.node) and _has_lost_its_place(pod, given.assignment)]
+        sent = _without_followers(planned, leaving, given.count - _staying(live) - sum(ended.values()))
+        held += len(planned) - len(sent)
+        actions += sent
         if distribution.broken is not None:
             broken[pod_set.name] = distribution.broken
-    return UngatePlan(tuple(actions), broken, tuple(strays))
+    return UngatePlan(tuple(actions), broken, tuple(strays), held)
 
 
 def _distribute(
@@ -118,6 +150,27 @@ def _find_strays(assignment: TopologyAssignment, live: Sequence[PodFacts]) -> li
         if room[domain] < 0:
             strays.append(pod)
     return strays
+
+
+def _without_followers(planned: list[Ungate], leaving: Sequence[PodFacts], places: int) -> list[Ungate]:
+    """Less those that follow pods which have not gone yet: of the same index, where pods have one, and no more than there are places."""
+    if not leaving:
+        return planned
+    indexes = {index for pod in leaving if (index := _index_of(pod)) is not None}
+    free = [action for action in planned if _index_of(action.pod) not in indexes] if indexes else planned
+    return free[: max(0, places - len(leaving))]
+
+
+def _index_of(pod: PodFacts) -> str | None:
+    return next((pod.labels[label] for label in _INDEX_LABELS if label in pod.labels), None)
+
+
+def _staying(live: Sequence[PodFacts]) -> int:
+    return sum(1 for pod in live if not pod.gated and not pod.terminating)
+
+
+def _has_lost_its_place(pod: PodFacts, assignment: TopologyAssignment) -> bool:
+    return _domain(pod, assignment.levels) not in {domain.values for domain in assignment.domains}
 
 
 def _first_ranks(pod_sets: Sequence[PodSetFacts], admitted: Mapping[str, int]) -> dict[str, int]:

@@ -76,8 +76,10 @@ class Cycle:
         sharing: FairSharing | None = None,
         *,
         shrinks: bool = True,
+        is_in_storm: Callable[[WorkloadFacts], bool] = lambda workload: False,
     ) -> None:
         self._state = state
+        self._is_in_storm = is_in_storm
         self._pods_ready = pods_ready
         self._profiles = profiles
         self._replacement = replacement
@@ -156,6 +158,8 @@ class Cycle:
             queue = self._state.cluster_queues[workload.admission.cluster_queue] if workload.admission is not None else None
             now = self._state.changes, workload.checks, workload.unhealthy_nodes
             if queue is None or is_held_back(workload.uid) or self._failed_at.get(workload.uid) == now:
+                continue
+            if workload.unhealthy_nodes and self._is_in_storm(workload):
                 continue
             outcome = self._judge_again(workload, queue)
             if isinstance(outcome, Found):

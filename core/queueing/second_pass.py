@@ -14,7 +14,7 @@ import numpy as np
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.gates import NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST, ChosenGates
-from core.names import CHECK_READY, REASON_NODE_FAILURES, REASON_TOPOLOGY_PLACEMENT_FAILED, TOPOLOGY_PENDING, TOPOLOGY_READY
+from core.names import CHECK_READY, LEAVING_TAINTS, REASON_NODE_FAILURES, REASON_TOPOLOGY_PLACEMENT_FAILED, TOPOLOGY_PENDING, TOPOLOGY_READY
 from core.placement.decision import Decision, Placement
 from core.placement.engine import place
 from core.placement.explain import NotFit, Refusal, refusal_sentence, truncate
@@ -39,10 +39,11 @@ class NodeReplacement:
 
     is_on: bool = True
     fails_fast: bool = True
+    leaving_taints: frozenset[str] = frozenset(LEAVING_TAINTS)  # of nodes that are taken only where there are no others
 
     @classmethod
-    def from_gates(cls, gates: ChosenGates) -> "NodeReplacement":
-        return cls(gates.is_on(NODE_REPLACEMENT), gates.is_on(REPLACEMENT_FAILS_FAST))
+    def from_gates(cls, gates: ChosenGates, leaving_taints: Iterable[str] = LEAVING_TAINTS) -> "NodeReplacement":
+        return cls(gates.is_on(NODE_REPLACEMENT), gates.is_on(REPLACEMENT_FAILS_FAST), frozenset(leaving_taints))
 
 
 REPLACES = NodeReplacement()
@@ -105,7 +106,7 @@ def find_second_pass(
     assert workload.admission is not None
     search = Search(World(state), profile_for, workload.together)
     if replacement.is_on and workload.unhealthy_nodes and _has_lost_nodes(state, workload):
-        return _find_replacement(search, workload, workload.admission, fails_fast=replacement.fails_fast)
+        return _find_replacement(search, workload, workload.admission, replacement)
     waiting: dict[str, list[PodSetFacts]] = {}
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=True):
         flavor = state.topology_flavor(given.flavors.values())
@@ -138,8 +139,9 @@ def _updated(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
 # --- failed nodes -----------------------------------------------------------------------------------------
 
 
-def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admission, *, fails_fast: bool) -> Found | NotFound:
+def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admission, replacement: NodeReplacement) -> Found | NotFound:
     """Other nodes for the pods that have lost theirs, flavor by flavor."""
+    fails_fast = replacement.fails_fast
     state, checks = search.world.state, tuple(check.name for check in workload.checks)
     held = [
         (state.topology_flavor(given.flavors.values()) or "", pod_set, given)
@@ -152,7 +154,7 @@ def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admiss
         if view is None:
             return _no_replacement(search, workload, name, f'flavor "{name}" or its topology is not there', fails_fast=fails_fast)
         parts = [_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
-        decision = _replace(search, view, parts, workload)
+        decision = _replace_where_it_lasts(search, view, parts, workload, replacement.leaving_taints)
         if decision.refusal is not None:
             # Who has pods on a node that is about to be named, too, is judged when it is: nothing is known to be lost for good yet.
             hurried = fails_fast and decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
@@ -177,27 +179,44 @@ def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_se
     return Held(request, given.assignment, nodes)
 
 
-def _replace(search: Search, view: FlavorView, parts: list[Held], workload: WorkloadFacts) -> Decision:
-    """As the engine replaces failed nodes; pod sets that are tied to one domain stay in the one that those have which stay."""
+def _replace_where_it_lasts(
+    search: Search, view: FlavorView, parts: list[Held], workload: WorkloadFacts, leaving_taints: frozenset[str]
+) -> Decision:
+    """On nodes that are not about to go, if that can be."""
+    nodes = search.world.state.nodes
+    going = {name for name, node in nodes.items() if node.taint_keys & leaving_taints}
+    leaving = np.array([name in going for name in view.capacity.tree.names], dtype=bool)
+    if leaving.any():
+        decision = _replace(search, view, parts, workload, leaving)
+        if decision.refusal is None:
+            return decision
+    return _replace(search, view, parts, workload, np.zeros(len(view.capacity.tree), dtype=bool))
+
+
+def _replace(search: Search, view: FlavorView, parts: list[Held], workload: WorkloadFacts, but: Flags) -> Decision:
+    """As the engine replaces failed nodes, on none of those in `but`; pod sets that are tied to one domain stay in the one that those have
+    which stay."""
     failed, profile, tie = sorted(workload.unhealthy_nodes), search.profile(view.topology), search.together
 
-    def anywhere(free: Matrix | None) -> Decision:
+    def anywhere(beyond: Flags | None = None) -> Decision:
+        out_of_reach = but if beyond is None else but | beyond
+        free = _without(view, out_of_reach) if out_of_reach.any() else None
         return replace_failed(view.capacity, parts, failed, profile, free=free, recreated=workload.remade)
 
     level = view.capacity.tree.find_level(tie.level) if tie is not None else None
     if tie is None or level is None or not workload.remade:
-        return anywhere(None)
+        return anywhere()
     tree, out = view.capacity.tree, find_failed(view.capacity.tree, failed)
     kept = np.sum([locate(view.capacity, part, failed, out).kept for part in parts], axis=0)
     if kept.any():
         domain = int(np.searchsorted(tree.levels[level].starts, int(np.argmax(kept > 0)), side="right")) - 1
         beyond = np.ones(len(tree), dtype=bool)
         beyond[tree.levels[level].starts[domain] : tree.levels[level].ends[domain]] = False
-        decision = anywhere(_without(view, beyond))
+        decision = anywhere(beyond)
     else:
         requests = [replace(part.request, count=part.assignment.count) for part in parts]
-        decision = place(view.capacity, requests, profile, free=_without(view, out), together=tie)
-    return decision if decision.refusal is None or tie.required else anywhere(None)
+        decision = place(view.capacity, requests, profile, free=_without(view, out | but), together=tie)
+    return decision if decision.refusal is None or tie.required else anywhere()
 
 
 def _without(view: FlavorView, nodes: Flags) -> Matrix:

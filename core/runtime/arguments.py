@@ -1,22 +1,180 @@
-"""Command lines of processes: a mistake gives one line and exit code 2, and the flags that both processes share."""
+"""Command lines of processes and what stands for them in the environment: every mistake at once, each with where it stands, exit code 2."""
+
+from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
+from core.runtime.errors import without_credentials
+from core.runtime.sampling import SLOW_S
+
+OTLP_PROTOCOLS = ("grpc", "http/protobuf")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+BAD_INPUT = 2
+_BOOLEANS = {"true": True, "false": False}
+# Kubernetes gives a container the address of each Service `some-name` as SOME_NAME_PORT, and does not ask whether somebody else uses that.
+_OF_A_SERVICE = re.compile(r"(tcp|udp|sctp)://\S+")
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser that complains in one line: in the log of a pod a usage text hides the mistake."""
+    """A parser that complains in a line for each mistake: in the log of a pod a usage text hides them.
+
+    Each flag may be given as an environment variable: `prefix` and the flag's name.
+    """
+
+    def __init__(self, prog: str, description: str, prefix: str) -> None:
+        example = f"{prefix}METRICS_PORT"
+        super().__init__(
+            prog,
+            description=description,
+            epilog=f"Each flag may be given in the environment, as --metrics-port by {example}; of both the flag holds.",
+            allow_abbrev=False,
+        )
+        self._prefix = prefix
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; --help lists all flags\n")
+        self.refuse([message])
+
+    def refuse(self, mistakes: Sequence[str], in_file: Sequence[str] = ()) -> NoReturn:
+        """Ends the process: mistakes of the command line or the environment, and those of a file, where --help does not help."""
+        lines, hint = [*mistakes, *in_file], "; --help lists all flags" if mistakes else ""
+        first, *more = lines if len(lines) == 1 else [f"{len(lines)} mistakes", *lines]
+        self.exit(BAD_INPUT, "".join([f"{self.prog}: {first}{hint}\n", *(f"  {line}\n" for line in more)]))
+
+    def read(self, arguments: Sequence[str] | None, environ: Mapping[str, str] | None = None) -> Given:
+        """What is said; ends the process only for --help. None: the process's own command line and environment."""
+        given = Given({action.dest: action.default for action in self.flags})
+        for action in self.flags:
+            self._read_variable(given, action, os.environ if environ is None else environ)
+        try:
+            texts, unknown = _split(self, arguments)
+        except _CannotSplit as error:
+            given.mistakes.append(str(error))
+            return given
+        if unknown:
+            given.mistakes.append(f"unrecognized arguments: {' '.join(unknown)}")
+        for action in self.flags:
+            if action.dest in texts:
+                given.take(action, f"argument {action.option_strings[0]}", texts[action.dest])
+        given.is_whole = True
+        return given
+
+    @property
+    def flags(self) -> list[argparse.Action]:
+        """All but --help."""
+        return [action for action in self._actions if action.dest != "help"]
+
+    def variable(self, action: argparse.Action) -> str:
+        """The environment variable that stands for a flag."""
+        return self._prefix + action.option_strings[0].lstrip("-").replace("-", "_").upper()
+
+    def _read_variable(self, given: Given, action: argparse.Action, environ: Mapping[str, str]) -> None:
+        name = self.variable(action)
+        text = environ.get(name, "").strip()
+        if not text or (name.endswith("_PORT") and _OF_A_SERVICE.fullmatch(text)):
+            return
+        where = f"environment variable {name}"
+        if not isinstance(action, argparse.BooleanOptionalAction):
+            given.take(action, where, [part.strip() for part in text.split(",") if part.strip()] if is_repeatable(action) else [text])
+        elif text in _BOOLEANS:
+            given.take(action, where, _BOOLEANS[text])
+        else:
+            given.refuse(action, f"{where}: {text!r} is not accepted; true or false is expected")
+
+
+def is_repeatable(action: argparse.Action) -> bool:
+    """Whether a flag may be given several times; its variable then holds values with commas between them."""
+    return isinstance(action, argparse._AppendAction)
+
+
+@dataclass(eq=False)
+class Given:
+    """What has been said, by whichever means, and what is wrong with it. `get` and the like go by the names of argparse."""
+
+    defaults: Mapping[str, Any]
+    mistakes: list[str] = field(default_factory=list)
+    layers: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
+    """Of what was said of a flag: where, and the value; the last holds."""
+    is_whole: bool = False
+    """Whether the command line could be taken apart: else what seems to be missing may be there."""
+    _refused: set[str] = field(default_factory=set)
+
+    def get(self, name: str, in_file: object = None) -> Any:
+        """The strongest value: as a flag, in the environment, in the file, else the default."""
+        if name in self.layers:
+            return self.layers[name][-1][1]
+        return self.defaults[name] if in_file is None else in_file
+
+    def has(self, name: str) -> bool:
+        """Whether anything was said of it, right or wrong."""
+        return name in self.layers or name in self._refused
+
+    def where(self, name: str) -> str:
+        """Where it was said, the strongest first: for what is wrong with a value beside others."""
+        return ", with ".join(where for where, _ in reversed(self.layers[name]))
+
+    def refuse(self, action: argparse.Action, mistake: str) -> None:
+        self.mistakes.append(mistake)
+        self._refused.add(action.dest)
+
+    def take(self, action: argparse.Action, where: str, said: bool | list[str]) -> None:
+        """One layer more, if it makes sense."""
+        if isinstance(said, bool):
+            self.layers.setdefault(action.dest, []).append((where, said))
+            return
+        try:
+            values = [_value(action, text) for text in (said if is_repeatable(action) else said[-1:])]
+        except argparse.ArgumentTypeError as error:
+            self.refuse(action, f"{where}: {error}")
+            return
+        self.layers.setdefault(action.dest, []).append((where, values if is_repeatable(action) else values[0]))
+
+
+def _value(action: argparse.Action, text: str) -> Any:
+    if action.choices is not None and text not in action.choices:
+        *some, last = map(str, action.choices)
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; use {', '.join(some)} or {last}")
+    return action.type(text) if callable(action.type) else text
+
+
+class _CannotSplit(Exception):
+    pass
+
+
+class _Splitter(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _CannotSplit(message)
+
+
+def _split(parser: OneLineParser, arguments: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
+    """The texts of each flag that is given, and words that are none: argparse itself would stop at the first bad value."""
+    splitter = _Splitter(parser.prog, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    splitter.add_argument("-h", "--help", action="store_true")
+    for action in parser.flags:
+        if isinstance(action, argparse.BooleanOptionalAction):
+            splitter.add_argument(action.option_strings[0], dest=action.dest, action=argparse.BooleanOptionalAction)
+        else:
+            splitter.add_argument(*action.option_strings, dest=action.dest, action="append")
+    found, unknown = splitter.parse_known_args(arguments)
+    texts = vars(found)
+    if texts.pop("help", False):
+        parser.print_help()
+        parser.exit()
+    return texts, unknown
+
+
+# --- values -----------------------------------------------------------------------------------------
 
 
 def port(text: str) -> int:
     """A port to listen on."""
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 65535:
+    if not _is_number(text) or not 1 <= int(text) <= 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port; a number from 1 to 65535 is expected")
     return int(text)
 
@@ -31,14 +189,33 @@ def port_or_none(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no port; a number from 0 (none) to 65535 is expected") from None
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 9  # Python refuses to read thousands of digits
+
+
 def at_least_one(text: str) -> float:
     """So many of something."""
+    return _number(text, 1, math.inf, "is not accepted; a number of at least 1 is expected")
+
+
+def share(text: str) -> float:
+    """A share of something."""
+    return _number(text, 0, 1, "is no share; a number from 0 (none) to 1 (all) is expected")
+
+
+def seconds(text: str) -> float:
+    """How long something takes."""
+    return _number(text, 0, math.inf, "is no time; a number of seconds such as 0.25 is expected")
+
+
+def _number(text: str, least: float, most: float, told: str) -> float:
+    """Of `least` to `most`, and not endless; else `told`, behind the text, is why not."""
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
-    if not 1 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; a number of at least 1 is expected")
+        value = math.nan
+    if not least <= value <= most or math.isinf(value):
+        raise argparse.ArgumentTypeError(f"{text!r} {told}")
     return value
 
 
@@ -50,11 +227,18 @@ def url(text: str) -> str:
     except ValueError:
         good = False
     if not good:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address; a URL such as http://collector:4318 is expected")
+        raise argparse.ArgumentTypeError(f"{without_credentials(text)!r} is no address; a URL such as http://collector:4318 is expected")
     return text
 
 
+# --- flags of both processes ------------------------------------------------------------------------
+
 METRICS_PORT = 8080
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """The file."""
+    parser.add_argument("--config", metavar="FILE", help="a Configuration of Kueue's, with our block `topogate`; flags are stronger")
 
 
 def add_metrics_port(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +255,23 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         "--otlp-endpoint",
         type=url,
         metavar="URL",
-        help="OTLP/HTTP collector of traces and metrics; default: OTEL_EXPORTER_OTLP_ENDPOINT, else nothing is sent",
+        help="OTLP collector of traces and metrics; default: OTEL_EXPORTER_OTLP_ENDPOINT, else nothing is sent",
     )
-    parser.add_argument("--log-level", default="INFO", choices=LOG_LEVELS)
+    parser.add_argument(
+        "--otlp-protocol", choices=OTLP_PROTOCOLS, help=f"default: as OTEL_EXPORTER_OTLP_PROTOCOL says, else {OTLP_PROTOCOLS[1]}"
+    )
+    parser.add_argument(
+        "--trace-ratio",
+        type=share,
+        metavar="SHARE",
+        help="how many of the traces are sent, from 0 to 1, beside all with a refusal, an error or a slow step; "
+        "default: as OTEL_TRACES_SAMPLER says, else 1",
+    )
+    parser.add_argument(
+        "--trace-slow",
+        type=seconds,
+        default=SLOW_S,
+        metavar="SECONDS",
+        help="a step of ours that takes so long has its trace sent (default: %(default)s)",
+    )
+    parser.add_argument("--log-level", default="INFO", choices=LOG_LEVELS, help="of the logs (default: %(default)s)")

@@ -22,6 +22,7 @@ Texts are truncated: an error ends up in logs, conditions and events, and a serv
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,14 @@ MAX_TEXT = 1024
 def truncated(text: str, limit: int = MAX_TEXT) -> str:
     """At most `limit` characters; the cut is visible."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"']+@")
+
+
+def without_credentials(text: str) -> str:
+    """The text, with no user and password in the URLs in it: a proxy's are told by whoever cannot reach it."""
+    return _CREDENTIALS.sub("", text)
 
 
 class KubeError(Exception):
@@ -43,7 +52,7 @@ class KubeError(Exception):
     def __init__(self, status: int, reason: str = "", message: str = "", body: Mapping[str, Any] | None = None) -> None:
         self.status = status
         self.reason = reason
-        self.message = truncated(message)
+        self.message = truncated(without_credentials(message))
         self.body: Mapping[str, Any] = body or {}
         super().__init__(f"{status} {reason}: {self.message}" if status else self.message)
 

@@ -15,6 +15,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from core.runtime.errors import without_credentials
+
 _fields: ContextVar[dict[str, Any]] = ContextVar("log fields", default={})  # noqa: B039  # never changed in place
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -48,7 +50,7 @@ class JsonFormatter(logging.Formatter):
             line["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             line["stack"] = record.stack_info
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return without_credentials(json.dumps(line, default=str, ensure_ascii=False))
 
 
 class LineFormatter(logging.Formatter):

@@ -26,19 +26,24 @@ async def serving(
     *,
     metrics: Metrics,
     metrics_port: int,
+    metrics_host: str | None = None,
     health_port: int = 0,
     why_not_alive: WhyNot = str,
     why_not_ready: WhyNot = str,
 ) -> AsyncGenerator[None]:
-    """Serves until the block ends; a port of 0 is not served, and both may be the same. Raises OSError where one is taken."""
+    """Serves until the block ends; a port of 0 is not served, and both may be the same. `metrics_host` is another than that of probes.
+
+    Raises OSError where a port is taken.
+    """
     probes = [web.get(HEALTH, _probe(why_not_alive)), web.get(READY, _probe(why_not_ready))]
-    routes: dict[int, list[web.RouteDef]] = {}
-    for port, of_port in ((health_port, probes), (metrics_port, [web.get(METRICS, _scrape(metrics))])):
-        if port:
-            routes.setdefault(port, []).extend(of_port)
+    scraped = [web.get(METRICS, _scrape(metrics))]
+    routes: dict[tuple[str, int], list[web.RouteDef]] = {}
+    for address, of_port in (((host, health_port), probes), ((metrics_host or host, metrics_port), scraped)):
+        if address[1]:
+            routes.setdefault(address, []).extend(of_port)
     async with AsyncExitStack() as running:
-        for port, of_port in routes.items():
-            await _serve(running, host, port, of_port)
+        for (at, port), of_port in routes.items():
+            await _serve(running, at, port, of_port)
         yield
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from core.runtime.errors import ServerError, Unauthorized, Unreachable, error_for
+from core.runtime.errors import ServerError, Unauthorized, Unreachable, error_for, without_credentials
 
 logger = logging.getLogger(__name__)
 
@@ -107,8 +107,8 @@ class Transport:
 
     @property
     def address(self) -> str:
-        """Where requests go."""
-        return self._endpoint.url
+        """Where requests go, to be told."""
+        return without_credentials(self._endpoint.url)
 
     async def aclose(self) -> None:
         await self._session.close()

@@ -60,6 +60,8 @@ class Watcher:
     def __post_init__(self) -> None:
         self.restarts = dict.fromkeys(CAUSES, 0)
         """How often a request had to be made again, by cause; all causes are there from the start."""
+        self.trouble: KubeError | None = None
+        """Why nothing is heard of: how the last request failed, until the server tells something again."""
         self._heard_at: float | None = None
         self._stream: AsyncGenerator[Obj, None] | None = None
         self._silence_s = 0.0
@@ -75,10 +77,12 @@ class Watcher:
         try:
             while True:
                 given = await self._carry_out(action)
-                if isinstance(given, Page | Raw):
-                    self._heard_at = self.clock.monotonic()
                 following = step(state, given, now=self.clock.monotonic(), chance=self.chance(), policy=self.policy)
                 self._report(following, given)
+                if isinstance(given, Page | Raw):
+                    self._heard_at, self.trouble = self.clock.monotonic(), None
+                elif isinstance(given, Failed):
+                    self.trouble = given.error
                 for event in following.events:
                     sink(event)
                 state, action = following.state, following.action
@@ -136,7 +140,9 @@ class Watcher:
     def _report(self, following: Step, given: Input) -> None:
         if following.cause is not None:
             self.restarts[following.cause] += 1
-            level = logging.DEBUG if following.cause == "closed" else logging.INFO
+            # What fails again and again is told once: there are dozens of watchers, and an API server may be away for long.
+            known = isinstance(given, Failed) and self.trouble is not None and str(given.error) == str(self.trouble)
+            level = logging.DEBUG if known or following.cause == "closed" else logging.INFO
             told: dict[str, Any] = {"resource": str(self.resource), "cause": following.cause}
             if isinstance(given, Failed):
                 told["error"] = str(given.error)

@@ -108,6 +108,7 @@ class NodeFacts:
     name: str
     labels: Mapping[str, str]
     state: NodeState
+    taint_keys: frozenset[str] = frozenset()  # of all its taints, those that keep nobody away included
 
     @classmethod
     def read(cls, node: Json) -> "NodeFacts":
@@ -122,6 +123,7 @@ class NodeFacts:
                 ready is not None and ready.get("status") == "True" and not node["metadata"].get("deletionTimestamp"),
                 bool(spec.get("unschedulable")),
             ),
+            frozenset(taint["key"] for taint in spec.get("taints") or ()),
         )
 
 
@@ -145,6 +147,9 @@ class PodFacts:
     coordinates: tuple[str, ...] = ()  # labels and annotations it has of those that say where a pod is
     of_daemon_set: bool = False
     succeeded: bool = False
+    rejected: str = ""  # why the kubelet of its node refused it, if it did
+    unschedulable_since: str = ""  # when kube-scheduler first found no node for it, while that is so
+    unschedulable: str = ""  # what it said
 
     @property
     def holds(self) -> bool:
@@ -176,7 +181,27 @@ class PodFacts:
             tuple(sorted({name for name in (*labels, *(metadata.get("annotations") or {})) if name.startswith(COORDINATE_PREFIXES)})),
             owner is not None and owner.get("kind") == "DaemonSet",
             status.get("phase") == "Succeeded",
+            _rejection(status),
+            *_unschedulable(status),
         )
+
+
+# Reasons by which a kubelet fails a pod before it runs it.
+_REJECTIONS = ("UnexpectedAdmissionError", "NodeAffinity", "PodOSNotSupported", "NodeShutdown")
+_OUT_OF = "OutOf"
+
+
+def _rejection(status: Json) -> str:
+    reason = status.get("reason") or ""
+    refused = status.get("phase") == "Failed" and (reason in _REJECTIONS or reason.startswith(_OUT_OF))
+    return reason if refused else ""
+
+
+def _unschedulable(status: Json) -> tuple[str, str]:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False" and condition.get("reason") == "Unschedulable":
+            return condition.get("lastTransitionTime") or "", condition.get("message") or ""
+    return "", ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +289,7 @@ def _reclaimed_of(reclaimed: Mapping[str, int], pod_set: Json, *, waits: bool) -
     done = reclaimed.get(pod_set.get("name") or MAIN_POD_SET, 0)
     request = parse_topology_request(pod_set.get("topologyRequest")) if done and waits else None
     size = max((layer.size for layer in request.slices), default=1) if request is not None else 1
-    return done - done % size if size > 1 else done
+    return done - done % size
 
 
 def _labels_to_come(spec: Json, owner: Json | None) -> dict[str, str]:

@@ -13,6 +13,7 @@ from core.api.configuration_fields import FRAMEWORKS
 from core.api.configuration_wire import ConfigurationFile
 from core.api.mistakes import InvalidFile
 from core.model.configuration import (
+    Address,
     Configuration,
     FairSharing,
     Integrations,
@@ -21,6 +22,7 @@ from core.model.configuration import (
     ResourceRules,
     SecondPass,
     Transformation,
+    WebhookRules,
 )
 from core.model.gates import GATES, Effect
 from core.model.pods_ready import PodsReadyRules, RequeueTime, Scope
@@ -105,6 +107,9 @@ def written(values: Configuration, version: str) -> Json:
         "renewDeadline": f"{lease.renew_deadline_s:.0f}s",
         "retryPeriod": f"{lease.retry_period_s:.0f}s",
     }
+    file["webhook"] = {"host": values.webhook.host, "port": values.webhook.port, "certDir": values.webhook.certificates}
+    file["metrics"] = {"bindAddress": _address(values.metrics)}
+    file["health"] = {"healthProbeBindAddress": _address(values.health)}
     file["topogate"] = {
         "secondPass": {"baseDelay": f"{values.second_pass.base_delay_s:.0f}s", "timeout": f"{values.second_pass.timeout_s:.0f}s"},
         "placementProfile": values.placement_profile,
@@ -114,6 +119,15 @@ def written(values: Configuration, version: str) -> Json:
     return file
 
 
+def _address(value: Address | None) -> str | None:
+    if value is None:
+        return None
+    host = f"[{value.host}]" if value.host and ":" in value.host else value.host or ""
+    return f"{host}:{value.port}" if value.port else "0"
+
+
+_ports = st.integers(1, 65535)
+_addresses = st.just(Address(None, 0)) | st.builds(Address, st.sampled_from([None, "127.0.0.1", "::1", "localhost"]), _ports)
 _names = st.sampled_from(["kueue-system", "topogate", "x"])
 _seconds = st.integers(1, 10**6).map(float)
 _maybe = st.none() | st.booleans()
@@ -166,6 +180,9 @@ def configurations(draw: st.DrawFn) -> Configuration:
         lease=LeaseRules(
             draw(_maybe), draw(st.none() | _names), draw(st.none() | _names), renewed + draw(_seconds), renewed, draw(_seconds)
         ),
+        webhook=WebhookRules(draw(st.sampled_from([None, "::1"])), draw(st.none() | _ports), draw(st.sampled_from([None, "/certs"]))),
+        metrics=draw(st.none() | _addresses),
+        health=draw(st.none() | _addresses),
         gates=gates,
         namespace=draw(st.none() | _names),
         placement_profile=profile,

@@ -14,9 +14,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.api.configuration import read_configuration
-from core.api.configuration_wire import ConfigurationFile, RequeuingStrategy, SecondPassBlock, Topogate, WaitForPodsReady
+from core.api.configuration_wire import (
+    ConfigurationFile,
+    HealthBlock,
+    MetricsBlock,
+    RequeuingStrategy,
+    SecondPassBlock,
+    Topogate,
+    WaitForPodsReady,
+    WebhookBlock,
+)
 from core.api.strict import Ignored
 from core.model.configuration import (
+    Address,
     Configuration,
     FairSharing,
     Integrations,
@@ -25,6 +35,7 @@ from core.model.configuration import (
     ResourceRules,
     SecondPass,
     Transformation,
+    WebhookRules,
 )
 from core.model.gates import GATES, Stage
 from core.model.peer_gates import FORMER_GATES, OTHER_GATES
@@ -101,6 +112,9 @@ def test_a_file_of_the_peers_is_read():
         ),
         lease=LeaseRules(True, None, "c1f6bfd2.kueue.x-k8s.io", 30.0, 7.0, 1.5),
         gates={"TASBalancedPlacement": True},
+        webhook=WebhookRules(port=9443),
+        metrics=Address(None, 8443),
+        health=Address(None, 8081),
         namespace="kueue-system",
     )
 
@@ -109,9 +123,11 @@ def test_what_has_no_effect_is_told_once_each():
     said = [warning.split(": ")[:2] for warning in read_configuration(BROUGHT).warnings]
     places = [place for kind, place in said if kind == "ignored"]
     assert len(places) == len(said) == len(set(places))
-    expected = {"health", "metrics", "webhook", "controller", "clientConnection", "queueVisibility", "integrations.podOptions"}
+    expected = {"metrics.enableClusterQueueResources", "controller", "clientConnection", "queueVisibility", "integrations.podOptions"}
     assert expected | {"manageJobsWithoutQueueName", "featureGates.MultiKueue", "featureGates.LendingLimit"} <= set(places)
-    assert not {"waitForPodsReady", "namespace", "topogate", "featureGates.TASBalancedPlacement"} & set(places)
+    assert not {"waitForPodsReady", "webhook", "metrics", "health", "namespace", "topogate", "featureGates.TASBalancedPlacement"} & set(
+        places
+    )
 
 
 def test_nothing_but_the_head_stands_at_the_defaults():
@@ -211,6 +227,23 @@ def test_transformations_retain_unless_they_say_replace():
     assert found == (Transformation("cpu"), Transformation("memory", retains=False), Transformation("pods", multiply_by="cpu"))
 
 
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":8080", Address(None, 8080)),
+        ("127.0.0.1:1", Address("127.0.0.1", 1)),
+        ("localhost:65535", Address("localhost", 65535)),
+        ("[::1]:8080", Address("::1", 8080)),
+        ("[::]:8080", Address("::", 8080)),
+        ("0", Address(None, 0)),
+        ("", None),
+    ],
+)
+def test_where_metrics_and_probes_are_served(text: str, address: Address | None):
+    assert read(metrics={"bindAddress": text}).metrics == address
+    assert read(health={"healthProbeBindAddress": text}).health == address
+
+
 def test_our_own_block():
     block = {
         "secondPass": {"baseDelay": "1s", "timeout": "1m"},
@@ -246,12 +279,8 @@ def test_every_gate_of_the_peer_is_known():
     assert not FORMER_GATES & (PEER_GATES.keys() | GATES.keys())
 
 
-def test_gates_at_the_peers_defaults_load_but_for_what_is_not_done_yet():
-    lines = mistakes_in(featureGates=PEER_GATES)
-    assert all(line.endswith("cannot be true: topogate does not do this yet") for line in lines)
-    assert {line.split(":")[0].removeprefix("featureGates.") for line in lines} == {
-        name for name, gate in GATES.items() if PEER_GATES.get(name) and gate.effect.name == "NOT_YET"
-    }
+def test_gates_at_the_peers_defaults_load():
+    assert read(featureGates=PEER_GATES).gates
 
 
 @pytest.mark.parametrize(
@@ -301,6 +330,6 @@ def test_the_documented_example_is_read_and_nothing_in_it_is_in_vain():
 
 def test_every_key_is_documented():
     keys = {field.alias or name for name, field in ConfigurationFile.model_fields.items()} - {"apiVersion", "kind"}
-    for block in (WaitForPodsReady, RequeuingStrategy, Topogate, SecondPassBlock):
+    for block in (WaitForPodsReady, RequeuingStrategy, Topogate, SecondPassBlock, WebhookBlock, MetricsBlock, HealthBlock):
         keys |= {field.alias or name for name, field in block.model_fields.items()}
     assert {key for key in keys if not re.search(rf"[`.]{key}\b", DOCS)} == set()

@@ -26,7 +26,10 @@ from tests.api.configuring import NEW, Json, as_text, configurations, file_with,
         ({"wait_for_pods_ready": {}}, "wait_for_pods_ready: unknown key; did you mean waitForPodsReady?"),
         ({"requeuingStrategy": {}}, "requeuingStrategy: unknown key; did you mean waitForPodsReady.requeuingStrategy?"),
         ({"baseDelay": "1s"}, "baseDelay: unknown key; did you mean topogate.secondPass.baseDelay?"),
-        ({"topogate": {"q": 1}}, "topogate.q: unknown key; nominateNodes, placementProfile, reserveDaemonSets, secondPass are known here"),
+        (
+            {"topogate": {"q": 1}},
+            "topogate.q: unknown key; nodeReplacement, nominateNodes, placementProfile, reserveDaemonSets, secondPass are known here",
+        ),
         (
             {"resources": {"transformations": [{"input": "cpu", "output": {}}]}},
             "resources.transformations[0].output: unknown key; did you mean outputs?",
@@ -70,6 +73,27 @@ from tests.api.configuring import NEW, Json, as_text, configurations, file_with,
             {"waitForPodsReady": {"requeuingStrategy": {"backoffBaseSeconds": 1.5}}},
             "waitForPodsReady.requeuingStrategy.backoffBaseSeconds: 1.5 is not accepted; a whole number is expected",
         ),
+        *(
+            (
+                {"metrics": {"bindAddress": bad}},
+                f"metrics.bindAddress: {shown} is not accepted; "
+                'an address such as ":8080" or "127.0.0.1:8080" is expected, or "0" for none',
+            )
+            for bad, shown in (
+                ("8080", '"8080"'),
+                (8080, "8080"),
+                (0, "0"),
+                (":0", '":0"'),
+                (":65536", '":65536"'),
+                (":https", '":https"'),
+                ("::1:8080", '"::1:8080"'),
+                ("[x]:80", '"[x]:80"'),
+                ("[::1:80", '"[::1:80"'),
+                ("http://a:80", '"http://a:80"'),
+            )
+        ),
+        ({"health": {"bindAddress": ":1"}}, "health.bindAddress: unknown key; did you mean healthProbeBindAddress?"),
+        ({"webhook": {"port": 0}}, "webhook.port: 0 is not accepted; 1 or more is expected"),
         ({"waitForPodsReady": []}, "waitForPodsReady: a list is not accepted; an object is expected"),
         ({"featureGates": ["MultiKueue"]}, "featureGates: a list is not accepted; an object is expected"),
         (
@@ -232,7 +256,7 @@ WRONG = {
     ("waitForPodsReady", "requeuingStrategy", "timestamp"): "now",
     ("waitForPodsReady", "requeuingStrategy", "backoff"): 1,
     ("featureGates", "TASBalancedPlacment"): True,
-    ("featureGates", "TASReplaceNodeOnNodeTaints"): True,
+    ("featureGates", "TopologyAwareScheduling"): False,
     ("fairSharing", "preemptionStrategies"): {},
     ("resources", "excludeResourcePrefixes"): [1],
     ("integrations", "frameworks"): ["jobs"],

@@ -49,11 +49,11 @@ def measure(load: Load, qps: float | None = None, *, converts: bool = False) -> 
         topogate.start_reconciler(options=["--kube-api-qps", str(qps), "--kube-api-burst", str(int(2 * qps))] if qps else [])
         assert topogate.reconciler is not None
         before, meter = (
-            _calls(cluster),
+            count_calls(cluster),
             Meter.of(_pids(cluster, topogate)),
         )
         outcome = asyncio.run(_play(cluster, load))
-        calls = {name: count - before.get(name, 0) for name, count in _calls(cluster).items()}
+        calls = {name: count - before.get(name, 0) for name, count in count_calls(cluster).items()}
         return _row(outcome, meter.read(), calls, qps)
 
 
@@ -83,7 +83,7 @@ def _row(outcome: Outcome, used: dict[str, Used], calls: dict[str, int], qps: fl
     }
 
 
-def _calls(cluster: Cluster) -> dict[str, int]:
+def count_calls(cluster: Cluster) -> dict[str, int]:
     """Requests so far by resource and verb, the load's own among them."""
     found: dict[str, int] = {}
     for line in cluster.api.text("/metrics").splitlines():

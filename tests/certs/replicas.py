@@ -85,24 +85,26 @@ class Replicas:
 
     def start(self, *, wait: bool = True) -> Replicas:
         """Both at once; with `wait`, until both are ready."""
-        for number, port in enumerate(self.ports):
-            arguments = [
-                "--host=127.0.0.1",
-                f"--port={port}",
-                "--metrics-port=0",
-                f"--kubeconfig={self._kubeconfig}",
-                *self._own(),
-                *self.options,
-            ]
-            log = self.cluster.log_dir / f"own-certificates-{self.namespace}-{number}.log"
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            self.processes.append(
-                Process(f"webhook {number}", [sys.executable, "-m", "webhook", *arguments], log, self._guard, environment)
-            )
+        self.processes += [self._run(number) for number in range(2)]
         if wait:
             for number in range(2):
-                wait_for(f"webhook {number} to be ready", partial(self._is_ready, number))
+                self.wait_ready(number)
         return self
+
+    def restart(self, number: int) -> None:
+        """Another in the place of one that has ended."""
+        self.processes[number] = self._run(number)
+        self.wait_ready(number)
+
+    def wait_ready(self, number: int) -> None:
+        wait_for(f"webhook {number} to be ready", partial(self._is_ready, number))
+
+    def _run(self, number: int) -> Process:
+        served = ["--host=127.0.0.1", f"--port={self.ports[number]}", "--metrics-port=0"]
+        arguments = [*served, f"--kubeconfig={self._kubeconfig}", *self._own(), *self.options]
+        log = self.cluster.log_dir / f"own-certificates-{self.namespace}-{number}.log"
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return Process(f"webhook {number}", [sys.executable, "-m", "webhook", *arguments], log, self._guard, environment)
 
     def stop(self) -> None:
         while self.processes:

@@ -164,8 +164,25 @@ def test_what_a_right_is_missing_for_is_told(release: Release):
     pod = release.start("reconciler")
     wait_for(f"the missing right to be told; {pod.process.describe_log()}", lambda: "nodes" in pod.log and "forbidden" in pod.log)
     assert READY_MARK not in pod.log
+    told = "no right to list and watch namespaces, nodes (the chart's ClusterRole has it)"
+    wait_for("the rule that is missing to be told in one line", lambda: told in pod.log)
     release.api.patch(role, {"rules": rules})
     wait_for("the reconciler to go on once it may", lambda: READY_MARK in pod.log)
+
+
+def test_missing_definitions_are_told_and_waited_for(release: Release):
+    release.apply("install", CHART, release.values(crds={"install": False}), has_crds=False)
+    pod = release.start("reconciler")
+    wait_for("it to be told", lambda: '"the cluster cannot be seen"' in pod.log)
+    (line,) = [line for line in map(json.loads, pod.log.splitlines()) if line["level"] != "info"]
+    assert line["why"].startswith("the API server does not serve ")
+    assert line["why"].endswith("install their CustomResourceDefinitions: the chart does (crds.install: true)")
+    for crd in load_crds():
+        assert crd["metadata"]["name"] in line["why"] or crd["spec"]["names"]["plural"] in ("provisioningrequestconfigs", "workloads")
+    assert READY_MARK not in pod.log
+    release.apply("upgrade", CHART, release.values())
+    wait_for("the reconciler to go on once they are there", lambda: READY_MARK in pod.log)
+    wait_for("that to be told", lambda: '"the cluster can be seen"' in pod.log)
 
 
 def test_crds_of_another_origin_are_taken_over_only_when_told_to(release: Release):

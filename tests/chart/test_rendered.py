@@ -38,7 +38,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         "priorityClass": {"create": True},
         "flowSchema": {"enabled": True},
         "networkPolicy": {"egress": [{"ports": [{"port": 6443}]}]},
-        "telemetry": {"otlpEndpoint": "http://collector:4318"},
+        "telemetry": {"otlpEndpoint": "http://collector:4317", "otlpProtocol": "grpc", "traceRatio": 0.05, "traceSlowSeconds": 1},
         "config": {"waitForPodsReady": {"timeout": "10m"}},
         "commonLabels": {"team": "batch"},
         "webhookService": {"ipDualStack": {"enabled": True}},
@@ -142,6 +142,15 @@ def test_ports_and_probes_are_those_that_the_processes_are_told(rendered: list[d
         (container,) = specs[policy["metadata"]["labels"]["app.kubernetes.io/component"]]["containers"]
         let_in = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
         assert let_in == {port["containerPort"] for port in container["ports"]}
+
+
+def test_both_processes_are_told_alike_what_to_send_and_zero_is_a_value(tmp_path: Path):
+    collector = {"otlpEndpoint": "http://collector:4317", "otlpProtocol": "grpc", "traceRatio": 0, "traceSlowSeconds": 0}
+    told = ["--otlp-endpoint=http://collector:4317", "--otlp-protocol=grpc", "--trace-ratio=0", "--trace-slow=0"]
+    for values, expected in (({"telemetry": collector}, told), ({}, []), ({"telemetry": dict.fromkeys(collector)}, [])):
+        for spec in pods(render(tmp_path, values)).values():
+            arguments = [word for word in spec["containers"][0]["args"] if word.startswith(("--otlp-", "--trace-"))]
+            assert sorted(arguments) == expected
 
 
 def test_a_port_of_zero_is_served_nowhere(tmp_path: Path):
@@ -318,6 +327,10 @@ def test_odd_names_work(tmp_path: Path, release: str, namespace: str):
         ({"controllerManager": {"manager": {"logLevel": 2}}}, "logLevel"),
         ({"crds": {"keeps": True}}, "keeps"),
         ({"logLevel": "TRACE"}, "logLevel"),
+        ({"telemetry": {"traceRatio": 2}}, "traceRatio"),
+        ({"telemetry": {"traceRatio": "most"}}, "traceRatio"),
+        ({"telemetry": {"traceSlowSeconds": -1}}, "traceSlowSeconds"),
+        ({"telemetry": {"otlpProtocol": "http/json"}}, "otlpProtocol"),
         ({"crds": {"install": False}, "webhooks": {"enabled": False}}, "nobody would be told of the CA"),
         ({"certs": {**PROVIDED["certs"], "configurations": ["crd/x"]}}, "certs.configurations: only with certs.mode: own"),
         ({"certs": {"configurations": ["deployment/x"]}}, "/certs/configurations/0"),

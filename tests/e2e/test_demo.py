@@ -68,7 +68,7 @@ def test_unbroken_it_keeps_all_promises_and_leaves_a_picture(run: Any, tmp_path:
 
 def _extra_pod(scene: demo.Demo, job: str, spec: dict[str, Any], *, foreign: bool = False) -> None:
     """A pod that names a job's workload (unless `foreign`), made past every controller."""
-    workload = scene._read().workload_of(job)
+    workload = scene.read().workload_of(job)
     assert workload is not None
     metadata: dict[str, Any] = {"name": f"meddler-{job}", "namespace": scene.namespace}
     if not foreign:
@@ -79,7 +79,7 @@ def _extra_pod(scene: demo.Demo, job: str, spec: dict[str, Any], *, foreign: boo
 
 
 def _wrong_rack(scene: demo.Demo) -> None:
-    now = scene._read()
+    now = scene.read()
     here = now.label_of(now.pods_of("one-rack")[0], scene.pool.rack_label)
     elsewhere = next(
         name
@@ -94,23 +94,31 @@ def _gate_left_on(scene: demo.Demo) -> None:
 
 
 def _rank_out_of_order(scene: demo.Demo) -> None:
-    pods = sorted(scene._read().pods_of("ranked"), key=lambda pod: int(pod["metadata"]["labels"][JOB_COMPLETION_INDEX_LABEL]))
+    pods = sorted(scene.read().pods_of("ranked"), key=lambda pod: int(pod["metadata"]["labels"][JOB_COMPLETION_INDEX_LABEL]))
     for pod, rank in ((pods[0], len(pods) - 1), (pods[-1], 0)):
         path = f"/api/v1/namespaces/{scene.namespace}/pods/{pod['metadata']['name']}"
         scene.cluster.api.patch(path, {"metadata": {"labels": {JOB_COMPLETION_INDEX_LABEL: str(rank)}}})
 
 
 def _node_over_capacity(scene: demo.Demo) -> None:
-    full = scene._read().pods_of("one-rack")[0]["spec"]["nodeName"]
+    full = scene.read().pods_of("one-rack")[0]["spec"]["nodeName"]
     greedy = {"resources": {"requests": {GPU: "4"}, "limits": {GPU: "4"}}}
     _extra_pod(scene, "one-rack", {"nodeName": full, "container": greedy}, foreign=True)
 
 
 def _missing_explanation(scene: demo.Demo) -> None:
-    workload = scene._read().workload_of("waits")
+    workload = scene.read().workload_of("waits")
     assert workload is not None
     path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{scene.namespace}/workloads/{workload['metadata']['name']}/status"
     scene.cluster.api.patch(path, {"status": {"conditions": []}})
+
+
+def _another_sentence(scene: demo.Demo) -> None:
+    workload = scene.read().workload_of("waits")
+    assert workload is not None
+    path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{scene.namespace}/workloads/{workload['metadata']['name']}/status"
+    condition = {**truth.condition(workload, "QuotaReserved"), "message": "because"}
+    scene.cluster.api.patch(path, {"status": {"conditions": [condition]}})
 
 
 BREAKAGES: dict[str, tuple[str, Callable[[demo.Demo], None], str]] = {
@@ -119,6 +127,7 @@ BREAKAGES: dict[str, tuple[str, Callable[[demo.Demo], None], str]] = {
     "a rank out of order": ("placed", _rank_out_of_order, "out of order"),
     "a node over capacity": ("placed", _node_over_capacity, "over capacity"),
     "a missing explanation": ("waiting", _missing_explanation, "waits without an explanation"),
+    "a trace that says otherwise": ("waiting", _another_sentence, "does not say: because"),
 }
 
 

@@ -24,6 +24,7 @@ from e2e.cluster import Cluster
 from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.ray import RayClusterStandIn, RayJobStandIn
 from e2e.topogate import Topogate
+from tests.e2e.users import refused, user_of
 from tests.reconciler.kinds.pods import bound, live, of_set
 from tests.reconciler.kinds.pods import template as pod_template
 from tests.reconciler.kinds.scenarios import template
@@ -31,7 +32,6 @@ from tests.reconciler.kinds.test_jobset import jobset, replicated
 from tests.reconciler.scenes import GPU, JOBS, WORKLOADS, Scene
 
 pytestmark = pytest.mark.cluster
-RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}"
 PODS = "/api/v1/namespaces/{}/pods"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 
@@ -49,7 +49,7 @@ def _await_policies(api: Api) -> None:
     plain = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "labels": {PODSET_LABEL: "a"}}}
     plain["spec"] = {"schedulingGates": [{"name": TOPOLOGY_GATE}], "containers": [{"name": "c", "image": "registry.example/c:1"}]}
     path = PODS.format("default")
-    user = _user(api, "default")
+    user = user_of(api, "default")
     api.create(path, plain)
 
     def judged() -> bool:
@@ -76,47 +76,9 @@ def scene(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
 @pytest.fixture
 def user(scene: Scene) -> Iterator[Api]:
     """A service account with the role `edit`, and that of a user of JobSets and Ray, in the scene's namespace."""
-    opened = _user(scene.api, scene.namespace)
+    opened = user_of(scene.api, scene.namespace)
     yield opened
     opened.close()
-
-
-def _user(api: Api, namespace: str, name: str = "user", role: str = "edit") -> Api:
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    if api.find(f"{path}/{name}") is None:
-        api.create(path, account)
-        rules = [
-            {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["*"]},
-            {"apiGroups": ["ray.io"], "resources": ["rayclusters", "rayjobs"], "verbs": ["*"]},
-        ]
-        own = f"{name}-jobs"
-        api.create(f"{RBAC.format(namespace)}/roles", {"metadata": {"name": own}, "rules": rules})
-        subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-        for kind, bound_role in (("ClusterRole", role), ("Role", own)):
-            reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": bound_role}
-            binding = {"metadata": {"name": f"{name}-{bound_role}"}, "subjects": [subject], "roleRef": reference}
-            api.create(f"{RBAC.format(namespace)}/rolebindings", binding)
-    token = api.create(f"{path}/{name}/token", {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
-    user = api.for_token(str(token["status"]["token"]))
-    for verb, group, resource in (("create", "jobset.x-k8s.io", "jobsets"), ("list", "kueue.x-k8s.io", "workloads")):
-        wait_for(f"{name}'s rights on {resource}", partial(_may, user, verb, group, resource, namespace))
-    return user
-
-
-def _may(user: Api, verb: str, group: str, resource: str, namespace: str = "") -> bool:
-    """The API server's authorizer takes up bindings, and the controller manager rules of aggregated roles, a moment later."""
-    asked = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": asked}}
-    answer = user.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
-    return bool(answer["status"]["allowed"])
-
-
-def refused(status: int, told: str, act: Any) -> None:
-    with pytest.raises(ApiError) as error:
-        act()
-    assert error.value.status == status, error.value
-    assert told in str(error.value)
 
 
 # --- pods ---------------------------------------------------------------------------------------------------------
@@ -413,38 +375,6 @@ def test_workloads_and_queues_are_not_a_users_to_write(scene: Scene, user: Api) 
     refused(403, "cannot patch resource", lambda: user.patch(f"{queues}/main", {"spec": {"clusterQueue": "other"}}))
     for each in (f"{path}/{name}", f"{queues}/main"):
         refused(403, "cannot delete resource", partial(user.delete, each))
-
-
-@pytest.mark.parametrize("role", ["view", "edit", "admin"])
-def test_why_a_job_waits_can_be_read_with_the_roles_that_users_have(role: str, scene: Scene) -> None:
-    scene.submit("train", pods=9, gpus=8, required=scene.rack)
-    scene.until_waiting("train", "ExceedsMaxQuota")
-    reader = _user(scene.api, scene.namespace, name=f"one-who-has-{role}", role=role)
-    path, queues = WORKLOADS.format(scene.namespace), f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{scene.namespace}/localqueues"
-    (workload,) = reader.list(path)
-    assert any(condition["message"] for condition in workload["status"]["conditions"])
-    assert [queue["metadata"]["name"] for queue in reader.list(queues)] == ["main"]
-    refused(403, "cannot patch resource", lambda: reader.patch(f"{path}/{workload['metadata']['name']}", {"spec": {"active": False}}))
-    refused(403, "cannot delete resource", lambda: reader.delete(f"{path}/{workload['metadata']['name']}"))
-    # Cluster-scoped kinds are out of reach of a role in a namespace, whatever it says.
-    refused(403, "cannot list resource", lambda: reader.list("/apis/kueue.x-k8s.io/v1beta2/clusterqueues"))
-    refused(403, "cannot list resource", lambda: reader.list("/apis/kueue.x-k8s.io/v1beta2/topologies"))
-    elsewhere = WORKLOADS.format("default")
-    refused(403, "cannot list resource", lambda: reader.list(elsewhere))
-    reader.close()
-
-
-def test_the_topology_can_be_read_by_whom_an_administrator_lets(scene: Scene, user: Api) -> None:
-    subject = {"kind": "ServiceAccount", "name": "user", "namespace": scene.namespace}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "topogate-topology-viewer"}
-    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-    name = f"{scene.namespace}-levels"
-    scene.api.create(bindings, {"metadata": {"name": name}, "subjects": [subject], "roleRef": reference})
-    topologies = "/apis/kueue.x-k8s.io/v1beta2/topologies"
-    wait_for("the binding to hold", lambda: _may(user, "list", "kueue.x-k8s.io", "topologies"))
-    assert user.list(topologies)
-    refused(403, "cannot create resource", lambda: user.create(topologies, {"metadata": {"name": "mine"}}))
-    scene.api.delete(f"{bindings}/{name}")
 
 
 def test_in_a_managed_namespace_no_job_leaves_its_queue(scene: Scene, user: Api) -> None:

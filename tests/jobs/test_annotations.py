@@ -156,6 +156,12 @@ def test_a_level_on_only_some_pod_sets_draws_a_warning():
     assert rules.warnings[0].startswith("b: ")
 
 
+def test_who_says_that_some_pods_may_be_anywhere_is_not_warned():
+    asked = {"Master": {UNCONSTRAINED_TOPOLOGY: "true"}, "Worker": {REQUIRED_TOPOLOGY: "rack"}}
+    pod_sets = [PodSetAnnotations(f"spec[{role}]", {"metadata": {"annotations": notes}}, 2) for role, notes in asked.items()]
+    assert validate_pod_sets(pod_sets) == Rules()
+
+
 # What was slow took minutes; a busy machine takes no twenty seconds for any of these.
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("size", [1, 7, 2**31 - 1, 2**31 - 2])

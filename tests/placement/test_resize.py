@@ -167,6 +167,18 @@ def test_a_rack_counts_the_pods_its_nodes_really_hold():
     assert places(answer) == {"r0": 2, "r1": 1}  # 6 CPUs would be three pods, but no node has four of them
 
 
+def test_pods_that_may_take_few_nodes_are_counted_on_these_first():
+    """Nobody says on which nodes of a rack pods are. Counted in their order, others' pods took the only node that these may be on."""
+    nodes = [Node(f"n{i}", {RACK: "r0"} | ({"pool": "1"} if i == 0 else {}), {"cpu": 3000, "pods": 9}) for i in range(2)]
+    wanted = [request(3, name="main"), replace(request(1, name="other"), node_selector={"pool": "1"})]
+    before = {each.name: TopologyAssignment((RACK,), (DomainCount(("r0",), each.count),)) for each in wanted}
+    decision = resize(view_of((RACK,), nodes), wanted, before, MIXED)
+    assert {placement.pod_set: dict(placement.nodes) for placement in decision.placements} == {
+        "main": {"n0": 2, "n1": 1},
+        "other": {"n0": 1},
+    }
+
+
 # --- whatever the cluster -----------------------------------------------------------------------------
 
 Change = tuple[Cluster, list[PodSetRequest], list[PodSetRequest], dict[str, TopologyAssignment], dict[str, dict[str, int]]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ ADMITS: list[tuple[Callable[[], Json], Change]] = [
     (waiting, admit),
     (waiting, lambda workload: admitted_status(workload, admission(), NOW, ["check"])),
     (reserved, admit),
-    (broken, admit),
+    (broken, lambda workload: admitted_status(workload, replace(admission(), cluster_queue="other"), NOW)),
     (lambda: with_status(released_status(evicted(), "stopped", NOW)), admit),
 ]
 OURS = (REASON_QUEUE_STOPPED, REASON_PODS_READY_TIMEOUT, REASON_DEACTIVATED_BY_TIME, REASON_NODE_FAILURES, REASON_ADMISSION_CHECK)
@@ -113,6 +114,7 @@ NEITHER: list[tuple[Callable[[], Json], Change]] = [
     (waiting, wait),
     (running, ready),
     (broken, ready),
+    (broken, admit),  # its nodes are well again
     (broken, shrink),
     (running, shrink),
     (evicted, lambda workload: released_status(workload, "stopped", NOW)),

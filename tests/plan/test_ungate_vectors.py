@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -22,5 +23,5 @@ def test_measured_cases_are_ungated_alike(path: Path, least: int):
     cases: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(cases) >= least
     assert {case["id"]: found for case in cases if (found := differences(case, answer(case)))} == {}
-    # At most 2 percent of the family (vectors/README.md).
-    assert sum(rule(case) is not None for case in cases) <= max(1, len(cases) * 0.02)
+    # At most 2 percent of the family (vectors/README.md), rounded up.
+    assert sum(rule(case) is not None for case in cases) <= math.ceil(len(cases) * 0.02)

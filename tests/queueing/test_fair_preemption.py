@@ -349,7 +349,9 @@ def test_no_victim_can_take_its_place_back(scene: Shared, job: Job):
 
 
 @given(
-    st.sampled_from(ORDERS).flatmap(lambda strategies: scenes(FairSharing(strategies))), st.lists(jobs, min_size=1, max_size=8), st.data()
+    st.sampled_from(ORDERS).flatmap(lambda strategies: scenes(FairSharing(strategies), come_to_rest=True)),
+    st.lists(jobs, min_size=1, max_size=8),
+    st.data(),
 )
 @settings(max_examples=100)
 def test_whatever_happens_who_was_promised_room_gets_it_and_nobody_is_lost(scene: Shared, coming: list[Job], data: st.DataObject):

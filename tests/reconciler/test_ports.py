@@ -38,10 +38,10 @@ def running(folder: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def get(port: int, path: str) -> tuple[int, str] | None:
+def get(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str] | None:
     """None as long as nobody listens."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=10) as reply:
             return reply.status, reply.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -84,6 +84,27 @@ def test_who_has_not_seen_everything_is_alive_but_not_ready_and_does_not_lead(tm
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     assert [json.loads(line)["level"] for line in (tmp_path / "log").read_text().splitlines()].count("error") == 0
+
+
+def test_where_they_are_served_may_stand_in_the_file(tmp_path: Path):
+    health, metrics = find_free_ports(2)
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+        f"health: {{healthProbeBindAddress: '127.0.0.1:{health}'}}\nmetrics: {{bindAddress: '127.0.0.2:{metrics}'}}\n"
+    )
+    write_kubeconfig(tmp_path, "http://127.0.0.1:9")
+    flags = ["--config", str(file), "--kubeconfig", str(tmp_path / "kubeconfig")]
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen([sys.executable, "-m", "reconciler", *flags], cwd=ROOT, stderr=log) as process,
+    ):
+        try:
+            wait_for("metrics", lambda: get(metrics, "/metrics", "127.0.0.2"), poll_s=0.02)
+            assert get(health, "/healthz") == (200, "ok")
+            assert get(metrics, "/metrics") is None
+        finally:
+            process.kill()
 
 
 def test_a_port_that_is_taken_ends_it_with_one_clear_line(tmp_path: Path):

@@ -52,9 +52,9 @@ class PassPaper(QueuesPaper):
         scheduler = Scheduler(self.observed, cast("Writer", self), self.time, STANDARD, None, second_pass, **options)
         told = scheduler._tell_of_failed_pass
 
-        async def noted(workload: Obj, outcome: Any) -> None:
+        async def noted(workload: Obj, judged: Any, outcome: Any) -> None:
             self.tried.append(round(self.time.monotonic(), 1))
-            await told(workload, outcome)
+            await told(workload, judged, outcome)
 
         scheduler._tell_of_failed_pass = noted  # type: ignore[method-assign]
         task = asyncio.create_task(scheduler.run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -108,6 +109,13 @@ def test_profile_gates_are_accepted_with_a_warning(name: str):
 # --- beside the profile ---------------------------------------------------------------------------------
 
 
+def test_what_is_traced_and_whither_is_as_the_environment_says_unless_flags_say_otherwise():
+    left = parse([])
+    assert (left.otlp_protocol, left.trace_ratio, left.trace_slow_s) == (None, None, 0.25)
+    said = parse(["--otlp-protocol", "grpc", "--trace-ratio", "0.05", "--trace-slow", "1"])
+    assert (said.otlp_protocol, said.trace_ratio, said.trace_slow_s) == ("grpc", 0.05, 1.0)
+
+
 def test_profiles_are_chosen_by_name():
     assert tuple(STANDARD.named) == PLACEMENT_PROFILES
     assert parse([]).profiles == STANDARD
@@ -145,7 +153,7 @@ def test_compact_can_be_chosen_by_annotation_where_gates_say_what_kep_means():
         ("TASBalancedPlacement", "feature gate TASBalancedPlacement=: true or false is expected"),
         ("TASBalancedPlacement=yes", "feature gate TASBalancedPlacement=yes: true or false is expected"),
         ("TASProfileBestFit=true,TASProfileMixed=true", "TASProfileMixed and TASProfileBestFit exclude each other"),
-        ("TASReplaceNodeOnNodeTaints=true", "feature gate TASReplaceNodeOnNodeTaints cannot be true: topogate does not do this yet"),
+        ("TopologyAwareScheduling=false", "feature gate TopologyAwareScheduling cannot be false: topogate always does this"),
     ],
 )
 def test_wrong_gates_end_the_process_with_one_line(capsys: pytest.CaptureFixture[str], text: str, said: str):
@@ -255,18 +263,19 @@ def test_flags_that_contradict_the_file_end_the_process(
         parse([*file, *flags])
     assert end.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"python -m reconciler: argument --feature-gates, with {file[1]}: {said}")
+    assert line.startswith(f"python -m reconciler: argument {flags[0]}, with {file[1]}: {said}")
 
 
 def test_a_wrong_file_ends_the_process_with_a_line_for_each_mistake(config: Callable[[str], list[str]]):
     file = config("waitForPodsReady: {requeuingStrategy: {timestamp: Evicton}, timeOut: 1m}\ntopogate: {nominateNodes: 1}\n")
     ended = subprocess.run([sys.executable, "-m", "reconciler", *file], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
+    where = f"  argument --config: {file[1]}"
     assert ended.stderr.splitlines() == [
-        f"python -m reconciler: argument --config: {file[1]}: 3 mistakes",
-        '  waitForPodsReady.requeuingStrategy.timestamp: "Evicton" is not accepted; use Eviction or Creation',
-        "  waitForPodsReady.timeOut: unknown key; did you mean timeout?",
-        "  topogate.nominateNodes: 1 is not accepted; true or false is expected",
+        "python -m reconciler: 3 mistakes",
+        f'{where}: waitForPodsReady.requeuingStrategy.timestamp: "Evicton" is not accepted; use Eviction or Creation',
+        f"{where}: waitForPodsReady.timeOut: unknown key; did you mean timeout?",
+        f"{where}: topogate.nominateNodes: 1 is not accepted; true or false is expected",
     ]
 
 
@@ -280,8 +289,89 @@ def test_a_file_that_cannot_be_read_ends_the_process_with_one_line(capsys: pytes
 
 
 def test_what_the_file_holds_in_vain_is_logged(config: Callable[[str], list[str]]):
-    command = [sys.executable, "-m", "reconciler", *config("metrics: {}\nwebhook: {port: 1}\n"), "--kubeconfig", "/nowhere"]
+    text = "metrics: {enableClusterQueueResources: true}\nwebhook: {port: 1}\n"
+    command = [sys.executable, "-m", "reconciler", *config(text), "--kubeconfig", "/nowhere"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
     said = [json.loads(line) for line in ended.stderr.splitlines()]
-    assert [one["why"].split(": ")[1] for one in said if one.get("why", "").startswith("ignored: ")] == ["webhook", "metrics"]
+    assert [one["why"].split(": ")[1] for one in said if one.get("why", "").startswith("ignored: ")] == [
+        "metrics.enableClusterQueueResources",
+        "webhook",
+    ]
+
+
+# --- the environment ----------------------------------------------------------------------------------------
+
+
+def test_a_flag_is_stronger_than_its_variable_and_that_than_the_file(config: Callable[[str], list[str]]):
+    (_, path) = config(
+        "leaderElection: {leaderElect: true, resourceNamespace: of-file}\n"
+        "metrics: {bindAddress: '127.0.0.1:1'}\n"
+        "health: {healthProbeBindAddress: '[::1]:2'}\n"
+        "featureGates: {TASBalancedPlacement: false, ReclaimablePods: false, PartialAdmission: false}\n"
+        "topogate: {nominateNodes: true}\n"
+    )
+    environ = {
+        "TOPOGATE_CONFIG": path,
+        "TOPOGATE_NAMESPACE": "of-variable",
+        "TOPOGATE_LEADER_ELECTION": "false",
+        "TOPOGATE_METRICS_PORT": "3",
+        "TOPOGATE_FEATURE_GATES": "TASBalancedPlacement=false,ReclaimablePods=true",
+        "TOPOGATE_LOG_LEVEL": "DEBUG",
+    }
+    of_file = parse([], environ={"TOPOGATE_CONFIG": path})
+    assert (of_file.namespace, of_file.leader_elect, of_file.nominates_nodes, of_file.log_level) == ("of-file", True, True, "INFO")
+    assert (of_file.metrics_address, of_file.metrics_port, of_file.health_address, of_file.health_port) == ("127.0.0.1", 1, "::1", 2)
+    of_variable = parse([], environ=environ)
+    assert (of_variable.namespace, of_variable.leader_elect, of_variable.log_level) == ("of-variable", False, "DEBUG")
+    assert (of_variable.metrics_address, of_variable.metrics_port, of_variable.health_port) == ("127.0.0.1", 3, 2)
+    assert of_variable.gates.values == {"TASBalancedPlacement": False, "ReclaimablePods": True, "PartialAdmission": False}
+    flags = [
+        "--namespace=of-flag",
+        "--leader-election",
+        "--metrics-port=4",
+        "--health-address=::",
+        "--feature-gates=TASBalancedPlacement=true",
+    ]
+    of_flag = parse([*flags, "--log-level=ERROR"], environ=environ)
+    assert (of_flag.namespace, of_flag.leader_elect, of_flag.log_level) == ("of-flag", True, "ERROR")
+    assert (of_flag.metrics_address, of_flag.metrics_port, of_flag.health_address, of_flag.health_port) == ("::", 4, "::", 2)
+    assert of_flag.gates.values == {"TASBalancedPlacement": True, "ReclaimablePods": True, "PartialAdmission": False}
+
+
+def test_every_mistake_is_told_at_once_wherever_it_stands(config: Callable[[str], list[str]]):
+    (_, path) = config("topogate: {nominateNodes: 1}\n")
+    environ = {
+        **os.environ,
+        "TOPOGATE_CONFIG": path,
+        "TOPOGATE_LEADER_ELECTION": "yes",
+        "TOPOGATE_METRICS_PORT": "http",
+        "TOPOGATE_FEATURE_GATES": "Nonsense=true",
+    }
+    command = [sys.executable, "-m", "reconciler", "--kube-api-qps=0", "--placement-profile=tidy", "--such", "--health-port=65536"]
+    ended = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    first, *lines = ended.stderr.splitlines()
+    assert first == "python -m reconciler: 8 mistakes; --help lists all flags"
+    assert [line.partition(": ")[0].strip() for line in lines] == [
+        "environment variable TOPOGATE_LEADER_ELECTION",
+        "environment variable TOPOGATE_METRICS_PORT",
+        "unrecognized arguments",
+        "argument --placement-profile",
+        "argument --kube-api-qps",
+        "argument --health-port",
+        "environment variable TOPOGATE_FEATURE_GATES",
+        "environment variable TOPOGATE_CONFIG",
+    ]
+    assert "'yes' is not accepted; true or false is expected" in lines[0]
+    assert f"{path}: topogate.nominateNodes: 1 is not accepted; true or false is expected" in lines[-1]
+
+
+def test_gates_of_flag_and_variable_that_exclude_each_other_name_both(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end:
+        parse(["--feature-gates=TASProfileBestFit=true"], environ={"TOPOGATE_FEATURE_GATES": "TASProfileLeastFreeCapacity=true"})
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    where = "argument --feature-gates, with environment variable TOPOGATE_FEATURE_GATES"
+    assert line.startswith(f"python -m reconciler: {where}: TASProfile")
+    assert "exclude each other" in line

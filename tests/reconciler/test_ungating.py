@@ -134,5 +134,6 @@ def test_a_pod_that_another_assignment_ungated_is_replaced_by_one_that_is_where_
     now = scene.until_bound("train", 2)
     assert victim not in [pod["metadata"]["name"] for pod in now.pods_of("train")]
     assert truth.as_assigned(now, "train") == []
-    told = [event for event in now.events if event["reason"] == "PodOutsideAssignment"]
-    assert [victim in event["message"] for event in told] == [True]
+    # Whoever is first: the ungater deletes it, node health ends it as one that waits for a node that its workload does not have.
+    told = [event for event in now.events if event["reason"] in ("PodOutsideAssignment", "PodTerminatedByKueue")]
+    assert any(victim in event["message"] or event["involvedObject"]["name"] == victim for event in told)

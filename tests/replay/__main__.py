@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.replay import encoding, placement, podsets, scheduling, ungater, validation
+from tests.replay import encoding, nodes, placement, podsets, scheduling, ungater, validation
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Family:
 
 FAMILIES = {
     "encoding": Family(encoding.answer, encoding.differences, "", encoding.rule, encoding.leave_out),
+    "nodes": Family(nodes.answer, nodes.differences, "", nodes.rule),
     "placement": Family(placement.answer, placement.differences, "expect", placement.rule),
     "podsets": Family(podsets.answer, podsets.differences, "", podsets.rule, podsets.leave_out),
     "scheduling": Family(scheduling.answer, scheduling.differences, "", scheduling.rule),

@@ -94,4 +94,37 @@ def rule(case: Json) -> str | None:
     offsets = [(pod["metadata"].get("annotations") or {}).get(POD_INDEX_OFFSET) for pod in case["pods_before"]]
     if any(offset is not None and not re.fullmatch(r"[+-]?[0-9]+", offset) for offset in offsets):
         return "where an index offset is no number the peer leaves the pods gated for ever; we ungate them without ranks"
+    if _goes_around(case):
+        return (
+            "pods that stay where another assignment had them keep their ranks, and the missing ones go around them (peer-weaknesses D21)"
+        )
     return None
+
+
+def _goes_around(case: Json) -> bool:
+    """Whether pods stay where their ranks are not, and it shows which of the others goes where, since one has a selector of its own."""
+    workload = case["workloads"][0]
+    admission = admission_from_wire((workload.get("status") or {}).get("admission"))
+    label = {pod_set["name"]: (pod_set.get("topologyRequest") or {}).get("podIndexLabel") for pod_set in workload["spec"]["podSets"]}
+    stays = _pinned_before(case)
+    waiting = [pod for pod in case["pods_before"] if pod["metadata"]["name"] not in stays]
+    if case["assert_mode"] != "counts" or not any(pod["spec"].get("nodeSelector") for pod in waiting):
+        return False
+    for given in admission.pod_sets if admission is not None else ():
+        order = [given.assignment.domains[at].values for at in given.assignment.expand()] if given.assignment is not None else []
+        for pod in case["pods_before"]:
+            labels, at = pod["metadata"].get("labels") or {}, stays.get(pod["metadata"]["name"], {})
+            index = labels.get(label.get(given.name) or "", "")
+            if labels.get(PODSET_LABEL) == given.name and index.isdigit() and int(index) < len(order):
+                where = tuple(at.values())
+                if where in order and where != order[int(index)]:
+                    return bool(_counts_by_list(case) != answer(case)["ungated_counts"])
+    return False
+
+
+def _counts_by_list(case: Json) -> Any:
+    """As it would be without ranks."""
+    plain = deepcopy(dict(case))
+    for pod_set in plain["workloads"][0]["spec"]["podSets"]:
+        (pod_set.get("topologyRequest") or {}).pop("podIndexLabel", None)
+    return answer(plain)["ungated_counts"]

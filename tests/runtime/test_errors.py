@@ -79,3 +79,8 @@ def test_details_name_causes():
 
 def test_a_status_of_a_watch_is_taken_as_it_is():
     assert isinstance(error_for(410, {"kind": "Status", "reason": "Expired", "message": "old"}), errors.Gone)
+
+
+def test_an_error_tells_no_password_of_a_proxy():
+    error = errors.Unreachable("GET https://10.0.0.1/api: 407, message='...', url='http://user:hunter2@proxy.example:3128'")
+    assert str(error) == error.message == "GET https://10.0.0.1/api: 407, message='...', url='http://proxy.example:3128'"

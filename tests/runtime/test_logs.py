@@ -49,3 +49,15 @@ def test_fields_cannot_fake_the_frame(stream: io.StringIO):
     line = json.loads(stream.getvalue())
     assert line["level"] == "info"
     assert line["time"] != "never"
+
+
+def test_no_password_of_a_url_is_told_wherever_it_stands(stream: io.StringIO):
+    url = "http://user:hunter2@proxy.example:3128/a@b"
+    try:
+        raise OSError(f"no way past {url}")
+    except OSError as error:
+        logging.getLogger("x").exception("failed at %s", url, extra={"url": url, "error": error, "mail": "a@b.example, //c@d"})
+    assert "hunter2" not in stream.getvalue()
+    line = json.loads(stream.getvalue())
+    assert line["url"] == "http://proxy.example:3128/a@b"
+    assert line["mail"] == "a@b.example, //c@d"

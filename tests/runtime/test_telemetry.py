@@ -23,9 +23,18 @@ ROOT = Path(__file__).parents[2]
 PARENT = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 
 
+VARIABLES = (
+    *telemetry.ENDPOINT_VARIABLES,
+    *telemetry.PROTOCOL_VARIABLES,
+    telemetry.EXPORTER_VARIABLE,
+    telemetry.SAMPLER_VARIABLE,
+    telemetry.RATIO_VARIABLE,
+)
+
+
 @pytest.fixture(autouse=True)
 def no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in telemetry.ENDPOINT_VARIABLES:
+    for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 

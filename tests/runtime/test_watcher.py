@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from core.runtime.client import Client
-from core.runtime.errors import Gone, ServerError, Unreachable
+from core.runtime.errors import Forbidden, Gone, ServerError, Unreachable
 from core.runtime.informer import Informer
 from core.runtime.resource import Obj
 from core.runtime.store import Change
@@ -206,3 +206,29 @@ async def test_a_handler_that_raises_ends_the_run():
     informer.add_handler(broken)
     with pytest.raises(RuntimeError, match="a bug"):
         await informer.run()
+
+
+async def test_a_failure_that_comes_again_and_again_is_told_once(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO)
+    client = FakeClient(ModelServer())
+    refusals = [Forbidden(403, "Forbidden", "no") for _ in range(3)]
+    client.faults = [*refusals, ServerError(500, "", "broken"), None]
+    informer = make_informer(client)
+    async with running(informer):
+        assert informer.watcher.trouble is None
+    assert [vars(record)["error"] for record in caplog.records] == ["403 Forbidden: no", "500 : broken"]
+    assert informer.watcher.restarts["error"] == 4
+
+
+async def test_why_nothing_is_heard_of_is_known_until_something_is():
+    client = FakeClient(ModelServer())
+    client.faults = [Forbidden(403, "Forbidden", "no")]
+    informer = make_informer(client)
+    task = asyncio.create_task(informer.run())
+    await asyncio.sleep(0.1)
+    assert isinstance(informer.watcher.trouble, Forbidden)
+    await informer.wait_synced()
+    assert informer.watcher.trouble is None
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

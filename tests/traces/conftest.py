@@ -12,17 +12,24 @@ from e2e.otlp import Receiver, SpanRecord
 
 asyncio.set_event_loop(None)
 Collect = Callable[[], dict[str, SpanRecord]]
+CollectAll = Callable[[], list[SpanRecord]]
 
 
 @pytest.fixture
-def collect() -> Iterator[Collect]:
-    """Traces this process; the function stops that and gives what was sent, by name."""
+def collect_all() -> Iterator[CollectAll]:
+    """Traces this process; the function stops that and gives what was sent, by start."""
     with Receiver() as receiver:
         sending = telemetry.setup("topogate-test", endpoint=receiver.endpoint)
 
-        def stop() -> dict[str, SpanRecord]:
+        def stop() -> list[SpanRecord]:
             assert sending.shutdown()
-            return {span.name: span for span in receiver.spans()}
+            return receiver.spans()
 
         yield stop
         sending.shutdown()
+
+
+@pytest.fixture
+def collect(collect_all: CollectAll) -> Collect:
+    """The same, by name."""
+    return lambda: {span.name: span for span in collect_all()}

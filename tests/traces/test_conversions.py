@@ -6,8 +6,9 @@ from typing import Any
 
 from core.api.conversion import ConversionRequest
 from core.names import API_VERSION, OLD_API_VERSION
+from core.trace_names import CONVERSION
 from tests.traces.conftest import Collect
-from webhook.conversion import CONVERSION, answer
+from webhook.conversion import answer
 
 QUEUE = {"apiVersion": OLD_API_VERSION, "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": {}}
 

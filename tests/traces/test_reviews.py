@@ -37,7 +37,9 @@ def test_the_creation_of_a_job_begins_a_story_that_the_job_names(collect: Collec
         >= {
             "topogate.admission.path": MUTATE_JOB,
             "topogate.admission.operation": "CREATE",
-            "topogate.admission.kind": "Job",
+            "topogate.object.kind": "Job",
+            "topogate.story.begins": True,
+            "topogate.refused": False,
             "topogate.admission.uid": "4f0c",
             "topogate.admission.allowed": True,
             "k8s.namespace.name": "team-a",
@@ -91,3 +93,19 @@ def test_a_look_up_that_failed_is_an_error(collect: Collect):
 def test_a_cluster_scoped_object_has_no_namespace(collect: Collect):
     Webhook().ask("/validate-kueue-x-k8s-io-v1beta2-topology", manifests.topology("t", ["rack"]), namespace="")
     assert "k8s.namespace.name" not in collect()[REVIEW].attributes
+
+
+def test_a_change_of_what_is_defaulted_again_joins_its_story_and_keeps_it(collect: Collect):
+    """StatefulSets and their like are defaulted with every change."""
+    stateful = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "serve", "labels": {"kueue.x-k8s.io/queue-name": "main"}, "annotations": {TRACEPARENT_ANNOTATION: ANOTHERS}},
+        "spec": {"replicas": 2, "template": {"metadata": {}, "spec": {"containers": []}}},
+    }
+    webhook = Webhook()
+    response = webhook.ask("/mutate-apps-v1-statefulset", stateful, old=stateful, operation="UPDATE")
+    assert apply(stateful, patch_of(response))["metadata"]["annotations"][TRACEPARENT_ANNOTATION] == ANOTHERS
+    span = collect()[REVIEW]
+    assert (span.trace_id, span.parent_id, span.links) == ("a" * 32, "1" * 16, [])
+    assert "topogate.story.begins" not in span.attributes

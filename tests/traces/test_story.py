@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from core.names import QUOTA_RESERVED, TRACEPARENT_ANNOTATION
-from e2e import truth
+from e2e import stories, truth
 from e2e.api import wait_for
 from e2e.cluster import Cluster
-from e2e.demo import STORY
 from e2e.otlp import Receiver, SpanRecord
+from e2e.stories import STORY
 from tests.traces.scene import Scene, scene
 from tests.webhook.beside import topogate_beside
 
@@ -71,14 +71,17 @@ def test_the_trace_has_every_step_and_its_first_span_is_the_admission_request(to
     assert root.attributes["topogate.admission.path"] == CREATED_BY_USER
     assert {span.parent_id for span in spans if span is not root} == {root.span_id}
     assert not [span.name for span in spans if span.is_error]
+    assert stories.problems(spans) == []
 
 
 def test_the_steps_follow_each_other_in_the_order_in_which_they_happened(told: Told):
     steps = told.steps("fits")
-    for earlier, later in pairwise(STORY[:-1]):
+    for earlier, later in pairwise(name for name in STORY[:-1] if name != "pods.gathered"):
         assert steps[earlier].start_ns <= steps[later].start_ns, f"{later} begins before {earlier}"
     assert steps["workload.create"].end_ns <= steps["workload.queued"].start_ns
     assert steps["workload.queued"].end_ns <= steps["workload.admit"].start_ns
+    assert steps["workload.admit"].end_ns <= steps["pods.gathered"].start_ns
+    assert steps["pods.gathered"].end_ns <= steps["pods.ungate"].start_ns
     assert steps["pods.bound"].end_ns >= steps["pods.ungate"].end_ns, "bound is the end of the story"
     assert all(span.start_ns <= span.end_ns for span in told.everything)
 
@@ -113,7 +116,7 @@ def test_every_span_says_whom_it_is_about(told: Told):
             expected["topogate.pod.count"] = 4
         assert expected.items() <= span.attributes.items(), name
     reviews = [span.attributes for span in told.traces["fits"] if span.name == REVIEW]
-    assert {(r["topogate.admission.kind"], r["topogate.object.name"]) for r in reviews} == {
+    assert {(r["topogate.object.kind"], r["topogate.object.name"]) for r in reviews} == {
         ("Job", "fits"),
         ("Workload", workload["metadata"]["name"]),
     }
@@ -121,9 +124,11 @@ def test_every_span_says_whom_it_is_about(told: Told):
 
 
 def test_the_placement_is_an_event_of_the_solve(told: Told):
-    (name, attributes), (chosen, why) = told.steps("fits")["placement.solve"].events
-    assert (name, chosen) == ("pod_set.placed", "domain.chosen")
+    (assigned, flavor), (name, attributes), (chosen, why) = told.steps("fits")["placement.solve"].events
+    assert (assigned, name, chosen) == ("flavor.assigned", "pod_set.placed", "domain.chosen")
+    assert flavor == {"topogate.pod_set.name": "main", "topogate.flavor.name": "story", "topogate.pod.count": 4}
     assert "pod set main: " in why["topogate.message"]
+    assert (why["topogate.topology.level"], why["topogate.domain.wanted"]) == (told.scene.pool.rack_label, 4)
     (pod_node,) = {pod["spec"]["nodeName"] for pod in told.now.pods_of("fits")}
     assert attributes == {
         "topogate.flavor.name": "story",

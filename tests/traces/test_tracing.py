@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core import trace_names as t
 from core.names import TRACEPARENT_ANNOTATION
 from reconciler import tracing
 from tests.traces.conftest import Collect
@@ -23,17 +24,16 @@ def workload(trace_id: str | None = "a" * 32, **annotations: str) -> dict[str, A
 
 def decide(verdicts: int) -> Any:
     """What a scheduler does in a cycle."""
-    return lambda span: span.set_attribute(tracing.VERDICT_COUNT, verdicts)
+    return lambda span: span.set_attribute(t.VERDICT_COUNT, verdicts)
 
 
 def test_a_step_is_a_child_of_the_admission_request_and_linked_to_its_cycle(collect: Collect):
     with tracing.cycle() as span:
         decide(1)(span)
-        attributes: dict[str, Any] = {tracing.WORKLOAD: "w"}
-        with tracing.step(tracing.SOLVE, workload(), **attributes):
+        with tracing.step(t.SOLVE, workload(), {t.WORKLOAD: "w"}):
             pass
     spans = collect()
-    step, cycle = spans[tracing.SOLVE], spans[tracing.CYCLE]
+    step, cycle = spans[t.SOLVE], spans[t.CYCLE]
     assert (step.trace_id, step.parent_id) == ("a" * 32, ROOT_SPAN)
     assert step.links == [(cycle.trace_id, cycle.span_id)]
     assert step.attributes == {"k8s.namespace.name": "team-a", "topogate.workload.name": "w"}
@@ -46,16 +46,16 @@ def test_a_workload_without_a_readable_story_is_told_of_inside_of_the_cycle(coll
     untold = workload(None, **({} if traceparent is None else {TRACEPARENT_ANNOTATION: traceparent}))
     with tracing.cycle() as span:
         decide(1)(span)
-        with tracing.step(tracing.SOLVE, untold):
+        with tracing.step(t.SOLVE, untold):
             pass
     spans = collect()
-    assert spans[tracing.SOLVE].parent_id == spans[tracing.CYCLE].span_id
-    assert spans[tracing.SOLVE].links == []
+    assert spans[t.SOLVE].parent_id == spans[t.CYCLE].span_id
+    assert spans[t.SOLVE].links == []
 
 
 def test_a_story_that_was_not_sampled_is_not_told(collect: Collect):
     unsampled = workload(None, **{TRACEPARENT_ANNOTATION: f"00-{'a' * 32}-{ROOT_SPAN}-00"})
-    with tracing.step(tracing.CREATE, unsampled):
+    with tracing.step(t.CREATE, unsampled):
         pass
     assert collect() == {}
 
@@ -72,13 +72,13 @@ def test_a_cycle_that_decides_nothing_is_not_sent(collect: Collect):
 def test_a_cycle_that_fails_is_sent_as_an_error(collect: Collect):
     with pytest.raises(KeyError), tracing.cycle():
         raise KeyError("a bug")
-    assert collect()[tracing.CYCLE].is_error
+    assert collect()[t.CYCLE].is_error
 
 
 def test_a_step_that_fails_is_an_error_with_its_exception(collect: Collect):
-    with pytest.raises(TimeoutError), tracing.step(tracing.START, workload()):
+    with pytest.raises(TimeoutError), tracing.step(t.START, workload()):
         raise TimeoutError("no answer")
-    span = collect()[tracing.START]
+    span = collect()[t.START]
     assert span.is_error
     ((name, attributes),) = span.events
     assert (name, attributes["exception.message"]) == ("exception", "no answer")
@@ -86,43 +86,55 @@ def test_a_step_that_fails_is_an_error_with_its_exception(collect: Collect):
 
 def test_queueing_does_not_begin_before_the_workload_was_made_though_the_api_cuts_times_to_the_second(collect: Collect):
     story = workload("b" * 32)
-    with tracing.step(tracing.CREATE, story):
+    with tracing.step(t.CREATE, story):
         pass
-    _, made_ns = tracing._first[story["metadata"]["annotations"][TRACEPARENT_ANNOTATION]]
+    _, made_ns = tracing._cause[story["metadata"]["annotations"][TRACEPARENT_ANNOTATION]]
     created = datetime.fromtimestamp(made_ns // 1_000_000_000, UTC)  # as the API says it
-    with tracing.step(tracing.QUEUED, story, start=created):
+    with tracing.step(t.QUEUED, story, start=created):
         pass
     spans = collect()
-    assert spans[tracing.CREATE].end_ns <= made_ns == spans[tracing.QUEUED].start_ns <= spans[tracing.QUEUED].end_ns
+    assert spans[t.CREATE].end_ns <= made_ns == spans[t.QUEUED].start_ns <= spans[t.QUEUED].end_ns
 
 
 def test_nor_where_the_making_lasted_into_the_next_second(collect: Collect):
     """Seen once in 20 runs: made at 4.98 s, answered at 5.01 s."""
     story = workload("9" * 32)
-    with tracing.step(tracing.CREATE, story):
+    with tracing.step(t.CREATE, story):
         pass
     traceparent = story["metadata"]["annotations"][TRACEPARENT_ANNOTATION]
     second = tracing.nanoseconds(datetime.now(UTC).replace(microsecond=0)) + 1_000_000_000
-    tracing._first[traceparent] = second - 20_000_000, second + 10_000_000
-    with tracing.step(tracing.QUEUED, story, start=datetime.fromtimestamp(second // 1_000_000_000 - 1, UTC), end=datetime.now(UTC)):
+    tracing._cause[traceparent] = second - 20_000_000, second + 10_000_000
+    with tracing.step(t.QUEUED, story, start=datetime.fromtimestamp(second // 1_000_000_000 - 1, UTC), end=datetime.now(UTC)):
         pass
-    assert collect()[tracing.QUEUED].start_ns == second + 10_000_000
+    assert collect()[t.QUEUED].start_ns == second + 10_000_000
 
 
 def test_nor_where_what_was_made_is_seen_before_the_answer_comes(collect: Collect):
     """Seen on a busy machine: the watch was faster than the reply."""
     story = workload("8" * 32)
-    with tracing.step(tracing.CREATE, story):
+    with tracing.step(t.CREATE, story):
         created = datetime.now(UTC).replace(microsecond=0)
-        with tracing.step(tracing.QUEUED, story, start=created, end=datetime.now(UTC)):
+        with tracing.step(t.QUEUED, story, start=created, end=datetime.now(UTC)):
             pass
     spans = collect()
-    assert spans[tracing.CREATE].start_ns <= spans[tracing.QUEUED].start_ns
+    assert spans[t.CREATE].start_ns <= spans[t.QUEUED].start_ns
+
+
+def test_nor_does_it_begin_anew_before_the_eviction_after_which_it_waits_again(collect: Collect):
+    story = workload("7" * 32)
+    for name in (t.CREATE, t.ADMIT, t.EVICT):
+        with tracing.step(name, story):
+            pass
+    _, evicted_ns = tracing._cause[story["metadata"]["annotations"][TRACEPARENT_ANNOTATION]]
+    with tracing.step(t.QUEUED, story, start=datetime.fromtimestamp(evicted_ns // 1_000_000_000, UTC)):
+        pass
+    spans = collect()
+    assert spans[t.EVICT].end_ns <= evicted_ns == spans[t.QUEUED].start_ns
 
 
 def test_a_start_in_another_second_or_of_another_story_is_taken_as_it_is(collect: Collect):
     story, long_ago = workload("c" * 32), datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=5)
-    with tracing.step(tracing.CREATE, story):
+    with tracing.step(t.CREATE, story):
         pass
     with tracing.step("same", story, start=long_ago):
         pass
@@ -141,9 +153,9 @@ def test_a_start_in_another_second_or_of_another_story_is_taken_as_it_is(collect
 def test_not_more_than_some_thousand_stories_are_remembered(collect: Collect, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tracing, "_STORIES_REMEMBERED", 3)
     for number in range(10):
-        with tracing.step(tracing.CREATE, workload(f"{number:032d}".replace("0", "e"))):
+        with tracing.step(t.CREATE, workload(f"{number:032d}".replace("0", "e"))):
             pass
-    assert len(tracing._first) == 3
+    assert len(tracing._cause) == 3
     collect()
 
 
@@ -154,11 +166,11 @@ def test_moments_are_exact_to_the_microsecond():
 
 
 def test_with_tracing_off_nothing_is_remembered_nor_explained():
-    before = dict(tracing._first)
-    with tracing.cycle() as cycle, tracing.step(tracing.SOLVE, workload("f" * 32)) as span:
+    before = dict(tracing._cause)
+    with tracing.cycle() as cycle, tracing.step(t.SOLVE, workload("f" * 32)) as span:
         assert not cycle.is_recording()
-        tracing.explain(span, object())  # type: ignore[arg-type]  # it is not looked at
-    assert dict(tracing._first) == before
+        tracing.explain(span, {}, object())  # type: ignore[arg-type]  # it is not looked at
+    assert dict(tracing._cause) == before
 
 
 def test_a_long_list_of_domains_is_cut_with_their_number():

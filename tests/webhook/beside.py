@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from e2e.cluster import Cluster
@@ -11,9 +11,9 @@ from webhook.registration import MUTATING_NAME, VALIDATING_NAME
 
 
 @contextmanager
-def topogate_beside(cluster: Cluster, otlp_endpoint: str | None = None) -> Iterator[Topogate]:
+def topogate_beside(cluster: Cluster, otlp_endpoint: str | None = None, flags: Sequence[str] = ()) -> Iterator[Topogate]:
     """Both processes and their registrations; nothing of them is left afterwards."""
-    running = Topogate(cluster, otlp_endpoint=otlp_endpoint, leader_election=False)
+    running = Topogate(cluster, otlp_endpoint=otlp_endpoint, leader_election=False, flags=flags)
     try:
         yield running.start()
     finally:

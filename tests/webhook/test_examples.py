@@ -9,14 +9,19 @@ from typing import Any
 import pytest
 import yaml
 
+from core.jobs.kinds import KINDS
 from core.jobs.objects import OBJECTS
+from core.jobs.pod_kinds import pod_kinds
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from tests.webhook.asking import Webhook, causes, hook
 
 ROOT = Path(__file__).parents[2]
 REFUSED = "job-three-mistakes.yaml"
-EXAMPLES = {path.name: path.read_text() for path in sorted((ROOT / "examples").glob("*.yaml"))}
+EXAMPLES = {
+    path.name: path.read_text()
+    for path in (*sorted((ROOT / "examples").glob("*.yaml")), *sorted((ROOT / "examples" / "kinds").glob("*.yaml")))
+}
 DOCUMENTED = {
     f"{path.name} {i}": text
     for path in sorted((ROOT / "docs").glob("*.md"))
@@ -24,7 +29,7 @@ DOCUMENTED = {
     if text.startswith("apiVersion:")
 }
 JUDGED = {rules.kind for rules in OBJECTS}
-UNJUDGED = {"AdmissionCheck", "ConfigMap", "LocalQueue", "ProvisioningRequestConfig", "Service", "WorkloadPriorityClass"}
+UNJUDGED = {"AdmissionCheck", "ConfigMap", "LocalQueue", "ProvisioningRequestConfig", "Service", "TrainingRuntime", "WorkloadPriorityClass"}
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -54,7 +59,7 @@ def test_the_three_mistakes_are_three():
 
 def test_there_is_an_example_of_every_way_to_be_queued():
     kinds = {obj["kind"] for text in EXAMPLES.values() for obj in objects(text)}
-    assert {"Job", "JobSet", "Pod", "StatefulSet", "Deployment"} <= kinds
+    assert {kind.kind for kind in (*KINDS, *pod_kinds())} <= kinds
 
 
 def test_pods_of_the_example_of_a_group_are_one_group():
@@ -70,7 +75,7 @@ def group_of(pod: dict[str, Any]) -> tuple[str, str]:
 
 
 def test_documents_name_the_python_that_has_the_packages():
-    bare = re.compile(r"^ {4,}python3? .*$|# python3? -m .*$", re.MULTILINE)
+    bare = re.compile(r"^ {4,}python3? (?!.*: \d+ mistakes).*$|# python3? -m .*$", re.MULTILINE)
     found = {path.name: bare.findall(path.read_text()) for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
     assert {name: commands for name, commands in found.items() if commands} == {}
 
@@ -78,5 +83,14 @@ def test_documents_name_the_python_that_has_the_packages():
 @pytest.mark.cluster
 def test_the_api_server_takes_them_too(cluster: Cluster, topogate: Topogate):
     """But for kinds whose CRDs are not there."""
-    for name in sorted({*EXAMPLES} - {REFUSED, "jobset.yaml"}):
-        cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "-f", str(ROOT / "examples" / name))
+    for path in sorted((ROOT / "examples").glob("*.yaml")):
+        if path.name not in (REFUSED, "jobset.yaml"):
+            cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "-f", str(path))
+
+
+def test_the_guide_has_each_kind_and_names_what_is_there():
+    text = (ROOT / "docs" / "kinds.md").read_text()
+    headings = {kind.strip() for line in re.findall(r"^## (.*)$", text, re.MULTILINE) for kind in line.split(",")}
+    assert {kind.kind for kind in KINDS} | {"StatefulSet", "Deployment", "LeaderWorkerSet", "Pods"} <= headings
+    for path in re.findall(r"\]\(\.\./(examples/[^)]*)\)", text):
+        assert (ROOT / path).is_file(), path

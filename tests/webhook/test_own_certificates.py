@@ -57,7 +57,7 @@ WRONG = {
         ["--cert-file", "a", "--key-file", "b", *SECRET],
         "not allowed with --cert-mode files: --cert-secret, ",
     ),
-    "mode": (["--cert-mode", "magic"], "argument --cert-mode: invalid choice: 'magic'"),
+    "mode": (["--cert-mode", "magic"], "argument --cert-mode: 'magic' is not accepted; use files or own"),
     "kind": (
         [*OWN, "--cert-configuration", "deployment/x"],
         "'deployment/x' is not accepted; KIND/NAME with one of mutating, ",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import socket
 import ssl
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -54,9 +56,13 @@ WRONG_FLAGS = {
     "port of text": ([*FILES, "--port", "https"], "argument --port: 'https' is no port; a number from 1 to 65535 is expected"),
     "port too high": ([*FILES, "--port", "65536"], "'65536' is no port"),
     "port 0": ([*FILES, "--port", "0"], "'0' is no port"),
-    "level": ([*FILES, "--log-level", "LOUD"], "argument --log-level: invalid choice: 'LOUD'"),
+    "level": ([*FILES, "--log-level", "LOUD"], "argument --log-level: 'LOUD' is not accepted; use DEBUG, INFO, WARNING or ERROR"),
     "collector without scheme": ([*FILES, "--otlp-endpoint", "collector:4318"], "a URL such as http://collector:4318 is expected"),
     "collector by gRPC": ([*FILES, "--otlp-endpoint", "grpc://collector:4317"], "'grpc://collector:4317' is no address"),
+    "collector by json": ([*FILES, "--otlp-protocol", "http/json"], "'http/json' is not accepted; use grpc or http/protobuf"),
+    "more traces than all": ([*FILES, "--trace-ratio", "2"], "'2' is no share; a number from 0 (none) to 1 (all) is expected"),
+    "no share": ([*FILES, "--trace-ratio", "nan"], "'nan' is no share"),
+    "no time": ([*FILES, "--trace-slow", "-1"], "'-1' is no time; a number of seconds such as 0.25 is expected"),
     "collector with a bad port": ([*FILES, "--otlp-endpoint", "http://collector:x"], "'http://collector:x' is no address"),
 }
 
@@ -124,11 +130,29 @@ def test_a_key_of_another_certificate_ends_it_with_code_1_and_one_line(folder: P
     assert line["error"].endswith("the key does not belong to the certificate")
 
 
+@pytest.mark.parametrize("content", [b"", b"-----BEGIN CERTIFICATE-----\nnonsense", None], ids=["empty", "broken", "folder"])
+@pytest.mark.parametrize("bad", ["tls.crt", "tls.key"])
+def test_a_file_that_is_no_pem_ends_it_with_code_1_and_one_line(folder: Path, bad: str, content: bytes | None):
+    (folder / bad).unlink()
+    if content is None:
+        (folder / bad).mkdir()
+    else:
+        (folder / bad).write_bytes(content)
+    code, (line,) = run_to_its_end(folder, 1)
+    assert (code, line["level"], line["message"]) == (1, "error", "the webhook cannot serve")
+    assert str(folder / bad) in line["error"]
+
+
 def test_a_port_that_is_taken_ends_it_with_code_1_and_one_line(folder: Path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, (line,) = run_to_its_end(folder, taken.getsockname()[1])
-    assert (code, line["message"]) == (1, "the webhook cannot serve")
-    assert "address already in use" in line["error"]
+    (free,) = find_free_ports(1)
+    for of_reviews in (True, False):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            ports = (taken.getsockname()[1], 0) if of_reviews else (free, taken.getsockname()[1])
+            done = subprocess.run(command(folder, *ports), capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+        (code, (line,)) = done.returncode, [one for one in map(json.loads, done.stderr.splitlines()) if one["level"] != "info"]
+        assert (code, line["message"]) == (1, "the webhook cannot serve")
+        assert f"{ports[0] if of_reviews else ports[1]}" in line["error"]
+        assert "address already in use" in line["error"]
 
 
 class SlowApiServer:
@@ -230,6 +254,34 @@ def test_metrics_are_served_beside_reviews(folder: Path):
     assert abs(found.value("topogate_certificate_expiry_seconds") - left) < 60
 
 
+def test_a_collector_of_metrics_that_is_not_there_is_told_of_once_and_holds_nobody_up(folder: Path):
+    port, nobody = find_free_ports(2)
+    collector = {
+        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"http://127.0.0.1:{nobody}/v1/metrics",
+        "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT": "1",
+        "OTEL_METRIC_EXPORT_INTERVAL": "100",
+    }
+    log = folder / "log"
+    environ = {**os.environ, **collector}
+    with log.open("wb") as out, subprocess.Popen(command(folder, port), cwd=ROOT, stderr=out, env=environ) as webhook:
+        try:
+            wait_for("it to be told of", lambda: "metrics cannot be exported" in log.read_text(), poll_s=0.02)
+            slowest = 0.0
+            for _ in range(20):
+                began = time.monotonic()
+                status, _ = ask(port, body(manifests.job("train", "team-a", pods=1)))
+                slowest = max(slowest, time.monotonic() - began)
+                assert status == 200
+            webhook.send_signal(signal.SIGTERM)
+            assert webhook.wait(10) == 0
+        finally:
+            webhook.kill()
+    told = [line["message"] for line in map(json.loads, log.read_text().splitlines()) if line["level"] != "info"]
+    assert told[0] == "metrics cannot be exported and are dropped"
+    assert set(told[1:]) <= {"the last metrics may be lost: the collector does not answer"}
+    assert slowest < 1.0, "a review waited for the exporter"
+
+
 def test_who_serves_with_a_certificate_that_is_over_is_not_ready(folder: Path):
     old = pki.issue_serving(CA, ["127.0.0.1"], NOW - timedelta(days=3650))
     (folder / "tls.crt").write_bytes(old.certificate)
@@ -248,5 +300,7 @@ def test_who_serves_with_a_certificate_that_is_over_is_not_ready(folder: Path):
             connection.close()
         finally:
             webhook.kill()
+    (line,) = [line for line in map(json.loads, log.read_text().splitlines()) if line["level"] != "info"]
+    assert line["message"] == "the certificate has ended: API servers refuse it"
     assert status == 503
     assert why.startswith("not ready: the certificate ended at ")

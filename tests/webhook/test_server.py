@@ -10,6 +10,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import TestClient
 
 from core.api.admission import MAX_REVIEW_BYTES, AdmissionRequest
 from core.jobs.kinds import KINDS
@@ -19,11 +20,12 @@ from core.metric_names import OF_WEBHOOK
 from core.names import PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY
 from core.runtime.metrics import Metrics
 from e2e import manifests
+from tests.runtime.fakes import ManualClock
 from tests.scraped import Scraped
 from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, body, review, serving
 from webhook.lookup import at_home
 from webhook.review import Reviews
-from webhook.server import LARGE_BODY_BYTES
+from webhook.server import LARGE_BODY_BYTES, LINGER_S, QUIET_S
 
 JOB = manifests.job("train", "team-a", pods=4, required="rack")
 
@@ -163,6 +165,37 @@ async def test_it_is_healthy_from_the_start_and_ready_only_when_it_serves():
         server.ready = False
         assert (await client.get("/readyz")).status == 503
         assert (await client.get("/healthz")).status == 200
+
+
+class AskingClock(ManualClock):
+    """Somebody asks in each pause, so many times."""
+
+    def __init__(self, client: TestClient, times: int) -> None:
+        super().__init__()
+        self._client, self._left = client, times
+        self.answers: set[tuple[int, str | None]] = set()
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds
+        if self._left:
+            self._left -= 1
+            reply = await self._client.post(MUTATE_JOB, data=body(JOB))
+            self.answers.add((reply.status, reply.headers.get("Connection")))
+
+
+@pytest.mark.parametrize(
+    ("times", "lasts_s"), [(0, QUIET_S), (4, 4 * 0.05 + QUIET_S), (1000, LINGER_S)], ids=["nobody asks", "some ask", "many ask"]
+)
+async def test_who_stops_answers_as_long_as_somebody_asks_and_lets_each_go(times: int, lasts_s: float):
+    async with serving(Webhook().reviews) as (client, server):
+        server.ready = True
+        assert "Connection" not in (await client.post(MUTATE_JOB, data=body(JOB))).headers
+        clock = AskingClock(client, times)
+        began = clock.time
+        await server.retire(clock)
+        assert clock.time - began == pytest.approx(lasts_s, abs=0.11)
+        assert clock.answers == ({(200, "close")} if times else set())
+        assert (await client.get("/readyz")).status == 503
 
 
 async def test_every_registered_path_answers():

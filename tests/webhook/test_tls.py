@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from certs import pki
-from webhook.tls import POLL_S, HeldCertificate, ServingCertificate, UnusableCertificate
+from webhook.tls import POLL_S, HeldCertificate, ServingCertificate, UnusableCertificate, tell_of_end
 
 NOW = datetime.now(UTC)
 CA = pki.issue_ca("test", NOW)
@@ -276,3 +276,21 @@ async def test_the_watch_looks_again_and_again_and_outlives_bad_files(files: Fil
         await serving.watch(clock)
     assert clock.slept == [POLL_S] * 4
     assert Connection(serving.context).certificate == SECOND.certificate
+
+
+async def test_that_a_certificate_has_ended_is_told_once_for_each(files: Files, caplog: pytest.LogCaptureFixture):
+    old = pki.issue_serving(CA, ["127.0.0.1"], NOW - timedelta(days=3650))
+    older = pki.issue_serving(CA, ["127.0.0.1"], NOW - timedelta(days=5000))
+
+    def serve(pair: pki.KeyPair) -> None:
+        files.write(pair.certificate, pair.key)
+        assert serving.reload()
+
+    serving = files.serving()
+    clock = TurningClock(lambda: serve(old), lambda: None, lambda: serve(older), lambda: serve(FIRST), lambda: None)
+    with pytest.raises(EndOfTest):
+        await tell_of_end(serving, clock)
+    told = [(record.levelname, record.message, vars(record)["ended"]) for record in caplog.records if "has ended" in record.message]
+    assert told == [
+        ("ERROR", "the certificate has ended: API servers refuse it", _end(pair.certificate).isoformat()) for pair in (old, older)
+    ]

@@ -91,6 +91,16 @@ app.kubernetes.io/component: {{ .component }}
 {{- if eq $mode "provided" }}{{ .Values.certs.existingSecret }}{{ else }}{{ include "topogate.fullname" . }}-webhook-cert{{ ternary "s" "" (eq $mode "own") }}{{ end -}}
 {{- end -}}
 
+{{/* Flags of both processes that say what is sent to a collector, as YAML; values of an older chart that are kept over an upgrade lack some. */}}
+{{- define "topogate.telemetryArgs" -}}
+{{- $args := list -}}
+{{- range $flag, $value := dict "otlp-endpoint" "otlpEndpoint" "otlp-protocol" "otlpProtocol" "trace-ratio" "traceRatio" "trace-slow" "traceSlowSeconds" -}}
+{{- $said := get $.Values.telemetry $value -}}
+{{- if ne (toString $said) "" }}{{ $args = append $args (printf "--%s=%v" $flag $said) }}{{ end -}}
+{{- end -}}
+{{- $args | toYaml -}}
+{{- end -}}
+
 {{/* Names that the webhook is called by, the one that API servers use first, as YAML. */}}
 {{- define "topogate.certNames" -}}
 {{- $name := printf "%s-webhook.%s.svc" (include "topogate.fullname" .) .Release.Namespace -}}

@@ -1,0 +1,70 @@
+"""When a node counts as lost for a workload, and when so many are that the network is the likelier reason."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from core.model.gates import REPLACE_AFTER_FIXED_TIME, REPLACE_ON_POD_TERMINATION, REPLACE_ON_TAINTS, ChosenGates
+from core.names import LEAVING_TAINTS
+
+
+@dataclass(frozen=True, slots=True)
+class StormRules:
+    """More than `share` of a topology's nodes, and at least `min_nodes`, that turned not ready within `within_s` of each other are a storm.
+    It is over when these are ready again, and after `longest_s` in any case. A share of 1: there are none."""
+
+    share: float = 0.2
+    min_nodes: int = 5
+    within_s: float = 120.0
+    longest_s: float = 1800.0
+
+    def find(self, since: Sequence[datetime], nodes: int, now: datetime) -> tuple[int, datetime] | None:
+        """How many of `nodes` are part of a storm and until when it counts at most; None if there is none.
+
+        `since` has, of each node that is not ready now, when it turned so: what is told depends on nothing else, so that a reconciler
+        that has just started tells the same.
+        """
+        times = sorted(since)
+        needed = max(self.min_nodes, int(self.share * nodes) + 1)
+        window, found, first = timedelta(seconds=self.within_s), None, 0
+        for last, time in enumerate(times):
+            while time - times[first] > window:
+                first += 1
+            if last - first + 1 >= needed:
+                found = last - first + 1, time + timedelta(seconds=self.longest_s)
+        return found if found is not None and now < found[1] else None
+
+
+@dataclass(frozen=True, slots=True)
+class HealthRules:
+    """When a node counts as lost; times in seconds.
+
+    `max_nodes` and `max_share` (of the nodes that a workload is assigned to): beyond these it is evicted and not repaired; None: never.
+    """
+
+    on_pod_termination: bool = True
+    on_taints: bool = True
+    after_fixed_time: bool = False
+    not_ready_delay_s: float = 30.0
+    unschedulable_delay_s: float = 60.0
+    max_nodes: int | None = None
+    max_share: float | None = None
+    storm: StormRules = StormRules()
+    leaving_taints: tuple[str, ...] = LEAVING_TAINTS  # of nodes that take replaced pods only where no others do
+
+    def with_gates(self, gates: ChosenGates) -> "HealthRules":
+        """The same, as the gates say."""
+        return replace(
+            self,
+            on_pod_termination=gates.is_on(REPLACE_ON_POD_TERMINATION),
+            on_taints=gates.is_on(REPLACE_ON_TAINTS),
+            after_fixed_time=gates.is_on(REPLACE_AFTER_FIXED_TIME),
+        )
+
+    def is_too_much(self, lost: int, nodes: int) -> str:
+        """Which limit so many of a workload's nodes break; empty if none."""
+        if self.max_nodes is not None and lost > self.max_nodes:
+            return f"nodeReplacement.maxNodes is {self.max_nodes}"
+        if self.max_share is not None and lost > self.max_share * nodes:
+            return f"nodeReplacement.maxShare is {self.max_share:g}"
+        return ""

@@ -1,0 +1,96 @@
+"""Where pods are against where their workload's assignment says: what has come apart since they were placed, and cannot be mended without
+ending pods that run.
+
+    kind           pods run                                        for instance since
+    Outside        where the assignment does not send them          somebody bound a pod by hand
+    Relabelled     where they were sent, which is elsewhere now     a node was moved to another rack, or got another label
+    Split          in several domains though one is required        the same, of a level above
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from core.model.admission import PodSetAdmission
+from core.model.podset import Mode
+from core.state.facts import NodeFacts, PodFacts, PodSetFacts, WorkloadFacts
+
+Levels = Callable[[PodSetAdmission], Sequence[str]]  # of the topology that a pod set was placed in, coarse to fine
+_NAMED = 4
+
+
+class DriftKind(Enum):
+    """By which assignment and pods differ. Values are reasons of the condition, and of the metric."""
+
+    OUTSIDE = "Outside"
+    RELABELLED = "Relabelled"
+    SPLIT = "Split"
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One difference; `says` is a sentence for users."""
+
+    kind: DriftKind
+    says: str
+
+
+def find_drift(workload: WorkloadFacts, pods: Sequence[PodFacts], nodes: Mapping[str, NodeFacts], levels: Levels) -> tuple[Drift, ...]:
+    """All differences of an admitted workload, the gravest first; pods of nodes that are gone are lost, and not adrift."""
+    if workload.admission is None:
+        return ()
+    there = [pod for pod in pods if pod.node in nodes and not pod.terminal and not pod.terminating]
+    found: list[Drift] = []
+    for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=False):
+        if given.assignment is not None:
+            own = [pod for pod in there if pod.pod_set == pod_set.name]
+            found += _of_places(given, own, nodes)
+            found += _of_domain(f"pods of pod set {pod_set.name}", _required(pod_set), own, nodes, levels(given))
+    together = workload.together
+    placed = [given for given in workload.admission.pod_sets if given.assignment is not None]
+    if together is not None and together.required and placed:
+        found += _of_domain("its pods", together.level, there, nodes, levels(placed[0]))
+    order = [DriftKind.SPLIT, DriftKind.RELABELLED, DriftKind.OUTSIDE]
+    return tuple(sorted(found, key=lambda drift: order.index(drift.kind)))
+
+
+def _required(pod_set: PodSetFacts) -> str | None:
+    topology = pod_set.topology
+    return topology.level if topology is not None and topology.mode is Mode.REQUIRED else None
+
+
+def _of_places(given: PodSetAdmission, pods: Sequence[PodFacts], nodes: Mapping[str, NodeFacts]) -> Iterator[Drift]:
+    assert given.assignment is not None
+    labels = given.assignment.levels
+    assigned = {domain.values for domain in given.assignment.domains}
+    outside: list[str] = []
+    relabelled: dict[str, str] = {}
+    for pod in pods:
+        now = tuple(nodes[pod.node].labels.get(label, "") for label in labels)
+        sent = tuple(pod.node_selector.get(label, "") for label in labels)
+        if now not in assigned and sent in assigned:
+            relabelled[pod.node] = f"node {pod.node} is {'/'.join(now) or 'nowhere'} now, and was {'/'.join(sent)}"
+        elif now not in assigned:
+            outside.append(f"{pod.key.partition('/')[2]} on node {pod.node}")
+    if outside:
+        yield Drift(DriftKind.OUTSIDE, f"pod set {given.name}: outside of its assignment: {_some(outside)}")
+    if relabelled:
+        yield Drift(DriftKind.RELABELLED, f"pod set {given.name}: {_some(list(relabelled.values()), '; ')}")
+
+
+def _of_domain(
+    who: str, level: str | None, pods: Sequence[PodFacts], nodes: Mapping[str, NodeFacts], levels: Sequence[str]
+) -> Iterator[Drift]:
+    if level is None or level not in levels:
+        return
+    down_to = levels[: list(levels).index(level) + 1]
+    domains = Counter("/".join(nodes[pod.node].labels.get(label, "") for label in down_to) for pod in pods)
+    if len(domains) > 1:
+        counts = [f"{domain or 'none'} ({count})" for domain, count in sorted(domains.items())]
+        yield Drift(DriftKind.SPLIT, f"{who} run in {_some(counts)}, though one {level} is required")
+
+
+def _some(texts: Sequence[str], between: str = ", ") -> str:
+    more = f"{between}and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return between.join(texts[:_NAMED]) + more

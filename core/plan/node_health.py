@@ -1,0 +1,159 @@
+"""Whether a node still serves a workload whose pods are assigned to it, and which pods stand in the way of others (KEP-2724, Node failures
+and Tainted nodes treatment; gates under the peer's names).
+
+    the node                                  is lost for the workload
+    is gone                                   at once
+    is not ready                              when its pods there have ended or are ending (TASReplaceNodeOnPodTermination), or after a
+                                              delay: where none was there yet, with that gate off, or with
+                                              TASReplaceNodeDueToNotReadyOverFixedTime
+    has a NoExecute taint it does not         when none of its pods runs there any more; with that gate off when tolerationSeconds
+    tolerate (TASReplaceNodeOnNodeTaints)     are over
+    has a NoSchedule taint, or is cordoned    when none of its pods runs there any more: what runs may run on
+    is ready, and takes its pods no more:     when none of its pods runs there any more: GPUs that have gone, a kubelet that rejects
+    rejected, or unschedulable for a while    pods, whatever else keeps a pod from the node that it is pinned to
+
+Pods that have succeeded are not missed: where all that were assigned to a node have, nothing is lost with it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from core.model.node_health import HealthRules
+from core.names import HOSTNAME_LABEL
+from core.placement.feasibility import find_untolerated, taints_of
+from core.plan.actions import to_time
+from core.state.facts import PodFacts, find_condition
+
+Json = Mapping[str, Any]
+_NO_EXECUTE, _NO_SCHEDULE = "NoExecute", "NoSchedule"
+_CORDONED = "node.kubernetes.io/unschedulable"
+# What the API server adds to every pod that says nothing of these taints; templates do not have it.
+_DEFAULT_TOLERATIONS = tuple(
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": _NO_EXECUTE, "tolerationSeconds": 300}
+    for key in ("not-ready", "unreachable")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one workload has on one node: how many pods were assigned there, those that are bound or pinned to it, what its pods tolerate,
+    per pod set that is there, and whether any has been bound there that may be gone by now."""
+
+    assigned: int
+    pods: Sequence[PodFacts]
+    tolerations: Sequence[Sequence[Json]]
+    was_used: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`lost`: why the node is lost for the workload, empty while it is not. `look_again_s`: when time alone may change that.
+    `in_the_way`: pods that are pinned to the node, wait and will never be bound."""
+
+    lost: str = ""
+    look_again_s: float | None = None
+    in_the_way: tuple[PodFacts, ...] = ()
+
+
+def judge_node(node: Json | None, share: Share, rules: HealthRules, now: datetime) -> Verdict:
+    """A node as the API has it, None if it is gone, for one workload."""
+    lost, after = _find_loss(node, share, rules, now)
+    pinned = tuple(pod for pod in share.pods if is_pinned(pod))
+    # A node that has not said yet how it is may be one that they are about to have.
+    strangers = not share.assigned and (node is None or find_condition(node, "Ready") is not None)
+    return Verdict(lost, after, pinned if lost or strangers else ())
+
+
+def is_pinned(pod: PodFacts) -> bool:
+    """Whether a pod was given its place, and waits to be bound there. One that its user pinned to a node has no coordinates of ours."""
+    waits = not pod.node and not pod.gated and not pod.terminal and not pod.terminating
+    return waits and bool(pod.coordinates) and HOSTNAME_LABEL in pod.node_selector
+
+
+def _find_loss(node: Json | None, share: Share, rules: HealthRules, now: datetime) -> tuple[str, float | None]:
+    succeeded = sum(pod.succeeded for pod in share.pods)
+    if not share.assigned or succeeded >= share.assigned:
+        return "", None
+    if node is None:
+        return "it is gone", None
+    runs = any(pod.node and not pod.terminal and not pod.terminating for pod in share.pods)
+    waits: list[float] = []
+    for why, loss in _causes(node, share, rules, now, runs=runs):
+        if loss.at_rest and not runs:
+            return why, None
+        if loss.at is not None:
+            remaining = (loss.at - now).total_seconds()
+            if remaining <= 0:
+                return why, None
+            waits.append(remaining)
+    return "", min(waits, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """`at_rest`: as soon as no pod runs there; `at`: at that time in any case."""
+
+    at_rest: bool = False
+    at: datetime | None = None
+
+
+def _causes(node: Json, share: Share, rules: HealthRules, now: datetime, *, runs: bool) -> Iterator[tuple[str, _Loss]]:
+    leaving = share.was_used or any(pod.terminating or (pod.terminal and not pod.succeeded) for pod in share.pods)
+    ready = find_condition(node, "Ready")
+    if ready is not None and ready.get("status") != "True":
+        # Where nothing has ended, since nothing ran there yet, a flap must change nothing.
+        by_time = rules.after_fixed_time or not rules.on_pod_termination or not (leaving or runs)
+        since = to_time(ready["lastTransitionTime"]) if ready.get("lastTransitionTime") else now
+        yield (
+            "it is not ready",
+            _Loss(rules.on_pod_termination and leaving, since + timedelta(seconds=rules.not_ready_delay_s) if by_time else None),
+        )
+    if node["metadata"].get("deletionTimestamp"):
+        yield "it is being deleted", _Loss(at_rest=True)
+    if rules.on_taints:
+        yield from _causes_by_taints(node, share, rules, now, leaving=leaving)
+    for pod in share.pods:
+        if pod.rejected:
+            yield f"its kubelet rejects pods ({pod.rejected})", _Loss(at_rest=True)
+        if is_pinned(pod) and pod.unschedulable_since and not runs:  # what runs there must not move for its sake
+            begun = to_time(pod.unschedulable_since) + timedelta(seconds=rules.unschedulable_delay_s)
+            yield f"pod {pod.key.partition('/')[2]} cannot be scheduled there: {pod.unschedulable or 'Unschedulable'}", _Loss(at=begun)
+
+
+def _causes_by_taints(node: Json, share: Share, rules: HealthRules, now: datetime, *, leaving: bool) -> Iterator[tuple[str, _Loss]]:
+    spec = node.get("spec") or {}
+    for taint in spec.get("taints") or ():
+        repelled = [tolerations for tolerations in share.tolerations if not _tolerates(taint, tolerations)]
+        text = f"it has the taint {taint['key']}{'=' if taint.get('value') else ''}{taint.get('value') or ''}:{taint.get('effect')}"
+        if taint.get("effect") == _NO_SCHEDULE and repelled:
+            yield text, _Loss(at_rest=True)
+        elif taint.get("effect") == _NO_EXECUTE:
+            deadline = min((_tolerated_until(taint, each, now) for each in share.tolerations), default=now)
+            if deadline != _FOR_EVER:
+                # What is being deleted or has failed is on its way, however long it might have stayed.
+                at_rest = leaving or (rules.on_pod_termination and deadline <= now)
+                yield text, _Loss(at_rest, None if rules.on_pod_termination and deadline <= now else deadline)
+    if spec.get("unschedulable") and any(not _tolerates({"key": _CORDONED, "effect": _NO_SCHEDULE}, each) for each in share.tolerations):
+        yield "it is cordoned", _Loss(at_rest=True)
+
+
+_FOR_EVER = datetime.max
+
+
+def _tolerated_until(taint: Json, tolerations: Sequence[Json], now: datetime) -> datetime:
+    """Until when pods may stay: the shortest time that a toleration of the taint gives, from when it was added."""
+    asked = [one for one in tolerations if _tolerates(taint, [one])]
+    asked = asked or [one for one in _DEFAULT_TOLERATIONS if _tolerates(taint, [one])]
+    if not asked:
+        return now
+    times = [int(one["tolerationSeconds"]) for one in asked if one.get("tolerationSeconds") is not None]
+    if not times:
+        return _FOR_EVER
+    since = to_time(taint["timeAdded"]) if taint.get("timeAdded") else now
+    return since + timedelta(seconds=max(0, min(times)))
+
+
+def _tolerates(taint: Json, tolerations: Sequence[Json]) -> bool:
+    return find_untolerated(taints_of({"taints": [taint]}), tolerations) is None

@@ -1,0 +1,130 @@
+"""Which traces are worth sending, decided by what turns out to be on them.
+
+A share of all traces is sent whatever is on it; which ones is told by their ids, so that all processes agree. The spans of the others
+are held until one of them is worth its trace: then those that were held are sent, and all that follow. A trace of which nobody learns
+anything in time is forgotten, as are the oldest where too many are held: what is kept back has a bound, and costs no thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+MOST_HELD = 8192  # spans, of a few KB each
+MOST_OF_ONE = 128  # spans of one trace
+MOST_KEPT = 8192  # traces that are known to be worth sending
+HELD_S = 900.0  # from the first span on; a job's pods may take minutes to be bound
+SLOW_S = 0.25
+
+
+class Status(Protocol):
+    """How a span ended."""
+
+    @property
+    def is_ok(self) -> bool: ...
+
+
+class Context(Protocol):
+    """Which span it is."""
+
+    @property
+    def trace_id(self) -> int: ...
+
+
+class Ended(Protocol):
+    """A span that is over, as far as it matters here; times in nanoseconds."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def context(self) -> Any: ...
+    @property
+    def attributes(self) -> Mapping[str, Any] | None: ...
+    @property
+    def status(self) -> Status: ...
+    @property
+    def start_time(self) -> int | None: ...
+    @property
+    def end_time(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """What is sent: the `ratio` of all traces, from 0 to 1; those with a span that failed, or that has the attribute `keeps` at True, or
+    that is one of `work` and took `slow_s` or longer; and by themselves spans that have the attribute `alone` at True."""
+
+    ratio: float = 1.0
+    slow_s: float = SLOW_S
+    keeps: str = ""
+    alone: str = ""
+    work: frozenset[str] = field(default_factory=frozenset)
+
+    def is_worth_it(self, span: Ended) -> bool:
+        """Whether a span is worth its trace."""
+        if not span.status.is_ok or (span.attributes or {}).get(self.keeps) is True:
+            return True
+        took_ns = (span.end_time or 0) - (span.start_time or 0)
+        return span.name in self.work and took_ns >= self.slow_s * 1e9
+
+    def is_sent_alone(self, span: Ended) -> bool:
+        """Whether it is sent though its trace may not be."""
+        return (span.attributes or {}).get(self.alone) is True
+
+
+_Span = TypeVar("_Span", bound=Ended)
+
+
+class Held(Generic[_Span]):
+    """Spans of traces that are sent only if they are worth it. `take` may be called on any thread, and never waits for anything."""
+
+    def __init__(self, sampling: Sampling, send: Callable[[_Span], None], monotonic: Callable[[], float]) -> None:
+        self._sampling, self._send, self._monotonic = sampling, send, monotonic
+        self._lock = threading.Lock()
+        self._held: OrderedDict[int, tuple[float, deque[_Span]]] = OrderedDict()  # by trace: since when, and its spans
+        self._count = 0
+        self._kept: OrderedDict[int, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def take(self, span: _Span) -> None:
+        """Sends a span, with those before it of its trace, or holds it."""
+        with self._lock:
+            trace = span.context.trace_id
+            self._forget_old()
+            if trace in self._kept or self._sampling.is_worth_it(span):
+                for earlier in self._drop(trace):
+                    self._send(earlier)
+                self._keep(trace)
+                self._send(span)
+            elif self._sampling.is_sent_alone(span):
+                self._send(span)
+            else:
+                self._hold(trace, span)
+
+    def _keep(self, trace: int) -> None:
+        self._kept[trace] = None
+        self._kept.move_to_end(trace)
+        if len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+
+    def _hold(self, trace: int, span: _Span) -> None:
+        _, spans = self._held.setdefault(trace, (self._monotonic(), deque(maxlen=MOST_OF_ONE)))
+        self._count += len(spans) < MOST_OF_ONE
+        spans.append(span)
+        while self._count > MOST_HELD:
+            self._drop(next(iter(self._held)))
+
+    def _forget_old(self) -> None:
+        """Those that were held first are the first of the mapping."""
+        limit = self._monotonic() - HELD_S
+        while self._held and next(iter(self._held.values()))[0] <= limit:
+            self._drop(next(iter(self._held)))
+
+    def _drop(self, trace: int) -> deque[_Span]:
+        _, spans = self._held.pop(trace, (0.0, deque[_Span]()))
+        self._count -= len(spans)
+        return spans

@@ -1,0 +1,122 @@
+"""The audit of drift: once a minute, and soon after a node got other labels, all that runs is compared with where it should
+(`core.plan.drift`), told on the Workload and counted.
+
+What can be put right without ending what runs is put right elsewhere: pods that are not bound yet by the ungater, lost nodes by the second
+pass, the ledger by a recount. What is left is for people: the condition says what, and goes back to True when it is no more so.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from core.model.admission import PodSetAdmission
+from core.names import PLACEMENT_KEPT
+from core.plan.conditions import Condition, says, set_conditions
+from core.plan.drift import Drift, DriftKind, find_drift
+from core.runtime.clock import Clock
+from core.runtime.errors import KubeError, NotFound
+from core.runtime.resource import Obj
+from core.runtime.store import Change
+from core.state.facts import PodFacts, WorkloadFacts, family_of
+from reconciler.apply import Writer
+from reconciler.observed import Observed
+
+logger = logging.getLogger(__name__)
+AUDIT_S, SETTLE_S = 60.0, 2.0
+AT_ONCE = 500  # pods, before others have their turn
+MANAGER = "topogate-drift"
+
+
+class DriftAudit:
+    """`counts` has how many workloads are adrift, by the gravest kind, as the last audit found them."""
+
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+        self._observed, self._writer, self._clock = observed, writer, clock
+        self.counts: Mapping[DriftKind, int] = dict.fromkeys(DriftKind, 0)
+        self._relabelled = asyncio.Event()
+        observed.nodes.add_handler(self._on_node)
+
+    def _on_node(self, change: Change) -> None:
+        if change.old is None or change.new is None:
+            return
+        levels = {level for topology in self._observed.state.topologies.values() for level in topology.levels}
+        before, now = _labels(change.old), _labels(change.new)
+        if any(before.get(level) != now.get(level) for level in levels):
+            self._relabelled.set()
+
+    async def run(self) -> None:
+        """Never returns."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AUDIT_S):
+                    await self._relabelled.wait()
+            await self._clock.sleep(SETTLE_S)  # a rack is relabelled node by node
+            self._relabelled.clear()
+            await self.audit()
+
+    async def audit(self) -> None:
+        """Looks at all workloads once."""
+        found: Counter[DriftKind] = Counter()
+        keys = list(self._observed.state.workloads.facts)
+        seen = 0
+        for key in keys:
+            if seen >= AT_ONCE:
+                seen = 0
+                await self._clock.sleep(0)
+            facts, workload = self._observed.state.workloads.facts.get(key), self._observed.workloads.store.get(key)
+            if facts is None or workload is None:
+                continue
+            seen += 1 + sum(given.count for given in facts.admission.pod_sets) if facts.admission is not None else 1
+            drifts = self._look(facts, workload)
+            if drifts:
+                found[drifts[0].kind] += 1
+            await self._tell(workload, drifts, runs=_runs(facts))
+        self.counts = {kind: found[kind] for kind in DriftKind}
+
+    def _look(self, facts: WorkloadFacts, workload: Obj) -> Sequence[Drift]:
+        if facts.admission is None or not _runs(facts) or all(given.assignment is None for given in facts.admission.pod_sets):
+            return ()
+        family = family_of(workload)
+        pods: list[PodFacts] = [pod for pod in self._observed.pods_of(family) if pod.owner_uid == facts.owner_uid is not None]
+        return find_drift(facts, pods, self._observed.state.nodes, self._levels)
+
+    def _levels(self, given: PodSetAdmission) -> Sequence[str]:
+        state = self._observed.state
+        flavor = state.flavors.get(state.topology_flavor(given.flavors.values()) or "")
+        topology = state.topologies.get(flavor.topology or "") if flavor is not None else None
+        return topology.levels if topology is not None else ()
+
+    async def _tell(self, workload: Obj, drifts: Sequence[Drift], *, runs: bool) -> None:
+        conditions = (workload.get("status") or {}).get("conditions") or []
+        before = [c for c in conditions if c.get("type") == PLACEMENT_KEPT]
+        if drifts:
+            condition = Condition(PLACEMENT_KEPT, False, drifts[0].kind.value, "; ".join(drift.says for drift in drifts))
+        elif before:
+            message = "All pods run where they were placed" if runs else "The workload does not run"
+            condition = Condition(PLACEMENT_KEPT, True, "Kept", message)
+        else:
+            return  # of most there is nothing to say
+        if says(before, condition):
+            return
+        generation = int(workload["metadata"].get("generation") or 0)
+        wire = set_conditions(before, [condition], now=self._writer.now(), generation=generation)[0]
+        try:
+            await self._writer.apply_workload_condition(workload, wire, MANAGER)
+        except NotFound:
+            return
+        except KubeError as error:  # the next audit tells it
+            logger.warning("drift could not be told", extra={"workload": workload["metadata"]["name"], "error": str(error)})
+            return
+        if drifts:
+            name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+            logger.warning("drift", extra={"workload": name, "kind": drifts[0].kind.value, "why": condition.message})
+
+
+def _runs(facts: WorkloadFacts) -> bool:
+    return facts.admitted and not facts.evicted and not facts.finished
+
+
+def _labels(node: Obj) -> Mapping[str, str]:
+    return node["metadata"].get("labels") or {}

@@ -1,0 +1,300 @@
+"""Says which nodes are lost for which workloads (`status.unhealthyNodes`), and clears pods away that wait for a node which takes none.
+
+Level-triggered, a workload at a time, so that all the nodes it has lost are named in one write and replaced in one solve by the second pass
+(`core.queueing.second_pass`). What is judged is in `core.plan.node_health`; a storm holds it all back (`reconciler.storms`).
+"""
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from core.model.admission import PodSetAdmission
+from core.model.node_health import HealthRules
+from core.names import (
+    ADMITTED,
+    EVENT_NODE_UNHEALTHY,
+    EVENT_POD_TERMINATED,
+    HOSTNAME_LABEL,
+    REASON_NODE_FAILURES,
+)
+from core.plan.admission import managed_status
+from core.plan.node_health import Share, Verdict, is_pinned, judge_node
+from core.runtime.clock import Clock
+from core.runtime.controller import Done, RequeueAfter, Result
+from core.runtime.errors import Conflict, NotFound
+from core.runtime.resource import Obj
+from core.runtime.store import Change, object_key
+from core.runtime.workqueue import Item
+from core.state.facts import PodFacts, WorkloadFacts, family_of, find_condition
+from reconciler import resources as r
+from reconciler.apply import Writer
+from reconciler.controllers import build_controller
+from reconciler.observed import Observed, workloads_of_pod
+from reconciler.steps import WorkloadSteps
+
+logger = logging.getLogger(__name__)
+BATCH_S = 0.5  # nodes of a rack fail one by one, and so do pods of a node
+MOST_NAMED = 1000  # what the API takes (DESIGN rule j)
+STORM_LOOK_S = 10.0
+
+
+class NodeHealth:
+    """Reconciles one workload at a time by namespace/name. `is_held` says of one whether it is in a storm."""
+
+    def __init__(
+        self,
+        observed: Observed,
+        writer: Writer,
+        clock: Clock,
+        rules: HealthRules,
+        is_held: Callable[[WorkloadFacts], bool] = lambda workload: False,
+    ) -> None:
+        self._observed, self._writer, self._clock, self._rules = observed, writer, clock, rules
+        self._is_held = is_held
+        self._assigned: dict[str, set[str]] = defaultdict(set)  # by hostname, as assignments name it: workloads
+        self._hosts: dict[str, frozenset[str]] = {}  # the other way round
+        self._used: dict[str, set[str]] = {}  # by workload: nodes on which pods of it have been
+        self._named: dict[str, str] = {}  # nodes by hostname, those that are gone included while somebody is assigned to them
+        self._refused: dict[str, str] = {}  # pods that kube-scheduler finds no node for, and when it was first seen
+        # By node, key and value: when a NoExecute taint without a time was first seen.
+        self._tainted: dict[str, dict[tuple[str, str], str]] = {}
+        self._steps = WorkloadSteps(observed, writer)
+        self.controller = build_controller("node health", self._reconcile, clock, workers=4)
+        self._queue = self.controller.queue
+        observed.workloads.add_handler(self._on_workload)
+        observed.pods.add_handler(self._on_pod)
+        observed.nodes.add_handler(self._on_node)
+
+    # --- who is to be looked at ---------------------------------------------------------------------------------
+
+    def _on_workload(self, change: Change) -> None:
+        key = object_key(change.obj)
+        facts = self._observed.state.workloads.facts.get(key) if change.new is not None else None
+        hosts = _hosts_of(facts)
+        before = self._hosts.get(key, frozenset())
+        for host in before - hosts:
+            self._assigned[host].discard(key)
+            if not self._assigned[host]:
+                del self._assigned[host]
+        for host in hosts - before:
+            self._assigned[host].add(key)
+        if hosts:
+            self._hosts[key] = hosts
+        else:
+            self._hosts.pop(key, None)
+            self._used.pop(key, None)
+        if hosts and (hosts != before or (facts is not None and facts.unhealthy_nodes)):
+            self._queue.add_after(key, BATCH_S, "workload changed")
+
+    def _on_node(self, change: Change) -> None:
+        if change.old is not None and change.new is not None and state_of(change.old) == state_of(change.new):
+            return
+        name = change.obj["metadata"]["name"]
+        hosts = {name, *(_host_of(each) for each in _both(change))}
+        for host in hosts:
+            if change.new is not None and host == _host_of(change.new):
+                self._named[host] = name
+            elif host not in self._assigned:
+                self._named.pop(host, None)
+            for key in self._assigned.get(host, ()):
+                self._queue.add_after(key, BATCH_S, f"node {name} changed")
+        before, now = self._tainted.pop(name, {}), self._writer.now()
+        taints = ((change.new or {}).get("spec") or {}).get("taints") or ()
+        undated = [_name_of(taint) for taint in taints if taint.get("effect") == "NoExecute" and not taint.get("timeAdded")]
+        if undated:
+            self._tainted[name] = {each: before.get(each, now) for each in undated}
+
+    def _on_pod(self, change: Change) -> None:
+        key = object_key(change.obj)
+        facts = self._observed.pod_facts.get(key) if change.new is not None else None
+        if facts is None or facts.node or not facts.unschedulable_since:
+            self._refused.pop(key, None)
+        else:
+            self._refused.setdefault(key, self._writer.now())  # the API keeps the time since which it was not scheduled for any reason
+        if facts is not None and facts.gated:
+            return
+        runs = facts is not None and bool(facts.node) and not facts.terminal and not facts.terminating
+        for workload in self._observed.present_of_pod(change.obj) if workloads_of_pod(change.obj) else ():
+            if facts is not None and facts.node:
+                self._used.setdefault(workload, set()).add(facts.node)
+            if not runs and (workload in self._hosts or (facts is not None and is_pinned(facts))):
+                self._queue.add_after(workload, BATCH_S, "pod changed")
+
+    # --- one workload -------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, item: Item) -> Result:
+        return await self.look(str(item.key))
+
+    async def look(self, key: str) -> Result:
+        """Judges all nodes of a workload, and says what has changed. Raises what the API server refuses."""
+        workload = self._observed.workloads.store.get(key)
+        facts = self._observed.state.workloads.facts.get(key)
+        if workload is None or facts is None or facts.finished:
+            return Done()
+        if facts.admission is None:
+            await self._clear_all(workload, facts)
+            return Done()
+        if not facts.admitted or facts.evicted:
+            return Done()
+        if self._observed.state.workloads.is_assumed(key):
+            return RequeueAfter(BATCH_S)  # its nodes are being replaced
+        shares, nodes = self._shares(workload, facts)
+        now = self._clock.now()
+        verdicts = {name: judge_node(self._node(name), share, self._rules, now) for name, share in shares.items()}
+        # Pods that nobody makes anew end with their node: they can be nowhere else.
+        lost = {name: verdict.lost for name, verdict in verdicts.items() if verdict.lost and facts.remade}
+        if lost.keys() - facts.unhealthy_nodes and self._is_held(facts):
+            return RequeueAfter(STORM_LOOK_S)
+        if lost.keys() != facts.unhealthy_nodes:
+            await self._say(workload, facts, lost, nodes)
+        for name, verdict in verdicts.items():
+            await self._clear(name, verdict)
+        waits = [verdict.look_again_s for verdict in verdicts.values() if verdict.look_again_s is not None]
+        return RequeueAfter(min(waits)) if waits else Done()
+
+    def _shares(self, workload: Obj, facts: WorkloadFacts) -> tuple[Mapping[str, Share], int]:
+        """What it has on which node, of the nodes that are not simply well; and how many nodes it is assigned to."""
+        assert facts.admission is not None
+        assigned: Counter[str] = Counter()
+        tolerations: dict[str, list[tuple[Mapping[str, Any], ...]]] = defaultdict(list)
+        for pod_set, given in zip(facts.pod_sets, facts.admission.pod_sets, strict=False):
+            tolerated = self._tolerations(facts, pod_set.name, given)
+            for host, count in _counts(given):
+                name = self._node_of(host)
+                assigned[name] += count
+                tolerations[name].append(tolerated)
+        pods: dict[str, list[PodFacts]] = defaultdict(list)
+        for pod in self._pods(workload, facts):
+            host = pod.node_selector.get(HOSTNAME_LABEL, "")
+            if pod.node or host:
+                pods[pod.node or self._node_of(host)].append(pod)
+        strangers = {name for name, there in pods.items() if name not in assigned and any(map(is_pinned, there))}
+        used = self._used.get(facts.key, ())
+        shares = {
+            name: Share(assigned[name], pods.get(name, ()), tolerations.get(name, ()), name in used)
+            for name in assigned.keys() | strangers
+            if name in strangers
+            or name in facts.unhealthy_nodes
+            or not _is_well(self._observed.nodes.store.get(name))
+            or _is_odd(pods.get(name, ()))
+        }
+        return shares, len(assigned)
+
+    def _pods(self, workload: Obj, facts: WorkloadFacts) -> Iterable[PodFacts]:
+        """Its own; of those that a kubelet rejected only those since its admission: earlier ones say nothing of today."""
+        since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
+        for pod in self._observed.pods_of(family_of(workload)):
+            if pod.owner_uid != facts.owner_uid or facts.owner_uid is None:
+                continue
+            obj = self._observed.pods.store.get(pod.key)
+            made = obj["metadata"].get("creationTimestamp") or "" if obj is not None else ""
+            if not (pod.rejected and made < since):
+                refused = self._refused.get(pod.key)
+                yield replace(pod, unschedulable_since=refused) if refused is not None else pod
+
+    def _node_of(self, host: str) -> str:
+        """The node of a hostname, as an assignment names it: a node's own name, where two share one."""
+        return host if self._observed.nodes.store.get(host) is not None else self._named.get(host, host)
+
+    def _node(self, name: str) -> Obj | None:
+        """As the API has it, with the time at which each of its taints was first seen, where it does not say."""
+        node = self._observed.nodes.store.get(name)
+        seen = self._tainted.get(name)
+        if node is None or seen is None:
+            return node
+        taints = [{**taint, "timeAdded": taint.get("timeAdded") or seen.get(_name_of(taint))} for taint in node["spec"]["taints"]]
+        return {**node, "spec": {**node["spec"], "taints": taints}}
+
+    def _tolerations(self, facts: WorkloadFacts, pod_set: str, given: PodSetAdmission) -> tuple[Mapping[str, Any], ...]:
+        """As its pods have them: their own, the flavor's, and what admission checks add."""
+        own = next(each.tolerations for each in facts.pod_sets if each.name == pod_set)
+        known = self._observed.state.flavors
+        flavors = [known[name] for name in dict.fromkeys(given.flavors.values()) if name in known]
+        updates = (update for check in facts.checks for update in check.updates if update.get("name") == pod_set)
+        return (*own, *(t for flavor in flavors for t in flavor.tolerations), *(t for u in updates for t in u.get("tolerations") or ()))
+
+    async def _say(self, workload: Obj, facts: WorkloadFacts, lost: Mapping[str, str], nodes: int) -> None:
+        limit = self._rules.is_too_much(len(lost), nodes) or (f"more than {MOST_NAMED} cannot be named" if len(lost) > MOST_NAMED else "")
+        if limit:
+            text = ", ".join(f"{name} ({why})" for name, why in sorted(lost.items())[:8])
+            more = f" and {len(lost) - 8} more" if len(lost) > 8 else ""
+            message = (
+                f"Workload eviction triggered due to multiple TAS assigned node failures: {len(lost)} of {nodes}, {limit}: {text}{more}"
+            )
+            await self._steps.evict(workload, REASON_NODE_FAILURES, message)
+            return
+        status = managed_status(workload)
+        status.pop("unhealthyNodes", None)
+        if lost:
+            status["unhealthyNodes"] = [{"name": name} for name in sorted(lost)]
+        await self._writer.apply_admission(workload, status, strict=True)
+        for name in sorted(lost.keys() - facts.unhealthy_nodes):
+            await self._writer.event(r.WORKLOADS, workload, EVENT_NODE_UNHEALTHY, f"node {name}: {lost[name]}", warning=True)
+        logger.info("nodes lost", extra={"workload": facts.key, "nodes": dict(sorted(lost.items()))})
+
+    async def _clear_all(self, workload: Obj, facts: WorkloadFacts) -> None:
+        """Pods that have a place from an admission that is over."""
+        for pod in filter(is_pinned, self._pods(workload, facts)):
+            await self._clear(pod.node_selector[HOSTNAME_LABEL], Verdict("of which its workload has nothing", in_the_way=(pod,)))
+
+    async def _clear(self, node: str, verdict: Verdict) -> None:
+        """Ends pods that wait for a node which will not take them, so that others are made, which get another place."""
+        for pod in verdict.in_the_way:
+            message = f"Pod terminated by topogate: it waits for node {node}, {verdict.lost or 'which does not take it'}"
+            obj = self._observed.pods.store.get(pod.key)
+            if obj is None:
+                continue
+            try:
+                await self._writer.terminate_pod(obj, message)
+            except (NotFound, Conflict):
+                continue  # gone, or bound
+            await self._writer.event(r.PODS, obj, EVENT_POD_TERMINATED, message)
+            logger.info("pod terminated", extra={"pod": pod.key, "node": node})
+
+
+def _host_of(node: Obj) -> str:
+    metadata = node["metadata"]
+    return str((metadata.get("labels") or {}).get(HOSTNAME_LABEL) or metadata["name"])
+
+
+def _name_of(taint: Mapping[str, Any]) -> tuple[str, str]:
+    return taint["key"], taint.get("value") or ""
+
+
+def _both(change: Change) -> list[Obj]:
+    return [obj for obj in (change.old, change.new) if obj is not None]
+
+
+def _hosts_of(facts: WorkloadFacts | None) -> frozenset[str]:
+    if facts is None or facts.admission is None or not facts.admitted or facts.evicted or facts.finished:
+        return frozenset()
+    return frozenset(host for given in facts.admission.pod_sets for host, _ in _counts(given))
+
+
+def _counts(given: PodSetAdmission) -> Iterable[tuple[str, int]]:
+    """Pods per hostname, of an assignment that goes down to it."""
+    assignment = given.assignment
+    if assignment is None or assignment.levels[-1] != HOSTNAME_LABEL:
+        return ()
+    return ((domain.values[-1], domain.count) for domain in assignment.domains)
+
+
+def state_of(node: Obj) -> tuple[Any, ...]:
+    """What of a node may change whether it serves."""
+    spec, conditions = node.get("spec") or {}, (node.get("status") or {}).get("conditions") or ()
+    ready = [(c.get("status"), c.get("lastTransitionTime")) for c in conditions if c.get("type") == "Ready"]
+    return spec.get("taints"), spec.get("unschedulable"), ready, node["metadata"].get("deletionTimestamp")
+
+
+def _is_well(node: Obj | None) -> bool:
+    """Whether nobody can have lost a node."""
+    if node is None:
+        return False
+    taints, unschedulable, ready, deleted = state_of(node)
+    return not taints and not unschedulable and not deleted and all(status == "True" for status, _ in ready)
+
+
+def _is_odd(pods: Iterable[PodFacts]) -> bool:
+    return any(pod.rejected or (is_pinned(pod) and pod.unschedulable_since) for pod in pods)

@@ -1,0 +1,64 @@
+"""What the documents tell their readers to type works as it stands, on a real control plane, and prints what is shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import Cluster
+from tests.docs.console import DOCS, Command, commands_of
+from tests.docs.reader import Reader
+
+REMOVAL = "Removing it"
+# In this order in one cluster: install.md comes first and its removal last.
+PAGES = ("concepts.md", "users.md", "lives.md", "loops.md", "pausing.md", "traces.md", "operating.md")
+ALONE = {"command.md": "tests/cli/test_documented.py"}  # pages whose commands other tests run
+PROGRAMS = re.compile(r"^(?: {4}|\t)\$? ?((?:kubectl|helm|topogate|\.venv/bin/topogate) .*)$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """One who has installed topogate as docs/install.md says."""
+    with Cluster() as cluster, Reader(cluster, tmp_path_factory.mktemp("reader")) as opened:
+        for command in of_page("install.md"):
+            if command.section != REMOVAL:
+                opened.does(command)
+        yield opened
+
+
+def of_page(page: str) -> list[Command]:
+    found = commands_of(page)
+    assert found, f"docs/{page} shows no command"
+    return found
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_can_be_followed(reader: Reader, page: str):
+    try:
+        for command in of_page(page):
+            reader.does(command)
+    finally:  # a page that cannot be followed must not spoil the next
+        reader.cluster.kubectl("delete", "jobs", "--all", "--cascade=foreground")
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_what_was_installed_can_be_removed(reader: Reader):
+    for command in of_page("install.md"):
+        if command.section == REMOVAL:
+            reader.does(command)
+
+
+def test_every_page_with_commands_is_followed():
+    shown = {path.name for path in DOCS.glob("*.md") if commands_of(path.name)}
+    assert shown == {*PAGES, "install.md", *ALONE}
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda path: path.name)
+def test_no_command_stands_where_nobody_runs_it(page: Path):
+    assert PROGRAMS.findall(page.read_text()) == [], "write it into a console block"

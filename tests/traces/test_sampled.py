@@ -1,0 +1,42 @@
+"""A share of none, and yet whoever is refused has the whole story on the trace: both processes agree without a word to each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.names import QUOTA_RESERVED
+from e2e import stories, truth
+from e2e.api import wait_for
+from e2e.cluster import Cluster
+from e2e.otlp import Receiver
+from tests.traces.scene import scene
+from tests.webhook.beside import topogate_beside
+
+pytestmark = pytest.mark.cluster
+REVIEW = "admission.review"
+SLOW = ["--trace-slow", "60"]  # on a busy machine a write may well take a quarter of a second
+
+
+def test_of_two_jobs_only_the_one_that_had_to_wait_is_told_of(cluster: Cluster):
+    with (
+        Receiver() as receiver,
+        topogate_beside(cluster, receiver.endpoint, ["--trace-ratio", "0", *SLOW]) as running,
+        scene(cluster, "sampled") as here,
+    ):
+        here.submit("fits", pods=2, gpus=8)
+        here.wait_bound("fits", 2)
+        here.submit("waits", pods=4, gpus=8)  # a rack has two nodes
+        sentence = wait_for("a reason", lambda: truth.condition(here.read().workload_of("waits"), QUOTA_RESERVED).get("message"))
+        fits, waits = here.story("fits"), here.story("waits")
+        wait_for("the refusal", lambda: not stories.untold(here.read().workloads, receiver.spans) or None)
+        steps = (REVIEW, "workload.create", "placement.solve")  # of two processes, each of which sends once a second
+        wait_for("the whole of it", lambda: not stories.problems(receiver.spans(waits), steps) or None)
+        wait_for("the beginning of the other", lambda: receiver.spans(fits) or None)
+        running.kill_reconciler()
+        told = receiver.spans(waits)
+        assert sentence in {span.attributes.get("topogate.message") for span in told}
+        assert {span.name for span in receiver.spans(fits)} == {REVIEW}
+        assert [span.attributes.get("topogate.story.begins") for span in receiver.spans(fits)] == [True]
+        cycles = [span for span in receiver.spans() if span.name == "scheduler.cycle"]
+        assert cycles
+        assert all(cycle.attributes["topogate.refused"] for cycle in cycles)

@@ -1,0 +1,99 @@
+"""The webhook's settings: from flags, the environment and the configuration file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from webhook.settings import parse
+
+ROOT = Path(__file__).parents[2]
+HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+OWN = {
+    "TOPOGATE_CERT_MODE": "own",
+    "TOPOGATE_CERT_SECRET": "certs",
+    "TOPOGATE_CERT_NAMESPACE": "ns",
+    "TOPOGATE_CERT_DNS_NAME": "webhook.ns.svc, 127.0.0.1",
+    "TOPOGATE_CERT_CONFIGURATION": "mutating/m,crd/w.x-k8s.io",
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[[str], str]:
+    """The path of a file of this content."""
+
+    def write(text: str) -> str:
+        path = tmp_path / "config.yaml"
+        path.write_text(HEAD + text)
+        return str(path)
+
+    return write
+
+
+def test_the_file_says_what_neither_flag_nor_variable_says(config: Callable[[str], str]):
+    path = config("webhook: {port: 1, host: 127.0.0.2, certDir: /certs}\nmetrics: {bindAddress: ':2'}\nwaitForPodsReady: {timeout: 1m}\n")
+    settings = parse(["--config", path], environ={})
+    assert (settings.host, settings.port, settings.metrics_host, settings.metrics_port) == ("127.0.0.2", 1, "127.0.0.2", 2)
+    assert (settings.cert_file, settings.key_file) == (Path("/certs/tls.crt"), Path("/certs/tls.key"))
+    settings = parse(["--port=3", "--host=::"], environ={"TOPOGATE_CONFIG": path, "TOPOGATE_METRICS_PORT": "0", "TOPOGATE_PORT": "9"})
+    assert (settings.host, settings.port, settings.metrics_host, settings.metrics_port) == ("::", 3, "::", 0)
+    settings = parse([], environ={"TOPOGATE_CONFIG": path, "TOPOGATE_CERT_FILE": "a", "TOPOGATE_KEY_FILE": "b"})
+    assert (settings.cert_file, settings.key_file) == (Path("a"), Path("b"))
+
+
+def test_metrics_may_have_an_address_of_their_own(config: Callable[[str], str]):
+    path = config("webhook: {certDir: /certs}\nmetrics: {bindAddress: '127.0.0.1:2'}\n")
+    settings = parse(["--config", path], environ={})
+    assert (settings.host, settings.metrics_host, settings.metrics_port) == ("0.0.0.0", "127.0.0.1", 2)
+
+
+def test_its_own_certificate_can_be_asked_for_by_variables_alone(config: Callable[[str], str]):
+    settings = parse([], environ={**OWN, "TOPOGATE_CONFIG": config("webhook: {certDir: /certs}\n")})
+    own = settings.own
+    assert own is not None
+    assert (own.secret, own.namespace, own.names) == ("certs", "ns", ("webhook.ns.svc", "127.0.0.1"))
+    assert [(one.kind, one.name) for one in own.configurations] == [("mutating", "m"), ("crd", "w.x-k8s.io")]
+    assert (settings.cert_file, settings.key_file) == (None, None)
+
+
+def test_every_mistake_is_told_at_once_wherever_it_stands(config: Callable[[str], str]):
+    path = config("metrics: {bindAddress: '8080'}\nwebhook: {prot: 1}\n")
+    environ = {**os.environ, **OWN, "TOPOGATE_CONFIG": path, "TOPOGATE_CERT_CONFIGURATION": "crd/a,deployment/b", "TOPOGATE_PORT": "0"}
+    command = [sys.executable, "-m", "webhook", "--otlp-endpoint=collector:4317"]
+    ended = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    address = 'an address such as ":8080" or "127.0.0.1:8080" is expected, or "0" for none'
+    assert ended.stderr.splitlines() == [
+        "python -m webhook: 5 mistakes; --help lists all flags",
+        "  environment variable TOPOGATE_PORT: '0' is no port; a number from 1 to 65535 is expected",
+        "  environment variable TOPOGATE_CERT_CONFIGURATION: 'deployment/b' is not accepted; "
+        "KIND/NAME with one of mutating, validating, crd as KIND is expected",
+        "  argument --otlp-endpoint: 'collector:4317' is no address; a URL such as http://collector:4318 is expected",
+        f"  environment variable TOPOGATE_CONFIG: {path}: webhook.prot: unknown key; did you mean port?",
+        f'  environment variable TOPOGATE_CONFIG: {path}: metrics.bindAddress: "8080" is not accepted; {address}',
+    ]
+
+
+def test_what_is_missing_is_told_unless_the_line_could_not_be_taken_apart(capsys: pytest.CaptureFixture[str]):
+    for arguments, said in (
+        (["--cert-file=a"], "the following arguments are required: --key-file"),
+        (["--cert-file"], "argument --cert-file: expected one argument"),
+    ):
+        with pytest.raises(SystemExit):
+            parse(arguments, environ={})
+        assert capsys.readouterr().err == f"python -m webhook: {said}; --help lists all flags\n"
+
+
+def test_a_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    for path, why in ((tmp_path / "none.yaml", "No such file or directory"), (tmp_path, "Is a directory"), ("a\0b", "embedded null byte")):
+        with pytest.raises(SystemExit) as end:
+            parse(["--config", str(path), "--cert-file=a", "--key-file=b"], environ={})
+        assert end.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("python -m webhook: argument --config: ")
+        assert line.endswith(why)
