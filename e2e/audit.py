@@ -92,12 +92,21 @@ class _Capacity:
 
     def _over(self, nodes: Iterable[str]) -> list[str]:
         return [
-            f"node {node} was over capacity: {amount} of {self._has[node].get(name, 0)} {name} used or promised"
+            f"node {node} was over capacity: {amount} of {self._has[node].get(name, 0)} {name} used or promised: {self._who(node, name)}"
             for node in nodes
             if node in self._has
             for name, amount in self._takes[node].items()
             if amount > self._has[node].get(name, 0)
         ]
+
+    def _who(self, node: str, resource: str) -> str:
+        pods = [f"{pod.requests.get(resource, 0)} by pod {pod.name}" for pod in self._pods.values() if pod.node == node and not pod.ended]
+        waits = [
+            f"{count} x {requests.get(resource, 0)} promised to {place[0]}/{place[1]}, of which {self._came[place]} came"
+            for place, (requests, count) in self._promised.items()
+            if place[2] == node and count > self._came[place]
+        ]
+        return ", ".join(pods + waits)
 
 
 class _Quotas:

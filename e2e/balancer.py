@@ -15,7 +15,7 @@ import contextlib
 import itertools
 import ssl
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 _CHUNK = 65536
 _SMALLEST_REQUEST = 64  # bytes; what says farewell in TLS is shorter
 _FAREWELL_S = 1.0
-_TURNS = 20
+_TURNS, _LOOK_S = 20, 0.05
 
 
 @dataclass(eq=False)
@@ -65,6 +65,7 @@ class Balancer:
         self._path, self._probe_s = path, probe_s
         self._turns = itertools.count()
         self._loop = asyncio.new_event_loop()
+        self._open: set[asyncio.WriteTransport] = set()
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._serve()), name="balancer")
         self.passed: list[int] = [0 for _ in ports]
@@ -100,19 +101,29 @@ class Balancer:
         probing = [asyncio.create_task(self._probe(replica)) for replica in self._replicas]
         await self._stop.wait()
         server.close()
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in (*probing, *left):
-            task.cancel()
-        await asyncio.gather(*probing, *left, return_exceptions=True)
+        # Nobody is cancelled: a task that has not begun, or a handshake in its first turn, would leave its connection open.
+        await asyncio.gather(*probing)
+        while left := asyncio.all_tasks() - {asyncio.current_task()}:
+            for transport in self._open:
+                transport.abort()
+            await asyncio.wait(left, timeout=_LOOK_S)
         for _ in range(_TURNS):  # a socket is closed by the loop, some turns later
             await asyncio.sleep(0)
 
     # --- connections --------------------------------------------------------------------------------
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.CancelledError, OSError):
+        with self._opened(writer), contextlib.suppress(OSError):
             await self._pass(reader, writer)
-        writer.transport.abort()
+
+    @contextlib.contextmanager
+    def _opened(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        self._open.add(writer.transport)
+        try:
+            yield
+        finally:
+            self._open.discard(writer.transport)
+            writer.transport.abort()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         found = await self._connect()
@@ -121,18 +132,17 @@ class Balancer:
         number, from_replica, to_replica = found
         self.passed[number] += 1
         connection = _Connection()
-        asking = asyncio.create_task(connection.ask(reader, to_replica))
-        answering = asyncio.create_task(connection.answer(from_replica, writer))
-        try:
+        with self._opened(to_replica):
+            asking = asyncio.create_task(connection.ask(reader, to_replica))
+            answering = asyncio.create_task(connection.answer(from_replica, writer))
             await asyncio.wait({asking, answering}, return_when=asyncio.FIRST_COMPLETED)
             if connection.has_ended and not asking.done():
-                writer.write_eof()
+                with contextlib.suppress(OSError):
+                    writer.write_eof()
                 await asyncio.wait({asking}, timeout=_FAREWELL_S)
-        finally:
             for pump in (asking, answering):
                 pump.cancel()
             await asyncio.gather(asking, answering, return_exceptions=True)
-            to_replica.transport.abort()
             self.broken[number] += connection.is_broken
 
     async def _connect(self) -> tuple[int, asyncio.StreamReader, asyncio.StreamWriter] | None:
@@ -158,7 +168,7 @@ class Balancer:
         anybody = ssl.create_default_context()
         anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
         request = f"GET {self._path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode()
-        while True:
+        while not self._stop.is_set():
             try:
                 async with asyncio.timeout(2):
                     reader, writer = await asyncio.open_connection(HOST, replica.port, ssl=anybody)
@@ -169,4 +179,5 @@ class Balancer:
                         writer.transport.abort()
             except (OSError, TimeoutError):
                 replica.is_ready = False
-            await asyncio.sleep(self._probe_s)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), self._probe_s)

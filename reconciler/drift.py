@@ -72,11 +72,11 @@ class DriftAudit:
             drifts = self._look(facts, workload)
             if drifts:
                 found[drifts[0].kind] += 1
-            await self._tell(workload, drifts, runs=_runs(facts))
+            await self._tell(workload, drifts, runs=facts.runs)
         self.counts = {kind: found[kind] for kind in DriftKind}
 
     def _look(self, facts: WorkloadFacts, workload: Obj) -> Sequence[Drift]:
-        if facts.admission is None or not _runs(facts) or all(given.assignment is None for given in facts.admission.pod_sets):
+        if facts.admission is None or not facts.runs or all(given.assignment is None for given in facts.admission.pod_sets):
             return ()
         family = family_of(workload)
         pods: list[PodFacts] = [pod for pod in self._observed.pods_of(family) if pod.owner_uid == facts.owner_uid is not None]
@@ -112,10 +112,6 @@ class DriftAudit:
         if drifts:
             name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
             logger.warning("drift", extra={"workload": name, "kind": drifts[0].kind.value, "why": condition.message})
-
-
-def _runs(facts: WorkloadFacts) -> bool:
-    return facts.admitted and not facts.evicted and not facts.finished
 
 
 def _labels(node: Obj) -> Mapping[str, str]:

@@ -31,7 +31,7 @@ from core.state.facts import PodFacts, WorkloadFacts, family_of, find_condition
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
-from reconciler.observed import Observed, workloads_of_pod
+from reconciler.observed import Observed, hostname_of, workloads_of_pod
 from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
@@ -92,9 +92,9 @@ class NodeHealth:
         if change.old is not None and change.new is not None and state_of(change.old) == state_of(change.new):
             return
         name = change.obj["metadata"]["name"]
-        hosts = {name, *(_host_of(each) for each in _both(change))}
+        hosts = {name, *(hostname_of(each) for each in _both(change))}
         for host in hosts:
-            if change.new is not None and host == _host_of(change.new):
+            if change.new is not None and host == hostname_of(change.new):
                 self._named[host] = name
             elif host not in self._assigned:
                 self._named.pop(host, None)
@@ -254,11 +254,6 @@ class NodeHealth:
             logger.info("pod terminated", extra={"pod": pod.key, "node": node})
 
 
-def _host_of(node: Obj) -> str:
-    metadata = node["metadata"]
-    return str((metadata.get("labels") or {}).get(HOSTNAME_LABEL) or metadata["name"])
-
-
 def _name_of(taint: Mapping[str, Any]) -> tuple[str, str]:
     return taint["key"], taint.get("value") or ""
 
@@ -268,7 +263,7 @@ def _both(change: Change) -> list[Obj]:
 
 
 def _hosts_of(facts: WorkloadFacts | None) -> frozenset[str]:
-    if facts is None or facts.admission is None or not facts.admitted or facts.evicted or facts.finished:
+    if facts is None or facts.admission is None or not facts.runs:
         return frozenset()
     return frozenset(host for given in facts.admission.pod_sets for host, _ in _counts(given))
 

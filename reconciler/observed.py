@@ -13,7 +13,15 @@ from core.jobs.pod_kinds import POD_SETS
 from core.jobs.pod_parents import StatefulSet
 from core.model.configuration import ResourceRules
 from core.model.pause import NOTHING_PAUSED, Pause
-from core.names import LWS_WORKER_INDEX_LABEL, PAUSE_CONFIG_MAP, SPARK_DRIVER, SPARK_ROLE_LABEL, SYSTEM_NAMESPACE, TOPOLOGY_GATE
+from core.names import (
+    HOSTNAME_LABEL,
+    LWS_WORKER_INDEX_LABEL,
+    PAUSE_CONFIG_MAP,
+    SPARK_DRIVER,
+    SPARK_ROLE_LABEL,
+    SYSTEM_NAMESPACE,
+    TOPOLOGY_GATE,
+)
 from core.plan.pod_units import ALONE, GROUP, PARENTS, owner_of_group, unit_of_pod, unit_of_workload
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -396,3 +404,9 @@ def _read_workload(workload: Obj) -> WorkloadFacts:
 def _owner_uid(obj: Obj) -> list[str]:
     owner = controller_of(obj)
     return [owner["uid"]] if owner is not None else []
+
+
+def hostname_of(node: Obj) -> str:
+    """What assignments call it."""
+    metadata = node["metadata"]
+    return str((metadata.get("labels") or {}).get(HOSTNAME_LABEL) or metadata["name"])

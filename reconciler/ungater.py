@@ -12,7 +12,7 @@ from datetime import datetime
 
 from core import trace_names as t
 from core.model.admission import Admission, PodSetAdmission
-from core.names import ADMITTED, EVENT_POD_OUTSIDE_ASSIGNMENT, HOSTNAME_LABEL, RANK_ORDER_KEPT
+from core.names import ADMITTED, EVENT_POD_OUTSIDE_ASSIGNMENT, RANK_ORDER_KEPT
 from core.plan.conditions import Condition, says, set_conditions
 from core.plan.ungate import Ungate, plan_ungating
 from core.runtime.clock import Clock
@@ -29,7 +29,7 @@ from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.metrics import UNRECORDED, Recorder
-from reconciler.observed import Observed, workloads_of_pod
+from reconciler.observed import Observed, hostname_of, workloads_of_pod
 
 logger = logging.getLogger(__name__)
 HELD_S = 10.0  # the node on which a pod ends may go down meanwhile
@@ -90,7 +90,7 @@ class Ungater:
         key = str(item.key)
         workload = self._observed.present(key)
         facts = self._observed.state.workloads.facts.get(object_key(workload)) if workload is not None else None
-        if workload is None or facts is None or facts.admission is None or not facts.admitted or facts.evicted or facts.finished:
+        if workload is None or facts is None or facts.admission is None or not facts.runs:
             self._progress.pop(key, None)
             return Done()
         now = self._clock.monotonic()
@@ -98,7 +98,8 @@ class Ungater:
             return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
         # Where the workload has no owner (any more), who names it may be anybody.
         pods = [pod for pod in self._observed.pods_of(key) if pod.owner_uid == facts.owner_uid is not None]
-        lost = facts.unhealthy_nodes | {self._host_of(node) for node in facts.unhealthy_nodes}
+        known = self._observed.nodes.store.get
+        lost = facts.unhealthy_nodes | {hostname_of(node) for node in map(known, facts.unhealthy_nodes) if node is not None}
         plan = plan_ungating(replace(facts, unhealthy_nodes=lost), facts.admission, pods, self._observed.state.level_values, self._is_up)
         await self._deal_with_strays(workload, plan.strays)
         failed = await self._ungate(key, workload, facts.admission, plan.actions) if plan.actions else []
@@ -108,11 +109,6 @@ class Ungater:
             raise failed[0]
         self._watch_binding(key, workload, sum(given.count for given in facts.admission.pod_sets if given.assignment is not None), pods)
         return RequeueAfter(HELD_S) if plan.held else Done()
-
-    def _host_of(self, node: str) -> str:
-        """What assignments call it."""
-        known = self._observed.nodes.store.get(node)
-        return str(((known or {}).get("metadata", {}).get("labels") or {}).get(HOSTNAME_LABEL) or node)
 
     def _is_up(self, node: str) -> bool:
         known = self._observed.nodes.store.get(node)

@@ -348,6 +348,11 @@ class WorkloadFacts:
     replaces: str | None = None  # key of the workload of the same job whose pods and place it takes over
 
     @property
+    def runs(self) -> bool:
+        """Whether its pods may run: admitted, and neither told to go nor at its end."""
+        return self.admitted and not self.evicted and not self.finished
+
+    @property
     def pods_key(self) -> str:
         """Key of the workload that its pods name."""
         return self.family or self.key

@@ -58,12 +58,13 @@ def test_a_life_in_good_order_breaks_nothing() -> None:
 def test_a_slot_that_is_promised_while_somebody_is_still_on_it_is_found() -> None:
     story = Story().workload(on={FIRST: 2}).pod("a", FIRST).pod("b", FIRST).workload(gone=True)
     story.workload("x", on={FIRST: 1})
-    assert story.broken() == [f"node {FIRST} was over capacity: 3 of 2 {GPU} used or promised"]
+    who = "1 by pod a, 1 by pod b, 1 x 1 promised to x/main, of which 0 came"
+    assert story.broken() == [f"node {FIRST} was over capacity: 3 of 2 {GPU} used or promised: {who}"]
 
 
 def test_a_node_over_capacity_for_a_moment_is_found_though_all_is_well_at_the_end() -> None:
     story = Story().pod("a", FIRST, gpus=2).pod("b", FIRST).pod("b", FIRST, gone=True)
-    assert story.broken() == [f"node {FIRST} was over capacity: 3 of 2 {GPU} used or promised"]
+    assert story.broken() == [f"node {FIRST} was over capacity: 3 of 2 {GPU} used or promised: 2 by pod a, 1 by pod b"]
 
 
 def test_an_ended_pod_has_used_up_what_was_promised_to_it() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
+from e2e.writes_proxy import WritesProxy
 from tests.reconciler.scenes import Scene
 
 # As in tests/runtime/conftest.py: looptime would have a loop made that nobody closes.
@@ -28,3 +30,15 @@ def scene(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
     opened = Scene(cluster).open()
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="module")
+def proxy(cluster: Cluster) -> Iterator[WritesProxy]:
+    """Between a reconciler and the API server, where writes can be cut."""
+    with WritesProxy(cluster.server, cluster.ca_file, cluster.token) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(proxy: WritesProxy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return proxy.write_kubeconfig(tmp_path_factory.mktemp("proxy") / "kubeconfig")

@@ -21,17 +21,6 @@ WRITES_OF_A_SCENE = 23
 
 
 @pytest.fixture(scope="module")
-def proxy(cluster: Cluster) -> Iterator[WritesProxy]:
-    with WritesProxy(cluster.server, cluster.ca_file, cluster.token) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def kubeconfig(proxy: WritesProxy, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return proxy.write_kubeconfig(tmp_path_factory.mktemp("proxy") / "kubeconfig")
-
-
-@pytest.fixture(scope="module")
 def scene(cluster: Cluster, topogate: Topogate, kubeconfig: Path) -> Iterator[Scene]:
     """Room for exactly the two jobs of a scene: a slot booked twice would show."""
     opened = Scene(cluster).open()

@@ -19,17 +19,6 @@ WRITES = 4
 
 
 @pytest.fixture(scope="module")
-def proxy(cluster: Cluster) -> Iterator[WritesProxy]:
-    with WritesProxy(cluster.server, cluster.ca_file, cluster.token) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def kubeconfig(proxy: WritesProxy, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return proxy.write_kubeconfig(tmp_path_factory.mktemp("proxy") / "kubeconfig")
-
-
-@pytest.fixture(scope="module")
 def wide(cluster: Cluster, topogate: Topogate, kubeconfig: Path) -> Iterator[Scene]:
     opened = Scene(cluster, nodes=6).open()
     topogate.kill_reconciler()

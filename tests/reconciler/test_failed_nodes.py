@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from e2e import truth
 from e2e.cluster import Cluster
@@ -14,6 +17,7 @@ from tests.reconciler.scenes import Scene
 
 NODES = "/api/v1/nodes"
 HOST = "kubernetes.io/hostname"
+DOCUMENT = Path(__file__).parents[2] / "docs/nodes.md"
 
 
 @pytest.fixture
@@ -124,6 +128,32 @@ def test_what_runs_on_a_cordoned_node_runs_on_and_what_ends_there_moves(wide: Sc
         f"node {node}: it is cordoned",
         f"node {node}: it has the taint node.kubernetes.io/unschedulable:NoSchedule",
     }
+
+
+def test_a_job_that_says_what_the_document_says_outlives_its_nodes_whatever_its_backoff_limit(wide: Scene) -> None:
+    """Once by the Eviction API, as `kubectl drain` does it, and once by us, who end a pod that waits for a cordoned node."""
+    (shown,) = re.findall(r"```yaml\n(spec:\n  podFailurePolicy:.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    spec = {**yaml.safe_load(shown)["spec"], "backoffLimit": 0}
+    wide.submit("train", pods=2, gpus=8, required=wide.rack, spec=spec)
+    before = places(wide.until_bound("train", 2), "train")
+    uid, node = min(before.items(), key=lambda item: item[1])
+    (name,) = (pod["metadata"]["name"] for pod in wide.read().pods if pod["metadata"]["uid"] == uid)
+    wide.api.patch(f"{NODES}/{node}", {"spec": {"unschedulable": True}})
+    evicts = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": wide.namespace}}
+    wide.api.create(f"/api/v1/namespaces/{wide.namespace}/pods/{name}/eviction", evicts)
+    now = whole_again(wide, "train", 2, {node})
+    assert before.items() - {(uid, node)} <= places(now, "train").items()
+
+    wide.submit("waits", pods=1, gpus=8, required=wide.rack, pod_spec={"schedulerName": "nobody"}, spec=spec)
+
+    def pinned(now: truth.Snapshot) -> list[dict[str, Any]]:
+        return [pod for pod in live(now, "waits") if HOST in (pod["spec"].get("nodeSelector") or {})]
+
+    (pod,) = pinned(wide.eventually("its pod to be ungated", pinned))
+    host = pod["spec"]["nodeSelector"][HOST]
+    wide.api.patch(f"{NODES}/{host}", {"spec": {"unschedulable": True}})
+    now = wide.eventually("another pod elsewhere", lambda now: any(one["spec"]["nodeSelector"][HOST] != host for one in pinned(now)))
+    assert not [job for job in now.jobs if truth.is_true(job, "Failed")]
 
 
 def test_a_pod_that_waits_for_a_node_that_takes_none_is_ended_and_another_gets_another_place(wide: Scene) -> None:

@@ -259,16 +259,9 @@ def test_a_check_says_what_it_lacks_and_is_active_once_that_is_there(scene: Scen
 # --- a reconciler that is killed ---------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def proxy(cluster: Cluster) -> Iterator[WritesProxy]:
-    with WritesProxy(cluster.server, cluster.ca_file, cluster.token) as running:
-        yield running
-
-
 @pytest.fixture
-def watched(proxy: WritesProxy, topogate: Topogate, options: list[str], autoscaler: object, tmp_path: Path) -> Iterator[Path]:
+def watched(proxy: WritesProxy, kubeconfig: Path, topogate: Topogate, options: list[str], autoscaler: object) -> Iterator[Path]:
     """The way for a reconciler through the proxy."""
-    kubeconfig = proxy.write_kubeconfig(tmp_path / "kubeconfig")
     topogate.kill_reconciler()
     topogate.start_reconciler(kubeconfig=kubeconfig, options=options)
     yield kubeconfig

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,12 @@ from core.names import (
 )
 from e2e import manifests, truth
 from e2e.api import wait_for
-from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from e2e.writes_proxy import Cut, WritesProxy
 from tests.reconciler.scenes import GPU, Scene
 
 pytestmark = pytest.mark.cluster
 PODS = "/api/v1/namespaces/{}/pods"
-
-
-@pytest.fixture(scope="module")
-def proxy(cluster: Cluster) -> Iterator[WritesProxy]:
-    with WritesProxy(cluster.server, cluster.ca_file, cluster.token) as running:
-        yield running
-
-
-@pytest.fixture
-def kubeconfig(proxy: WritesProxy, tmp_path: Path) -> Path:
-    return proxy.write_kubeconfig(tmp_path / "kubeconfig")
 
 
 def test_each_pod_reads_its_place_and_rank_from_its_own_labels(scene: Scene) -> None:

