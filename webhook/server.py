@@ -29,9 +29,10 @@ LARGE_BODY_BYTES = 256 * 1024
 LARGE_AT_ONCE = 2
 # Converting is more work than parsing, and a small body may hold a large assignment.
 LARGE_CONVERSION_BYTES = 16 * 1024
-# Endpoints of a Service learn within a second or so that a pod stops. Who then asks no more will not ask later, either.
-LINGER_S = 3.0
-QUIET_S = 0.25
+# Endpoints of a Service learn within a second or so that a pod stops. Who then asks no more will not ask later, either; whoever asks
+# at all may pause longer than between two of its questions, on a busy machine, with a review that is on its way already.
+LINGER_S = 5.0
+QUIET_S, QUIET_WHERE_ASKED_S = 0.25, 1.0
 _LOOK_S = 0.05
 
 
@@ -60,16 +61,16 @@ class AdmissionServer:
         server does not ask twice.
         """
         self.ready, self._stops = False, True
-        began = quiet_since = clock.monotonic()
-        asked = self._asked
-        while (now := clock.monotonic()) < min(began + LINGER_S, quiet_since + QUIET_S):
+        began = clock.monotonic()
+        asked, until = self._asked, began + QUIET_S
+        while (now := clock.monotonic()) < min(began + LINGER_S, until):
             await clock.sleep(_LOOK_S)
             if self._asked != asked:
-                asked, quiet_since = self._asked, now
+                asked, until = self._asked, now + QUIET_WHERE_ASKED_S
 
     @web.middleware
     async def _counted(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
-        self._asked += 1
+        self._asked += request.method == "POST"  # not a probe
         response = await handler(request)
         if self._stops:
             response.force_close()

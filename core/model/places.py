@@ -1,20 +1,28 @@
 """Places of an assignment to which no pod comes any more."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+Place = TypeVar("Place", str, tuple[str, ...])
+
+
+def ended_since(ended: Iterable[tuple[str, Place]], before: int) -> Counter[Place]:
+    """Pods per place that have succeeded under the present admission. `ended` are all, each with its creation; the `before` eldest of
+    them ran under an earlier one, and say nothing of the places of this.
+    """
+    return Counter(place for _, place in sorted(ended)[max(0, before) :])
 
 
 def give_up(empty: Sequence[int], ended: Sequence[int], surplus: int) -> list[int]:
     """How many of the `empty` places per domain are given up, where `surplus` of the pods that were assigned come no more.
 
-    `ended` are pods per domain that have succeeded there: their places go first, in the order of the domains, then those of
-    the last domains. A pod that failed is made again, and finds its own place.
+    `ended` are pods per domain that have succeeded there: theirs go, in the order of the domains, and no others. Where that is fewer
+    than the surplus the end of a pod has not been seen yet, and any empty place may be one that a pod is on its way to. A pod that
+    failed is made again, and finds its own place.
     """
     given = []
     for here, done in zip(empty, ended, strict=True):
         given.append(min(surplus, max(0, min(here, done))))
         surplus -= given[-1]
-    for i in range(len(given) - 1, -1, -1):
-        more = min(surplus, max(0, empty[i] - given[i]))
-        given[i] += more
-        surplus -= more
     return given

@@ -154,11 +154,16 @@ def _index(pod: RankedPod, label: str) -> tuple[int | None, str | None]:
 def _greedy(
     assignment: TopologyAssignment, pods: Sequence[RankedPod], ended: Mapping[tuple[str, ...], int], surplus: int
 ) -> dict[str, int]:
+    """Into empty places, those last at which a pod has succeeded: they may soon be given up."""
     here = Counter(pod.domain for pod in pods if pod.domain is not None)
     empty = [max(0, domain.count - here[domain.values]) for domain in assignment.domains]
+    done = [ended.get(domain.values, 0) for domain in assignment.domains]
     if surplus:
-        gone = give_up(empty, [ended.get(domain.values, 0) for domain in assignment.domains], surplus)
+        gone = give_up(empty, done, surplus)
         empty = [count - less for count, less in zip(empty, gone, strict=True)]
-    places = (i for i, count in enumerate(empty) for _ in range(count))
+        done = [count - less for count, less in zip(done, gone, strict=True)]
+    fresh = [max(0, count - used) for count, used in zip(empty, done, strict=True)]
+    used = [count - own for count, own in zip(empty, fresh, strict=True)]
+    places = (i for counts in (fresh, used) for i, count in enumerate(counts) for _ in range(count))
     gated = (pod for pod in pods if pod.domain is None and not pod.terminating)
     return {pod.name: place for pod, place in zip(gated, places, strict=False)}

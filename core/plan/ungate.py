@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.assignment import TopologyAssignment
+from core.model.places import ended_since
 from core.names import (
     HOSTNAME_LABEL,
     JOB_COMPLETION_INDEX_LABEL,
@@ -88,8 +89,10 @@ def plan_ungating(
         if not any(pod.gated for pod in live):
             continue
         start = starts[pod_set.name]
-        ended = Counter(_domain(pod, given.assignment.levels) for pod in pods if pod.pod_set == pod_set.name and pod.succeeded)
-        distribution = _distribute(pod_set, given, live, start, ended)
+        surplus = max(0, given.assignment.count - pod_set.count) if pod_set.reclaimed else 0
+        succeeded = (pod for pod in pods if pod.pod_set == pod_set.name and pod.succeeded)
+        ended = ended_since(((pod.created, _domain(pod, given.assignment.levels)) for pod in succeeded), pod_set.reclaimed - surplus)
+        distribution = _distribute(pod_set, given, live, start, ended, surplus)
         planned = _actions(pod_set, given, live, distribution, start, locate, workload.unhealthy_nodes)
         leaving = [pod for pod in live if pod.terminating and is_up(pod.node) and _has_lost_its_place(pod, given.assignment)]
         sent = _without_followers(planned, leaving, given.count - _staying(live) - sum(ended.values()))
@@ -101,12 +104,11 @@ def plan_ungating(
 
 
 def _distribute(
-    pod_set: PodSetFacts, given: PodSetAdmission, live: Sequence[PodFacts], start: int, ended: Counter[tuple[str, ...]]
+    pod_set: PodSetFacts, given: PodSetAdmission, live: Sequence[PodFacts], start: int, ended: Counter[tuple[str, ...]], surplus: int
 ) -> Distribution:
     """`ended` are pods that have succeeded, per domain: where they come no more their places are others' by now."""
     assignment = given.assignment
     assert assignment is not None
-    surplus = max(0, assignment.count - pod_set.count) if pod_set.reclaimed else 0
     ranked = [RankedPod(pod.key, pod.labels, None if pod.gated else _domain(pod, assignment.levels), pod.terminating) for pod in live]
     return distribute(assignment, ranked, pod_set.topology, offset=start, count=given.count, ended=ended, surplus=surplus)
 

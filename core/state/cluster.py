@@ -341,7 +341,8 @@ class ClusterState:
             plan = self._plans.get(key, {}).get(pod_set.name)
             reservation = _reservation(view, pod_set, requests, given.assignment, plan)
             surplus = max(0, reservation.count - pod_set.count) if pod_set.reclaimed else 0
-            self.ledger.reserve(pod_set_key, replace(reservation, surplus=surplus) if surplus else reservation)
+            done_before = pod_set.reclaimed - surplus
+            self.ledger.reserve(pod_set_key, replace(reservation, surplus=surplus, done_before=done_before) if surplus else reservation)
 
     def topology_flavor(self, flavors: Iterable[str]) -> str | None:
         """The topology-aware one among the flavors of a pod set."""

@@ -12,7 +12,7 @@ A reservation is what an assignment still expects on a node: pods assigned less 
 bound there, never below zero. So a pod that is bound moves from one counter to the other in one step.
 
 A pod that ends leaves its place to the one that is made in its stead. Where a pod set has a `surplus`, that many come no more,
-and their places are given up: those of pods that have succeeded first (core.model.places, by which the ungater goes, too).
+and their places are given up: those of pods that were seen to succeed (core.model.places, by which the ungater goes, too).
 Since each end of a pod may move that choice, it is made again by `settle`; until then more is counted, never less.
 """
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from core.model.places import give_up
+from core.model.places import ended_since, give_up
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits
 from core.model.resources import Resources
 from core.placement.free import FreeCapacity
@@ -55,7 +55,7 @@ class Domain:
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """What a pod set with an assignment was given; `requests` are of one pod, its one of `pods` included, `surplus` pods that are
-    assigned and come no more.
+    assigned and come no more, `done_before` those that had succeeded before it was assigned.
 
     `pinned` are pods per node, each named once, in domains of that node alone, `domains` those that have several.
     """
@@ -65,6 +65,7 @@ class Reservation:
     domains: tuple[Domain, ...] = ()
     traits: PodTraits = NO_TRAITS
     surplus: int = 0
+    done_before: int = 0
 
     @property
     def count(self) -> int:
@@ -103,7 +104,8 @@ class Ledger:
         self.neighbours = ClusterNeighbours(self._pods, self._reserved, node_labels, namespace_labels)
         self.daemons = DaemonSets(self._take_daemon_share)
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
-        self._succeeded: dict[PodSetKey, Counter[str]] = {}  # and those that have ended well there
+        # Those that have ended well, by key: when they were made, and where they ran.
+        self._succeeded: dict[PodSetKey, dict[str, tuple[str, str]]] = {}
         self._stale: dict[PodSetKey, None] = {}  # of those with a surplus, whose pods have changed since it was given up
 
     @property
@@ -139,7 +141,7 @@ class Ledger:
                 if pod_set is not None:
                     self._count_bound(pod_set, facts.node, sign)
             elif facts is not None and facts.succeeded and facts.node:
-                self._count_succeeded(facts, sign)
+                self._note_success(key, facts, sign)
         return awaited or (old is not None and old.holds)
 
     def _count_bound(self, key: PodSetKey, node: str, sign: int) -> None:
@@ -150,10 +152,16 @@ class Ledger:
             if taken.reservation.surplus:
                 self._stale[key] = None
 
-    def _count_succeeded(self, pod: PodFacts, sign: int) -> None:
+    def _note_success(self, pod_key: str, pod: PodFacts, sign: int) -> None:
         key = _pod_set_of(pod)
         if key is not None:
-            _count(self._succeeded, key, pod.node, sign)
+            ended = self._succeeded.setdefault(key, {})
+            if sign > 0:
+                ended[pod_key] = pod.created, pod.node
+            else:
+                del ended[pod_key]
+            if not ended:
+                del self._succeeded[key]
             if key in self._taken and self._taken[key].reservation.surplus:
                 self._stale[key] = None
 
@@ -196,7 +204,7 @@ class Ledger:
         """Places per pinned node, and then per wider domain, that nobody comes to any more."""
         if not reservation.surplus:
             return np.zeros(len(pinned) + len(reservation.domains), dtype=np.int64)
-        ended = self._succeeded.get(key, Counter())
+        ended = ended_since(self._succeeded.get(key, {}).values(), reservation.done_before)
         wide = [_still_expected(domain, bound).total() for domain in reservation.domains]
         of_pinned = [ended[node] for node, _ in reservation.pinned]
         of_wide = [sum(ended[node] for node in domain.nodes) for domain in reservation.domains]

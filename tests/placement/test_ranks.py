@@ -195,3 +195,11 @@ def test_around_pods_that_stay_every_place_is_filled_once_and_every_rank_keeps_i
     assert result.ranks == {f"p{rank}": rank for rank, stay in enumerate(stays) if not stay}
     filled = [*result.domains.values(), *(shuffled[rank] for rank, stay in enumerate(stays) if stay)]
     assert sorted(filled) == places
+
+
+def test_pods_without_ranks_take_places_at_which_nobody_has_ended_first():
+    """Those of pods that have succeeded may be given up before it is known how many."""
+    here = assignment(1, 2, 1)
+    assert distribute(here, [pod("new")], None, ended={("r0",): 1}).domains == {"new": 1}
+    assert distribute(here, [pod("new"), pod("a", at="r1"), pod("b", at="r2")], None, ended={("r1",): 1, ("r0",): 1}).domains == {"new": 0}
+    assert distribute(here, [pod("new")], None, ended={("r0",): 1}, surplus=1).domains == {"new": 1}

@@ -77,25 +77,30 @@ class Objects:
 
     def missing(self, name: str, given: Mapping[str, int]) -> dict[str, int]:
         """Pods per node that are still to come: what was given less what is bound, less what comes no more, one place at a time."""
-        workload, bound, ended = self.workloads[name], Counter[str](), Counter[str]()
+        workload, bound, succeeded = self.workloads[name], Counter[str](), []
         for pod in self.pods.values():
             if pod["spec"].get("nodeName") and _is_of(pod, name, workload):
                 bound[pod["spec"]["nodeName"]] += _alive(pod)
-                ended[pod["spec"]["nodeName"]] += pod["status"]["phase"] == "Succeeded"
+                if pod["status"]["phase"] == "Succeeded":
+                    succeeded.append((pod["metadata"]["creationTimestamp"], pod["spec"]["nodeName"]))
         left = {node: max(0, count - bound[node]) for node, count in given.items()}
         reclaimed = sum(entry["count"] for entry in workload["status"].get("reclaimablePods", ()))
-        for _ in range(max(0, sum(given.values()) - (4 - reclaimed)) if reclaimed else 0):
+        surplus = max(0, sum(given.values()) - (4 - reclaimed)) if reclaimed else 0
+        ended = Counter(node for _, node in sorted(succeeded)[max(0, reclaimed - surplus) :])  # the others ended before
+        for _ in range(surplus):
             done = [node for node in left if left[node] and ended[node]]
-            others = [node for node in left if left[node]]
-            if others:
-                node = done[0] if done else others[-1]
-                left[node] -= 1
-                ended[node] -= 1
+            if done:
+                left[done[0]] -= 1
+                ended[done[0]] -= 1
         return left
 
     @staticmethod
     def matches(flavor: str, node: Node) -> bool:
         return all(node.labels.get(key) == value for key, value in FLAVORS[flavor].items()) and RACK in node.labels
+
+
+def _made(second: int, pod: dict[str, Any]) -> dict[str, Any]:
+    return pod | {"metadata": {**pod["metadata"], "creationTimestamp": f"2026-01-01T00:00:0{second}Z"}}
 
 
 def _alive(pod: Mapping[str, Any]) -> bool:
@@ -175,11 +180,11 @@ class ClusterMachine(RuleBasedStateMachine):
         name = f"p{number}"
         if name not in self.objects.pods:
             owner = f"owner-{workload}-{generation}" if workload else None
-            self.see_pod(pod_json(name, workload=workload, owner=owner, cpu=str(cpu), gated=gated))
+            self.see_pod(_made(generation, pod_json(name, workload=workload, owner=owner, cpu=str(cpu), gated=gated)))
 
-    @rule(data=st.data(), number=st.integers(0, 7), cpu=st.integers(1, 3))
+    @rule(data=st.data(), number=st.integers(0, 7), cpu=st.integers(1, 3), second=st.integers(0, 9))
     @precondition(lambda self: any(self.objects.holding(name) for name in self.objects.workloads))
-    def pod_runs_where_it_was_assigned(self, data: st.DataObject, number: int, cpu: int) -> None:
+    def pod_runs_where_it_was_assigned(self, data: st.DataObject, number: int, cpu: int, second: int) -> None:
         """The usual way of pods, which chance alone takes too rarely."""
         workload = data.draw(st.sampled_from([name for name in sorted(self.objects.workloads) if self.objects.holding(name)]))
         held = self.objects.holding(workload)
@@ -187,7 +192,8 @@ class ClusterMachine(RuleBasedStateMachine):
         node = data.draw(st.sampled_from([domain.values[-1] for domain in held[2]]))
         owner = self.objects.workloads[workload]["metadata"]["ownerReferences"][0]["uid"]
         if f"p{number}" not in self.objects.pods:
-            self.see_pod(pod_json(f"p{number}", workload=workload, owner=owner, cpu=str(cpu), node=node, phase="Running"))
+            pod = pod_json(f"p{number}", workload=workload, owner=owner, cpu=str(cpu), node=node, phase="Running")
+            self.see_pod(_made(second, pod))
 
     @rule(data=st.data(), node=st.sampled_from(NODES))
     @precondition(lambda self: self.objects.pods)

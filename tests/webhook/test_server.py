@@ -25,7 +25,7 @@ from tests.scraped import Scraped
 from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, body, review, serving
 from webhook.lookup import at_home
 from webhook.review import Reviews
-from webhook.server import LARGE_BODY_BYTES, LINGER_S, QUIET_S
+from webhook.server import LARGE_BODY_BYTES, LINGER_S, QUIET_S, QUIET_WHERE_ASKED_S
 
 JOB = manifests.job("train", "team-a", pods=4, required="rack")
 
@@ -184,7 +184,9 @@ class AskingClock(ManualClock):
 
 
 @pytest.mark.parametrize(
-    ("times", "lasts_s"), [(0, QUIET_S), (4, 4 * 0.05 + QUIET_S), (1000, LINGER_S)], ids=["nobody asks", "some ask", "many ask"]
+    ("times", "lasts_s"),
+    [(0, QUIET_S), (4, 4 * 0.05 + QUIET_WHERE_ASKED_S), (1000, LINGER_S)],
+    ids=["nobody asks", "some ask", "many ask"],
 )
 async def test_who_stops_answers_as_long_as_somebody_asks_and_lets_each_go(times: int, lasts_s: float):
     async with serving(Webhook().reviews) as (client, server):
