@@ -3,6 +3,7 @@ does something: neither a process nor a completion should wait for all of it.
 """
 
 from enum import StrEnum
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,19 @@ app = typer.Typer(
     no_args_is_help=True,
     **_BEHAVIOUR,
 )
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"topogate {metadata.version('topogate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def topogate(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Print the version and end.")] = False,
+) -> None:
+    """What all words have in common."""
 
 
 class Form(StrEnum):

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from cli.draw import BAD, GOOD, HEAD, QUIET, WAITING, draw_found, draw_places, draw_refusal, labelled, write
 from cli.report import Report, report_admission, report_choices, report_found, report_refusal
-from core.names import ADMITTED, DEACTIVATION_TARGET, EVICTED, FINISHED, QUOTA_RESERVED
+from core.names import ADMITTED, DEACTIVATION_TARGET, EVICTED, FINISHED, PLACEMENT_KEPT, QUOTA_RESERVED, RANK_ORDER_KEPT
 from core.queueing.outcome import Found
 from core.queueing.standing import explain_standing
 from core.runtime.resource import Obj
@@ -38,6 +38,9 @@ def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Repo
         report["condition"] = {name: told.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}
     if facts.finished:
         return report
+    broken = [found for kind in (PLACEMENT_KEPT, RANK_ORDER_KEPT) if (found := _broken(workload, kind)) is not None]
+    if broken:
+        report["notKept"] = broken
     if facts.checks:
         report["admissionChecks"] = [{"name": check.name, "state": check.state} for check in facts.checks]
     if facts.requeue_at is not None and outlook.is_later(facts):
@@ -71,6 +74,12 @@ def _told(workload: Obj, facts: WorkloadFacts) -> Any:
         "quota reserved": (ADMITTED, QUOTA_RESERVED),
     }.get(_state(facts), (QUOTA_RESERVED,))
     return next((found for kind in types if (found := find_condition(workload, kind)) is not None), None)
+
+
+def _broken(workload: Obj, kind: str) -> Report | None:
+    """What a condition says that is good while it is true."""
+    found = find_condition(workload, kind)
+    return {name: found.get(name, "") for name in ("type", "reason", "message")} if found and found.get("status") == "False" else None
 
 
 def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Report:
@@ -119,6 +128,8 @@ def draw(console: Console, report: Report) -> None:
         write(console, "nobody has decided on it yet; is the reconciler running?", WAITING, 1)
     if "message" in report:
         write(console, report["message"], BAD, 1)
+    for broken in report.get("notKept", ()):
+        write(console, labelled(f"{broken['type']}=False, {broken['reason']}", broken["message"], BAD), indent=1)
     for check in report.get("admissionChecks", ()):
         write(console, labelled(f"admission check {check['name']}", check["state"]), indent=1)
     if "queuedAgainAt" in report:

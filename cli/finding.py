@@ -9,12 +9,12 @@ from core.jobs.prebuilt import prebuilt_name
 from core.names import ADMITTED, FINISHED, QUEUE_NAME_LABEL
 from core.plan.pod_units import GROUP, Unit, unit_of_pod
 from core.runtime.informer import Informer
-from core.runtime.resource import Obj
+from core.runtime.resource import Obj, Resource
 from core.runtime.store import object_key
 from core.state.facts import condition_is_true
 from reconciler.observed import Observed
 
-_WORKLOAD = ("workload", "workloads", "wl")
+_WORKLOAD = ("workload", "workloads", "wl", "workload.kueue.x-k8s.io", "workloads.kueue.x-k8s.io")
 _SHORT = {"po": "pod", "sts": "statefulset", "lws": "leaderworkerset"}
 _SHOWN = 3
 
@@ -28,7 +28,7 @@ class Asked:
 
 
 def read_asked(words: Iterable[str]) -> Asked:
-    """`workload NAME`, `job NAME`, `KIND/NAME`, or a workload's name alone. Raises BadInput."""
+    """`workload NAME`, `job NAME`, `KIND/NAME`, as `kubectl get -o name` prints it, too, or a workload's name alone. Raises BadInput."""
     given = list(words)
     if len(given) == 1:
         given = given[0].split("/", 1) if "/" in given[0] else ["workload", given[0]]
@@ -71,13 +71,19 @@ def _choose(found: Sequence[Obj], owner: Obj, asked: Asked, namespace: str, *, o
 
 def _informer_of(observed: Observed, kind: str) -> Informer:
     owning = {informer.resource: informer for informer in observed.owning}
-    called = {name: informer for resource, informer in owning.items() for name in (resource.kind.lower(), resource.plural, str(resource))}
+    called = {name: informer for resource, informer in owning.items() for name in _names_of(resource)}
     called |= {short: called[kind] for short, kind in _SHORT.items()}
     if kind not in called:
         near = get_close_matches(kind, called, n=1)
         known = ", ".join(sorted({"workload", GROUP.lower(), *(resource.kind.lower() for resource in owning)}))
         raise BadInput(f"kind {kind!r} is not accepted; {f'did you mean {near[0]}? ' if near else ''}known are {known}")
     return called[kind]
+
+
+def _names_of(resource: Resource) -> Sequence[str]:
+    """`job`, `jobs`, and both with their group, as kubectl takes and prints them."""
+    names = (resource.kind.lower(), resource.plural)
+    return (*names, *(f"{name}.{resource.group}" for name in names)) if resource.group else names
 
 
 def _get(informer: Informer, asked: Asked, namespace: str) -> Obj:

@@ -73,8 +73,11 @@ async def release(client: Client, clock: Clock, namespace: str, parts: Sequence[
 
 
 async def tell_status(client: Client, namespace: str) -> list[str]:
-    """What is paused, line by line."""
-    now = Pause.read(await _find(client, namespace) or {})
+    """What is paused, line by line. Raises Unable where nothing can be, as in a namespace that is not there."""
+    found = await _find(client, namespace)
+    if found is None:
+        await _check_namespace(client, namespace)
+    now = Pause.read(found or {})
     return [stop.sentence if (stop := now.of(part)) is not None else f"{part} are not paused" for part in PAUSABLE]
 
 
@@ -94,7 +97,7 @@ async def set_stops(client: Client, namespace: str, stops: Mapping[str, Stop | N
         except NotFound as error:
             if seen is not None:
                 continue  # it was deleted meanwhile
-            raise Unable(f"there is no namespace {namespace}; --namespace names the one in which the reconciler is") from error
+            raise _no_namespace(namespace) from error
         return before
     raise Unable(f"ConfigMap {namespace}/{PAUSE_CONFIG_MAP} was changed by others {_ATTEMPTS} times while it was to be written; try again")
 
@@ -117,6 +120,19 @@ async def _find(client: Client, namespace: str) -> Obj | None:
         return await client.get(r.CONFIG_MAPS, PAUSE_CONFIG_MAP, namespace)
     except NotFound:
         return None
+
+
+async def _check_namespace(client: Client, namespace: str) -> None:
+    try:
+        await client.get(r.NAMESPACES, namespace)
+    except NotFound as error:
+        raise _no_namespace(namespace) from error
+    except Forbidden:
+        return  # who may not look at namespaces is not told more
+
+
+def _no_namespace(namespace: str) -> Unable:
+    return Unable(f"there is no namespace {namespace}; --namespace names the one in which the reconciler is")
 
 
 async def who_am_i(client: Client) -> str:

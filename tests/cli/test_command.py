@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from importlib.metadata import version
 
 import pytest
 
@@ -153,3 +154,8 @@ def test_as_a_plugin_of_kubectl_it_is_called_so(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr("sys.argv", ["/usr/local/bin/kubectl-topogate", "plan", "--help"])
     assert main() == 0
     assert "kubectl topogate plan" in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_package(topogate: Commands):
+    ran = topogate.run("--version")
+    assert (ran.code, ran.out, ran.err) == (0, f"topogate {version('topogate')}\n", "")

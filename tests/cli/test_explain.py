@@ -94,6 +94,19 @@ def test_one_that_nobody_has_decided_on_yet_is_decided_on_in_its_place_in_the_qu
     assert "now: it would be admitted" in ran.out
 
 
+def test_what_was_not_kept_is_told(topogate: Commands):
+    documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
+    conditions = workload_of(documents, "a")["status"]["conditions"]
+    conditions.append(says("topogate.dev/PlacementKept", "False", "Split", "pods run in two racks"))
+    conditions.append(says("topogate.dev/RankOrderKept", "True", "Kept", "in order"))
+    file = topogate.write("cluster.yaml", *documents)
+    ran = topogate.run("explain", "job.batch/a", "--nodes", file)
+    assert "topogate.dev/PlacementKept=False, Split: pods run in two racks" in ran.out
+    assert "in order" not in ran.out
+    told = topogate.run("explain", "jobs.batch/a", "--nodes", file, "-o", "json").data
+    assert told["notKept"] == [{"type": "topogate.dev/PlacementKept", "reason": "Split", "message": "pods run in two racks"}]
+
+
 def says(kind: str, status: str, reason: str, message: str) -> dict[str, str]:
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": NOW}
 

@@ -51,8 +51,14 @@ class Server:
         uid = self.stored["metadata"]["uid"] if self.stored is not None else f"uid-{version}"
         self.stored = {"metadata": {"uid": uid, "resourceVersion": version}, "data": dict(data)}
 
-    async def get(self, resource: Resource, name: str, namespace: str) -> Obj:
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Obj:
         await asyncio.sleep(0)
+        if resource.kind == "Namespace":
+            if name == "secret":
+                raise Forbidden(403, "Forbidden", "you may not look at namespaces")
+            if name != NAMESPACE:
+                raise NotFound(404, "NotFound", "no such namespace")
+            return {"metadata": {"name": name}}
         if self.stored is None or (name, namespace) != ("topogate-pause", NAMESPACE):
             raise NotFound(404, "NotFound", "no such ConfigMap")
         return self.stored
@@ -101,6 +107,13 @@ async def pause(server: Server, what: What = What.ADMISSIONS, reason: str = "why
 
 async def resume(server: Server, what: What = What.ADMISSIONS) -> list[str]:
     return await release(server.client, ManualClock(), NAMESPACE, what.parts, wait=False)
+
+
+async def test_the_status_of_a_namespace_that_is_not_there_is_an_error_and_no_all_clear(server: Server):
+    assert await tell_status(server.client, NAMESPACE) == ["admissions are not paused", "evictions are not paused"]
+    with pytest.raises(Unable, match="there is no namespace wrong; --namespace names"):
+        await tell_status(server.client, "wrong")
+    assert len(await tell_status(server.client, "secret")) == 2
 
 
 async def test_what_is_written_says_who_since_when_and_why(server: Server):
