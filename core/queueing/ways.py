@@ -20,6 +20,7 @@ from core.state.queue_facts import ClusterQueueFacts
 from core.state.selectors import labels_match
 
 _SHOWN = 5  # queues that a message names
+_CANNOT = "Can't admit new workloads"  # how the peer begins what is wrong with a queue
 
 
 def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts | None, NotFound | None]:
@@ -33,9 +34,11 @@ def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts |
         why = f"ClusterQueue {local.cluster_queue} doesn't exist; LocalQueue {name} names it, and an administrator can make it"
         return None, NotFound(REASON_MISCONFIGURED, why, ())
     if local.stopped:
-        return None, NotFound(REASON_SUSPENDED, f"LocalQueue {name} is inactive", ())
-    if _problem_of(state, queue) is not None:
-        return None, NotFound(REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive", ())
+        return None, NotFound(REASON_SUSPENDED, f"LocalQueue {name} is inactive: its stopPolicy is not None", ())
+    problem = _problem_of(state, queue)
+    if problem is not None:
+        why = problem[1].removeprefix(_CANNOT).lstrip(":; ")
+        return None, NotFound(REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive: {why}", ())
     if not labels_match(queue.namespace_selector, state.namespaces.get(namespace)):
         return None, NotFound(REASON_MISCONFIGURED, f"namespace {namespace} doesn't match the selector of ClusterQueue {queue.name}", ())
     if state.pause.admissions is not None:  # said last: what else is wrong can be mended meanwhile
@@ -57,32 +60,32 @@ def inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str,
     problem, stop = _problem_of(state, queue), state.pause.admissions
     if problem is not None or stop is None:
         return problem
-    return REASON_ADMISSIONS_PAUSED, f"Can't admit new workloads: {stop.sentence}"
+    return REASON_ADMISSIONS_PAUSED, f"{_CANNOT}: {stop.sentence}"
 
 
 def _problem_of(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:
     """What is wrong with a ClusterQueue itself."""
     if queue.deleting:
-        return REASON_TERMINATING, "Can't admit new workloads; the ClusterQueue is being deleted"
+        return REASON_TERMINATING, f"{_CANNOT}; the ClusterQueue is being deleted"
     if queue.stopped:
-        return REASON_STOPPED, "Can't admit new workloads: its stopPolicy is not None"
+        return REASON_STOPPED, f"{_CANNOT}: its stopPolicy is not None"
     missing = [name for name in queue.flavors if name not in state.flavors]
     if missing:
-        return REASON_FLAVOR_NOT_FOUND, f"Can't admit new workloads: references missing ResourceFlavor(s): {', '.join(missing)}"
+        return REASON_FLAVOR_NOT_FOUND, f"{_CANNOT}: references missing ResourceFlavor(s): {', '.join(missing)}"
     unknown = [name for name, _ in queue.checks if name not in state.checks]
     if unknown:
-        return REASON_CHECK_NOT_FOUND, f"Can't admit new workloads: references missing AdmissionCheck(s): {', '.join(unknown)}"
+        return REASON_CHECK_NOT_FOUND, f"{_CANNOT}: references missing AdmissionCheck(s): {', '.join(unknown)}"
     inactive = [name for name, _ in queue.checks if not state.checks[name].active]
     if inactive:
-        return REASON_CHECK_INACTIVE, f"Can't admit new workloads: references inactive AdmissionCheck(s): {', '.join(inactive)}"
+        return REASON_CHECK_INACTIVE, f"{_CANNOT}: references inactive AdmissionCheck(s): {', '.join(inactive)}"
     remote = [name for name, _ in queue.checks if state.checks[name].controller == MULTIKUEUE_CONTROLLER]
     topological = [name for name in queue.flavors if state.flavors[name].topology]
     if remote and topological:
         why = f"AdmissionCheck {remote[0]} sends workloads to other clusters, whose topology flavor {topological[0]} does not know"
-        return REASON_MULTIKUEUE_WITH_TOPOLOGY, f"Can't admit new workloads: {why}"
+        return REASON_MULTIKUEUE_WITH_TOPOLOGY, f"{_CANNOT}: {why}"
     if queue.cohort in state.quota.circular:
-        return REASON_COHORT_CYCLE, f'Can\'t admit new workloads: going up from cohort "{queue.cohort}" ends in a circle of cohorts'
+        return REASON_COHORT_CYCLE, f'{_CANNOT}: going up from cohort "{queue.cohort}" ends in a circle of cohorts'
     lost = sorted({flavor.topology for name in queue.flavors if (flavor := state.flavors[name]).topology} - state.topologies.keys())
     if lost:
-        return REASON_TOPOLOGY_NOT_FOUND, f"Can't admit new workloads: there is no Topology {', '.join(map(repr, lost))}"
+        return REASON_TOPOLOGY_NOT_FOUND, f"{_CANNOT}: there is no Topology {', '.join(map(repr, lost))}"
     return None
