@@ -16,7 +16,7 @@ from cli.report import Report
 from core.model.podset import PodSetRequest
 from core.model.quantity import InvalidQuantity, canonical, format_quantity
 from core.names import HOSTNAME_LABEL
-from core.placement.survey import LevelSurvey, survey
+from core.placement.survey import LevelSurvey, out_of_use, survey
 from core.placement.tree import Indices
 from core.state.cluster import ClusterState, FlavorView
 from reconciler.observed import Observed
@@ -93,6 +93,7 @@ def _flavor(state: ClusterState, view: FlavorView, pod: Pod | None) -> Report:
             "missingLabel": {label: list(names) for label, names in tree.left_out.missing_label.items()},
             "samePath": [list(names) for names in tree.left_out.same_path],
         },
+        "outOfUse": out_of_use(capacity, request),
     }
 
 
@@ -151,6 +152,8 @@ def draw(console: Console, report: Report, *, shows_hosts: bool) -> None:
             text += f", the largest fit is {best['pods']} pod(s) of {pod} in {'/'.join(best['values'])}" if best is not None else ""
             write(console, labelled(level["label"], text), indent=2)
         _draw_left_out(console, flavor["leftOut"])
+        for reason, names in flavor["outOfUse"].items():
+            write(console, labelled("out of use", f"{_some(names)}, {reason}", BAD), indent=2)
         hosts_below = report["levels"][-1] == HOSTNAME_LABEL and not shows_hosts
         tree = Tree(Text(flavor["name"], HEAD), guide_style=QUIET)
         _grow(tree, flavor["domains"], len(report["levels"]) - (1 if hosts_below else 0))

@@ -43,6 +43,21 @@ def test_counts_of_every_domain_are_those_of_its_nodes(topogate: Commands):
     assert (racks["b0-r1"]["used"][GPU], racks["b0-r1"]["free"][GPU], racks["b0-r1"]["fits"]) == ("3", "13", 13)
 
 
+def test_nodes_that_take_nothing_are_named_with_why(topogate: Commands):
+    cluster = nodes(blocks=1, racks=2, hosts=2)
+    repair = {"key": "repair", "value": "gpu", "effect": "NoSchedule"}
+    cluster[0]["spec"] = {"unschedulable": True, "taints": [repair]}
+    cluster[1]["spec"] = {"taints": [repair]}
+    cluster[2]["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    file = topogate.write("cluster.yaml", *cluster, *queues())
+    ran = topogate.run("topology", "--nodes", file)
+    assert "out of use: 1 node(s) (n-0-0-0), unschedulable" in ran.out
+    assert 'out of use: 1 node(s) (n-0-0-1), taint "repair=gpu:NoSchedule"' in ran.out
+    assert "out of use: 1 node(s) (n-0-1-0), NotReady" in ran.out
+    (topology,) = topogate.run("topology", "--nodes", file, "-o", "json").data["topologies"]
+    assert sum(len(names) for names in topology["flavors"][0]["outOfUse"].values()) == 3
+
+
 def test_the_largest_fit_is_of_the_pod_that_is_asked_for(topogate: Commands):
     file = topogate.write("cluster.yaml", *nodes(blocks=2, racks=2, hosts=2), *queues(), pod("p", "n-0-1-0", 1), pod("q", "n-0-0-1", 1))
     for wanted, fits in ((f"{GPU}=8", [("b1", 4), ("b1/b1-r0", 2), ("b0/b0-r0/n-0-0-0", 1)]), (f"{GPU}=2,cpu=60", [("b0", 4)])):
