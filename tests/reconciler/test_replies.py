@@ -85,7 +85,7 @@ def test_what_is_seen_takes_the_place_of_a_reply_as_old_or_older(paper: LatePape
     put_queue(paper, 1)
     paper.workload("train", count=4, owner=None)
     paper.decide()
-    replies = paper.scheduler._replies
+    replies = paper.scheduler._verdicts.replies
     (reply,) = paper.late
     assert replies.latest("ns/train") == reply
     paper.observed.workloads._fold(Applied({**paper.observed.workloads.store.get("ns/train"), "kind": "Workload"}))  # type: ignore[dict-item]
@@ -101,7 +101,7 @@ def test_another_of_its_name_is_not_what_was_written(paper: LatePaper):
     put_queue(paper, 1)
     paper.workload("train", count=4, owner=None)
     paper.decide()
-    replies = paper.scheduler._replies
+    replies = paper.scheduler._verdicts.replies
     (reply,) = paper.late
     other = {**reply, "metadata": {**reply["metadata"], "uid": "uid-another", "resourceVersion": "1000"}}
     paper.observed.workloads._fold(Deleted(reply))

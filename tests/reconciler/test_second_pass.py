@@ -50,13 +50,13 @@ class PassPaper(QueuesPaper):
     async def running(self, second_pass: SecondPass = SecondPass(), **options: Any) -> AsyncIterator[None]:  # noqa: B008, a frozen value
         """As a process that has just been started: everything is listed once."""
         scheduler = Scheduler(self.observed, cast("Writer", self), self.time, STANDARD, None, second_pass, **options)
-        told = scheduler._tell_of_failed_pass
+        told = scheduler._verdicts._tell_of_failed_pass
 
         async def noted(workload: Obj, judged: Any, outcome: Any) -> None:
             self.tried.append(round(self.time.monotonic(), 1))
             await told(workload, judged, outcome)
 
-        scheduler._tell_of_failed_pass = noted  # type: ignore[method-assign]
+        scheduler._verdicts._tell_of_failed_pass = noted  # type: ignore[method-assign]
         task = asyncio.create_task(scheduler.run())
         for obj in self.all("Workload"):
             self.put(obj)

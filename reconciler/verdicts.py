@@ -1,0 +1,322 @@
+"""What becomes of a decision: it is written and told; one whose write fails is taken back, and one whose answer is lost found out about."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Protocol
+
+from core import trace_names as t
+from core.model.admission import Admission, admission_from_wire, admission_to_wire
+from core.model.configuration import SecondPass
+from core.model.encoding import encoded_size
+from core.names import (
+    ADMITTED,
+    EVENT_SECOND_PASS_FAILED,
+    EVENT_WORKLOAD_REFUSED,
+    QUOTA_RESERVED,
+    REASON_PENDING_EVALUATION,
+    REASON_PENDING_TOPOLOGY,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+)
+from core.placement.choice import show_choices
+from core.plan.admission import MAX_ETCD_BYTES, amended_status, waiting_status
+from core.plan.conditions import Condition, says
+from core.plan.verdicts import next_pass_s, verdict_status
+from core.queueing.cycle import Verdict
+from core.queueing.outcome import Found, NotFound
+from core.runtime.clock import Clock
+from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
+from core.runtime.errors import NotFound as ObjectNotFound
+from core.runtime.resource import Obj
+from core.state.facts import WorkloadFacts, condition_is_true
+from reconciler import resources as r
+from reconciler import tracing
+from reconciler.apply import Paused, Writer
+from reconciler.metrics import Recorder
+from reconciler.observed import Observed
+from reconciler.preempting import Preemptions
+from reconciler.replies import Replies
+from reconciler.telling import Events
+
+logger = logging.getLogger(__name__)
+WRITES_AT_ONCE = 8
+RETRY_S = 1.0
+FIND_OUT_ATTEMPTS = 120
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0  # of a workload whose verdict could not be written
+LOST_ANSWER = "the answer to the last write was lost; it is decided on anew"
+
+
+class Loop(Protocol):
+    """What is asked of the loop that decides."""
+
+    def judge_again(self, uid: str) -> None:
+        """Forgets what was decided on a workload."""
+
+    def judge_later(self, uid: str, seconds: float) -> None:
+        """Judges a workload again after a time, whether anything has changed or not."""
+
+    def wake_in(self, seconds: float) -> None:
+        """Decides once more after a time, on whatever there is to decide."""
+
+    def spare(self, key: str) -> None:
+        """A victim, which could not be told to go: who wanted it to is judged anew."""
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Does something beside, to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict, and when the decision on it began and ended."""
+
+    verdict: Verdict
+    began: datetime
+    ended: datetime
+
+
+class Verdicts:
+    """Writes them, `WRITES_AT_ONCE` at most."""
+
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock, second_pass: SecondPass, loop: Loop, recorder: Recorder) -> None:
+        self._observed, self._writer, self._clock, self._second_pass = observed, writer, clock, second_pass
+        self._loop, self._recorder = loop, recorder
+        self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
+        self.events = Events(observed, writer, recorder)
+        self.replies = Replies(observed.workloads)
+        self._preempting = Preemptions(observed, writer, self.events, self._writes, loop.spare, recorder)
+        self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
+
+    def rests(self, uid: str) -> bool:
+        """Whether the verdict on a workload could not be written a moment ago."""
+        _, until = self._held_back.get(uid, (0, 0.0))
+        return self._clock.monotonic() < until
+
+    def forget(self, uid: str) -> None:
+        """A workload is gone."""
+        self._held_back.pop(uid, None)
+
+    async def write(self, judged: Judged) -> None:
+        """One; returns once it is written, taken back, or to be found out about."""
+        verdict, key = judged.verdict, judged.verdict.workload.key
+        workload = self.replies.latest(key)
+        try:
+            async with self._writes:
+                if workload is None or workload["metadata"]["uid"] != verdict.workload.uid:
+                    self._take_back(verdict, "it is gone")
+                elif isinstance(verdict.outcome, Found):
+                    too_large = _too_large(workload, verdict.outcome)
+                    if too_large is None:
+                        await self._admit(workload, judged, verdict.outcome)
+                    else:
+                        self._observed.state.forget(key)
+                        if verdict.is_second_pass:
+                            await self._tell_of_failed_pass(workload, judged, too_large)
+                        else:
+                            await self._let_wait(workload, judged, too_large)
+                elif verdict.outcome.evicts:
+                    await self._evict(workload, judged, verdict.outcome)
+                elif verdict.is_second_pass:
+                    await self._tell_of_failed_pass(workload, judged, verdict.outcome)
+                else:
+                    await self._let_wait(workload, judged, verdict.outcome)
+        except (Unreachable, ServerError) as error:
+            if verdict.is_second_pass and isinstance(verdict.outcome, NotFound):
+                self._take_back(verdict, str(error))  # nothing is assumed, and an eviction may be written twice
+                return
+            logger.warning("verdict may or may not have been written", extra={"workload": key, "error": str(error)})
+            self._loop.start(self._find_out(judged), f"find out about {key}")
+        except KubeError as error:
+            if not isinstance(error, Conflict | ObjectNotFound):
+                logger.warning("verdict could not be written", extra={"workload": key, "error": str(error)})
+            self._take_back(verdict, str(error), getattr(error, "retry_after", None))
+        except Paused as error:  # decided on before that was seen
+            self._take_back(verdict, str(error))
+        except Exception as error:
+            logger.exception("verdict could not be written", extra={"workload": key})
+            self._take_back(verdict, repr(error))
+        except BaseException:
+            self._take_back(verdict, "the write was cut off")
+            raise
+        else:
+            self._held_back.pop(verdict.workload.uid, None)
+            if isinstance(verdict.outcome, NotFound) and verdict.outcome.preempting is not None:
+                await self._preempting.tell_all(verdict.workload, verdict.outcome.preempting)
+
+    async def _find_out(self, judged: Judged) -> None:
+        """The answer to a write was lost. Until it is known what became of it the decision stays assumed: its place
+        given to another would be booked twice if the write did arrive.
+
+        A write still on its way is made to fail before the place is given up: it is guarded by the version that
+        the workload had, and a status written now changes that.
+        """
+        verdict = judged.verdict
+        namespace, _, name = verdict.workload.key.partition("/")
+        for _ in range(FIND_OUT_ATTEMPTS):
+            await self._clock.sleep(RETRY_S)
+            try:
+                now = await self._writer.read_workload(namespace, name)
+                if now["metadata"]["uid"] != verdict.workload.uid:
+                    break
+                admission = admission_from_wire((now.get("status") or {}).get("admission"))
+                if admission is not None and not (verdict.is_second_pass and _wants_second_pass(now, admission)):
+                    self._observed.state.confirm(verdict.workload.key, int(now["metadata"]["resourceVersion"]))
+                    return
+                if verdict.is_second_pass and admission is not None:
+                    lost = Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, LOST_ANSWER)
+                    if condition_is_true(now, ADMITTED):
+                        lost = Condition(ADMITTED, True, ADMITTED, LOST_ANSWER)
+                    state = (now.get("status") or {}).get("requeueState")
+                    status = amended_status(now, [lost], self._writer.now(), state)
+                else:
+                    facts, rules = verdict.workload, self._observed.state.resource_rules
+                    status = waiting_status(now, facts, REASON_PENDING_EVALUATION, LOST_ANSWER, self._writer.now(), rules)
+                await self._writer.apply_admission(now, status, strict=True)
+                break
+            except ObjectNotFound:
+                break
+            except KubeError as error:
+                logger.warning("still not known what was written", extra={"workload": verdict.workload.key, "error": str(error)})
+        self._take_back(verdict, "its write did not arrive")
+
+    def _take_back(self, verdict: Verdict, why: str, retry_after_s: float | None = None) -> None:
+        """Undoes a verdict that was not written; the workload is judged again after a pause that doubles."""
+        workload = verdict.workload
+        if isinstance(verdict.outcome, Found):
+            self._observed.state.forget(workload.key)
+        self._loop.judge_again(workload.uid)
+        if self.replies.latest(workload.key) is None:
+            return
+        failures, _ = self._held_back.get(workload.uid, (0, 0.0))
+        pause = max(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**failures), retry_after_s or 0.0)
+        self._held_back[workload.uid] = failures + 1, self._clock.monotonic() + pause
+        logger.debug("verdict taken back", extra={"workload": workload.key, "why": why, "pause_s": pause})
+        self._loop.wake_in(pause)
+
+    async def _admit(self, workload: Obj, judged: Judged, found: Found) -> None:
+        verdict, queue = judged.verdict, found.admission.cluster_queue
+        since = tracing.parse_time(verdict.workload.queued_since)
+        self._tell_of_wait(workload, verdict, queue)
+        self._tell_of_solve(workload, judged, queue, found)
+        with tracing.step(t.ADMIT, workload, self._attributes(workload, queue)):
+            written = await self._written(workload, self._status(workload, verdict))
+        self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
+        story = tracing.traceparent_of(workload)
+        self._recorder.written(max(0.0, (self._clock.now() - judged.ended).total_seconds()), story)
+        self._recorder.placed(found.choices, story)
+        if not verdict.is_second_pass:
+            message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {self._seconds_since(since)}s"
+            said_again = condition_is_true(written, ADMITTED)
+            self.events.tell(r.WORKLOADS, workload, QUOTA_RESERVED, message, is_minor=said_again)
+        if verdict.workload.admitted:
+            logger.info(
+                "failed nodes replaced", extra={"workload": verdict.workload.key, "nodes": sorted(verdict.workload.unhealthy_nodes)}
+            )
+            return
+        if not condition_is_true(written, ADMITTED):
+            logger.info("workload waits for its checks", extra={"workload": verdict.workload.key, "cluster_queue": queue})
+            return
+        logger.info("workload admitted", extra={"workload": verdict.workload.key, "cluster_queue": queue})
+        reserved = tracing.parse_time(verdict.workload.reserved_at) if verdict.is_second_pass else None
+        message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {self._seconds_since(reserved)}s"
+        placed = [text for text in (found.together, show_choices(found.choices)) if text]
+        message += f"; placed: {'; '.join(placed)}" if placed else ""
+        self.events.tell(r.WORKLOADS, workload, ADMITTED, message)
+
+    def _seconds_since(self, moment: datetime | None) -> int:
+        return max(0, int((self._clock.now() - moment).total_seconds())) if moment is not None else 0
+
+    async def _tell_of_failed_pass(self, workload: Obj, judged: Judged, outcome: NotFound) -> None:
+        """It keeps its quota, and is tried again when something that could help has changed, or after a pause that doubles."""
+        self._tell_of_solve(workload, judged, _queue_of(judged.verdict.workload), outcome)
+        pause = next_pass_s(workload, self._clock.now(), self._second_pass)
+        if pause is not None:
+            self._loop.judge_later(workload["metadata"]["uid"], pause)
+        self.events.tell(r.WORKLOADS, workload, EVENT_SECOND_PASS_FAILED, outcome.message, warning=True)
+        self.events.tell_maker(workload, EVENT_SECOND_PASS_FAILED, outcome.message)
+
+    async def _evict(self, workload: Obj, judged: Judged, outcome: NotFound) -> None:
+        """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
+        queue = _queue_of(judged.verdict.workload)
+        self._tell_of_solve(workload, judged, queue, outcome)
+        evicted = self._attributes(workload, queue) | {t.REASON: outcome.reason, t.MESSAGE: outcome.message}
+        with tracing.step(t.EVICT, workload, evicted, links=[tracing.decision_of(workload)]):
+            await self._written(workload, self._status(workload, judged.verdict))
+        logger.info("workload evicted", extra={"workload": judged.verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
+        self.events.tell(r.WORKLOADS, workload, f"EvictedDueTo{outcome.reason}", outcome.message)
+
+    async def _written(self, workload: Obj, status: Mapping[str, Any]) -> Obj:
+        """Strict: if the workload was deactivated, changed or deleted since it was seen, the decision is void."""
+        written = await self._writer.apply_admission(workload, status, strict=True)
+        self.replies.keep(written)
+        return written
+
+    def _status(self, workload: Obj, verdict: Verdict) -> dict[str, Any]:
+        status = verdict_status(workload, verdict, self._writer.now(), self._observed.state.resource_rules)
+        assert status is not None, "a second pass that failed writes nothing"
+        return status
+
+    async def _let_wait(self, workload: Obj, judged: Judged, outcome: NotFound) -> None:
+        verdict = judged.verdict
+        condition = Condition(QUOTA_RESERVED, False, outcome.reason, outcome.message)
+        if says((workload.get("status") or {}).get("conditions") or (), condition):
+            if outcome.breaks_rule:
+                await self._writer.deactivate(workload, outcome.reason)
+            return
+        queue = self._observed.state.find_cluster_queue(verdict.workload)
+        self._tell_of_solve(workload, judged, queue.name if queue is not None else "", outcome)
+        written = await self._written(workload, self._status(workload, replace(verdict, outcome=outcome)))
+        if outcome.breaks_rule:  # what is wrong is told first, so that no deactivated workload is without a reason
+            await self._writer.deactivate(written, outcome.reason)
+        logger.info("workload waits", extra={"workload": verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
+        self.events.tell(r.WORKLOADS, workload, outcome.reason, outcome.message, warning=True)
+        self.events.tell_maker(workload, EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason, outcome.message)
+
+    # --- tracing ----------------------------------------------------------------------------------------
+
+    def _tell_of_wait(self, workload: Obj, verdict: Verdict, queue: str) -> None:
+        """What it has waited for until now: quota, or with quota for its checks. Where nodes are replaced nothing waits."""
+        facts, attributes = verdict.workload, self._attributes(workload, queue)
+        if verdict.is_second_pass:
+            if not facts.admitted:
+                tracing.tell_of_checks(workload, facts, attributes)
+            return
+        requeued = ((workload.get("status") or {}).get("requeueState") or {}).get("count")
+        if requeued:
+            attributes[t.REQUEUE_COUNT] = int(requeued)
+        with tracing.step(t.QUEUED, workload, attributes, start=tracing.parse_time(facts.queued_since)):
+            pass
+
+    def _tell_of_solve(self, workload: Obj, judged: Judged, queue: str, outcome: Found | NotFound) -> None:
+        attributes = {**self._attributes(workload, queue), t.PASS: _pass_of(judged.verdict)}
+        with tracing.step(t.SOLVE, workload, attributes, start=judged.began, end=judged.ended) as span:
+            tracing.explain(span, workload, outcome)
+
+    @staticmethod
+    def _attributes(workload: Obj, queue: str) -> dict[str, Any]:
+        return {t.WORKLOAD: workload["metadata"]["name"], t.CLUSTER_QUEUE: queue}
+
+
+def _queue_of(workload: WorkloadFacts) -> str:
+    return workload.admission.cluster_queue if workload.admission is not None else ""
+
+
+def _pass_of(verdict: Verdict) -> str:
+    if not verdict.is_second_pass:
+        return t.FIRST_PASS
+    return t.REPLACEMENT if verdict.workload.unhealthy_nodes else t.SECOND_PASS
+
+
+def _wants_second_pass(workload: Obj, admission: Admission) -> bool:
+    """Whether what a second pass found is not written."""
+    return admission.awaits_topology or bool((workload.get("status") or {}).get("unhealthyNodes"))
+
+
+def _too_large(workload: Obj, found: Found) -> NotFound | None:
+    """An assignment that etcd would not take is refused before any write, with its size."""
+    size = encoded_size(workload) + encoded_size(admission_to_wire(found.admission))
+    if size <= MAX_ETCD_BYTES:
+        return None
+    message = f"the Workload with its assignment would have {size} bytes; etcd takes {MAX_ETCD_BYTES}"
+    return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, found.attempts)
