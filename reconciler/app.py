@@ -17,6 +17,7 @@ from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller
+from core.runtime.latecomers import telling_later
 from core.runtime.metrics import Reading
 from core.runtime.tasks import eternal
 from reconciler.activity import Activity
@@ -50,6 +51,7 @@ class Reconciler:
     """Sees all that there is, and decides while it leads: what decides is made then, and told all that has been seen until then.
 
     So a successor decides as soon as it leads, however much there is, and one that waits for years gathers nothing but what there is.
+    Nothing is decided before all parts have heard of everything; while they do, the loop has its turns.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Reconciler:
         shrinks: bool = True,
         recorder: Recorder = UNRECORDED,
     ) -> None:
+        self._clock = clock
         self.is_complete = False  # whether everything has been listed once
         self.deciding: Deciding | None = None
         self.observed = Observed(
@@ -118,9 +121,12 @@ class Reconciler:
 
     async def lead(self) -> None:
         """Never returns: decides and writes, on what `follow` keeps up to date. Whatever ends a part ends all."""
-        self.deciding = self._prepare()
+        with telling_later() as late:
+            deciding = self._prepare()
+        await late.catch_up(self._clock)
+        self.deciding = deciding
         logger.info("deciding")
-        await self.deciding.run()
+        await deciding.run()
 
 
 class Deciding:
