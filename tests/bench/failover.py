@@ -101,7 +101,7 @@ def _whole(api: Api, jobs: int) -> int | None:
 
 
 def _lags(port: int) -> dict[str, float]:
-    """Bounds of the histogram's buckets in which the 99th of a hundred lags and the longest are, and how many are longer than is aimed at."""
+    """Bounds of the histogram's buckets in which the 99th of a hundred lags and the longest are, and how many are longer than the aim."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as reply:
         scraped = Scraped(reply.read().decode())
     buckets = sorted((math.inf if le == "+Inf" else float(le), count) for (le,), count in scraped.rows(f"{_LAG}_bucket", "le").items())
