@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Never
 
 from core.runtime.client import Client
@@ -68,22 +68,20 @@ class Informer:
         return self._synced.is_set()
 
     def add_handler(self, handler: Handler) -> None:
-        """A handler that comes late is first told everything there is, marked `initial`: at once, or within `telling_later` bit by bit."""
+        """A handler that comes late is first told everything there is, marked `initial`: at once, or within `telling_later` later."""
         late = who_gathers()
         if late is not None:
             if self._latecomers is None:
-                self._latecomers = Latecomers(self.store, self._end_lateness)
-                late.latecomers.append(self._latecomers)
-            self._latecomers.handlers.append(handler)
+                self._latecomers = late.expect(self.store, self._end_lateness)
+            self._latecomers.add(handler)
             return
         for obj in self.store.list():
             handler(Change(None, obj, initial=True))
         self._handlers.append(handler)
 
-    def _end_lateness(self) -> None:
-        if self._latecomers is not None:
-            self._handlers += self._latecomers.handlers
-            self._latecomers = None
+    def _end_lateness(self, handlers: Sequence[Handler]) -> None:
+        self._handlers += handlers
+        self._latecomers = None
 
     async def run(self) -> Never:
         await self.watcher.run(self._take)

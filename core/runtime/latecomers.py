@@ -1,17 +1,18 @@
 """Handlers that come when there is a lot already, and are told of it piece by piece, so that others have their turn in between.
 
-What changes meanwhile they hear of at once, and before it how things were if they did not know that yet: of each object they hear what
-they would have heard had they been told of everything in the moment in which they came, only of some objects sooner than of others.
+They hear the same as if they had been told of everything in the moment in which they came, in the same order: first how things were
+then, and then what has changed meanwhile. Stores and state may be ahead of what they hear, as they are of every handler's news.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from core.runtime.clock import Clock
-from core.runtime.store import Change, Store, object_key
+from core.runtime.store import Change, Store
 
 Handler = Callable[[Change], None]
 
@@ -20,53 +21,55 @@ AT_ONCE = 200
 
 
 class Latecomers:
-    """Handlers of one informer that came late, and what they have heard of by now. `on_end` is called when that is everything."""
+    """Those of one informer. `on_end` is called with them when they have heard all, and hear of changes by themselves from then on."""
 
-    def __init__(self, store: Store, on_end: Callable[[], None]) -> None:
-        self._store, self._on_end = store, on_end
-        self.handlers: list[Handler] = []
-        self._told_to = ""  # all keys up to this one, of those that were there
-        self._told: set[str] = set()  # and these, for they have changed or come meanwhile
+    def __init__(self, late: Late, store: Store, on_end: Callable[[Sequence[Handler]], None]) -> None:
+        self._late, self._on_end = late, on_end
+        self._there = [Change(None, obj, initial=True) for obj in store.list()]
+        self._handlers: list[Handler] = []
+
+    def add(self, handler: Handler) -> None:
+        """One more, before anything has changed since the first came."""
+        self._handlers.append(handler)
+        self._late.to_tell.append(([handler], self._there))
 
     def hear(self, change: Change) -> None:
-        """Something changes now."""
-        key = object_key(change.obj)
-        if key > self._told_to and key not in self._told:
-            self._told.add(key)
-            if change.old is not None:
-                self._tell(Change(None, change.old, initial=True))
-        self._tell(change)
+        """Something changes now: they are told in their turn."""
+        self._late.to_tell.append((self._handlers, [change]))
 
-    def catch_up(self) -> Iterator[int]:
-        """Tells of one object more at each step, and says how many handlers were told."""
-        for key in sorted(self._store.keys()):
-            obj = self._store.get(key)
-            if obj is not None and key not in self._told:
-                self._told_to = key
-                self._tell(Change(None, obj, initial=True))
-                yield len(self.handlers)
-        self._on_end()
-
-    def _tell(self, change: Change) -> None:
-        for handler in self.handlers:
-            handler(change)
+    def end(self) -> None:
+        """They have heard all."""
+        self._on_end(self._handlers)
 
 
 class Late:
     """All latecomers, of whichever informers, that came within one `telling_later`."""
 
     def __init__(self) -> None:
-        self.latecomers: list[Latecomers] = []
+        self.to_tell: deque[tuple[Sequence[Handler], Sequence[Change]]] = deque()
+        self._latecomers: list[Latecomers] = []
+
+    def expect(self, store: Store, on_end: Callable[[Sequence[Handler]], None]) -> Latecomers:
+        """Those of one more informer."""
+        latecomers = Latecomers(self, store, on_end)
+        self._latecomers.append(latecomers)
+        return latecomers
 
     async def catch_up(self, clock: Clock, at_once: int = AT_ONCE) -> None:
-        """Returns when all of them have heard of everything."""
-        calls = 0
-        for latecomers in self.latecomers:
-            for told in latecomers.catch_up():
-                calls += told
-                if calls >= at_once:
-                    calls = 0
-                    await clock.sleep(0)
+        """Returns when all of them have heard of everything, also of what changes until then."""
+        for call, _ in enumerate(self._tell(), 1):
+            if call % at_once == 0:
+                await clock.sleep(0)
+
+    def _tell(self) -> Iterator[None]:
+        """A call of one handler at each step."""
+        while self.to_tell:
+            handlers, changes = self.to_tell.popleft()
+            for change in changes:
+                for handler in handlers:
+                    yield handler(change)
+        for latecomers in self._latecomers:
+            latecomers.end()
 
 
 _late: ContextVar[Late | None] = ContextVar("late", default=None)
@@ -74,7 +77,7 @@ _late: ContextVar[Late | None] = ContextVar("late", default=None)
 
 @contextmanager
 def telling_later() -> Iterator[Late]:
-    """Handlers that are added within are told of what there is by `Late.catch_up`, and of what changes from now on at once."""
+    """Handlers that are added within hear nothing before `Late.catch_up`. Nothing may change, so nothing be awaited, within."""
     late = Late()
     token = _late.set(late)
     try:

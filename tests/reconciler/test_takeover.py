@@ -5,6 +5,7 @@ Compared with parts that were told of everything in one go, in the moment in whi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -16,10 +17,10 @@ from hypothesis import strategies as st
 from core.names import HOSTNAME_LABEL, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.placement.profile import STANDARD
 from core.runtime.client import Client
-from core.runtime.latecomers import AT_ONCE, Late, Latecomers
+from core.runtime.latecomers import AT_ONCE, Late
 from core.runtime.resource import Obj
-from core.runtime.store import Change
-from reconciler.app import Deciding, Reconciler
+from core.runtime.store import object_key
+from reconciler.app import RECOUNTED_AT_ONCE, Deciding, Reconciler
 from tests.builders import RACK
 from tests.reconciler.paper_nodes import made
 from tests.runtime.fakes import ManualClock
@@ -117,14 +118,21 @@ def _owner(name: str) -> dict[str, Any]:
 
 
 def picture(deciding: Deciding) -> dict[str, Any]:
-    """What the parts have gathered from what they were told, but for what depends on the order of events of different kinds anyway."""
-    health = deciding.node_health
+    """What the parts have gathered from what they were told of what there is; keys of what came and went meanwhile lead to nothing."""
+    health, observed = deciding.node_health, deciding._observed
     assert health is not None
     queued = {
         controller.name: {key: (entry.priority, entry.ready) for key, entry in controller.queue._state._entries.items()}
         for controller in deciding.controllers
     }
-    return queued | {
+    pods = {object_key(pod): pod for pod in observed.pods.store.list()}
+    # What is on no node any more, pods that are gone or that somebody looks after by now, and workloads that are gone.
+    passed = {
+        "node health": queued["node health"].keys() - health._hosts.keys(),
+        "strangers": {key for key in queued["strangers"] if key not in pods or deciding.strangers._why(pods[key]) is None},
+    }
+    gone = {f"ns/{name}" for name in NAMES} - {*observed.workloads.store.keys()}
+    return {name: {key: keys[key] for key in keys.keys() - passed.get(name, gone)} for name, keys in queued.items()} | {
         "hosts": health._hosts,
         "assigned": dict(health._assigned),
         "named": health._named,
@@ -168,26 +176,40 @@ async def test_deciding_begins_with_the_picture_that_parts_have_which_were_told_
 
 
 async def test_between_two_turns_few_are_told_while_it_begins_to_lead(monkeypatch: pytest.MonkeyPatch):
-    told = most = 0
-
-    def tell(latecomers: Latecomers, change: Change) -> None:
-        nonlocal told
-        told += len(latecomers.handlers)
-        for handler in latecomers.handlers:
-            handler(change)
-
-    def turn() -> None:
-        nonlocal told, most
-        told, most = 0, max(told, most)
-
-    async def run(_: Deciding) -> None:
-        turn()
-
-    monkeypatch.setattr(Latecomers, "_tell", tell)
-    monkeypatch.setattr(Deciding, "run", run)
+    turns: list[int] = []
     world = World()
     world.reconciler.observed.pods.fill(_pod(f"v-{number}", "bound") for number in range(300))
-    world.clock.left = [turn] * 1000
+    parts_that_hear_of_pods = 8
+
+    async def run(_: Deciding) -> None:
+        turns.append(world.clock.turns)
+
+    monkeypatch.setattr(Deciding, "run", run)
     await world.reconciler.lead()
-    assert 0 < most < AT_ONCE + 20
-    assert world.clock.turns >= 300 * 5 / AT_ONCE
+    assert turns[0] >= 300 * parts_that_hear_of_pods / AT_ONCE
+
+
+async def test_the_ledger_is_recounted_with_turns_for_others(caplog: pytest.LogCaptureFixture):
+    world = World()
+    for host in HOSTS:
+        world.do("node", host, True)
+    world.reconciler.observed.pods.fill(_pod(f"v-{number}", "bound") for number in range(3 * RECOUNTED_AT_ONCE))
+    ledger = world.reconciler.observed.state.ledger
+    deciding = world.reconciler._prepare()
+    seen: list[int] = []
+
+    def tamper() -> None:
+        """As if a fault of ours had done it, in the middle of the first audit."""
+        ledger._table.take(ledger._table.slot("a"), {"cpu": 7}, 1)
+
+    def look() -> None:
+        seen.append(deciding.gauges.drifting)
+
+    pieces = 1 + 3  # that end with a turn: the first at once
+    world.clock.left = [look, look, tamper, *[look] * (2 * pieces)]
+    auditing = asyncio.create_task(deciding._audit())
+    while world.clock.left:  # noqa: ASYNC110, time stands still
+        await asyncio.sleep(0)
+    auditing.cancel()
+    assert seen == [0] * (2 + 2 * pieces - 1) + [1]
+    assert [vars(record)["node"] for record in caplog.records if record.message == "ledger drifts"] == ["a"]
