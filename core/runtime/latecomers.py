@@ -7,7 +7,7 @@ then, and then what has changed meanwhile. Stores and state may be ahead of what
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -25,13 +25,13 @@ class Latecomers:
 
     def __init__(self, late: Late, store: Store, on_end: Callable[[Sequence[Handler]], None]) -> None:
         self._late, self._on_end = late, on_end
-        self._there = [Change(None, obj, initial=True) for obj in store.list()]
+        self._there = store.list()
         self._handlers: list[Handler] = []
 
     def add(self, handler: Handler) -> None:
         """One more, before anything has changed since the first came."""
         self._handlers.append(handler)
-        self._late.to_tell.append(([handler], self._there))
+        self._late.to_tell.append(([handler], (Change(None, obj, initial=True) for obj in self._there)))
 
     def hear(self, change: Change) -> None:
         """Something changes now: they are told in their turn."""
@@ -46,7 +46,7 @@ class Late:
     """All latecomers, of whichever informers, that came within one `telling_later`."""
 
     def __init__(self) -> None:
-        self.to_tell: deque[tuple[Sequence[Handler], Sequence[Change]]] = deque()
+        self.to_tell: deque[tuple[Sequence[Handler], Iterable[Change]]] = deque()
         self._latecomers: list[Latecomers] = []
 
     def expect(self, store: Store, on_end: Callable[[Sequence[Handler]], None]) -> Latecomers:
