@@ -17,8 +17,10 @@ from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller
+from core.runtime.latecomers import telling_later
 from core.runtime.metrics import Reading
 from core.runtime.tasks import eternal
+from core.state.ledger import Drift
 from reconciler.activity import Activity
 from reconciler.apply import Writer
 from reconciler.checks import Checks
@@ -44,12 +46,14 @@ from reconciler.ungater import Ungater
 
 logger = logging.getLogger(__name__)
 AUDIT_S = 60.0
+RECOUNTED_AT_ONCE = 500  # nodes, pods and pod sets, between two turns of the loop
 
 
 class Reconciler:
     """Sees all that there is, and decides while it leads: what decides is made then, and told all that has been seen until then.
 
     So a successor decides as soon as it leads, however much there is, and one that waits for years gathers nothing but what there is.
+    Nothing is decided before all parts have heard of everything; while they do, the loop has its turns.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Reconciler:
         shrinks: bool = True,
         recorder: Recorder = UNRECORDED,
     ) -> None:
+        self._clock = clock
         self.is_complete = False  # whether everything has been listed once
         self.deciding: Deciding | None = None
         self.observed = Observed(
@@ -118,9 +123,12 @@ class Reconciler:
 
     async def lead(self) -> None:
         """Never returns: decides and writes, on what `follow` keeps up to date. Whatever ends a part ends all."""
-        self.deciding = self._prepare()
+        with telling_later() as late:
+            deciding = self._prepare()
+        await late.catch_up(self._clock)
+        self.deciding = deciding
         logger.info("deciding")
-        await self.deciding.run()
+        await deciding.run()
 
 
 class Deciding:
@@ -211,8 +219,17 @@ class Deciding:
         """Recounts the ledger now and then; a drift is a bug of ours that should be known before users meet it (DESIGN decision 7)."""
         while True:
             await self._clock.sleep(AUDIT_S)
-            drift = self._observed.state.ledger.drift()
+            drift = await self._recount()
             self.gauges.drifting = len(drift)
             if drift:
                 node, (used, counted) = next(iter(drift.items()))
                 logger.error("ledger drifts", extra={"nodes": len(drift), "node": node, "used": dict(used), "counted": dict(counted)})
+
+    async def _recount(self) -> Drift:
+        drift: Drift = {}
+        for step, found in enumerate(self._observed.state.ledger.audit()):
+            if found is not None:
+                drift = found
+            elif step % RECOUNTED_AT_ONCE == 0:
+                await self._clock.sleep(0)
+        return drift

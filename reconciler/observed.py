@@ -25,6 +25,7 @@ from core.names import (
 from core.plan.pod_units import ALONE, GROUP, PARENTS, owner_of_group, unit_of_pod, unit_of_workload
 from core.runtime.client import Client
 from core.runtime.clock import Clock
+from core.runtime.garbage import spare_what_lives
 from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
@@ -76,7 +77,7 @@ class Observed:
         self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
 
         def informer(resource: Resource, transform: Callable[[Obj], Obj] = without_managed_fields) -> Informer:
-            return Informer(client, resource, transform=transform, clock=clock)
+            return Informer(client, resource, transform=transform, clock=clock, settle=spare_what_lives)
 
         # One object, the only one of its kind that may be read.
         named = f"metadata.name={PAUSE_CONFIG_MAP}"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Never
 
 from core.runtime.client import Client
 from core.runtime.clock import Clock, SystemClock
+from core.runtime.latecomers import Handler, Latecomers, who_gathers
 from core.runtime.resource import Obj, Resource
-from core.runtime.store import Change, Store
+from core.runtime.store import Change, Changes, Store
 from core.runtime.watcher import Applied, Deleted, Event, Init, InitApply, InitDone, Policy, Watcher
 
-Handler = Callable[[Change], None]
 Transform = Callable[[Obj], Obj]
+
+AT_ONCE = 25
+"""Objects of a first list that are folded in between two turns of the loop: a job may have thousands of pods that become its own then."""
 
 
 class Informer:
@@ -22,7 +25,8 @@ class Informer:
 
     Handlers are synchronous and do nothing but fold and enqueue; what one raises is a bug and ends `run`. `transform` slims objects before
     they are stored; it must keep namespace, name, uid and resourceVersion. Nothing is ever written into the store but what the server told:
-    what a write returned is waited for by expectations, not remembered here.
+    what a write returned is waited for by expectations, not remembered here. `settle` is called while a first list is read, after each
+    piece of it.
     """
 
     def __init__(
@@ -37,22 +41,25 @@ class Informer:
         clock: Clock | None = None,
         policy: Policy | None = None,
         chance: Callable[[], float] = random.random,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         self.resource = resource
         self.store = Store()
+        clock = clock or SystemClock()
         self.watcher = Watcher(
             client,
             resource,
             namespace=namespace,
             label_selector=label_selector,
             field_selector=field_selector,
-            clock=clock or SystemClock(),
+            clock=clock,
             policy=policy or Policy(),
             chance=chance,
         )
         self._client, self._namespace, self._selectors = client, namespace, (label_selector, field_selector)
-        self._transform = transform
+        self._transform, self._clock, self._settle = transform, clock, settle
         self._handlers: list[Handler] = []
+        self._latecomers: Latecomers | None = None
         self._synced = asyncio.Event()
 
     @property
@@ -61,13 +68,23 @@ class Informer:
         return self._synced.is_set()
 
     def add_handler(self, handler: Handler) -> None:
-        """A handler that comes late is first told everything there is, marked `initial`."""
+        """A handler that comes late is first told everything there is, marked `initial`: at once, or within `telling_later` later."""
+        late = who_gathers()
+        if late is not None:
+            if self._latecomers is None:
+                self._latecomers = late.expect(self.store, self._end_lateness)
+            self._latecomers.add(handler)
+            return
         for obj in self.store.list():
             handler(Change(None, obj, initial=True))
         self._handlers.append(handler)
 
+    def _end_lateness(self, handlers: Sequence[Handler]) -> None:
+        self._handlers += handlers
+        self._latecomers = None
+
     async def run(self) -> Never:
-        await self.watcher.run(self._fold)
+        await self.watcher.run(self._take)
 
     async def wait_synced(self) -> None:
         await self._synced.wait()
@@ -95,6 +112,21 @@ class Informer:
         self._fold(InitDone())
         self._synced.clear()
 
+    async def _take(self, event: Event) -> None:
+        """A first list is long, and nobody goes by it before it is whole: it is folded in with pauses."""
+        if self.store.synced:
+            self._fold(event)
+        elif isinstance(event, InitDone):
+            for changes in self.store.take_list(AT_ONCE):
+                self._tell(changes)
+                self._settle()
+                await self._clock.sleep(0)
+            self._synced.set()
+        else:
+            self._fold(event)
+            if isinstance(event, InitApply) and self.store.gathered % AT_ONCE == 0:
+                self._settle()
+
     def _fold(self, event: Event) -> None:
         if self._transform is not None:
             match event:
@@ -106,8 +138,13 @@ class Informer:
                     event = Deleted(self._transform(obj))
                 case _:
                     pass
-        for change in self.store.apply(event):
-            for handler in self._handlers:
-                handler(change)
+        self._tell(self.store.apply(event))
         if self.store.synced:
             self._synced.set()
+
+    def _tell(self, changes: Changes) -> None:
+        for change in changes:
+            for handler in self._handlers:
+                handler(change)
+            if self._latecomers is not None:
+                self._latecomers.hear(change)

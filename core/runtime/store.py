@@ -5,7 +5,7 @@ Objects are shared with every reader and never changed in place; a newer state i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from core.runtime.resource import Obj
@@ -47,8 +47,9 @@ Changes = list[Change]
 class Store:
     """The fold of a watcher's events.
 
-    A list (Init ... InitDone) is gathered aside and swapped in whole, so that readers never see half of one; what is missing from it was
-    deleted while nobody watched, and those deletions are made up from the last known state. Changes that change nothing are not reported.
+    A list (Init ... InitDone) is gathered aside and swapped in whole, so that readers never see half of one (but of the first, see
+    `take_list`); what is missing from it was deleted while nobody watched, and those deletions are made up from the last known state.
+    Changes that change nothing are not reported.
     """
 
     def __init__(self) -> None:
@@ -63,6 +64,11 @@ class Store:
 
     def __contains__(self, key: str) -> bool:
         return key in self._objects
+
+    @property
+    def gathered(self) -> int:
+        """How many objects of a list that is under way have come."""
+        return len(self._relisted) if self._relisted is not None else 0
 
     def get(self, key: str) -> Obj | None:
         return self._objects.get(key)
@@ -99,7 +105,7 @@ class Store:
                 self._relisted[object_key(obj)] = obj
                 return []
             case InitDone():
-                return self._swap()
+                return [change for piece in self.take_list() for change in piece]
             case Applied(obj):
                 return self._set(object_key(obj), obj, initial=False)
             case Deleted(obj):
@@ -109,16 +115,21 @@ class Store:
                     return []
                 return self._drop(key)
 
-    def _swap(self) -> Changes:
+    def take_list(self, at_once: int | None = None) -> Iterator[Changes]:
+        """The same as `apply(InitDone())`, so many objects at once, each as if it had come by itself: for a first list, of which nobody
+        relies on anything before it is whole. Nothing else may be folded in meanwhile but a new list, which makes this one void.
+        """
         fresh = self._relisted if self._relisted is not None else {}
         self._relisted = None
-        initial, self.synced = not self.synced, True
-        changes: Changes = []
-        for key in sorted(self._objects.keys() - fresh.keys()):
-            changes += self._drop(key)
-        for key in sorted(fresh):
-            changes += self._set(key, fresh[key], initial=initial)
-        return changes
+        initial = not self.synced
+        keys = [*sorted(self._objects.keys() - fresh.keys()), *sorted(fresh)]
+        size = at_once or len(keys) or 1
+        for start in range(0, len(keys), size):
+            changes: Changes = []
+            for key in keys[start : start + size]:
+                changes += self._set(key, fresh[key], initial=initial) if key in fresh else self._drop(key)
+            yield changes
+        self.synced = True
 
     def _set(self, key: str, obj: Obj, *, initial: bool) -> Changes:
         known = self._objects.get(key)

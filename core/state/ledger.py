@@ -33,6 +33,7 @@ from core.state.facts import PodFacts
 from core.state.neighbours import ClusterNeighbours
 from core.state.usage import Usage, UsageTable
 
+Drift = Mapping[str, tuple[Mapping[str, int], Mapping[str, int]]]  # node -> its usage, and what a recount says
 PodSetKey = tuple[str, str, str | None]  # workload key, pod set name, uid of the owner of its pods
 
 
@@ -280,33 +281,39 @@ class Ledger:
 
     # --- invariant --------------------------------------------------------------------------------
 
-    def recount(self) -> "Ledger":
-        """A ledger made anew from the facts alone; must count the same at any time."""
+    def audit(self) -> Iterator[Drift | None]:
+        """What `drift` says of the moment of the first step, at the last, however much happens between them: each counts one thing anew."""
+        self.settle()
+        nodes, sets = list(self.daemons.nodes.items()), list(self.daemons.sets.items())
+        pods, reserved = list(self._pods.items()), [(key, taken.reservation) for key, taken in self._taken.items()]
+        usage = self._all_counts()
         fresh = Ledger()
-        for name, node in self.daemons.nodes.items():
+        for name, node in nodes:
             fresh.daemons.observe_node(name, node)
-        for key, facts in self.daemons.sets.items():
+            yield None
+        for key, facts in sets:
             fresh.daemons.observe_set(key, facts)
-        for pod_key, pod in self._pods.items():
+            yield None
+        for pod_key, pod in pods:
             fresh.observe_pod(pod_key, pod)
-        for pod_set, taken in self._taken.items():
-            fresh.reserve(pod_set, taken.reservation)
-        return fresh
+            yield None
+        for pod_set, reservation in reserved:
+            fresh.reserve(pod_set, reservation)
+            yield None
+        counted = fresh._all_counts()
+        yield {
+            node: (usage.get(node, {}), counted.get(node, {}))
+            for node in usage.keys() | counted.keys()
+            if usage.get(node) != counted.get(node)
+        }
 
     def _all_counts(self) -> dict[str, Mapping[str, int]]:
         usage, others = self.usage, self.neighbours.counts()
         return {node: {**usage.get(node, {}), **others.get(node, {})} for node in usage.keys() | others.keys()}
 
-    def drift(self) -> dict[str, tuple[Mapping[str, int], Mapping[str, int]]]:
-        """Nodes whose usage differs from a recount, with both; empty when all is well."""
-        self.settle()
-        fresh = self.recount()
-        usage, counted = self._all_counts(), fresh._all_counts()
-        return {
-            node: (usage.get(node, {}), counted.get(node, {}))
-            for node in usage.keys() | counted.keys()
-            if usage.get(node) != counted.get(node)
-        }
+    def drift(self) -> Drift:
+        """Nodes whose usage differs from that of a ledger made anew from the facts alone, with both; empty when all is well."""
+        return next(found for found in self.audit() if found is not None)
 
 
 def _pod_set_of(pod: PodFacts) -> PodSetKey | None:

@@ -32,7 +32,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.watched = False
 
     def feed(self, *events: Event) -> list[Change]:
-        changes = [change for event in events for change in self.store.apply(event)]
+        return self.hear([change for event in events for change in self.store.apply(event)])
+
+    def hear(self, changes: list[Change]) -> list[Change]:
         for change in changes:
             key = object_key(change.obj)
             assert self.told.get(key) == change.old, "the old state is the one told before"
@@ -83,6 +85,23 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.told == before, "readers see the old state until the new one is whole"
         changes = self.feed(Init(), *(InitApply(obj) for obj in self.world.values()), InitDone())
         assert all(change.initial is first for change in changes if change.new is not None)
+        self.watched = True
+
+    @precondition(lambda self: not self.store.synced)
+    @rule(at_once=st.integers(1, 3), broken_off=st.one_of(st.none(), st.integers(0, 4)))
+    def first_list_in_pieces(self, at_once: int, broken_off: int | None) -> None:
+        """May be broken off: some of what it said is in the store then, and the next list is the first."""
+        self.store.apply(Init())
+        for obj in self.world.values():
+            self.store.apply(InitApply(obj))
+        for number, changes in enumerate(self.store.take_list(at_once)):
+            if number == broken_off:
+                self.hear(changes)
+                return
+            assert len(changes) <= 2 * at_once
+            self.hear(changes)
+            assert not self.store.synced
+            assert all(self.store.get(key) == obj for key, obj in self.told.items()), "what is told is there"
         self.watched = True
 
     @precondition(lambda self: self.watched)

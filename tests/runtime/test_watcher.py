@@ -12,9 +12,10 @@ import pytest
 
 from core.runtime.client import Client
 from core.runtime.errors import Forbidden, Gone, ServerError, Unreachable
-from core.runtime.informer import Informer
+from core.runtime.informer import AT_ONCE, Informer
 from core.runtime.resource import Obj
 from core.runtime.store import Change
+from core.runtime.watcher import AT_ONCE as EVENTS_AT_ONCE
 from core.runtime.watcher import Policy
 from tests.runtime.fakes import CONFIG_MAP, FakeClient, ModelServer, name_of
 
@@ -177,6 +178,65 @@ async def test_a_late_handler_is_told_what_there_is():
         await asyncio.sleep(1)
         assert late == early
         assert not late[-1].initial
+
+
+async def test_a_long_list_is_folded_in_with_turns_for_others():
+    """Issue 8: others are late while many objects are folded in one go."""
+    server = ModelServer()
+    for number in range(1000):
+        server.put(f"{number:04}")
+    informer = Informer(cast(Client, FakeClient(server)), CONFIG_MAP)
+    heard = 0
+    in_a_row: list[int] = []
+
+    def hear(_change: Change) -> None:
+        nonlocal heard
+        heard += 1
+
+    informer.add_handler(hear)
+    task = asyncio.create_task(informer.run())
+    while not informer.synced:
+        before = heard
+        await asyncio.sleep(0)
+        in_a_row.append(heard - before)
+    task.cancel()
+    assert heard == len(informer.store) == 1000
+    assert max(in_a_row) <= AT_ONCE
+
+
+async def test_a_burst_of_events_leaves_turns_for_others():
+    server = ModelServer()
+    informer = Informer(cast(Client, FakeClient(server)), CONFIG_MAP)
+    async with running(informer):
+        await asyncio.sleep(1)
+        for number in range(1000):
+            server.put(f"{number:04}")
+        seen = []
+        while len(informer.store) < 1000:
+            before = len(informer.store)
+            await asyncio.sleep(0)
+            seen.append(len(informer.store) - before)
+        assert max(seen) <= EVENTS_AT_ONCE
+
+
+async def test_while_a_first_list_is_read_what_stays_is_settled_and_later_not():
+    server = ModelServer()
+    for number in range(2 * AT_ONCE):
+        server.put(f"{number:04}")
+    settled: list[int] = []
+    client = FakeClient(server)
+
+    def settle() -> None:
+        settled.append(len(informer.store))
+
+    informer: Informer = make_informer(client, settle=settle)
+    async with running(informer):
+        assert settled == [0, 0, AT_ONCE, 2 * AT_ONCE]
+        server.compact()
+        client.faults = ["gone"]
+        await asyncio.sleep(300)
+        assert informer.watcher.restarts["gone"] == 1
+        assert len(settled) == 4
 
 
 async def test_objects_are_slimmed_before_they_are_stored():

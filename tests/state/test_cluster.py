@@ -64,6 +64,22 @@ def used(state: ClusterState) -> dict[str, int]:
     return {node: amounts.get("cpu", 0) for node, amounts in sorted(state.ledger.usage.items())}
 
 
+# --- the audit ------------------------------------------------------------------------------------------
+
+
+def test_an_audit_speaks_of_the_moment_in_which_it_began():
+    state = cluster()
+    for number in range(3):
+        see_pod(state, f"p{number}", node="n0", phase="Running")
+    state.ledger._table.take(state.ledger._table.slot("n1"), {"cpu": 7}, 1)  # as if a fault of ours had done it
+    told = []
+    for number, found in enumerate(state.ledger.audit()):
+        told.append(found)
+        see_pod(state, f"later{number}", node="n1", phase="Running")
+        state.observe_pod(f"{NAMESPACE}/p{number}", None)
+    assert told == [None] * (2 + 3) + [{"n1": ({"cpu": 7}, {})}], "a step for each node and pod"
+
+
 # --- what counts as a change --------------------------------------------------------------------------
 
 

@@ -128,6 +128,7 @@ class ClusterMachine(RuleBasedStateMachine):
         super().__init__()
         self.objects = Objects()
         self.state = ClusterState()
+        self.audit = self.state.ledger.audit()  # under way while all else happens
         self.version = 1  # that of a new workload
 
     @initialize(data=st.data())
@@ -349,6 +350,10 @@ class ClusterMachine(RuleBasedStateMachine):
     def check(self) -> None:
         self.state.refresh()
         assert self.state.ledger.drift() == {}
+        found = next(self.audit)
+        assert not found
+        if found is not None:
+            self.audit = self.state.ledger.audit()
         expected = self.objects.expected_usage()
         assert _plain(self.state.ledger.usage) == expected
         quota: Counter[tuple[str, str]] = Counter()
