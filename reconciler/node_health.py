@@ -78,6 +78,9 @@ class NodeHealth:
             self._assigned[host].discard(key)
             if not self._assigned[host]:
                 del self._assigned[host]
+                node = self._observed.nodes.store.get(self._named.get(host, host))
+                if node is None or hostname_of(node) != host:
+                    self._named.pop(host, None)
         for host in hosts - before:
             self._assigned[host].add(key)
         if hosts:
