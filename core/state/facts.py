@@ -150,6 +150,7 @@ class PodFacts:
     rejected: str = ""  # why the kubelet of its node refused it, if it did
     unschedulable_since: str = ""  # when kube-scheduler first found no node for it, while that is so
     unschedulable: str = ""  # what it said
+    dropped: bool = False  # deleted, and nobody waits for its end any more: what is left of it is finalizers
 
     @property
     def holds(self) -> bool:
@@ -183,6 +184,7 @@ class PodFacts:
             status.get("phase") == "Succeeded",
             _rejection(status),
             *_unschedulable(status),
+            bool(metadata.get("deletionTimestamp")) and metadata.get("deletionGracePeriodSeconds") == 0,
         )
 
 
