@@ -59,6 +59,12 @@ def all_nodes(scene: Scene) -> dict[str, dict[str, Any]]:
     return {name: node for name, node in scene.read().nodes.items() if name.startswith(scene.prefix)}
 
 
+def whole_without(scene: Scene, job: str, pods: int, lost: set[str]) -> truth.Snapshot:
+    """Whole again, and nothing is left of those that went: the last one is gone a moment after its follower runs."""
+    whole_again(scene, job, pods, lost)
+    return scene.eventually("those that went to be gone", lambda now: len(now.pods_of(job)) == len(places(now, job)) == pods)
+
+
 def touched(facts: Collection[Fact], uids: Collection[str]) -> list[str]:
     """Which of these pods, that all ran, have ended, gone or moved."""
     where: dict[str, str] = {}
@@ -90,7 +96,7 @@ def test_a_job_of_64_pods_loses_a_node_then_three_then_a_rack_and_only_what_ran_
             of_here, of_there = (sorted(nodes_of(hall, now, rack) & set(before.values())) for rack in (here, there))
             lost = {"a node": set(of_here[:1]), "three nodes": {*of_here[:2], of_there[0]}, "a rack": nodes_of(hall, now, here)}[accident]
             fail(hall, "train", *lost)
-            now = whole_again(hall, "train", 64, lost)
+            now = whole_without(hall, "train", 64, lost)
             stayed = {uid: node for uid, node in before.items() if node not in lost}
             assert stayed.items() <= places(now, "train").items(), accident
             assert touched(history.facts(), stayed) == [], accident
@@ -193,7 +199,7 @@ def test_while_the_webhook_is_down_nodes_are_replaced_and_what_needs_it_waits_fo
             fail(wide, "train", *lost)
             end_pods(wide, "whole", *lost)
             wide.api.delete(f"/api/v1/namespaces/{wide.namespace}/pods/{first['metadata']['name']}", grace_period_s=0)
-            whole_again(wide, "train", 3, lost)
+            whole_without(wide, "train", 3, lost)
             wide.eventually("its eviction", lambda now: truth.condition(workload(now, "whole"), "Evicted").get("reason") == "NodeFailures")
             refused = wide.eventually("its pod to be refused", lambda now: any(event["reason"] == "FailedCreate" for event in now.events))
             assert serving(refused) == []
@@ -296,7 +302,7 @@ def test_a_rack_that_is_drained_gives_its_pods_to_the_others_of_its_block(open_s
         drained = nodes_of(hall, now, rack)
         for node in sorted(drained):
             drain(hall, node)
-        now = whole_again(hall, "train", 4, drained)
+        now = whole_without(hall, "train", 4, drained)
         facts = history.facts()
     stayed = {uid for uid, node in before.items() if node not in drained}
     assert len(stayed) == 2
@@ -319,7 +325,7 @@ def test_all_nodes_are_upgraded_one_after_the_other_and_the_set_is_never_evicted
         for node in sorted(all_nodes(wide)):
             before = places(now, "db")
             drain(wide, node)
-            now = whole_again(wide, "db", 2, {node})
+            now = whole_without(wide, "db", 2, {node})
             stayed = {uid: name for uid, name in before.items() if name != node}
             assert stayed.items() <= places(now, "db").items(), node
             assert len(racks(wide, now, "db")) == 1
