@@ -323,7 +323,8 @@ class Jobs:
 
     def _has_pods(self, kind: JobKind, job: Obj) -> bool:
         """Whether a stopped job still has pods: by its own status, and by those that are seen."""
-        return kind.active_pods(job) > 0 or self._observed.has_live_pods(job["metadata"]["uid"])
+        uid = job["metadata"]["uid"]
+        return kind.active_pods(job, self._observed.dropped_pods(uid)) > 0 or self._observed.has_live_pods(uid)
 
     # --- keeping the workload in step -------------------------------------------------------------------
 

@@ -354,8 +354,16 @@ class Observed:
 
     def has_live_pods(self, uid: str) -> bool:
         """Whether there are pods that are not over of a job, or of anything that is its."""
+        return any(not pod.terminal and not pod.dropped for pod in self._pods_of_job(uid))
+
+    def dropped_pods(self, uid: str) -> int:
+        """How many of them are over but for their finalizers. Of an index that fails by itself the Job controller keeps the last pod
+        until it makes another, which a stopped job never gets."""
+        return sum(not pod.terminal and pod.dropped for pod in self._pods_of_job(uid))
+
+    def _pods_of_job(self, uid: str) -> Iterable[PodFacts]:
         pods = (pod for owner in self.owners.descendants(uid) for pod in self.pods.store.by_index("owner", owner))
-        return any((facts := self.pod_facts.get(object_key(pod))) is not None and not facts.terminal for pod in pods)
+        return (facts for pod in pods if (facts := self.pod_facts.get(object_key(pod))) is not None)
 
     def has_unmarked_pods(self, uid: str) -> bool:
         """Whether pods of a job wait for a domain without naming the workload that has it, so that they would wait for ever."""

@@ -50,6 +50,7 @@ def slim_pod(pod: Obj) -> Obj:
         annotations = {**annotations, ROLE_HASH: role_hash(spec)}
     return {
         "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp")
+        | _pick(metadata, "deletionGracePeriodSeconds")
         | (_pick(metadata, "finalizers") if queued else {})
         | {"ownerReferences": [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]}
         | {"annotations": {key: value for key, value in annotations.items() if key in names or key.startswith(COORDINATE_PREFIXES)}},

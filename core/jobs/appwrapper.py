@@ -144,7 +144,7 @@ class AppWrapper(TemplatedKind):
         else:
             component.pop("podSetInfos", None)
 
-    def active_pods(self, job: Json) -> int:
+    def active_pods(self, job: Json, dropped: int = 0) -> int:
         conditions = (job.get("status") or {}).get("conditions") or ()
         return int(any(c.get("type") == "ResourcesDeployed" and c.get("status") == "True" for c in conditions))
 

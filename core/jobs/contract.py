@@ -218,8 +218,8 @@ class JobKind(Protocol):
         """Whether the templates carry what `start` put there."""
         ...
 
-    def active_pods(self, job: Json) -> int:
-        """Pods that its status says it still runs or is ending."""
+    def active_pods(self, job: Json, dropped: int = 0) -> int:
+        """Pods that its status says it still runs or is ending; of the latter `dropped` are over but for their finalizers."""
         ...
 
     def pods_ready(self, job: Json) -> bool | None:

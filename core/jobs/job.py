@@ -52,9 +52,9 @@ class Job(TemplatedKind):
         partial = (p["count"] for p in pod_sets or () if p["name"] == MAIN_POD_SET and p.get("minCount") is not None)
         return _with_pods(changed, next(partial, None))
 
-    def active_pods(self, job: Json) -> int:
+    def active_pods(self, job: Json, dropped: int = 0) -> int:
         status = job.get("status") or {}
-        return int(status.get("active") or 0) + int(status.get("terminating") or 0)
+        return int(status.get("active") or 0) + max(0, int(status.get("terminating") or 0) - dropped)
 
     def pods_ready(self, job: Json) -> bool | None:
         # Those that have just succeeded are neither ready nor counted as succeeded yet (KEP-349). With fewer completions than

@@ -41,7 +41,7 @@ class JobSet(TemplatedKind):
             )
         return roles
 
-    def active_pods(self, job: Json) -> int:
+    def active_pods(self, job: Json, dropped: int = 0) -> int:
         return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("replicatedJobsStatus") or ())
 
     def pods_ready(self, job: Json) -> bool | None:

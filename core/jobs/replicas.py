@@ -40,7 +40,7 @@ class ReplicatedKind(TemplatedKind):
             if replicas.get(name)
         ]
 
-    def active_pods(self, job: Json) -> int:
+    def active_pods(self, job: Json, dropped: int = 0) -> int:
         statuses = (job.get("status") or {}).get("replicaStatuses") or {}
         return sum(int((status or {}).get("active") or 0) for status in statuses.values())
 

@@ -85,7 +85,7 @@ class SparkApplication(TemplatedKind):
                 if text and not _MEMORY.fullmatch(text):
                     yield FieldError(ErrorType.INVALID, f"spec.{name}.{field}", text, "an amount of memory such as 512m or 2g is expected")
 
-    def active_pods(self, job: Json) -> int:
+    def active_pods(self, job: Json, dropped: int = 0) -> int:
         state = ((job.get("status") or {}).get("applicationState") or {}).get("state")
         return 1 if state in _RUNS else 0
 

@@ -75,7 +75,7 @@ class TemplatedKind(ABC):
     def finished(self, job: Json) -> Finish | None:
         """How the job ended, None while it has not."""
 
-    def active_pods(self, job: Json) -> int:
+    def active_pods(self, job: Json, dropped: int = 0) -> int:
         """Pods that the job's status says it still runs or is ending; pods that are observed count besides."""
         return 0
 

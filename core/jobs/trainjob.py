@@ -131,7 +131,7 @@ class TrainJob(TemplatedKind):
             shown = f"{named.get('kind') or ''} {named.get('name') or ''}".strip()
             yield FieldError(ErrorType.INVALID, "spec.runtimeRef", shown, f"the name of a {kinds} is expected")
 
-    def active_pods(self, job: Json) -> int:
+    def active_pods(self, job: Json, dropped: int = 0) -> int:
         return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("jobsStatus") or ())
 
     def pods_ready(self, job: Json) -> bool | None:

@@ -29,11 +29,9 @@ from core.state.facts import PodFacts, find_condition
 Json = Mapping[str, Any]
 _NO_EXECUTE, _NO_SCHEDULE = "NoExecute", "NoSchedule"
 _CORDONED = "node.kubernetes.io/unschedulable"
+_NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 # What the API server adds to every pod that says nothing of these taints; templates do not have it.
-_DEFAULT_TOLERATIONS = tuple(
-    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": _NO_EXECUTE, "tolerationSeconds": 300}
-    for key in ("not-ready", "unreachable")
-)
+_DEFAULT_TOLERATIONS = tuple({"key": key, "operator": "Exists", "effect": _NO_EXECUTE, "tolerationSeconds": 300} for key in _NOT_READY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +125,8 @@ def _causes_by_taints(node: Json, share: Share, rules: HealthRules, now: datetim
     for taint in spec.get("taints") or ():
         repelled = [tolerations for tolerations in share.tolerations if not _tolerates(taint, tolerations)]
         text = f"it has the taint {taint['key']}{'=' if taint.get('value') else ''}{taint.get('value') or ''}:{taint.get('effect')}"
+        if taint.get("effect") == _NO_SCHEDULE and taint["key"] in _NOT_READY:
+            continue  # Kubernetes' own echo of the condition, which is judged above: by this a flap would be a loss within a second
         if taint.get("effect") == _NO_SCHEDULE and repelled:
             yield text, _Loss(at_rest=True)
         elif taint.get("effect") == _NO_EXECUTE:

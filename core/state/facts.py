@@ -151,6 +151,7 @@ class PodFacts:
     unschedulable_since: str = ""  # when kube-scheduler first found no node for it, while that is so
     unschedulable: str = ""  # what it said
     created: str = ""
+    dropped: bool = False  # deleted, and nobody waits for its end any more: what is left of it is finalizers
 
     @property
     def holds(self) -> bool:
@@ -184,7 +185,8 @@ class PodFacts:
             status.get("phase") == "Succeeded",
             _rejection(status),
             *_unschedulable(status),
-            created=metadata.get("creationTimestamp") or "",
+            metadata.get("creationTimestamp") or "",
+            bool(metadata.get("deletionTimestamp")) and metadata.get("deletionGracePeriodSeconds") == 0,
         )
 
 

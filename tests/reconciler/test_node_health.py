@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from core.model.node_health import HealthRules
+import pytest
+
+from core.model.node_health import HealthRules, StormRules
 from core.runtime.controller import Done, RequeueAfter
 from tests.reconciler.paper_nodes import OWNER, STRICT_STORMS, PaperNodes
 
@@ -107,6 +109,21 @@ def test_a_flap_before_the_pods_are_bound_changes_nothing_and_a_failure_does():
     assert (paper.unhealthy, paper.ended) == (["n0"], ["waiting"])
 
 
+def test_the_taints_that_kubernetes_gives_a_node_that_is_not_ready_make_no_loss_of_a_flap():
+    """A second after its condition, and taken off as long after it."""
+    taints = [{"key": key, "effect": "NoSchedule"} for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")]
+    paper = PaperNodes()
+    paper.node("n0")
+    paper.workload("n0")
+    paper.pod("waiting", pinned="n0", phase="Pending")
+    paper.node("n0", ready=False, taints=taints)
+    assert paper.look() == RequeueAfter(30.0)
+    paper.clock.time += 10
+    paper.node("n0", taints=taints)
+    assert paper.look() == Done()
+    assert (paper.statuses, paper.ended) == ([], [])
+
+
 def test_a_node_whose_pod_is_gone_altogether_is_lost_at_once():
     paper = PaperNodes()
     spread(paper)
@@ -161,6 +178,31 @@ def test_in_a_storm_no_node_is_lost_until_all_that_it_took_are_back():
     paper.clock.time += 1800
     paper.look()
     assert paper.unhealthy == ["n4"]
+
+
+@pytest.mark.parametrize("on_pod_termination", [True, False])
+@pytest.mark.parametrize("storms", [True, False])
+def test_six_of_ten_nodes_that_are_away_for_90_s_while_their_pods_run(on_pod_termination: bool, storms: bool):
+    """Nobody is evicted or moved. Where time alone makes a loss it is the storm that keeps it back."""
+    storm = StormRules() if storms else StormRules(share=1)
+    paper = PaperNodes(HealthRules(on_pod_termination=on_pod_termination, storm=storm))
+    names = spread(paper, 10)
+    away = {name: f"r{i % 2}" for i, name in enumerate(names[:6])}
+    for name, rack in away.items():
+        taints = [
+            {"key": "node.kubernetes.io/unreachable", "effect": effect, "timeAdded": paper.now()} for effect in ("NoSchedule", "NoExecute")
+        ]
+        paper.node(name, ready=False, taints=taints, rack=rack)
+    for _ in range(9):
+        paper.look()
+        paper.clock.time += 10
+    for name, rack in away.items():
+        paper.node(name, rack=rack)
+    assert paper.look() == Done()
+    if on_pod_termination or storms:
+        assert (paper.statuses, paper.ended, paper.events) == ([], [], [])
+    else:
+        assert paper.events, "by time alone they were lost"
 
 
 def test_a_rack_that_goes_as_a_whole_is_no_storm():

@@ -34,20 +34,25 @@ FILES = {
 on_each_file = pytest.mark.parametrize("file", FILES)
 
 
-@cache
-def validator() -> Callable[[Case], list[str]]:
-    """`problems` of the vectors' own validate.py, which imports its neighbour by name."""
+def module_of_vectors(name: str) -> ModuleType:
+    """A module of the vectors' own tools, which import each other by name."""
     folder = PEER.parent / "tools"
-    if not (folder / "validate.py").exists():
+    if not (folder / f"{name}.py").exists():
         pytest.skip(f"{folder} is not here; TOPOGATE_PEER_VECTORS names the folder beside it")
     before = sys.modules.get("generate")
-    sys.modules["generate"] = _module(folder / "generate.py", "generate")
+    sys.modules["generate"] = generate = _module(folder / "generate.py", "generate")
     try:
-        problems: Callable[[Case], list[str]] = _module(folder / "validate.py", "validate").problems
+        return generate if name == "generate" else _module(folder / f"{name}.py", name)
     finally:
         del sys.modules["generate"]
         if before is not None:
             sys.modules["generate"] = before
+
+
+@cache
+def validator() -> Callable[[Case], list[str]]:
+    """`problems` of the vectors' own validate.py."""
+    problems: Callable[[Case], list[str]] = module_of_vectors("validate").problems
     return problems
 
 
