@@ -141,6 +141,8 @@ def test_a_job_that_says_what_the_document_says_outlives_its_nodes_whatever_its_
     wide.api.patch(f"{NODES}/{node}", {"spec": {"unschedulable": True}})
     evicts = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": wide.namespace}}
     wide.api.create(f"/api/v1/namespaces/{wide.namespace}/pods/{name}/eviction", evicts)
+    # As its kubelet would, once the containers have ended: with such a policy a Job waits for that.
+    wide.api.patch(f"/api/v1/namespaces/{wide.namespace}/pods/{name}/status", {"status": {"phase": "Failed"}})
     now = whole_again(wide, "train", 2, {node})
     assert before.items() - {(uid, node)} <= places(now, "train").items()
 
