@@ -4,6 +4,8 @@
 `topogate_`. No label holds a name of a job, a pod or a node: those belong on spans.
 """
 
+from dataclasses import replace
+
 from core.model.pause import PAUSABLE
 from core.names import (
     REASON_ADMISSION_CHECK,
@@ -177,6 +179,43 @@ WEIGHTED_SHARE = Instrument(
 )
 COHORT_WEIGHTED_SHARE = Instrument("kueue_cohort_weighted_share", Kind.GAUGE, "The same of a cohort in its parent", (COHORT,), together=max)
 
+# --- by LocalQueue: with gate LocalQueueMetrics, since there may be many -------------------------------------
+
+_OF_LOCAL_QUEUE = (Label("name"), Label("namespace"))
+
+
+def _by_local_queue(one: Instrument) -> Instrument:
+    """The same of a LocalQueue, as far as it has that."""
+    what, labels = one.name.removeprefix("kueue_").removeprefix("cluster_queue_"), (*_OF_LOCAL_QUEUE, *one.labels)
+    labels = tuple(label for label in labels if label not in (CLUSTER_QUEUE, COHORT))
+    return replace(one, name=f"kueue_local_queue_{what}", labels=labels, says=f"As `{one.name}`, of a LocalQueue")
+
+
+BY_LOCAL_QUEUE = {
+    one: _by_local_queue(one)
+    for one in (
+        PENDING_WORKLOADS,
+        RESERVING_WORKLOADS,
+        ADMITTED_ACTIVE,
+        QUOTA_RESERVED_WORKLOADS,
+        QUOTA_RESERVED_WAIT,
+        ADMITTED_WORKLOADS,
+        ADMISSION_WAIT,
+        CHECKS_WAIT,
+        READY_WAIT,
+        ADMITTED_UNTIL_READY,
+        EVICTED_WORKLOADS,
+        RESOURCE_RESERVATION,
+        RESOURCE_USAGE,
+    )
+}
+LOCAL_QUEUE_STATUS = Instrument(
+    "kueue_local_queue_status",
+    Kind.GAUGE,
+    "1 for what the condition Active of a LocalQueue says, 0 for the others",
+    (*_OF_LOCAL_QUEUE, Label("active", frozenset({"True", "False", "Unknown"}))),
+)
+
 # --- decisions --------------------------------------------------------------------------------------------
 
 LEADER = Instrument("topogate_leader", Kind.GAUGE, "1 while this process leads, 0 while it waits for the lease", together=max)
@@ -313,6 +352,8 @@ OF_RECONCILER = (
     LENDING_LIMIT,
     WEIGHTED_SHARE,
     COHORT_WEIGHTED_SHARE,
+    *BY_LOCAL_QUEUE.values(),
+    LOCAL_QUEUE_STATUS,
     LEADER,
     SCHEDULER_WAIT,
     DECISION_DURATION,

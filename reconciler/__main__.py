@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.metric_names import LEADER, OF_RECONCILER, TASKS
-from core.model.gates import PARTIAL_ADMISSION
+from core.model.gates import LOCAL_QUEUE_METRICS, PARTIAL_ADMISSION
 from core.queueing.second_pass import NodeReplacement
 from core.runtime import logs, plugins, telemetry
 from core.runtime.client import Client
@@ -34,7 +34,7 @@ GRACE_S = 10.0
 async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) -> None:
     """Runs until stopped by a signal; raises what ended it otherwise."""
     clock = SystemClock()
-    health, recorder = Health(clock), Recorder(metrics)
+    health, recorder = Health(clock), Recorder(metrics, by_local_queue=settings.gates.is_on(LOCAL_QUEUE_METRICS))
     async with await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler") as client:
         client.pace = Pace(clock, *settings.pace) if settings.pace is not None else None
 

@@ -8,7 +8,7 @@ from functools import partial
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
 from core.model.configuration import FairSharing, ResourceRules, SecondPass
-from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, NO_GATES, RECLAIMABLE_PODS, ChosenGates
+from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, LOCAL_QUEUE_METRICS, NO_GATES, RECLAIMABLE_PODS, ChosenGates
 from core.model.node_health import HealthRules
 from core.model.pods_ready import PodsReadyRules
 from core.names import SYSTEM_NAMESPACE
@@ -180,7 +180,10 @@ class Deciding:
         self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
         self.drift = DriftAudit(observed, writer, clock)
         self.milestones = Milestones(observed, clock, recorder)
-        self.gauges = Gauges(observed, self.scheduler, clock, shares_fairly=sharing is not None, storms=self.storms)
+        by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)
+        self.gauges = Gauges(
+            observed, self.scheduler, clock, shares_fairly=sharing is not None, storms=self.storms, by_local_queue=by_local_queue
+        )
         self.gauges.adrift = lambda: {kind.value: count for kind, count in self.drift.counts.items()}
 
     @property

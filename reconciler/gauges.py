@@ -12,7 +12,7 @@ import numpy as np
 from core import metric_names as m
 from core.model.pause import PAUSABLE
 from core.model.quota import Amounts, FlavorResource
-from core.names import ADMITTED, EVICTED, FINISHED
+from core.names import ACTIVE, ADMITTED, EVICTED, FINISHED
 from core.queueing.ways import inactive_reason
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller
@@ -20,7 +20,7 @@ from core.runtime.metrics import Instrument, Reading, Values
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.state.cluster import FlavorView
-from core.state.facts import WorkloadFacts
+from core.state.facts import WorkloadFacts, find_condition
 from core.state.queue_facts import ClusterQueueFacts
 from core.state.workloads import add_usage
 from reconciler.observed import Observed, is_gated, workloads_of_pod
@@ -35,8 +35,16 @@ class Gauges:
     """Readings of one reconciler; `shares_fairly` as its settings say. `drifting` is set by whoever recounts the ledger."""
 
     def __init__(
-        self, observed: Observed, scheduler: Scheduler, clock: Clock, *, shares_fairly: bool, storms: Storms | None = None
+        self,
+        observed: Observed,
+        scheduler: Scheduler,
+        clock: Clock,
+        *,
+        shares_fairly: bool,
+        storms: Storms | None = None,
+        by_local_queue: bool = False,
     ) -> None:
+        self._by_local_queue = by_local_queue
         self._storms = storms
         self._observed, self._scheduler, self._clock = observed, scheduler, clock
         self._shares_fairly = shares_fairly
@@ -98,9 +106,41 @@ class Gauges:
             for each in (m.PENDING_QUEUE, m.ACTIVE, m.TERMINATING):
                 rows.setdefault(m.CLUSTER_QUEUE_STATUS, {})[name, each] = each == status
             self._read_quota(rows, queue, holding)
+        if self._by_local_queue:
+            self._read_local_queues(rows)
         if self._shares_fairly:
             for name in state.cohorts:
                 rows.setdefault(m.COHORT_WEIGHTED_SHARE, {})[name,] = _share(state.quota.cohort_share(name).weighted)
+
+    def _read_local_queues(self, rows: _Rows) -> None:
+        state, refused = self._observed.state, self._scheduler.count_refused()
+        mirrors = m.BY_LOCAL_QUEUE
+        for key in state.local_queues:
+            namespace, _, name = key.partition("/")
+            holding, total = state.workloads.holders_of(key), state.workloads.count_pending(key)
+            waits = min(total, refused.get(key, 0))
+            told: dict[Instrument, dict[Values, float]] = {
+                mirrors[m.PENDING_WORKLOADS]: {(m.ACTIVE,): total - waits, (m.INADMISSIBLE,): waits},
+                mirrors[m.RESERVING_WORKLOADS]: {(): len(holding)},
+                mirrors[m.ADMITTED_ACTIVE]: {(): sum(facts.admitted for facts in holding)},
+                mirrors[m.RESOURCE_RESERVATION]: self._held_by(holding),
+                mirrors[m.RESOURCE_USAGE]: self._held_by([facts for facts in holding if facts.admitted]),
+                m.LOCAL_QUEUE_STATUS: {(each,): each == self._activity_of(key) for each in ("True", "False", "Unknown")},
+            }
+            for instrument, values in told.items():
+                rows.setdefault(instrument, {}).update({(name, namespace, *rest): value for rest, value in values.items()})
+
+    def _held_by(self, holding: Sequence[WorkloadFacts]) -> dict[Values, float]:
+        total: dict[FlavorResource, int] = {}
+        for facts in holding:
+            admission = self._observed.state.workloads.holding(facts.key)
+            if admission is not None:
+                add_usage(total, admission)
+        return {(flavor, resource): _units(resource, amount) for (flavor, resource), amount in total.items()}
+
+    def _activity_of(self, local_queue: str) -> str:
+        queue = self._observed.local_queues.store.get(local_queue)
+        return str((find_condition(queue or {}, ACTIVE) or {}).get("status") or "Unknown")
 
     def _waiting(self) -> Mapping[str, tuple[int, int]]:
         """Per ClusterQueue how many wait, and how many of them were refused for now."""

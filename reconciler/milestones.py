@@ -12,7 +12,7 @@ from core.names import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED
 from core.runtime.clock import Clock
 from core.runtime.resource import Obj
 from core.runtime.store import Change
-from reconciler.metrics import Recorder
+from reconciler.metrics import Queues, Recorder
 from reconciler.observed import Observed
 from reconciler.tracing import parse_time, traceparent_of
 
@@ -43,7 +43,9 @@ class Milestones:
             self._count(change.new, change.old, now, before, reached)
 
     def _count(self, workload: Obj, old: Obj | None, now: _Conditions, before: _Conditions, reached: set[str]) -> None:
-        uid, queue, story = workload["metadata"]["uid"], _queue_of(workload) or _queue_of(old), traceparent_of(workload)
+        uid, story = workload["metadata"]["uid"], traceparent_of(workload)
+        queue = _queue_of(workload) or _queue_of(old)
+        queues = Queues(queue, (workload.get("spec") or {}).get("queueName") or "", workload["metadata"]["namespace"])
         if QUOTA_RESERVED in reached:
             # The write that gives quota says that an eviction is over; until then it was queued since that.
             since = _time(before.get(EVICTED)) or parse_time(workload["metadata"].get("creationTimestamp"))
@@ -51,16 +53,16 @@ class Milestones:
                 self._queued[uid] = since
         waited_s = self._seconds_since(self._queued.get(uid) or parse_time(workload["metadata"].get("creationTimestamp")))
         if QUOTA_RESERVED in reached and queue is not None:
-            self._recorder.quota_reserved(queue, waited_s, story)
+            self._recorder.quota_reserved(queues, waited_s, story)
         if ADMITTED in reached and queue is not None:
             has_checks = bool((workload.get("status") or {}).get("admissionChecks"))
             checked_s = self._seconds_since(_time(now.get(QUOTA_RESERVED))) if has_checks else None
-            self._recorder.admitted(queue, waited_s, checked_s, story)
+            self._recorder.admitted(queues, waited_s, checked_s, story)
         if PODS_READY in reached and queue is not None:
-            self._recorder.ready(queue, waited_s, self._seconds_since(_time(now.get(ADMITTED))), story)
+            self._recorder.ready(queues, waited_s, self._seconds_since(_time(now.get(ADMITTED))), story)
         if EVICTED in reached:
             self._queued.pop(uid, None)
-            self._recorder.evicted(queue, str(now[EVICTED].get("reason") or ""))
+            self._recorder.evicted(queues, str(now[EVICTED].get("reason") or ""))
 
     def _seconds_since(self, moment: datetime | None) -> float:
         return max(0.0, (self._clock.now() - moment).total_seconds()) if moment is not None else 0.0

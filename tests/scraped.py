@@ -18,12 +18,12 @@ class Scraped:
         assert len(dict(found)) == len(found), f"{name} has more series than {labels} tell apart"
         return dict(found)
 
-    def value(self, name: str, **labels: str) -> float:
+    def value(self, name: str, /, **labels: str) -> float:
         """Of the one series that has these labels."""
         found = [s.value for s in self.samples if s.name == name and labels.items() <= s.labels.items()]
         assert len(found) == 1, f"{name}{labels}: {len(found)} series"
         return float(found[0])
 
-    def sum(self, name: str, **labels: str) -> float:
+    def sum(self, name: str, /, **labels: str) -> float:
         """Over all series that have these labels, 0 where there is none."""
         return float(sum(s.value for s in self.samples if s.name == name and labels.items() <= s.labels.items()))

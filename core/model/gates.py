@@ -49,6 +49,7 @@ PARTIAL_ADMISSION = "PartialAdmission"
 ELASTIC_JOBS = "ElasticJobsViaWorkloadSlices"
 ELASTIC_JOBS_WITH_TOPOLOGY = "ElasticJobsViaWorkloadSlicesWithTAS"
 RECLAIMABLE_PODS = "ReclaimablePods"
+LOCAL_QUEUE_METRICS = "LocalQueueMetrics"
 PROFILE_GATES = (PROFILE_MIXED, PROFILE_BEST_FIT, PROFILE_LEAST_FREE, PROFILE_MOST_FREE)  # at most one of them is on
 
 GATES: Mapping[str, Gate] = {
@@ -76,6 +77,7 @@ GATES: Mapping[str, Gate] = {
     REPLACE_AFTER_FIXED_TIME: Gate(False, Stage.DEPRECATED, Effect.SWITCHES),
     ELASTIC_JOBS: Gate(True, Stage.BETA, Effect.SWITCHES),
     ELASTIC_JOBS_WITH_TOPOLOGY: Gate(False, Stage.ALPHA, Effect.SWITCHES),
+    LOCAL_QUEUE_METRICS: Gate(True, Stage.BETA, Effect.SWITCHES),
 }
 
 

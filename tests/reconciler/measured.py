@@ -18,12 +18,12 @@ from tests.scraped import Scraped
 class MeasuredPaper(QueuesPaper):
     """See QueuesPaper for what is in it."""
 
-    def __init__(self, *, shares_fairly: bool = False) -> None:
+    def __init__(self, *, shares_fairly: bool = False, by_local_queue: bool = False) -> None:
         self.metrics = Metrics("test", OF_RECONCILER)
-        self.recorder = Recorder(self.metrics)
+        self.recorder = Recorder(self.metrics, by_local_queue=by_local_queue)
         super().__init__(self.recorder)
         self.milestones = Milestones(self.observed, self.clock, self.recorder)
-        self.gauges = Gauges(self.observed, self.scheduler, self.clock, shares_fairly=shares_fairly)
+        self.gauges = Gauges(self.observed, self.scheduler, self.clock, shares_fairly=shares_fairly, by_local_queue=by_local_queue)
         self.metrics.read_by(self.gauges.read)
 
     def now(self) -> str:

@@ -69,13 +69,21 @@ class QueuesPaper(Paper):
         else:
             self._informers[kind]._fold(Deleted(self._whole.pop((kind, f"None/{name}"))))
 
-    def workload(self, name: str, *, count: int, owner: tuple[str, str, str] | None, topology: Mapping[str, Any] | None = None) -> Obj:
+    def workload(
+        self,
+        name: str,
+        *,
+        count: int,
+        owner: tuple[str, str, str] | None,
+        topology: Mapping[str, Any] | None = None,
+        queue: str = "main",
+    ) -> Obj:
         """A Workload that waits; `owner` is apiVersion, kind and name."""
         owners = []
         if owner is not None:
             version, kind, called = owner
             owners = [{"apiVersion": version, "kind": kind, "name": called, "uid": f"uid-{called}", "controller": True}]
-        spec = {"queueName": "main", "podSets": [pod_set_json("main", count, topology=topology)]}
+        spec = {"queueName": queue, "podSets": [pod_set_json("main", count, topology=topology)]}
         return self.put({"kind": "Workload", "metadata": {"name": name, "ownerReferences": owners}, "spec": spec})
 
     def decide(self) -> None:
