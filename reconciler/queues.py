@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from core.model.quantity import format_quantity
@@ -63,31 +64,27 @@ class Queues:
         self._clock = clock
         self._counted: dict[tuple[str, str], float] = {}  # when, by plural and key
         self._held_back: dict[tuple[str, str], str] = {}  # what was told that its deletion waits, by plural and name: its uid
-        for informer in (
-            observed.cluster_queues,
-            observed.cohorts,
-            observed.admission_checks,
-            observed.local_queues,
-            observed.flavors,
-            observed.topologies,
-        ):
-            informer.add_handler(self._on_configuration)
+        for resource, informer in {**self._informers(), r.ADMISSION_CHECKS: observed.admission_checks}.items():
+            informer.add_handler(partial(self._on_configuration, resource))
         observed.pauses.add_handler(self._on_pause)
         observed.nodes.add_handler(self._on_node)
         observed.workloads.add_handler(self._on_workload)
 
-    def _on_configuration(self, change: Change) -> None:
-        """Whatever is configured may matter to all; of what is written of it only whether a check is active."""
+    def _on_configuration(self, resource: Resource, change: Change) -> None:
+        """Whatever is configured may matter to all; of what is written of it only whether a check is active. At the start all come anyway."""
+        informers = self._informers()
+        if change.initial:
+            if resource in informers:
+                self._queue.add_after((resource.plural, object_key(change.obj)), SETTLE_S, "seen at the start")
+            return
         if change.old is not None and change.new is not None and _as_configured(change.old) == _as_configured(change.new):
             return
-        informers = self._informers()
         if change.new is None:
-            for of_kind in (self._counted, self._held_back):
-                for resource in informers:
-                    of_kind.pop((resource.plural, object_key(change.obj)), None)
-        for resource, informer in informers.items():
+            for remembered in (self._counted, self._held_back):
+                remembered.pop((resource.plural, object_key(change.obj)), None)
+        for of_kind, informer in informers.items():
             for key in list(informer.store.keys()):
-                self._queue.add_after((resource.plural, key), SETTLE_S, "configuration changed")
+                self._queue.add_after((of_kind.plural, key), SETTLE_S, "configuration changed")
 
     def _on_pause(self, _change: Change) -> None:
         """All queues say so, and what is to be drained is looked at again."""
