@@ -71,7 +71,7 @@ class Queues:
         observed.workloads.add_handler(self._on_workload)
 
     def _on_configuration(self, resource: Resource, change: Change) -> None:
-        """Whatever is configured may matter to all; of what is written of it only whether a check is active. At the start all come anyway."""
+        """Whatever is configured may matter to all, which come anyway at the start; of what is written only whether a check is active."""
         informers = self._informers()
         if change.initial:
             if resource in informers:
