@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
     # Not chroot: who is in one may have no user namespace of its own.
     os.chdir(root)
     libc = ctypes.CDLL(None, use_errno=True)
-    subprocess.run(["pivot_root", ".", "."], check=True)
+    _run("pivot_root", ".", ".")
     # From here on there are no programs but the image's, which may have neither umount nor unshare.
     _call(libc.umount2, b".", _MNT_DETACH)
     os.chdir("/")
@@ -89,7 +89,12 @@ def _bind(source: Path | str, at: Path) -> None:
 
 
 def _mount(*arguments: str) -> None:
-    subprocess.run(["mount", *arguments], check=True)
+    _run("mount", *arguments)
+
+
+def _run(*command: str) -> None:
+    """Also what is where a user's shell does not look."""
+    subprocess.run(command, check=True, env={**os.environ, "PATH": f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"})
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             eternal(group, "metrics", metrics.run(clock))
 
         async def drain() -> None:
-            await server.retire(clock)
+            await server.retire(clock, lambda: len(runner.server.connections) if runner.server is not None else 0)
             await runner.cleanup()
 
         try:

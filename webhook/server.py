@@ -54,19 +54,20 @@ class AdmissionServer:
         self.app.router.add_get("/healthz", self._healthz)
         self.app.router.add_get("/readyz", self._readyz)
 
-    async def retire(self, clock: Clock) -> None:
-        """Is not ready from now on, and lets clients go before nobody listens any more: each answer ends its connection.
+    async def retire(self, clock: Clock, connections: Callable[[], int] = int) -> None:
+        """Is not ready from now on, and lets clients go before nobody listens any more: each answer ends its connection, and `connections`
+        says how many are open.
 
         API servers keep connections for the next review. One that is closed while a review is on its way takes that along, and an API
-        server does not ask twice.
+        server does not ask twice. So where reviews come all are waited for that may come by a connection, for `LINGER_S` at most.
         """
         self.ready, self._stops = False, True
         began = clock.monotonic()
-        asked, until = self._asked, began + QUIET_S
-        while (now := clock.monotonic()) < min(began + LINGER_S, until):
+        asked, until, is_busy = self._asked, began + QUIET_S, False
+        while (now := clock.monotonic()) < began + LINGER_S and (now < until or (is_busy and connections())):
             await clock.sleep(_LOOK_S)
             if self._asked != asked:
-                asked, until = self._asked, now + QUIET_WHERE_ASKED_S
+                asked, until, is_busy = self._asked, now + QUIET_WHERE_ASKED_S, True
 
     @web.middleware
     async def _counted(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:

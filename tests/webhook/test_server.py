@@ -200,6 +200,15 @@ async def test_who_stops_answers_as_long_as_somebody_asks_and_lets_each_go(times
         assert (await client.get("/readyz")).status == 503
 
 
+@pytest.mark.parametrize(("times", "lasts_s"), [(0, QUIET_S), (1, LINGER_S)], ids=["nobody asks", "somebody asks"])
+async def test_who_stops_waits_for_connections_by_which_reviews_may_come_where_any_came(times: int, lasts_s: float):
+    async with serving(Webhook().reviews) as (client, server):
+        clock = AskingClock(client, times)
+        began = clock.time
+        await server.retire(clock, lambda: 3)
+        assert clock.time - began == pytest.approx(lasts_s, abs=0.11)
+
+
 async def test_every_registered_path_answers():
     webhook = Webhook()
     assert len(webhook.reviews.handlers) == 2 * (len(KINDS) + len(pod_kinds()) + len(OBJECTS))
