@@ -24,6 +24,7 @@ from core.state.ledger import Drift
 from reconciler.activity import Activity
 from reconciler.apply import Writer
 from reconciler.checks import Checks
+from reconciler.domain_health import DomainHealth
 from reconciler.drift import DriftAudit
 from reconciler.gauges import Gauges, read_controllers
 from reconciler.jobs import Jobs
@@ -177,6 +178,7 @@ class Deciding:
         self.provisioning = Provisioning(observed, writer, clock)
         self.queues = Queues(observed, writer, clock, shares_fairly=sharing is not None, storms=self.storms)
         self.node_health = NodeHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
+        self.domain_health = DomainHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
         self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
         self.drift = DriftAudit(observed, writer, clock)
         self.milestones = Milestones(observed, clock, recorder)
@@ -202,6 +204,7 @@ class Deciding:
             self.provisioning,
             self.pods_ready,
             self.node_health,
+            self.domain_health,
         )
         return tuple(part.controller for part in parts if part is not None)
 

@@ -31,7 +31,7 @@ LARGE_AT_ONCE = 2
 LARGE_CONVERSION_BYTES = 16 * 1024
 # Endpoints of a Service learn within a second or so that a pod stops. Who then asks no more will not ask later, either; whoever asks
 # at all may pause longer than between two of its questions, on a busy machine, with a review that is on its way already.
-LINGER_S = 5.0
+LINGER_S = 4.0
 QUIET_S, QUIET_WHERE_ASKED_S = 0.25, 1.0
 _LOOK_S = 0.05
 

@@ -264,6 +264,11 @@ class Ledger:
             held.append((taken.reservation.requests, [(name, count) for name, count in per_node.items() if count]))
         return held
 
+    def expected(self, key: PodSetKey) -> Mapping[str, int]:
+        """Where in domains of several nodes pods are counted that are not bound yet."""
+        taken = self._taken.get(key)
+        return taken.wide if taken is not None else {}
+
     def nodes_of(self, key: PodSetKey) -> list[tuple[str, int]]:
         """The nodes that the pods of a pod set are counted on: where they are bound, else where they are expected."""
         taken = self._taken.get(key)

@@ -20,6 +20,9 @@ WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"
 class Scene:
     """Objects of one test. All names carry the scene's prefix, so scenes on one cluster do not meet."""
 
+    by_host = True
+    """Whether the hostname is the lowest level of its topology."""
+
     def __init__(self, cluster: Cluster, *, blocks: int = 1, racks: int = 2, nodes: int = 2, gpus: int = 8) -> None:
         self.cluster, self.api = cluster, cluster.api
         self.prefix = f"s{next(_numbers)}-"
@@ -39,7 +42,7 @@ class Scene:
         self.cluster.add_nodes(self.pool)
         self.cluster.create_namespace(self.namespace)
         topology, flavor = f"{self.prefix}topology", f"{self.prefix}flavor"
-        self.create(manifests.topology(topology, self.pool.levels))
+        self.create(manifests.topology(topology, self.pool.levels if self.by_host else self.pool.levels[:-1]))
         self.create(manifests.flavor(flavor, self.pool.labels, topology))
         self.create(manifests.cluster_queue(f"{self.prefix}queue", {flavor: {"cpu": 1000, GPU: quota}}, strategy=strategy))
         self.create(manifests.local_queue("main", self.namespace, f"{self.prefix}queue"))

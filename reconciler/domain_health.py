@@ -1,0 +1,128 @@
+"""Evicts workloads of which a domain of several nodes no longer holds what was assigned to it (`core.queueing.domain_room`).
+
+Level-triggered, a workload at a time. A shortage counts once it has lasted as long as a node may be not ready; a storm holds it back.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+
+from core.model.node_health import HealthRules
+from core.names import HOSTNAME_LABEL, REASON_NODE_FAILURES
+from core.queueing.domain_room import find_short
+from core.runtime.clock import Clock
+from core.runtime.controller import Done, RequeueAfter, Result
+from core.runtime.resource import Obj
+from core.runtime.store import Change, object_key
+from core.runtime.workqueue import Item
+from core.state.facts import WorkloadFacts, family_of
+from reconciler.apply import Writer
+from reconciler.controllers import build_controller
+from reconciler.node_health import BATCH_S, STORM_LOOK_S, state_of
+from reconciler.observed import Observed, workloads_of_pod
+from reconciler.steps import WorkloadSteps
+
+logger = logging.getLogger(__name__)
+_Domain = tuple[tuple[str, ...], tuple[str, ...]]  # levels, values
+
+
+class DomainHealth:
+    """Reconciles one workload at a time by namespace/name. `is_held` says of one whether it is in a storm."""
+
+    def __init__(
+        self,
+        observed: Observed,
+        writer: Writer,
+        clock: Clock,
+        rules: HealthRules,
+        is_held: Callable[[WorkloadFacts], bool] = lambda workload: False,
+    ) -> None:
+        self._observed, self._clock, self._rules, self._is_held = observed, clock, rules, is_held
+        self._steps = WorkloadSteps(observed, writer)
+        self._domains: dict[str, frozenset[_Domain]] = {}  # by workload, of several nodes each
+        self._users: dict[_Domain, set[str]] = defaultdict(set)  # the other way round
+        self._short_since: dict[str, float] = {}  # by workload
+        self.controller = build_controller("domain health", self._reconcile, clock, workers=1)
+        self._queue = self.controller.queue
+        observed.workloads.add_handler(self._on_workload)
+        observed.pods.add_handler(self._on_pod)
+        observed.nodes.add_handler(self._on_node)
+
+    # --- who is to be looked at ---------------------------------------------------------------------------------
+
+    def _on_workload(self, change: Change) -> None:
+        key = object_key(change.obj)
+        facts = self._observed.state.workloads.facts.get(key) if change.new is not None else None
+        now, before = _domains_of(facts), self._domains.pop(key, frozenset())
+        for domain in before - now:
+            self._users[domain].discard(key)
+            if not self._users[domain]:
+                del self._users[domain]
+        for domain in now - before:
+            self._users[domain].add(key)
+        if now:
+            self._domains[key] = now
+        else:
+            self._short_since.pop(key, None)
+        if now != before:
+            self._queue.add_after(key, BATCH_S, "workload changed")
+
+    def _on_pod(self, change: Change) -> None:
+        if not self._domains:
+            return
+        for workload in self._observed.present_of_pod(change.obj) if workloads_of_pod(change.obj) else ():
+            if workload in self._domains:
+                self._queue.add_after(workload, BATCH_S, "pod changed")
+
+    def _on_node(self, change: Change) -> None:
+        if not self._users or (change.old is not None and change.new is not None and _matters(change.old) == _matters(change.new)):
+            return
+        for node in (change.old, change.new):
+            labels = (node["metadata"].get("labels") or {}) if node is not None else {}
+            for levels in {levels for levels, _ in self._users}:
+                for key in self._users.get((levels, tuple(labels.get(level, "") for level in levels)), ()):
+                    self._queue.add_after(key, BATCH_S, f"node {change.obj['metadata']['name']} changed")
+
+    # --- one workload -------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, item: Item) -> Result:
+        return await self.look(str(item.key))
+
+    async def look(self, key: str) -> Result:
+        """Judges all domains of a workload. Raises what the API server refuses."""
+        workload = self._observed.workloads.store.get(key)
+        facts = self._observed.state.workloads.facts.get(key)
+        if workload is None or facts is None or not facts.runs:
+            self._short_since.pop(key, None)
+            return Done()
+        if self._observed.state.workloads.is_assumed(key):
+            return RequeueAfter(BATCH_S)
+        pods = [pod for pod in self._observed.pods_of(family_of(workload)) if pod.owner_uid == facts.owner_uid is not None]
+        short = find_short(self._observed.state, facts, pods)
+        if short is None:
+            self._short_since.pop(key, None)
+            return Done()
+        now = self._clock.monotonic()
+        left = self._short_since.setdefault(key, now) + self._rules.not_ready_delay_s - now
+        if left > 0:
+            return RequeueAfter(left)
+        if self._is_held(facts):
+            return RequeueAfter(STORM_LOOK_S)
+        await self._steps.evict(workload, REASON_NODE_FAILURES, f"Workload was evicted as its nodes failed: {short.sentence}")
+        return Done()
+
+
+def _domains_of(facts: WorkloadFacts | None) -> frozenset[_Domain]:
+    if facts is None or facts.admission is None or not facts.runs:
+        return frozenset()
+    assignments = (given.assignment for given in facts.admission.pod_sets)
+    return frozenset(
+        (tuple(assignment.levels), domain.values)
+        for assignment in assignments
+        if assignment is not None and assignment.levels[-1] != HOSTNAME_LABEL
+        for domain in assignment.domains
+    )
+
+
+def _matters(node: Obj) -> object:
+    return state_of(node), node["metadata"].get("labels"), (node.get("status") or {}).get("allocatable")
