@@ -6,6 +6,7 @@ module.
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -13,12 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO, cast
 
 from core.runtime.errors import without_credentials
 
 _fields: ContextVar[dict[str, Any]] = ContextVar("log fields", default={})  # noqa: B039  # never changed in place
 
+_STDERR = 2
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -68,8 +70,23 @@ class LineFormatter(logging.Formatter):
 
 def configure(level: str | int = "INFO", stream: TextIO | None = None) -> None:
     """Make JSON lines on `stream` (stderr) the only output of all loggers. Calling it again replaces what it set up."""
-    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler = _Handler(stream if stream is not None else _stderr())
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper() if isinstance(level, str) else level)
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A line that could not be written is lost; told where it could not be either, it would be what fails at the end."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+
+def _stderr() -> TextIO:
+    """Unbuffered, as with PYTHONUNBUFFERED: where a disk is full a line is lost, and does not spoil the next or the process' exit code."""
+    if sys.stderr is not sys.__stderr__:  # somebody gathers what is told
+        return sys.stderr
+    raw = cast("BinaryIO", io.FileIO(_STDERR, "w", closefd=False))
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)

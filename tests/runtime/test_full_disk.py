@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -42,8 +43,11 @@ class FullDisk:
     def __init__(self, folder: Path, *command: str) -> None:
         self._disk = folder / "disk"
         self._disk.mkdir()
+        buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # as nobody has to know to set it
         self.process = subprocess.Popen(
-            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-euc", SCRIPT, "sh", str(self._disk), *command], cwd=ROOT
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-euc", SCRIPT, "sh", str(self._disk), *command],
+            cwd=ROOT,
+            env=buffered,
         )
 
     def path(self, name: str) -> Path:
