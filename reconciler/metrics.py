@@ -9,7 +9,7 @@ from core.placement.choice import Choice
 from core.runtime.metrics import OTHER, Instrument, Sink, Unmeasured
 
 
-class Queues(NamedTuple):
+class QueuesOfWorkload(NamedTuple):
     """Those of a workload: its ClusterQueue, where that is known, and name and namespace of its LocalQueue."""
 
     cluster_queue: str | None
@@ -57,36 +57,36 @@ class Recorder:
         for counter in (m.QUOTA_RESERVED_WORKLOADS, m.ADMITTED_WORKLOADS):
             self._sink.add(counter, cluster_queue, by=0)
 
-    def quota_reserved(self, queues: Queues, waited_s: float, traceparent: str | None) -> None:
+    def quota_reserved(self, queues: QueuesOfWorkload, waited_s: float, traceparent: str | None) -> None:
         """A workload got quota."""
         self._add(m.QUOTA_RESERVED_WORKLOADS, queues)
         self._record(m.QUOTA_RESERVED_WAIT, waited_s, queues, traceparent)
 
-    def admitted(self, queues: Queues, waited_s: float, checked_s: float | None, traceparent: str | None) -> None:
+    def admitted(self, queues: QueuesOfWorkload, waited_s: float, checked_s: float | None, traceparent: str | None) -> None:
         """A workload was admitted; `checked_s`: how long its checks took, if it has any."""
         self._add(m.ADMITTED_WORKLOADS, queues)
         self._record(m.ADMISSION_WAIT, waited_s, queues, traceparent)
         if checked_s is not None:
             self._record(m.CHECKS_WAIT, checked_s, queues, traceparent)
 
-    def ready(self, queues: Queues, waited_s: float, admitted_s: float, traceparent: str | None) -> None:
+    def ready(self, queues: QueuesOfWorkload, waited_s: float, admitted_s: float, traceparent: str | None) -> None:
         """The pods of a workload are ready, so long after it was queued and after it was admitted."""
         self._record(m.READY_WAIT, waited_s, queues, traceparent)
         self._record(m.ADMITTED_UNTIL_READY, admitted_s, queues, traceparent)
 
-    def evicted(self, queues: Queues, reason: str) -> None:
+    def evicted(self, queues: QueuesOfWorkload, reason: str) -> None:
         """A workload was evicted."""
         cause = ""
         if reason.startswith(m.CAUSE_MARK):
             reason, cause = REASON_DEACTIVATED, reason.removeprefix(m.CAUSE_MARK)
         self._add(m.EVICTED_WORKLOADS, queues, reason, cause)
 
-    def _add(self, counter: Instrument, queues: Queues, *values: str) -> None:
+    def _add(self, counter: Instrument, queues: QueuesOfWorkload, *values: str) -> None:
         self._sink.add(counter, queues.cluster_queue or OTHER, *values)
         if self._by_local_queue:
             self._sink.add(m.BY_LOCAL_QUEUE[counter], queues.name, queues.namespace, *values)
 
-    def _record(self, histogram: Instrument, value: float, queues: Queues, traceparent: str | None) -> None:
+    def _record(self, histogram: Instrument, value: float, queues: QueuesOfWorkload, traceparent: str | None) -> None:
         self._sink.record(histogram, value, queues.cluster_queue or OTHER, traceparent=traceparent)
         if self._by_local_queue:
             self._sink.record(m.BY_LOCAL_QUEUE[histogram], value, queues.name, queues.namespace, traceparent=traceparent)

@@ -12,7 +12,7 @@ from core.names import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED
 from core.runtime.clock import Clock
 from core.runtime.resource import Obj
 from core.runtime.store import Change
-from reconciler.metrics import Queues, Recorder
+from reconciler.metrics import QueuesOfWorkload, Recorder
 from reconciler.observed import Observed
 from reconciler.tracing import parse_time, traceparent_of
 
@@ -45,7 +45,7 @@ class Milestones:
     def _count(self, workload: Obj, old: Obj | None, now: _Conditions, before: _Conditions, reached: set[str]) -> None:
         uid, story = workload["metadata"]["uid"], traceparent_of(workload)
         queue = _queue_of(workload) or _queue_of(old)
-        queues = Queues(queue, (workload.get("spec") or {}).get("queueName") or "", workload["metadata"]["namespace"])
+        queues = QueuesOfWorkload(queue, (workload.get("spec") or {}).get("queueName") or "", workload["metadata"]["namespace"])
         if QUOTA_RESERVED in reached:
             # The write that gives quota says that an eviction is over; until then it was queued since that.
             since = _time(before.get(EVICTED)) or parse_time(workload["metadata"].get("creationTimestamp"))

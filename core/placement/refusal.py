@@ -3,7 +3,7 @@
 Made only when a pod set does not fit, never on the way to a placement.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -118,6 +118,15 @@ def _short(view: FreeCapacity, request: PodSetRequest, eligible: Flags, free: Ma
     return tuple(missing)
 
 
+def reasons_of_nodes(view: FreeCapacity, request: PodSetRequest) -> Iterator[tuple[str, Flags]]:
+    """Why nodes take no pod whatever is free on them, in the order kube-scheduler's filters have, and which."""
+    yield "NotReady", ~view.ready
+    yield "unschedulable", view.cordoned
+    for number, taint in enumerate(view.taint_verdicts(request.tolerations)):
+        if taint is not None:
+            yield f'taint "{show_taint(taint)}"', view.taint_class == number
+
+
 def _exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) -> tuple[Exclusion, ...]:
     """Each node that takes no pod, counted under the first reason in the order kube-scheduler's filters have."""
     left = np.ones(len(view.tree), dtype=bool)
@@ -130,11 +139,8 @@ def _exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) -> tup
             found.append(Exclusion(reason, int(hit.sum()), view.tree.names[int(np.argmax(hit))]))
             left = left & ~hit
 
-    exclude("NotReady", ~view.ready)
-    exclude("unschedulable", view.cordoned)
-    for number, taint in enumerate(view.taint_verdicts(request.tolerations)):
-        if taint is not None:
-            exclude(f'taint "{show_taint(taint)}"', view.taint_class == number)
+    for reason, hit in reasons_of_nodes(view, request):
+        exclude(reason, hit)
     exclude("nodeSelector", ~view.label_mask(request.node_selector, None))
     exclude("affinity", ~view.label_mask({}, request.affinity))
     for port in request.traits.host_ports:

@@ -7,8 +7,8 @@ import numpy as np
 
 from core.model.podset import PodSetRequest
 from core.placement.capacity import fits_on_nodes
-from core.placement.change import show_taint
 from core.placement.free import FreeCapacity
+from core.placement.refusal import reasons_of_nodes
 from core.placement.tree import Indices
 
 
@@ -36,11 +36,8 @@ class LevelSurvey:
 
 def out_of_use(view: FreeCapacity, request: PodSetRequest) -> dict[str, list[str]]:
     """Nodes that take no such pod whatever is free on them, by why: each under the first reason, in the words of a refusal."""
-    verdicts = enumerate(view.taint_verdicts(request.tolerations))
-    reasons = [("NotReady", ~view.ready), ("unschedulable", view.cordoned)]
-    reasons += [(f'taint "{show_taint(taint)}"', view.taint_class == number) for number, taint in verdicts if taint is not None]
     left, found = np.ones(len(view.tree), dtype=bool), {}
-    for reason, hit in reasons:
+    for reason, hit in reasons_of_nodes(view, request):
         names = [view.tree.names[node] for node in np.flatnonzero(hit & left)]
         if names:
             found[reason] = names
