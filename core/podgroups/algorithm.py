@@ -1,0 +1,115 @@
+"""The three phases of KEP-5732: candidate placements are generated, checked pod by pod, scored, and one is chosen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from core.placement.free import FreeCapacity
+from core.placement.tree import Indices
+from core.podgroups.feasibility import Checked, check, upper_bound
+from core.podgroups.framework import Cycle, Plugins, PodGroupAssignment
+from core.podgroups.group import PodGroupInfo
+from core.podgroups.placements import Placement, Placements, join, whole
+from core.podgroups.scorers import BinPacking, PodCount
+from core.podgroups.topology_placement import TopologyPlacement
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The placement of a group and where its pods go; `pods` of them have a place, which are enough."""
+
+    placement: Placement
+    assignment: PodGroupAssignment
+    score: float
+
+    @property
+    def pods(self) -> int:
+        return self.assignment.count
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was decided. Without a choice `tried` are the placements there were, all ranks together."""
+
+    chosen: Chosen | None
+    tried: tuple[Placements, ...] = ()
+
+
+def default_plugins() -> Plugins:
+    """By node label; most pods first, then the fullest placement."""
+    return Plugins((TopologyPlacement(),), ((PodCount(), 1.0), (BinPacking(), 1.0)))
+
+
+def decide(view: FreeCapacity, group: PodGroupInfo, plugins: Plugins) -> Outcome:
+    """Chooses a placement that takes at least `group.missing` pods; the same for the same nodes and pods, in whatever order they came.
+
+    Of placements that take enough those of the lowest rank are chosen from, by the sum of weighted scores, then by name.
+    Raises InvalidSelector.
+    """
+    cycle = Cycle(view)
+    generated: Sequence[Placements] = (whole(view.tree),)
+    for generator in plugins.generators:
+        generated = generator.generate(cycle, group, generated)
+    for placements in sorted(generated, key=lambda one: one.rank):
+        feasible = _feasible(cycle, group, placements, plugins)
+        if len(feasible.placements):
+            return Outcome(_best(cycle, group, feasible, plugins), tuple(generated))
+    return Outcome(None, tuple(generated))
+
+
+def _feasible(cycle: Cycle, group: PodGroupInfo, placements: Placements, plugins: Plugins) -> Checked:
+    """Those that take enough, at most so many as the limit says, in the order of their names."""
+    missing, limit = group.missing, plugins.feasible_limit
+    if not len(placements):
+        return check(cycle, group, placements)
+    if not plugins.states and len(group.pod_sets) == 1:
+        checked = check(cycle, group, placements)
+        enough = np.flatnonzero(checked.pods >= missing)
+        return checked if len(enough) == len(placements) and limit is None else checked.some(enough[:limit])
+    hopeful = np.flatnonzero(upper_bound(cycle, group, placements) >= missing)
+    found: list[Checked] = []
+    for at in hopeful.tolist():
+        one = _check_assumed(cycle, group, placements[at], plugins)
+        if one.pods[0] >= missing:
+            found.append(one)
+            if limit is not None and len(found) == limit:
+                break
+    return _joined(cycle, group, found, placements.rank)
+
+
+def _check_assumed(cycle: Cycle, group: PodGroupInfo, placement: Placement, plugins: Plugins) -> Checked:
+    """One placement as state plugins have it; what they assumed is reverted, in the opposite order, whatever happens."""
+    assumed = []
+    try:
+        for state in plugins.states:
+            assumed.append(state)
+            state.assume(cycle, group, placement)
+        return check(cycle, group, join([placement], placement.rank))
+    finally:
+        for state in reversed(assumed):
+            state.revert(cycle, group, placement)
+
+
+def _joined(cycle: Cycle, group: PodGroupInfo, found: Sequence[Checked], rank: int) -> Checked:
+    def column(values: list[int]) -> Indices:
+        return np.array(values, dtype=np.int64)
+
+    return Checked(
+        cycle,
+        group,
+        join([one.placements[0] for one in found], rank),
+        column([int(one.pods[0]) for one in found]),
+        column([int(one.room[0]) for one in found]),
+        None,
+        [one.assignment(0) for one in found],
+    )
+
+
+def _best(cycle: Cycle, group: PodGroupInfo, feasible: Checked, plugins: Plugins) -> Chosen:
+    total = np.zeros(len(feasible.placements))
+    for scorer, weight in plugins.scorers:
+        if weight:
+            total += weight * scorer.score(cycle, group, feasible)
+    at = int(total.argmax())  # the first of equals: placements are in the order of their names
+    return Chosen(feasible.placements[at], feasible.assignment(at), float(total[at]))

@@ -1,0 +1,121 @@
+"""Phase 2: which placements take the group, and how its pods then lie (KEP-5732, "Pod-Level Filtering and Feasibility Check").
+
+Sets of pods are placed one after the other, each seeing what those before it take; what was assumed is gone with the check, since all of it
+happens on copies. A group of equal pods, as most are, is checked in all placements at once.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from core.model.podset import PodSetRequest
+from core.placement.capacity import fits_on_nodes
+from core.placement.decision import take_from
+from core.placement.free import FreeCapacity, Matrix, with_pod
+from core.placement.node_counts import NodeCounts
+from core.placement.tree import Indices
+from core.podgroups.framework import Cycle, PodGroupAssignment
+from core.podgroups.group import PodGroupInfo
+from core.podgroups.placements import Placement, Placements
+from core.podgroups.spread import spread
+
+
+@dataclass(slots=True)
+class Checked:
+    """Placements and what each of them takes of the group; `pods` and `room` as `framework.Candidates` has them."""
+
+    cycle: Cycle
+    group: PodGroupInfo
+    placements: Placements
+    pods: Indices
+    room: Indices
+    per_node: Indices | None = None  # of the group's only set; None where the assignments are known
+    assignments: list[PodGroupAssignment] = field(default_factory=list)
+
+    def assignment(self, at: int) -> PodGroupAssignment:
+        if self.per_node is None:
+            return self.assignments[at]
+        nodes = self.placements.nodes(at)
+        where, counts = spread(self.per_node[nodes], int(self.pods[at]))
+        return PodGroupAssignment((NodeCounts(self.cycle.view.tree, nodes[where], counts),))
+
+    def some(self, at: Indices) -> "Checked":
+        """Those at some positions."""
+        kept = np.zeros(len(self.placements), dtype=bool)
+        kept[at] = True
+        assignments = [self.assignments[i] for i in at.tolist()] if self.assignments else []
+        return Checked(self.cycle, self.group, self.placements.some(kept), self.pods[at], self.room[at], self.per_node, assignments)
+
+
+def check(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Checked:
+    """What every placement takes, whether that is enough or not. Raises InvalidSelector."""
+    if len(group.pod_sets) == 1 and cycle.closed is None and not group.pod_sets[0].traits.is_particular:
+        (pods,) = group.pod_sets
+        per_node = fits_on_nodes(cycle.view, pods).per_node
+        fits = placements.sums(per_node)
+        coming = max(pods.count, (group.desired_count or 0) - group.has_running)
+        return Checked(cycle, group, placements, np.minimum(fits, pods.count), np.minimum(fits, coming), per_node)
+    assignments, room = [], []
+    for placement in placements:
+        assignment, coming = check_one(cycle, group, placement)
+        assignments.append(assignment)
+        room.append(assignment.count + coming)
+    taken = np.array([assignment.count for assignment in assignments], dtype=np.int64)
+    return Checked(cycle, group, placements, taken, np.array(room, dtype=np.int64), None, assignments)
+
+
+def check_one(cycle: Cycle, group: PodGroupInfo, placement: Placement) -> tuple[PodGroupAssignment, int]:
+    """Where one placement has the group's pods, set by set, and how many more of the last set there is room for, up to desired_count.
+
+    Stops where so many pods have no place that `missing` is out of reach. Raises InvalidSelector.
+    """
+    view = cycle.view.confined((pods.traits for pods in group.pod_sets), placement.mask(cycle.view.tree))
+    free: Matrix | None = None
+    found: list[NodeCounts] = []
+    spare, more = group.count - group.missing, 0
+    for pods in group.pod_sets:
+        per_node = _fits(cycle, view, pods, free)[placement.nodes]
+        where, counts = spread(per_node, pods.count)
+        counted = NodeCounts(view.tree, placement.nodes[where], counts)
+        found.append(counted)
+        spare -= pods.count - int(counts.sum())
+        if spare < 0:
+            found += [NodeCounts(view.tree, placement.nodes[:0], counts[:0])] * (len(group.pod_sets) - len(found))
+            break
+        more = int(per_node.sum() - counts.sum())
+        if free is None:
+            free = view.free.copy()
+        take_from(view, free, pods, counted)
+        if any(other.traits.is_particular for other in group.pod_sets):
+            view = view.beside((pods.traits, counted))
+    coming = max(0, (group.desired_count or 0) - group.has_running - group.count)
+    return PodGroupAssignment(tuple(found)), min(more, coming)
+
+
+def _fits(cycle: Cycle, view: FreeCapacity, pods: PodSetRequest, free: Matrix | None) -> Indices:
+    per_node = fits_on_nodes(view, pods, view.free if free is None else free).per_node
+    return per_node if cycle.closed is None else per_node * ~cycle.closed
+
+
+def upper_bound(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Indices:
+    """At least so many pods as any check finds room for: each set by itself, all of them by their sum of each resource (the pre-filter)."""
+    alone = np.zeros(len(placements), dtype=np.int64)
+    asked: list[tuple[dict[str, int], int]] = []
+    view = cycle.view
+    for pods in group.pod_sets:
+        fits = view.pods_that_fit(pods, view.free) if pods.traits.is_particular else fits_on_nodes(view, pods).per_node
+        alone += np.minimum(placements.sums(fits), pods.count)
+        asked.append((with_pod(pods.requests), pods.count))
+    for resource in sorted({resource for amounts, _ in asked for resource in amounts}):
+        row = view.axis.get(resource)
+        if row is None:
+            return np.zeros(len(placements), dtype=np.int64) if all(resource in amounts for amounts, _ in asked) else alone
+        left = placements.sums(np.maximum(view.free[row], 0))
+        by_size = sorted((amounts.get(resource, 0), count) for amounts, count in asked)
+        held = np.zeros(len(placements), dtype=np.int64)
+        for amount, count in by_size:
+            fit = np.full(len(placements), count) if amount == 0 else np.minimum(left // amount, count)
+            held += fit
+            left = left - fit * amount
+        alone = np.minimum(alone, held)
+    return alone

@@ -1,0 +1,55 @@
+"""What is to be placed: a group of pods that belong together (KEP-5732, "Data Structures": PodGroupInfo)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from core.model.podset import PodSetRequest
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyConstraint:
+    """All pods of the group share one domain of `level`, a node label.
+
+    `preferred`: they share one where they can, else they go where the constraints before it allow (the KEP's future extensions 1 and 2).
+    """
+
+    level: str
+    preferred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupInfo:
+    """Pods without a node, by equal ones, in the order in which they are placed; consecutive pods of a set are consecutive ranks.
+
+    `min_count`: so many pods of the group must have a place, those of `running` among them, or none gets one (gang; 1 for the basic
+    policy). `desired_count`: how many pods there will be; a placement with room for them is the better one. `constraints`: coarse to fine.
+    `running`: pods of the group by the node they are on.
+    """
+
+    namespace: str
+    name: str
+    pod_sets: tuple[PodSetRequest, ...]
+    constraints: tuple[TopologyConstraint, ...] = ()
+    min_count: int = 1
+    desired_count: int | None = None
+    replica: int = 0
+    running: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" + (f"[{self.replica}]" if self.replica else "")
+
+    @property
+    def count(self) -> int:
+        """Pods to be placed."""
+        return sum(pods.count for pods in self.pod_sets)
+
+    @property
+    def has_running(self) -> int:
+        return sum(self.running.values())
+
+    @property
+    def missing(self) -> int:
+        """How many pods must get a place at least."""
+        return max(0 if self.has_running >= self.min_count else 1, self.min_count - self.has_running)

@@ -1,0 +1,93 @@
+"""Candidate sets of nodes, many at once: disjoint within one rank, as arrays over the nodes of a tree."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+
+from core.placement.tree import Flags, Indices, TopologyTree
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A candidate set of nodes (KEP-5732: Placement). `rank`: those of a lower one are tried first; `parent`: what it is a part of."""
+
+    name: str
+    nodes: Indices  # places in the tree, ascending
+    rank: int = 0
+    parent: "Placement | None" = None
+
+    def mask(self, tree: TopologyTree) -> Flags:
+        """Its nodes as flags."""
+        flags = np.zeros(len(tree), dtype=bool)
+        flags[self.nodes] = True
+        return flags
+
+
+class Placements(Sequence[Placement]):
+    """Placements of one rank in the order of their names, none of which share a node.
+
+    `order` are their nodes one placement after the other, `starts` where each begins in it.
+    """
+
+    __slots__ = ("names", "order", "parents", "rank", "starts")
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        order: Indices,
+        starts: Indices,
+        rank: int = 0,
+        parents: Sequence[Placement] = (),
+    ) -> None:
+        self.names, self.order, self.starts, self.rank, self.parents = tuple(names), order, starts, rank, tuple(parents)
+
+    def sums(self, per_node: Indices) -> Indices:
+        """Sums of a per-node array by placement."""
+        return np.add.reduceat(per_node[self.order], self.starts) if len(self.starts) else self.starts
+
+    def nodes(self, at: int) -> Indices:
+        """Places of a placement's nodes in the tree."""
+        return self.order[self.starts[at] : self.starts[at + 1] if at + 1 < len(self.starts) else len(self.order)]
+
+    def ranked(self, rank: int) -> "Placements":
+        """The same with another rank."""
+        return Placements(self.names, self.order, self.starts, rank, self.parents)
+
+    def some(self, kept: Flags) -> "Placements":
+        """Those that are flagged."""
+        at = np.flatnonzero(kept)
+        return join([self[i] for i in at.tolist()], self.rank)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, index: int) -> Placement: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Placement]: ...
+    def __getitem__(self, index: int | slice) -> Placement | Sequence[Placement]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        return Placement(self.names[index], self.nodes(index), self.rank, self.parents[index] if self.parents else None)
+
+    def __iter__(self) -> Iterator[Placement]:
+        return (self[i] for i in range(len(self)))
+
+
+def join(placements: Sequence[Placement], rank: int = 0) -> Placements:
+    """Placements that share no node, as one."""
+    sizes = [len(placement.nodes) for placement in placements]
+    if not sizes:
+        return Placements((), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), rank)
+    starts = np.cumsum([0, *sizes[:-1]])
+    parents = [placement.parent for placement in placements if placement.parent is not None]
+    order = np.concatenate([placement.nodes for placement in placements])
+    return Placements([placement.name for placement in placements], order, starts, rank, parents if len(parents) == len(sizes) else ())
+
+
+def whole(tree: TopologyTree) -> Placements:
+    """All nodes as one placement: what groups without a constraint have."""
+    return Placements(("",), np.arange(len(tree)), np.zeros(min(1, len(tree)), dtype=np.int64)) if len(tree) else join(())

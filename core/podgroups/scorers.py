@@ -1,0 +1,60 @@
+"""Scorers (KEP-5732, "Scheduler Plugins"): how many pods a placement takes, how full it then is, how near ranks are to each other."""
+
+import numpy as np
+
+from core.model.resources import PODS
+from core.podgroups.framework import Candidates, Cycle, Scores
+from core.podgroups.group import PodGroupInfo
+
+
+class PodCount:
+    """A hundred points for each pod that a placement takes, those that are to come counted, too.
+
+    So one pod more always outweighs how full a placement is, whatever the size of the group.
+    """
+
+    name = "PodCount"
+
+    def score(self, cycle: Cycle, group: PodGroupInfo, candidates: Candidates) -> Scores:
+        return candidates.room.astype(np.float64) * 100.0
+
+
+class BinPacking:
+    """0 to 100: how much of a placement is used once the group is there, on average over all resources that its pods ask for.
+
+    Nodes that are not ready or cordoned do not count: what is on them helps nobody.
+    """
+
+    name = "BinPacking"
+
+    def score(self, cycle: Cycle, group: PodGroupInfo, candidates: Candidates) -> Scores:
+        view, placements = cycle.view, candidates.placements
+        asked: dict[str, int] = {}
+        for pods in group.pod_sets:
+            for resource, amount in pods.requests.items():
+                if amount > 0 and resource != PODS:
+                    asked[resource] = asked.get(resource, 0) + amount * pods.count
+        total = np.zeros(len(placements))
+        share = candidates.pods / max(1, group.count)
+        for resource in sorted(asked):
+            row = view.axis.get(resource)
+            if row is None:
+                continue
+            has = placements.sums(view.allocatable[row] * view.usable)
+            left = placements.sums(view.free[row] * view.usable)
+            total += (has - left + asked[resource] * share) / np.maximum(has, 1)
+        return 100.0 * total / max(1, len(asked))
+
+
+class RankDistance:
+    """0 to 100: how few nodes the group is spread over; consecutive ranks share a node, so fewer nodes are fewer steps between them."""
+
+    name = "RankDistance"
+
+    def score(self, cycle: Cycle, group: PodGroupInfo, candidates: Candidates) -> Scores:
+        scores = np.zeros(len(candidates.placements))
+        for at in range(len(scores)):
+            assignment = candidates.assignment(at)
+            nodes = len(np.unique(np.concatenate([of_set.at for of_set in assignment.nodes]))) if assignment.nodes else 0
+            scores[at] = 100.0 * (1 - (nodes - 1) / max(1, assignment.count)) if nodes else 0.0
+        return scores

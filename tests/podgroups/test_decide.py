@@ -1,0 +1,230 @@
+"""KEP-5732's three phases: which placement a group gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.model.podset import PodSetRequest
+from core.names import HOSTNAME_LABEL
+from core.placement.free import FreeCapacity
+from core.podgroups.algorithm import default_plugins
+from core.podgroups.framework import Cycle
+from core.podgroups.group import PodGroupInfo
+from core.podgroups.placements import Placement
+from core.podgroups.scorers import RankDistance
+from tests.builders import BLOCK, RACK, view_of
+from tests.podgroups.builders import ask, cluster, group, holds_all, name_of, node, nodes_of, placed, racks, small_sets
+
+
+def test_all_pods_go_to_one_rack_that_holds_them():
+    outcome = ask(cluster({"r1": [2], "r2": [2, 2], "r3": [4, 4]}), group((3, 1)))
+    assert name_of(outcome) == "r2", "r3 would hold them, too, and be less full"
+    assert sum(placed(outcome).values()) == 3
+
+
+def test_a_gang_that_no_rack_holds_is_placed_nowhere_though_the_cluster_has_room():
+    outcome = ask(cluster({"r1": [2], "r2": [2]}), group((3, 1)))
+    assert outcome.chosen is None
+    assert [placements.names for placements in outcome.tried] == [("r1", "r2")]
+
+
+def test_where_all_cannot_go_as_many_as_a_gang_needs_may():
+    outcome = ask(cluster({"r1": [2], "r2": [3]}), group((4, 1), min_count=2))
+    assert (name_of(outcome), sum(placed(outcome).values())) == ("r2", 3)
+
+
+def test_one_pod_more_outweighs_the_fuller_rack():
+    """kube-scheduler 1.36's weights prefer nine pods in a full rack to ten in a half empty one."""
+    outcome = ask(cluster({"full": [9], "half": [20]}), group((10, 1), min_count=1))
+    assert (name_of(outcome), sum(placed(outcome).values())) == ("half", 10)
+
+
+def test_nodes_without_the_label_are_in_no_placement():
+    view = view_of([HOSTNAME_LABEL], [node("a", "b", None, 8), node("c", "b", "r1", 2)])
+    assert name_of(ask(view, group((2, 1)))) == "r1"
+    assert ask(view, group((3, 1))).chosen is None
+
+
+def test_nodes_that_take_nothing_do_not_count():
+    nodes = [node("a", "b", "r1", 4, ready=False), node("b", "b", "r2", 4, unschedulable=True), node("c", "b", "r3", 2)]
+    assert name_of(ask(view_of([HOSTNAME_LABEL], nodes), group((2, 1)))) == "r3"
+
+
+def test_nested_levels_hold_both_and_say_what_they_are_part_of():
+    """Future extension 3: racks of the same name in two blocks are two racks."""
+    outcome = ask(cluster({"b1/r1": [2], "b2/r1": [2], "b2/r2": [3]}), group((3, 1), by=[BLOCK, RACK]))
+    assert name_of(outcome) == "b2/r2"
+    assert outcome.chosen is not None
+    assert outcome.chosen.placement.parent is not None
+    assert outcome.chosen.placement.parent.name == "b2"
+    assert ask(cluster({"b1/r1": [2], "b2/r1": [2]}), group((4, 1), by=[BLOCK, RACK])).chosen is None
+
+
+def test_a_preferred_rack_is_given_up_for_the_block_and_that_for_anywhere():
+    """Future extensions 1 and 2: placements with a rank."""
+    asked = group((4, 1), by=[BLOCK, RACK], preferred=[RACK, BLOCK])
+    fits = cluster({"b1/r1": [4], "b2/r2": [8, 8]})
+    assert (name_of(ask(fits, asked)), rank_of(fits, asked)) == ("b1/r1", 0)
+    in_block = cluster({"b1/r1": [2], "b1/r2": [2], "b2/r3": [3]})
+    assert (name_of(ask(in_block, asked)), rank_of(in_block, asked)) == ("b1", 1)
+    anywhere = cluster({"b1/r1": [2], "b2/r2": [2]})
+    assert (name_of(ask(anywhere, asked)), rank_of(anywhere, asked)) == ("", 2)
+    assert rank_of(cluster({"b1/r1": [1], "b2/r2": [2]}), asked) is None
+
+
+def rank_of(view: FreeCapacity, asked: PodGroupInfo) -> int | None:
+    chosen = ask(view, asked).chosen
+    return None if chosen is None else chosen.placement.rank
+
+
+def test_enough_feasible_placements_are_enough():
+    """Future extension 6: the first by name of those that hold the group."""
+    view = cluster({"r1": [1], "r2": [9], "r3": [3]})
+    assert name_of(ask(view, group((3, 1)))) == "r3"
+    assert name_of(ask(view, group((3, 1)), replace(default_plugins(), feasible_limit=1))) == "r2"
+
+
+def test_a_placement_for_the_desired_count_though_fewer_pods_exist():
+    view = cluster({"r1": [3], "r2": [8]})
+    assert name_of(ask(view, group((3, 1), min_count=1))) == "r1"
+    assert name_of(ask(view, group((3, 1), min_count=1, desired_count=6))) == "r2"
+    assert name_of(ask(view, group((3, 1), min_count=1, desired_count=20))) == "r2", "the most there is"
+
+
+def test_pods_that_come_later_go_where_the_group_runs():
+    view = cluster({"r1": [4, 4], "r2": [2]})
+    assert name_of(ask(view, group((2, 1), running={"r1-0": 2}))) == "r1"
+    full = group((9, 1), min_count=11, running={"r1-0": 2})
+    assert ask(view, full).chosen is None, "no other rack, whatever is free there"
+    assert ask(view, group((1, 1), running={"r1-0": 1, "r2-0": 1})).chosen is None, "a node was moved to another rack"
+
+
+def test_consecutive_ranks_share_as_few_nodes_as_possible():
+    view = cluster({"r1": [2, 3, 4]})
+    assert placed(ask(view, group((6, 1)))) == {"r1-2": 4, "r1-0": 2}, "the rest on the tightest"
+    narrow = cluster({"r1": [2, 2, 2], "r2": [3, 4]})
+    plugins = replace(default_plugins(), scorers=((RankDistance(), 1.0),))
+    assert name_of(ask(narrow, group((6, 1)), plugins)) == "r2"
+
+
+def test_gpus_count_when_placements_are_packed():
+    """kube-scheduler's own scorer counts processors and memory only."""
+    nodes = [node("a", "b", "r1", 8, gpu=8), node("c", "b", "r2", 8, gpu=4)]
+    asked = replace(group(), pod_sets=(PodSetRequest("set", 2, {"cpu": 1000, "gpu": 2}),), min_count=2)
+    assert name_of(ask(view_of([HOSTNAME_LABEL], nodes), asked)) == "r2"
+
+
+class Refusing:
+    """A state plugin by which some placements have nothing."""
+
+    name = "Refusing"
+
+    def __init__(self, *names: str) -> None:
+        self.names, self.seen = names, list[str]()
+
+    def assume(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> None:
+        self.seen.append(f"+{placement.name}")
+        if placement.name in self.names:
+            cycle.closed = placement.mask(cycle.view.tree)
+
+    def revert(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> None:
+        self.seen.append(f"-{placement.name}")
+        cycle.closed = None
+
+
+def test_what_a_plugin_assumes_is_reverted_placement_by_placement():
+    view = cluster({"r1": [3], "r2": [4], "r3": [9]})
+    refusing, second = Refusing("r1"), Refusing()
+    before = view.free.copy()
+    outcome = ask(view, group((3, 1)), replace(default_plugins(), states=(refusing, second)))
+    assert name_of(outcome) == "r2"
+    assert refusing.seen == ["+r1", "-r1", "+r2", "-r2", "+r3", "-r3"] == second.seen
+    assert np.array_equal(view.free, before)
+
+
+class Raising(Refusing):
+    def assume(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> None:
+        super().assume(cycle, group, placement)
+        raise RuntimeError("no")
+
+
+def test_what_was_assumed_is_reverted_when_a_plugin_raises():
+    first, raising = Refusing(), Raising()
+    with pytest.raises(RuntimeError):
+        ask(cluster({"r1": [3]}), group((3, 1)), replace(default_plugins(), states=(first, raising)))
+    assert first.seen == ["+r1", "-r1"] == raising.seen
+
+
+@given(racks, st.integers(1, 6), st.integers(1, 3), st.booleans())
+def test_equal_pods_are_placed_just_when_a_rack_holds_them(sizes: dict[str, list[int]], count: int, cpu: int, whole: bool):
+    view = cluster(sizes)
+    asked = group((count, cpu), by=[BLOCK, RACK], min_count=count if whole else 1)
+    outcome = ask(view, asked)
+    most = max(sum(size // cpu for size in rack) for rack in sizes.values())
+    if most < asked.min_count:
+        assert outcome.chosen is None
+        return
+    counts = placed(outcome)
+    assert sum(counts.values()) == min(most, count)
+    check_lies_right(view, asked, counts, name_of(outcome) or "")
+
+
+@given(racks, small_sets)
+def test_a_group_of_unlike_pods_is_whole_or_absent(sizes: dict[str, list[int]], sets: list[tuple[int, int]]):
+    view = cluster(sizes)
+    asked = group(*sets, by=[BLOCK, RACK])
+    outcome = ask(view, asked)
+    pods = [cpu for count, cpu in sets for _ in range(count)]
+    possible = {name for name, rack in sizes.items() if holds_all(rack, pods)}
+    if outcome.chosen is None:
+        assert not possible or len(sets) > 1, "set by set, as the KEP has it, is not every way"
+        return
+    assert name_of(outcome) in possible
+    assert outcome.chosen.pods == asked.count
+
+
+def check_lies_right(view: FreeCapacity, asked: PodGroupInfo, counts: dict[str, int], rack: str) -> None:
+    """Nothing over capacity, all in one rack."""
+    (pods,) = asked.pod_sets
+    for name, count in counts.items():
+        at = view.tree.index[name]
+        assert count * pods.requests["cpu"] <= view.free[view.axis["cpu"], at]
+        assert f"{view.tree.labels[at][BLOCK]}/{view.tree.labels[at][RACK]}" == rack
+
+
+@given(racks, small_sets, st.randoms(use_true_random=False), st.booleans())
+def test_the_order_of_nodes_does_not_matter(sizes: dict[str, list[int]], sets: list[tuple[int, int]], random: object, preferred: bool):
+    nodes = nodes_of(sizes)
+    asked = group(*sets, by=[BLOCK, RACK], preferred=[RACK] if preferred else [], min_count=1)
+    answer = ask(view_of([HOSTNAME_LABEL], nodes), asked)
+    random.shuffle(nodes)  # type: ignore[attr-defined]
+    again = ask(view_of([HOSTNAME_LABEL], nodes), asked)
+    assert name_of(again) == name_of(answer)
+    if answer.chosen is not None:
+        assert placed(again) == placed(answer)
+
+
+@given(racks, st.integers(1, 6), st.integers(1, 3), st.data())
+def test_more_capacity_never_hurts(sizes: dict[str, list[int]], count: int, cpu: int, data: st.DataObject):
+    asked = group((count, cpu), by=[BLOCK, RACK], min_count=data.draw(st.integers(1, count)))
+    before = ask(cluster(sizes), asked)
+    rack = data.draw(st.sampled_from(sorted(sizes)))
+    more = {**sizes, rack: [*sizes[rack], data.draw(st.integers(0, 3))]}
+    after = ask(cluster(more), asked)
+    assert before.chosen is None or (after.chosen is not None and after.chosen.pods >= before.chosen.pods)
+
+
+@given(racks, small_sets)
+def test_one_at_a_time_and_all_at_once_say_the_same(sizes: dict[str, list[int]], sets: list[tuple[int, int]]):
+    """Equal pods are checked in all placements at once; with a plugin's state each placement is checked by itself."""
+    view = cluster(sizes)
+    asked = group(sets[0], by=[BLOCK, RACK], min_count=1)
+    fast, slow = ask(view, asked), ask(view, asked, replace(default_plugins(), states=(Refusing(),)))
+    assert name_of(fast) == name_of(slow)
+    if fast.chosen is not None:
+        assert placed(fast) == placed(slow)
