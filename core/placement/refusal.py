@@ -47,7 +47,7 @@ def refuse(refused: Refused) -> NotFit:
     explanation = Explanation(
         request.name,
         tuple(facts),
-        _exclusions(view, request, free),
+        find_exclusions(view, request, free),
         len(view.tree),
         fit * shape.slice_size,
         tuple(notes),
@@ -67,7 +67,7 @@ def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shap
     none = np.zeros(len(tree), dtype=np.int64)
     refused = Refused(view, request, shape, count_fits(tree, shape, none), none > 0, none, view.free)
     try:
-        exclusions, changes = _exclusions(view, request, view.free), find_changes(refused, 0)
+        exclusions, changes = find_exclusions(view, request, view.free), find_changes(refused, 0)
         never = None if changes else find_never(refused)
     except InvalidSelector as error:
         return NotFit(Refusal.INVALID_SELECTOR, name, f"pod set {name}: {error}")
@@ -127,7 +127,7 @@ def reasons_of_nodes(view: FreeCapacity, request: PodSetRequest) -> Iterator[tup
             yield f'taint "{show_taint(taint)}"', view.taint_class == number
 
 
-def _exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) -> tuple[Exclusion, ...]:
+def find_exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) -> tuple[Exclusion, ...]:
     """Each node that takes no pod, counted under the first reason in the order kube-scheduler's filters have."""
     left = np.ones(len(view.tree), dtype=bool)
     found: list[Exclusion] = []

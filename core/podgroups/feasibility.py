@@ -64,10 +64,10 @@ def check(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Checked:
     return Checked(cycle, group, placements, taken, np.array(room, dtype=np.int64), None, assignments)
 
 
-def check_one(cycle: Cycle, group: PodGroupInfo, placement: Placement) -> tuple[PodGroupAssignment, int]:
+def check_one(cycle: Cycle, group: PodGroupInfo, placement: Placement, *, to_the_end: bool = False) -> tuple[PodGroupAssignment, int]:
     """Where one placement has the group's pods, set by set, and how many more of the last set there is room for, up to desired_count.
 
-    Stops where so many pods have no place that `missing` is out of reach. Raises InvalidSelector.
+    Stops where so many pods have no place that `missing` is out of reach, unless `to_the_end`. Raises InvalidSelector.
     """
     view = cycle.view.confined((pods.traits for pods in group.pod_sets), placement.mask(cycle.view.tree))
     free: Matrix | None = None
@@ -79,7 +79,7 @@ def check_one(cycle: Cycle, group: PodGroupInfo, placement: Placement) -> tuple[
         counted = NodeCounts(view.tree, placement.nodes[where], counts)
         found.append(counted)
         spare -= pods.count - int(counts.sum())
-        if spare < 0:
+        if spare < 0 and not to_the_end:
             found += [NodeCounts(view.tree, placement.nodes[:0], counts[:0])] * (len(group.pod_sets) - len(found))
             break
         more = int(per_node.sum() - counts.sum())

@@ -57,8 +57,11 @@ class Placements(Sequence[Placement]):
 
     def some(self, kept: Flags) -> "Placements":
         """Those that are flagged."""
-        at = np.flatnonzero(kept)
-        return join([self[i] for i in at.tolist()], self.rank)
+        sizes = np.diff(self.starts, append=len(self.order))
+        at = np.flatnonzero(kept).tolist()
+        starts = sizes[kept].cumsum() - sizes[kept]
+        parents = [self.parents[i] for i in at] if self.parents else ()
+        return Placements([self.names[i] for i in at], self.order[kept.repeat(sizes)], starts, self.rank, parents)
 
     def __len__(self) -> int:
         return len(self.names)

@@ -1,0 +1,114 @@
+"""Why a group has no place: what each placement lacks, where kube-scheduler 1.36 has the message of an arbitrary one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from core.placement.change import Amount
+from core.placement.explain import Exclusion, show_exclusions, truncate
+from core.placement.free import FreeCapacity, with_pod
+from core.placement.refusal import find_exclusions
+from core.placement.tree import Indices
+from core.podgroups.feasibility import check, check_one
+from core.podgroups.framework import Cycle
+from core.podgroups.group import PodGroupInfo
+from core.podgroups.placements import Placements
+
+_SHOWN = 3  # placements that a sentence names
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementFact:
+    """One placement: how many of the pods it takes, and what its nodes together lack for all of them.
+
+    `short` is empty where its nodes have enough between them, but not where a whole pod could use it.
+    """
+
+    name: str
+    nodes: int
+    fit: int
+    short: tuple[Amount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupExplanation:
+    """Why no placement takes `wanted` of the group's `count` pods; `facts` has the placement that takes most first."""
+
+    group: str
+    level: str
+    wanted: int
+    count: int
+    facts: tuple[PlacementFact, ...]
+    exclusions: tuple[Exclusion, ...]
+    total_nodes: int
+    running: int = 0
+
+    def __str__(self) -> str:
+        """The sentence that the user reads."""
+        if not self.facts:
+            return truncate(self._without_placements())
+        where = f"{self.level} " if self.level else ""
+        best = self.facts[0].fit
+        need = f"{self.wanted} pod(s)" if self.wanted == self.count else f"{self.wanted} of {self.count} pod(s)"
+        text = f"none of {len(self.facts)} placement(s) takes {need}, the best takes {best}"
+        shown = [_show(where, fact, self.count) for fact in self.facts[:_SHOWN] if fact.fit]
+        if shown:
+            text += f": {'; '.join(shown)}"
+        if self.exclusions:
+            text += f". Total nodes: {self.total_nodes}; excluded: {show_exclusions(self.exclusions)}"
+        return truncate(f"{text}.")
+
+    def _without_placements(self) -> str:
+        if self.running:
+            return f"its {self.running} running pod(s) are in no one {self.level or 'placement'}, so that there is none for the others."
+        return f"there is no placement: no node has the label {self.level}." if self.level else "there is no node."
+
+
+def explain(view: FreeCapacity, group: PodGroupInfo, tried: Sequence[Placements]) -> GroupExplanation:
+    """The facts for the placements of the lowest rank that there are: those that were wanted most. Raises InvalidSelector."""
+    cycle = Cycle(view)
+    placements = next((one for one in sorted(tried, key=lambda one: one.rank) if len(one)), None)
+    level = group.constraints[-1].level if group.constraints else ""
+    exclusions = find_exclusions(view, group.pod_sets[0], view.free) if group.pod_sets else ()
+    if placements is None:
+        return GroupExplanation(group.key, level, group.missing, group.count, (), exclusions, len(view.tree), group.has_running)
+    fits = _fits(cycle, group, placements)
+    sizes = placements.sums(np.ones(len(view.tree), dtype=np.int64))
+    short = _short(view, group, placements)
+    facts = [
+        PlacementFact(name, int(sizes[at]), int(fits[at]), () if fits[at] >= group.count else _amounts(short, at))
+        for at, name in enumerate(placements.names)
+    ]
+    facts.sort(key=lambda fact: (-fact.fit, fact.name))
+    return GroupExplanation(group.key, level, group.missing, group.count, tuple(facts), exclusions, len(view.tree), group.has_running)
+
+
+def _fits(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Indices:
+    if len(group.pod_sets) == 1:
+        return check(cycle, group, placements).pods
+    return np.array([check_one(cycle, group, placement, to_the_end=True)[0].count for placement in placements], dtype=np.int64)
+
+
+def _short(view: FreeCapacity, group: PodGroupInfo, placements: Placements) -> dict[str, Indices]:
+    """Per resource what the usable nodes of each placement together lack for all pods."""
+    asked: dict[str, int] = {}
+    for pods in group.pod_sets:
+        for resource, amount in with_pod(pods.requests).items():
+            asked[resource] = asked.get(resource, 0) + amount * pods.count
+    eligible = np.logical_or.reduce([view.eligible(pods) for pods in group.pod_sets])
+    found = {}
+    for resource, amount in sorted(asked.items()):
+        row = view.axis.get(resource)
+        has = np.zeros(len(view.tree), dtype=np.int64) if row is None else np.maximum(view.free[row], 0) * eligible
+        found[resource] = np.maximum(amount - placements.sums(has), 0)
+    return found
+
+
+def _amounts(short: dict[str, Indices], at: int) -> tuple[Amount, ...]:
+    return tuple(Amount(resource, int(lacks[at])) for resource, lacks in short.items() if lacks[at])
+
+
+def _show(where: str, fact: PlacementFact, count: int) -> str:
+    text = f"{where}{fact.name} {fact.fit} of {count}" if fact.name else f"all nodes together {fact.fit} of {count}"
+    return f"{text}, short of {', '.join(map(str, fact.short))}" if fact.short else text

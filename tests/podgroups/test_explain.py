@@ -1,0 +1,59 @@
+"""Why a group waits: what each placement lacks."""
+
+from __future__ import annotations
+
+from core.names import HOSTNAME_LABEL
+from core.podgroups.explain import GroupExplanation, explain
+from core.podgroups.group import PodGroupInfo
+from tests.builders import BLOCK, RACK, Node, view_of
+from tests.podgroups.builders import ask, group, node, nodes_of
+
+
+def told(nodes: list[Node], asked: PodGroupInfo) -> GroupExplanation:
+    view = view_of([HOSTNAME_LABEL], nodes)
+    outcome = ask(view, asked)
+    assert outcome.chosen is None
+    return explain(view, asked, outcome.tried)
+
+
+def test_every_placement_is_told_the_best_one_first():
+    found = told(nodes_of({"r1": [2], "r2": [3], "r3": [0]}), group((4, 1)))
+    assert [(fact.name, fact.fit, list(map(str, fact.short))) for fact in found.facts] == [
+        ("r2", 3, ["1 cpu"]),
+        ("r1", 2, ["2 cpu"]),
+        ("r3", 0, ["4 cpu"]),
+    ]
+    assert str(found) == (
+        "none of 3 placement(s) takes 4 pod(s), the best takes 3: cloud/rack r2 3 of 4, short of 1 cpu; "
+        "cloud/rack r1 2 of 4, short of 2 cpu. "
+        'Total nodes: 3; excluded: resource "cpu": 1.'
+    )
+
+
+def test_what_a_gang_needs_is_told_beside_what_it_has():
+    assert "takes 3 of 4 pod(s), the best takes 2" in str(told(nodes_of({"r1": [2]}), group((4, 1), min_count=3)))
+
+
+def test_nodes_that_are_out_are_told_with_the_reason():
+    found = told([node("a", "b", "r1", 8, ready=False), node("c", "b", "r1", 1)], group((2, 1)))
+    assert "excluded: NotReady: 1 (a)" in str(found)
+
+
+def test_room_in_pieces_lacks_nothing_by_the_sum():
+    found = told(nodes_of({"r1": [3, 3]}), group((3, 2)))
+    assert [(fact.fit, fact.short) for fact in found.facts] == [(2, ())]
+
+
+def test_unlike_pods_are_all_counted_though_one_kind_has_no_place():
+    found = told(nodes_of({"r1": [2, 2]}), group((1, 3), (2, 1)))
+    assert found.facts[0].fit == 2
+    assert list(map(str, found.facts[0].short)) == ["1 cpu"]
+
+
+def test_a_label_that_no_node_has_is_named():
+    assert str(told(nodes_of({"r1": [4]}), group((2, 1), by=["hall"]))) == "there is no placement: no node has the label hall."
+
+
+def test_pods_that_run_in_two_racks_are_the_reason():
+    found = told(nodes_of({"r1": [4], "r2": [4]}), group((1, 1), by=[BLOCK, RACK], running={"r1-0": 1, "r2-0": 1}))
+    assert str(found) == "its 2 running pod(s) are in no one cloud/rack, so that there is none for the others."
