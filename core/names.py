@@ -6,6 +6,8 @@ what is ours alone lives under `topogate.dev/`.
 
 GROUP = "kueue.x-k8s.io"
 VERSION = "v1beta2"
+OWN_GROUP = "topogate.dev"
+OWN_VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 OLD_VERSION = "v1beta1"  # served, never stored
 OLD_API_VERSION = f"{GROUP}/{OLD_VERSION}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from core.names import GROUP
+
 
 @dataclass(frozen=True)
 class Column:
@@ -24,6 +26,7 @@ class Crd:
     short_names: tuple[str, ...] = ()
     has_status: bool = False
     columns: tuple[Column, ...] = ()
+    group: str = GROUP
 
 
 AGE = Column("Age", ".metadata.creationTimestamp", "date", "Time since the object was created")

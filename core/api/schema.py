@@ -28,11 +28,12 @@ from core.api.crd import Column, Crd
 from core.api.flavor import ResourceFlavor
 from core.api.marks import SERVER_DEFAULT
 from core.api.meta import Resource, Wire
+from core.api.podgroup import NodeTopology, PodGroup
 from core.api.provisioning import ProvisioningRequestConfig
 from core.api.queues import ClusterQueue, Cohort, LocalQueue
 from core.api.topology import Topology
 from core.api.workload import Workload
-from core.names import GROUP, OLD_VERSION, VERSION
+from core.names import OLD_VERSION, OWN_VERSION, VERSION
 
 CRD_DIR = Path(__file__).parents[2] / "charts" / "topogate" / "files" / "crds"
 HEADER = "# Generated from core/api by `python -m core.api.schema --write`; do not edit.\n"
@@ -64,7 +65,7 @@ KINDS: Mapping[str, Sequence[Version]] = {
         Workload,
         WorkloadPriorityClass,
     )
-}
+} | {model.__name__: (Version(OWN_VERSION, model, storage=True),) for model in (NodeTopology, PodGroup)}
 # Kinds of `CONVERTED` are converted by the webhook, the others by the API server itself, which changes no more than the version's name.
 # Whoever installs the CRDs says where the webhook really is, and adds its CA. As it stands nothing but v1beta1 is held up without it.
 CONVERSION: Mapping[str, Any] = {
@@ -86,14 +87,14 @@ def build_crd(kind: str, versions: Sequence[Version]) -> dict[str, Any]:
     names: dict[str, Any] = {"kind": kind, "listKind": f"{kind}List", "plural": crd.plural, "singular": kind.lower()}
     if crd.short_names:
         names["shortNames"] = list(crd.short_names)
-    spec: dict[str, Any] = {"group": GROUP, "names": names, "scope": crd.scope}
+    spec: dict[str, Any] = {"group": crd.group, "names": names, "scope": crd.scope}
     if len(versions) > 1:
         spec["conversion"] = copy.deepcopy(dict(CONVERSION)) if kind in CONVERTED else {"strategy": "None"}
     spec["versions"] = [_build_version(version) for version in versions]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{crd.plural}.{GROUP}"},
+        "metadata": {"name": f"{crd.plural}.{crd.group}"},
         "spec": spec,
     }
 
@@ -201,7 +202,7 @@ def render(crd: Mapping[str, Any]) -> str:
 def render_all() -> dict[str, str]:
     """File name -> content, of every CRD."""
     built = [build_crd(kind, versions) for kind, versions in KINDS.items()]
-    return {f"{GROUP}_{crd['spec']['names']['plural']}.yaml": render(crd) for crd in built}
+    return {f"{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": render(crd) for crd in built}
 
 
 def find_drift(folder: Path = CRD_DIR) -> str:

@@ -153,9 +153,20 @@ def test_every_list_that_rules_may_walk_is_bounded():
             assert [path for path in unbounded if not path.endswith("topologyAssignment.properties.domains")] == []
 
 
+def specs(group: str) -> list[dict[str, Any]]:
+    found = [yaml.safe_load(content)["spec"] for content in schema.render_all().values()]
+    return [spec for spec in found if spec["group"] == group]
+
+
+def test_kinds_of_our_own_have_one_version():
+    assert {spec["names"]["kind"]: [version["name"] for version in spec["versions"]] for spec in specs("topogate.dev")} == {
+        "NodeTopology": ["v1alpha1"],
+        "PodGroup": ["v1alpha1"],
+    }
+
+
 def test_both_versions_of_every_kind_are_served_and_v1beta2_is_stored():
-    for content in schema.render_all().values():
-        spec = yaml.safe_load(content)["spec"]
+    for spec in specs("kueue.x-k8s.io"):
         served = {
             version["name"]: (version["served"], version["storage"], version.get("deprecated", False)) for version in spec["versions"]
         }
@@ -195,8 +206,7 @@ V1BETA1 = {
 
 def test_v1beta1_differs_in_these_fields_only():
     found = {}
-    for content in schema.render_all().values():
-        spec = yaml.safe_load(content)["spec"]
+    for spec in specs("kueue.x-k8s.io"):
         schemas = {version["name"]: version["schema"]["openAPIV3Schema"] for version in spec["versions"]}
         found[spec["names"]["kind"]] = differences(schemas["v1beta1"], schemas["v1beta2"])
     assert {kind: names for kind, names in found.items() if names} == V1BETA1
