@@ -1,0 +1,85 @@
+"""PodGroups as the API servers have them, in one form: ours (topogate.dev/v1alpha1) and Kubernetes' own (scheduling.k8s.io/v1alpha2).
+
+Kubernetes' own says one required level by `schedulingConstraints.topology[].key`; ours has what KEP-5732's text has beside it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.names import OWN_GROUP, OWN_VERSION
+from core.podgroups.group import TopologyConstraint
+
+Json = Mapping[str, Any]
+OURS = f"{OWN_GROUP}/{OWN_VERSION}"
+KUBERNETES = "scheduling.k8s.io/v1alpha2"
+
+
+class UnknownAlias(ValueError):
+    """A level that is no label key and no alias of any NodeTopology; the message says which there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupFacts:
+    """A group as its author wrote it. `levels` may be aliases; `claim_templates` are of devices that must lie together.
+
+    `min_count` is None for the basic policy.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    levels: tuple[TopologyConstraint, ...] = ()
+    min_count: int | None = None
+    desired_count: int | None = None
+    replicas: int = 1
+    claim_templates: tuple[str, ...] = ()
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether it is any business of topogate's: a group without a constraint is left to kube-scheduler."""
+        return bool(self.levels or self.claim_templates)
+
+
+def read_pod_group(obj: Json) -> PodGroupFacts:
+    """Reads either API; raises ValueError for any other."""
+    version, metadata, spec = obj.get("apiVersion"), obj["metadata"], obj.get("spec") or {}
+    policy, constraints = spec.get("schedulingPolicy") or {}, spec.get("schedulingConstraints") or {}
+    gang = policy.get("gang")
+    min_count = int(gang["minCount"]) if gang is not None else None
+    named = metadata.get("namespace") or "", metadata["name"], metadata.get("uid") or ""
+    if version == KUBERNETES:
+        levels = tuple(TopologyConstraint(one["key"]) for one in constraints.get("topology") or ())
+        return PodGroupFacts(*named, levels, min_count)
+    if version != OURS:
+        raise ValueError(f"PodGroup of {version} cannot be read; {OURS} and {KUBERNETES} can")
+    wanted = constraints.get("topologyConstraints") or ()
+    desired = (policy.get("basic") or {}).get("desiredCount")
+    return PodGroupFacts(
+        *named,
+        tuple(TopologyConstraint(one["level"], one.get("mode") == "Preferred") for one in wanted),
+        min_count,
+        None if desired is None else int(desired),
+        int(spec.get("replicas") or 1),
+        tuple(one["resourceClaimTemplateName"] for one in constraints.get("draConstraints") or ()),
+    )
+
+
+def read_aliases(topologies: Sequence[Json]) -> dict[str, str]:
+    """Names that NodeTopologies give node labels; of a name that several give that of the first by their own names."""
+    aliases: dict[str, str] = {}
+    for topology in sorted(topologies, key=lambda each: str(each["metadata"]["name"])):
+        for level in (topology.get("spec") or {}).get("levels") or ():
+            aliases.setdefault(level["name"], level["nodeLabel"])
+    return aliases
+
+
+def resolve(levels: Sequence[TopologyConstraint], aliases: Mapping[str, str]) -> tuple[TopologyConstraint, ...]:
+    """Levels as node labels. A word without a slash or a dot that is no alias is taken for one that is missing. Raises UnknownAlias."""
+    unknown = [one.level for one in levels if one.level not in aliases and "/" not in one.level and "." not in one.level]
+    if unknown:
+        known = ", ".join(sorted(aliases)) or "none"
+        raise UnknownAlias(
+            f"{', '.join(unknown)}: no NodeTopology has such a level; there is {known}, or a node label such as example.com/rack"
+        )
+    return tuple(TopologyConstraint(aliases.get(one.level, one.level), one.preferred) for one in levels)
