@@ -165,6 +165,7 @@ class Deciding:
             sharing,
             shrinks=shrinks,
             storms=self.storms,
+            requeue=node_health.requeue,
             recorder=recorder,
         )
         self.jobs = Jobs(observed, writer, clock, is_elastic=gates.is_on(ELASTIC_JOBS) and gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY))

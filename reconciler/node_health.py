@@ -17,10 +17,10 @@ from core.names import (
     EVENT_NODE_UNHEALTHY,
     EVENT_POD_TERMINATED,
     HOSTNAME_LABEL,
-    REASON_NODE_FAILURES,
 )
 from core.plan.admission import managed_status
 from core.plan.node_health import Share, Verdict, is_pinned, judge_node
+from core.plan.requeue import plan_eviction
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, NotFound
@@ -226,7 +226,7 @@ class NodeHealth:
             message = (
                 f"Workload eviction triggered due to multiple TAS assigned node failures: {len(lost)} of {nodes}, {limit}: {text}{more}"
             )
-            await self._steps.evict(workload, REASON_NODE_FAILURES, message)
+            await self._steps.take(workload, plan_eviction(workload, message, self._rules.requeue, self._clock.now()))
             return
         status = managed_status(workload)
         status.pop("unhealthyNodes", None)

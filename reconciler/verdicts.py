@@ -11,10 +11,12 @@ from core import trace_names as t
 from core.model.admission import Admission, admission_from_wire, admission_to_wire
 from core.model.configuration import SecondPass
 from core.model.encoding import encoded_size
+from core.model.node_health import RequeueRules
 from core.names import (
     ADMITTED,
     EVENT_SECOND_PASS_FAILED,
     EVENT_WORKLOAD_REFUSED,
+    EVICTED,
     QUOTA_RESERVED,
     REASON_PENDING_EVALUATION,
     REASON_PENDING_TOPOLOGY,
@@ -30,7 +32,7 @@ from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound
 from core.runtime.resource import Obj
-from core.state.facts import WorkloadFacts, condition_is_true
+from core.state.facts import WorkloadFacts, condition_is_true, find_condition
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Paused, Writer
@@ -79,8 +81,17 @@ class Judged:
 class Verdicts:
     """Writes them, `WRITES_AT_ONCE` at most."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock, second_pass: SecondPass, loop: Loop, recorder: Recorder) -> None:
-        self._observed, self._writer, self._clock, self._second_pass = observed, writer, clock, second_pass
+    def __init__(
+        self,
+        observed: Observed,
+        writer: Writer,
+        clock: Clock,
+        second_pass: SecondPass,
+        loop: Loop,
+        recorder: Recorder,
+        requeue: RequeueRules = RequeueRules(),  # noqa: B008, a frozen value
+    ) -> None:
+        self._observed, self._writer, self._clock, self._second_pass, self._requeue = observed, writer, clock, second_pass, requeue
         self._loop, self._recorder = loop, recorder
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
         self.events = Events(observed, writer, recorder)
@@ -240,11 +251,13 @@ class Verdicts:
         """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
         queue = _queue_of(judged.verdict.workload)
         self._tell_of_solve(workload, judged, queue, outcome)
-        evicted = self._attributes(workload, queue) | {t.REASON: outcome.reason, t.MESSAGE: outcome.message}
+        status = self._status(workload, judged.verdict)
+        why = (find_condition({"status": status}, EVICTED) or {}).get("message") or ""  # the outcome's, and when it is queued again
+        evicted = self._attributes(workload, queue) | {t.REASON: outcome.reason, t.MESSAGE: why}
         with tracing.step(t.EVICT, workload, evicted, links=[tracing.decision_of(workload)]):
-            await self._written(workload, self._status(workload, judged.verdict))
-        logger.info("workload evicted", extra={"workload": judged.verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
-        self.events.tell(r.WORKLOADS, workload, f"EvictedDueTo{outcome.reason}", outcome.message)
+            await self._written(workload, status)
+        logger.info("workload evicted", extra={"workload": judged.verdict.workload.key, "reason": outcome.reason, "why": why})
+        self.events.tell(r.WORKLOADS, workload, f"EvictedDueTo{outcome.reason}", why)
 
     async def _written(self, workload: Obj, status: Mapping[str, Any]) -> Obj:
         """Strict: if the workload was deactivated, changed or deleted since it was seen, the decision is void."""
@@ -253,7 +266,7 @@ class Verdicts:
         return written
 
     def _status(self, workload: Obj, verdict: Verdict) -> dict[str, Any]:
-        status = verdict_status(workload, verdict, self._writer.now(), self._observed.state.resource_rules)
+        status = verdict_status(workload, verdict, self._writer.now(), self._observed.state.resource_rules, self._requeue)
         assert status is not None, "a second pass that failed writes nothing"
         return status
 

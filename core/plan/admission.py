@@ -101,21 +101,34 @@ def waiting_status(
 
 
 def evicted_status(
-    workload: Json, reason: str, message: str, now: str, also: Sequence[Condition] = (), requeue_state: Json | None = None
+    workload: Json,
+    reason: str,
+    message: str,
+    now: str,
+    also: Sequence[Condition] = (),
+    requeue_state: Json | None = None,
+    stats: Json | None = None,
 ) -> dict[str, Any]:
-    """To be stopped: quota is kept until the job has stopped. `requeue_state`, where there is one, replaces what there was."""
+    """To be stopped: quota is kept until the job has stopped. `requeue_state` and `stats`, where there are, replace what there was."""
     state = requeue_state if requeue_state is not None else (workload.get("status") or {}).get("requeueState")
-    return _without_checks(amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state), now)
+    return _without_checks(amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state, stats=stats), now)
 
 
 def amended_status(
-    workload: Json, conditions: Sequence[Condition], now: str, requeue_state: Json | None, drops: Collection[str] = ()
+    workload: Json,
+    conditions: Sequence[Condition],
+    now: str,
+    requeue_state: Json | None,
+    drops: Collection[str] = (),
+    stats: Json | None = None,
 ) -> dict[str, Any]:
-    """As it stands, but for some conditions that are set or dropped, and for the state of its requeuing."""
+    """As it stands, but for some conditions that are set or dropped, for the state of its requeuing, and for `stats`, if there are any."""
     status = managed_status(workload)
     status.pop("requeueState", None)
     if requeue_state:
         status["requeueState"] = dict(requeue_state)
+    if stats is not None:
+        status["schedulingStats"] = dict(stats)
     status["conditions"] = [condition for condition in status["conditions"] if condition["type"] not in drops]
     return _with(workload, status, list(conditions), now)
 
