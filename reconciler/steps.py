@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any, assert_never
 
 from core import trace_names as t
+from core.model.admission import admission_from_wire
 from core.names import (
     DEACTIVATION_TARGET,
     EVICTED,
@@ -22,6 +23,7 @@ from core.runtime.errors import NotFound
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import condition_is_true, find_condition
+from core.state.whereabouts import describe_place
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
@@ -90,7 +92,9 @@ class WorkloadSteps:
             return False
         before = find_condition(workload, EVICTED) or {}
         why = before.get("message") or "The workload was stopped"
-        status = released_status(workload, why, self._writer.now())
+        admission = admission_from_wire((workload.get("status") or {}).get("admission"))
+        place = describe_place(self._observed.state, admission) if admission is not None else ""
+        status = released_status(workload, why, self._writer.now(), place)
         with tracing.step(t.RELEASE, workload, {t.WORKLOAD: workload["metadata"]["name"], t.MESSAGE: why}):
             await self._writer.apply_admission(workload, status, strict=True)
         return True

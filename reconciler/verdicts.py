@@ -23,7 +23,7 @@ from core.names import (
     REASON_TOPOLOGY_PLACEMENT_FAILED,
 )
 from core.placement.choice import show_choices
-from core.plan.admission import MAX_ETCD_BYTES, amended_status, waiting_status
+from core.plan.admission import BEFORE, MAX_ETCD_BYTES, PLACED, amended_status, find_former, waiting_status
 from core.plan.conditions import Condition, says
 from core.plan.verdicts import next_pass_s, verdict_status
 from core.queueing.cycle import Verdict
@@ -33,6 +33,7 @@ from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound
 from core.runtime.resource import Obj
 from core.state.facts import WorkloadFacts, condition_is_true, find_condition
+from core.state.whereabouts import describe_place
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Paused, Writer
@@ -45,6 +46,7 @@ from reconciler.telling import Events
 logger = logging.getLogger(__name__)
 WRITES_AT_ONCE = 8
 RETRY_S = 1.0
+MOST_OF_FORMER = 400  # characters, of an event that has no more than 1024
 FIND_OUT_ATTEMPTS = 120
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0  # of a workload whose verdict could not be written
 LOST_ANSWER = "the answer to the last write was lost; it is decided on anew"
@@ -210,8 +212,10 @@ class Verdicts:
         since = tracing.parse_time(verdict.workload.queued_since)
         self._tell_of_wait(workload, verdict, queue)
         self._tell_of_solve(workload, judged, queue, found)
-        with tracing.step(t.ADMIT, workload, self._attributes(workload, queue)):
-            written = await self._written(workload, self._status(workload, verdict))
+        status = self._status(workload, verdict)
+        before = find_former(status, MOST_OF_FORMER) if condition_is_true(workload, EVICTED) else ""
+        with tracing.step(t.ADMIT, workload, self._attributes(workload, queue) | ({t.FORMER: before} if before else {})):
+            written = await self._written(workload, status)
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
         story = tracing.traceparent_of(workload)
         self._recorder.written(max(0.0, (self._clock.now() - judged.ended).total_seconds()), story)
@@ -232,7 +236,8 @@ class Verdicts:
         reserved = tracing.parse_time(verdict.workload.reserved_at) if verdict.is_second_pass else None
         message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {self._seconds_since(reserved)}s"
         placed = [text for text in (found.together, show_choices(found.choices)) if text]
-        message += f"; placed: {'; '.join(placed)}" if placed else ""
+        message += f"{PLACED}{'; '.join(placed)}" if placed else ""
+        message += f"{BEFORE}{before}" if before else ""
         self.events.tell(r.WORKLOADS, workload, ADMITTED, message)
 
     def _seconds_since(self, moment: datetime | None) -> int:
@@ -266,7 +271,10 @@ class Verdicts:
         return written
 
     def _status(self, workload: Obj, verdict: Verdict) -> dict[str, Any]:
-        status = verdict_status(workload, verdict, self._writer.now(), self._observed.state.resource_rules, self._requeue)
+        state, outcome = self._observed.state, verdict.outcome
+        comes_back = isinstance(outcome, Found) and condition_is_true(workload, EVICTED)
+        place = describe_place(state, outcome.admission) if isinstance(outcome, Found) and comes_back else ""
+        status = verdict_status(workload, verdict, self._writer.now(), state.resource_rules, self._requeue, place)
         assert status is not None, "a second pass that failed writes nothing"
         return status
 

@@ -21,11 +21,13 @@ def verdict_status(
     now: str,
     rules: ResourceRules | None = None,
     requeue: RequeueRules = RequeueRules(),  # noqa: B008, a frozen value
+    place: str = "",
 ) -> dict[str, Any] | None:
-    """The status to be applied; None where a workload keeps what it has, and its second pass is to be tried again."""
+    """The status to be applied; None where a workload keeps what it has, and its second pass is to be tried again. `place`: where one
+    is that was evicted before, in words."""
     outcome = verdict.outcome
     if isinstance(outcome, Found):
-        return admitted_status(workload, outcome.admission, now, outcome.checks)
+        return admitted_status(workload, outcome.admission, now, outcome.checks, place)
     if outcome.evicts and outcome.reason == REASON_NODE_FAILURES:
         step = plan_eviction(workload, outcome.message, requeue, to_time(now))
         return evicted_status(workload, step.reason, step.message, now, step.also, step.requeue_state, step.stats)

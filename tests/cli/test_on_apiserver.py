@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.explain import PLACED
 from core.names import QUEUE_NAME_LABEL, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
+from core.plan.admission import PLACED
 from e2e import manifests, truth
 from e2e.accounts import write_kubeconfig_of
 from e2e.cluster import Cluster

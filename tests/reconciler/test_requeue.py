@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from core.model.node_health import RequeueRules
 from core.names import ADMITTED, EVICTED, QUOTA_RESERVED
-from core.plan.admission import released_status
 from core.state.facts import condition_is_true, find_condition
+from reconciler.apply import Writer
+from reconciler.steps import WorkloadSteps
 from tests.reconciler.test_second_pass import PassPaper
 
 pytestmark = pytest.mark.looptime
@@ -31,13 +32,12 @@ class LosingPaper(PassPaper):
         begun = self.time.monotonic()
         self.lose("r1-n", "r2-n")
         await self.until(EVICTED)
-        self.stop()
+        await self.stop()
         await self.until(ADMITTED)
         return self.time.monotonic() - begun
 
-    def stop(self) -> None:
-        workload = self.get("Workload", "w")
-        self.put({**workload, "status": released_status(workload, self.message(EVICTED), self.now())})
+    async def stop(self) -> None:
+        assert await WorkloadSteps(self.observed, cast("Writer", self)).give_back(self.get("Workload", "w"))
 
     def message(self, kind: str) -> str:
         return str((find_condition(self.get("Workload", "w"), kind) or {}).get("message"))
@@ -68,7 +68,7 @@ async def test_a_scheduler_that_is_started_anew_goes_on_waiting_and_counting(loo
             await paper.until(ADMITTED)
             paper.lose("r1-n", "r2-n")
             await paper.until(EVICTED)
-        paper.stop()
+        await paper.stop()
     async with paper.running(requeue=RULES):
         await asyncio.sleep(8)
         assert not condition_is_true(paper.get("Workload", "w"), QUOTA_RESERVED)
@@ -76,3 +76,26 @@ async def test_a_scheduler_that_is_started_anew_goes_on_waiting_and_counting(loo
         await asyncio.sleep(5)
         assert condition_is_true(paper.get("Workload", "w"), ADMITTED)
         assert 19 < await paper.lose_all() < 23
+
+
+async def test_its_next_admission_says_where_it_was_and_where_it_is(looptime: Any) -> None:
+    """Also where the reconciler was started anew between the eviction and the admission."""
+    paper = LosingPaper()
+    async with paper.running(requeue=RULES):
+        await paper.until(ADMITTED)
+        paper.lose("r1-n")
+        paper.node("r2-n", "r2", cpu=1000)  # no room for it, as long as it runs
+        await paper.until(EVICTED)
+    await paper.stop()
+    assert ". It was on cloud/rack r1 (node r1-n)" in paper.message(EVICTED)
+    paper.node("r1-n", "r1", cpu=1000)
+    paper.node("r2-n", "r2")
+    async with paper.running(requeue=RULES):
+        await paper.until(ADMITTED)
+        await asyncio.sleep(1)
+    message = paper.message(EVICTED)
+    assert message.startswith("Previously: Workload was evicted as there was no replacement for unhealthy node(s): r1-n")
+    assert message.endswith(". It was on cloud/rack r1 (node r1-n). Placed again on cloud/rack r2 (node r2-n)")
+    (told,) = [said for reason, said in paper.told("w") if reason == ADMITTED and "; before: " in said]
+    assert "; placed: pod set main: " in told
+    assert told.endswith(". It was on cloud/rack r1 (node r1-n). Placed again on cloud/rack r2 (node r2-n)")
