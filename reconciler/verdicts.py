@@ -225,9 +225,8 @@ class Verdicts:
             said_again = condition_is_true(written, ADMITTED)
             self.events.tell(r.WORKLOADS, workload, QUOTA_RESERVED, message, is_minor=said_again)
         if verdict.workload.admitted:
-            logger.info(
-                "failed nodes replaced", extra={"workload": verdict.workload.key, "nodes": sorted(verdict.workload.unhealthy_nodes)}
-            )
+            what = "failed nodes replaced" if verdict.workload.unhealthy_nodes else "another place for pods that were stuck"
+            logger.info(what, extra={"workload": verdict.workload.key, "nodes": sorted(verdict.workload.unhealthy_nodes)})
             return
         if not condition_is_true(written, ADMITTED):
             logger.info("workload waits for its checks", extra={"workload": verdict.workload.key, "cluster_queue": queue})
@@ -326,7 +325,7 @@ def _queue_of(workload: WorkloadFacts) -> str:
 def _pass_of(verdict: Verdict) -> str:
     if not verdict.is_second_pass:
         return t.FIRST_PASS
-    return t.REPLACEMENT if verdict.workload.unhealthy_nodes else t.SECOND_PASS
+    return t.REPLACEMENT if verdict.workload.unhealthy_nodes or verdict.workload.admitted else t.SECOND_PASS
 
 
 def _wants_second_pass(workload: Obj, admission: Admission) -> bool:
