@@ -74,6 +74,17 @@ def test_one_that_is_admitted_is_told_where_it_is_and_why_there(topogate: Comman
     assert "now" not in told
 
 
+def test_where_nodes_have_failed_since_what_is_left_is_said_as_it_is(topogate: Commands):
+    """Not "the tightest of 0"."""
+    documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
+    gone = [document for document in documents if not (document["kind"] == "Node" and document["metadata"]["name"] == "n-0-0-0")]
+    full = [document for document in gone if not (document["kind"] == "Node" and document["metadata"]["name"].endswith(("-1", "-2", "-3")))]
+    kept = [document for document in gone if document["kind"] == "Node" and document["metadata"]["name"] in ("n-0-0-1", "n-0-0-2")]
+    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *full, *kept))
+    assert f"{RACK} b0/b0-r0 with room for 2; none holds all 3 pod(s) now; next b0/b0-r1 with room for 1\n" in ran.out
+    assert "of 0 that hold" not in ran.out
+
+
 def test_one_that_has_finished_is_so(topogate: Commands):
     documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
     finished = {"type": FINISHED, "status": "True", "reason": "Succeeded", "message": "Job finished", "lastTransitionTime": NOW}
