@@ -116,6 +116,7 @@ LEAVING_TAINTS = (
     "node.cloudprovider.kubernetes.io/shutdown",
 )
 PLACEMENT_KEPT = "topogate.dev/PlacementKept"  # on a Workload: False while pods run elsewhere than they were placed
+PODS_SCHEDULABLE = "topogate.dev/PodsSchedulable"  # on a Workload: False while pods do not fit where others of it run
 NODES_REACHABLE = "topogate.dev/NodesReachable"  # on a Topology: False while so many are away that none is replaced
 NODES_PLACED = "topogate.dev/NodesPlaced"  # on a Topology: whether every node of its flavors has a place
 EVICTIONS_PAUSED = "topogate.dev/EvictionsPaused"  # on a ClusterQueue, while they are

@@ -109,6 +109,7 @@ REFUSED = "topogate.refused"
 BEGINS = "topogate.story.begins"
 REASON = "topogate.reason"
 MESSAGE = "topogate.message"
+FORMER = "topogate.former"
 FLAVOR = "topogate.flavor.name"
 BORROWS = "topogate.quota.borrows"
 POD_SET = "topogate.pod_set.name"
@@ -154,6 +155,7 @@ ATTRIBUTES: Mapping[str, str] = {
     BEGINS: "True on the first span of a story, which is always kept",
     REASON: "The reason, as in the condition or event",
     MESSAGE: "The sentence that users see, word for word",
+    FORMER: "Of one that was evicted before: why, where it was, and where it is placed again",
     FLAVOR: "The ResourceFlavor, of a pod set with several all of them",
     BORROWS: "Whether it borrows from its cohort",
     POD_SET: "The pod set, or those that were tried together",

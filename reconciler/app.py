@@ -165,6 +165,7 @@ class Deciding:
             sharing,
             shrinks=shrinks,
             storms=self.storms,
+            requeue=node_health.requeue,
             recorder=recorder,
         )
         self.jobs = Jobs(observed, writer, clock, is_elastic=gates.is_on(ELASTIC_JOBS) and gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY))
@@ -178,6 +179,8 @@ class Deciding:
         self.provisioning = Provisioning(observed, writer, clock)
         self.queues = Queues(observed, writer, clock, shares_fairly=sharing is not None, storms=self.storms)
         self.node_health = NodeHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
+        if self.node_health is not None:
+            self.node_health.stuck.on_change.append(lambda: self.scheduler.wake_in(0))
         self.domain_health = DomainHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
         self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
         self.drift = DriftAudit(observed, writer, clock)

@@ -13,6 +13,7 @@ from core.api.configuration_wire import (
     LeaderElection,
     MetricsBlock,
     NodeReplacementBlock,
+    NodeRequeueBlock,
     RequeuingStrategy,
     Resources,
     StormBlock,
@@ -32,7 +33,7 @@ from core.model.configuration import (
     Transformation,
     WebhookRules,
 )
-from core.model.node_health import HealthRules, StormRules
+from core.model.node_health import HealthRules, RequeueRules, StormRules
 from core.model.peer_gates import DISABLE_PODS_READY, FORMER_GATES, OTHER_GATES
 from core.model.pods_ready import PodsReadyRules, Scope
 
@@ -113,7 +114,7 @@ def _second_pass(ours: Topogate) -> SecondPass:
 
 def _node_health(ours: Topogate) -> HealthRules:
     usual, block = HealthRules(), ours.node_replacement or NodeReplacementBlock()
-    storm = block.storm or StormBlock()
+    storm, requeue = block.storm or StormBlock(), block.requeue or NodeRequeueBlock()
     return HealthRules(
         not_ready_delay_s=_or(block.not_ready_delay, usual.not_ready_delay_s),
         unschedulable_delay_s=_or(block.unschedulable_delay, usual.unschedulable_delay_s),
@@ -125,6 +126,11 @@ def _node_health(ours: Topogate) -> HealthRules:
             usual.storm.min_nodes if storm.min_nodes is None else storm.min_nodes,
             _or(storm.within, usual.storm.within_s),
             _or(storm.longest, usual.storm.longest_s),
+        ),
+        requeue=RequeueRules(
+            _or(requeue.base, usual.requeue.base_s),
+            _or(requeue.limit, usual.requeue.limit_s),
+            _or(requeue.forget_after, usual.requeue.forget_after_s),
         ),
     )
 

@@ -34,7 +34,7 @@ from core.queueing.one_at_a_time import find_obstacle
 from core.queueing.outcome import Found, NotFound
 from core.queueing.pending import Group, Order, Pending
 from core.queueing.refusal import Refusal
-from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass
+from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass, has_stuck_pods
 from core.queueing.turns import PriorityTurns, Turn, Turns
 from core.queueing.ways import find_way
 from core.state.cluster import ClusterState
@@ -159,12 +159,13 @@ class Cycle:
             now = self._state.changes, workload.checks, workload.unhealthy_nodes
             if queue is None or is_held_back(workload.uid) or self._failed_at.get(workload.uid) == now:
                 continue
-            if workload.unhealthy_nodes and self._is_in_storm(workload):
+            if (workload.unhealthy_nodes or has_stuck_pods(self._state, workload)) and self._is_in_storm(workload):
                 continue
             outcome = self._judge_again(workload, queue)
             if isinstance(outcome, Found):
                 plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
                 self._state.assume(workload.key, outcome.admission, plan, dict(outcome.leaves))
+                self._state.observe_stuck(workload.key, None)  # they have their place; whoever is still stuck is so by the new one
             else:
                 self._failed_at[workload.uid] = now
             yield Verdict(workload, outcome, is_second_pass=True)

@@ -54,6 +54,7 @@ def due_for_second_pass(state: ClusterState, replacement: NodeReplacement = REPL
     due = {w.key: w for w in state.workloads.awaiting_topology() if w.quota_reserved and _has_passed(state, w)}
     if replacement.is_on:
         due |= {w.key: w for w in state.workloads.unhealthy() if w.quota_reserved and _has_lost_nodes(state, w)}
+        due |= {w.key: w for key in state.stuck if (w := state.workloads.facts.get(key)) is not None and has_stuck_pods(state, w)}
     return sorted(due.values(), key=lambda w: (*queue_order(w), w.key))
 
 
@@ -64,6 +65,12 @@ def _has_passed(state: ClusterState, workload: WorkloadFacts) -> bool:
     ready = {check.name for check in workload.checks if check.state == CHECK_READY}
     flavors = {flavor for pod_set in workload.admission.pod_sets for flavor in pod_set.flavors.values()}
     return ready.issuperset(queue.checks_for(flavors))
+
+
+def has_stuck_pods(state: ClusterState, workload: WorkloadFacts) -> bool:
+    """Whether a node does not take some of its pods though it serves others of it. Nodes that have failed come first."""
+    known = workload.admission is not None and workload.admission.cluster_queue in state.cluster_queues
+    return known and workload.runs and workload.key in state.stuck and not workload.unhealthy_nodes
 
 
 def _has_lost_nodes(state: ClusterState, workload: WorkloadFacts) -> bool:
@@ -105,7 +112,8 @@ def find_second_pass(
 
     assert workload.admission is not None
     search = Search(World(state), profile_for, workload.together)
-    if replacement.is_on and workload.unhealthy_nodes and _has_lost_nodes(state, workload):
+    lost = bool(workload.unhealthy_nodes) and _has_lost_nodes(state, workload)
+    if replacement.is_on and (lost or has_stuck_pods(state, workload)):
         return _find_replacement(search, workload, workload.admission, replacement)
     waiting: dict[str, list[PodSetFacts]] = {}
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=True):
@@ -141,7 +149,7 @@ def _updated(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
 
 def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admission, replacement: NodeReplacement) -> Found | NotFound:
     """Other nodes for the pods that have lost theirs, flavor by flavor."""
-    fails_fast = replacement.fails_fast
+    fails_fast = replacement.fails_fast and bool(workload.unhealthy_nodes)  # what runs is not evicted for a pod that is stuck beside it
     state, checks = search.world.state, tuple(check.name for check in workload.checks)
     held = [
         (state.topology_flavor(given.flavors.values()) or "", pod_set, given)
@@ -176,7 +184,8 @@ def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_se
     assert given.assignment is not None
     request = state.request_for(_updated(replace(pod_set, count=given.count), workload.checks), view.flavor)
     nodes = None if view.capacity.tree.is_hostname else state.ledger.nodes_of((workload.pods_key, pod_set.name, workload.owner_uid))
-    return Held(request, given.assignment, nodes)
+    stuck = state.stuck[workload.key].get(pod_set.name, ()) if has_stuck_pods(state, workload) else ()
+    return Held(request, given.assignment, nodes, stuck)
 
 
 def _replace_where_it_lasts(
@@ -242,6 +251,11 @@ def _no_replacement(
     nodes = ", ".join(sorted(workload.unhealthy_nodes))
     search.attempts.append(Attempt(", ".join(p.name for p in workload.pod_sets), flavor, REASON_TOPOLOGY_PLACEMENT_FAILED, why, refusal))
     attempts = tuple(search.attempts)
+    if not nodes:
+        stuck = search.world.state.stuck.get(workload.key, {}).values()
+        nodes = ", ".join(sorted({node for counts in stuck for node, _ in counts}))
+        message = truncate(f"there is no other place for pods that cannot be scheduled on node(s): {nodes}; {why}")
+        return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, attempts)
     if fails_fast:
         message = truncate(f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}; {why}")
         return NotFound(REASON_NODE_FAILURES, message, attempts, evicts=True)

@@ -78,6 +78,7 @@ class ClusterState:
         self._views: dict[str, FlavorView] = {}
         self._plans: dict[str, Plan] = {}
         self._claims: list[str] = []
+        self.stuck: dict[str, Plan] = {}  # by workload: pods that nodes do not take, though they serve others of it
         self._leaving: dict[str, list[PodSetKey]] = {}  # what is counted where decisions on their way take pods from
         self._quota_is_old = False
         self._dropped: set[str] = set()  # flavors whose view events have dropped, until the next refresh
@@ -106,6 +107,10 @@ class ClusterState:
         """A pod came, changed or went."""
         if self.ledger.observe_pod(key, pod):
             self.changes += 1
+
+    def observe_stuck(self, key: str, stuck: Plan | None) -> None:
+        """Pods of a workload turned out to be stuck, or are so no more."""
+        self.changes += _update(self.stuck, key, stuck)
 
     def observe_daemon_set(self, key: str, daemon_set: DaemonSetFacts | None) -> None:
         """A DaemonSet came, changed or went."""

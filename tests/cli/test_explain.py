@@ -85,6 +85,18 @@ def test_where_nodes_have_failed_since_what_is_left_is_said_as_it_is(topogate: C
     assert "of 0 that hold" not in ran.out
 
 
+def test_one_that_was_evicted_before_says_why_and_from_where(topogate: Commands):
+    documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
+    told = "its node was lost. It was on rack b0/b0-r0 (node n). Placed again on the same"
+    workload = workload_of(documents, "a")
+    workload["status"]["conditions"].append(says("Evicted", "False", "QuotaReserved", f"Previously: {told}"))
+    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents))
+    assert f"before: {told}\n" in ran.out
+    condition(workload, "Evicted").update(status="True", message="its node was lost")
+    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents))
+    assert ran.out.count("its node was lost") == 1, "it is the condition that is shown"
+
+
 def test_one_that_has_finished_is_so(topogate: Commands):
     documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
     finished = {"type": FINISHED, "status": "True", "reason": "Succeeded", "message": "Job finished", "lastTransitionTime": NOW}

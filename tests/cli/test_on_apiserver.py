@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.explain import PLACED
 from core.names import QUEUE_NAME_LABEL, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
+from core.plan.admission import PLACED
 from e2e import manifests, truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate

@@ -117,6 +117,60 @@ def test_pods_of_a_failed_node_get_another_and_the_others_stay() -> None:
     assert scene.run() == {}
 
 
+def stuck(scene: Running, *pods: tuple[str, int]) -> None:
+    scene.state.observe_stuck(f"{NAMESPACE}/w", {"main": pods})
+
+
+def test_a_pod_that_is_stuck_gets_another_place_once_and_those_beside_it_stay() -> None:
+    scene = running()
+    scene.submit("w", 6, cpu="2")
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 2, "r0-n1": 2, "r0-n2": 2}
+    stuck(scene, ("r0-n1", 1))
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == {"r0-n0": 2, "r0-n1": 1, "r0-n2": 2, "r0-n3": 1}
+    assert scene.run() == {}, "its place is given away once"
+    assert scene.state.quota.usage("cq") == {("tas", "cpu"): 12000}
+    assert scene.state.ledger.drift() == {}
+
+
+@pytest.mark.parametrize("replacement", [REPLACES, KEEPS])
+def test_nobody_is_evicted_for_a_pod_that_is_stuck_and_it_is_told_what_lacks(replacement: NodeReplacement) -> None:
+    scene = running(replacement, nodes=3)
+    scene.submit("w", 6, cpu="2")
+    scene.run()
+    stuck(scene, ("r0-n1", 1))
+    outcome = told(scene.run()["w"])
+    assert (outcome.reason, outcome.evicts) == ("TopologyPlacementFailed", False)
+    assert outcome.message.startswith("there is no other place for pods that cannot be scheduled on node(s): r0-n1; ")
+    assert scene.run() == {}, "until something changes"
+    scene.rack("r0", 4, cpu=4)
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w")["r0-n3"] == 1
+
+
+def test_failed_nodes_are_replaced_before_pods_that_are_stuck() -> None:
+    scene = running(nodes=5)
+    scene.submit("w", 6, cpu="2")
+    scene.run()
+    scene.break_down("r0-n0")
+    stuck(scene, ("r0-n1", 1))
+    scene.lose("w", "r0-n0")
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == {"r0-n1": 2, "r0-n2": 2, "r0-n3": 2}
+
+
+def test_who_does_not_run_has_no_pod_that_is_stuck() -> None:
+    scene = running()
+    scene.submit("w", 6, cpu="2")
+    scene.run()
+    status = scene.objects["w"]["status"]
+    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "", "lastTransitionTime": NOW}
+    scene.set_status("w", {**status, "conditions": [*status["conditions"], evicted]})
+    stuck(scene, ("r0-n1", 1))
+    assert due_for_second_pass(scene.state) == []
+
+
 def test_several_failed_nodes_are_replaced_together() -> None:
     scene = running(racks=2)
     scene.submit("w", 4, cpu="4", topology={"required": RACK})

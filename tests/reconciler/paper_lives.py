@@ -19,6 +19,7 @@ from core.names import (
     EVICTED,
     HOSTNAME_LABEL,
     JOB_COMPLETION_INDEX_LABEL,
+    PODS_SCHEDULABLE,
     PODSET_LABEL,
     QUOTA_RESERVED,
     TOPOLOGY_GATE,
@@ -201,7 +202,9 @@ class PaperLives:
         assert facts.admission is not None
         pods = self.observed.pods_of(facts.key)
         plan = plan_ungating(facts, facts.admission, pods, self.state.level_values, self._is_up)
-        assert not plan.strays, "whose place had been taken from under it"
+        for stray in plan.strays:  # one that was stuck, and has its place elsewhere by now: the ungater ends it
+            assert not stray.node, "whose place had been taken from under it"
+            self._gone(self.pods[stray.key.partition("/")[2]])
         for action in plan.actions:
             pod = self.pods[action.pod.key.partition("/")[2]]
             assert action.node_selector[HOSTNAME_LABEL] not in facts.unhealthy_nodes
@@ -309,6 +312,14 @@ class PaperLives:
         assert node is None or not takes(node) or not given[host], f"it could have run on {host}: {message}"
         self._gone(found)
         return found
+
+    async def apply_workload_condition(self, workload: Obj, condition: Mapping[str, Any], manager: str) -> Obj:
+        assert condition["type"] == PODS_SCHEDULABLE
+        name = workload["metadata"]["name"]
+        status = self.workloads[name]["status"]
+        others = [each for each in status["conditions"] if each["type"] != condition["type"]]
+        self._set_status(name, {**status, "conditions": [*others, dict(condition)]})
+        return self.workloads[name]
 
     async def event(self, *_: object, **__: object) -> None:
         return None

@@ -148,6 +148,26 @@ def test_a_node_that_is_only_away_moves_nobody(deed: str) -> None:
     assert {name: pod["spec"]["nodeName"] for name, pod in paper.pods.items()} == before
 
 
+def test_a_pod_that_its_cordoned_node_does_not_take_again_moves_and_the_one_beside_it_stays() -> None:
+    paper = PaperLives(NodeReplacement())
+    for i in range(2):
+        paper.node(f"n{i}", {BLOCK: "b", RACK: "r", HOSTNAME_LABEL: f"n{i}"}, 4)
+    paper.submit("w", [pod_set_json(count=2, cpu="2", topology={"required": RACK})])
+    paper.settle()
+    assert [pod["spec"]["nodeName"] for pod in paper.live()] == ["n0", "n0"]
+    paper.change("n0", unschedulable=True)
+    paper.end("n0", 1)
+    paper.settle()
+    (stays,) = (name for name, pod in paper.pods.items() if pod["spec"].get("nodeName"))
+    assert len(paper.live()) == 2
+    paper.clock.time += REST_S
+    paper.settle()
+    assert paper.pods[stays]["spec"]["nodeName"] == "n0"
+    assert sorted(pod["spec"]["nodeName"] for pod in paper.live()) == ["n0", "n1"]
+    assert paper.assigned("w") == {"main": {"n0": 1, "n1": 1}}
+    assert paper.evicted.total() == 0
+
+
 @pytest.mark.parametrize("deed", ["is lost", "hangs", "is deleted", "is drained", "NoExecute"])
 def test_a_node_whose_pods_are_gone_is_replaced_and_the_other_pod_stays(deed: str) -> None:
     paper = PaperLives(NodeReplacement())
