@@ -390,6 +390,7 @@ class ClusterState:
             pod_set.affinity,
             pod_set.tolerations + flavor.tolerations,
             pod_set.traits,
+            pod_set.spares,
         )
 
     def find_cluster_queue(self, workload: WorkloadFacts) -> ClusterQueueFacts | None:
