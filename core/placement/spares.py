@@ -67,19 +67,18 @@ def pick_spares(
     *,
     free: Matrix,
     used: Flags,
+    near: Flags,
     inside: Flags,
-    shunned: Flags | None = None,
 ) -> list[int]:
-    """Up to `wanted` nodes with room for so many pods, none of them `used`: first those that are not shunned, then the nearest to the pods
-    that are on the used ones, then the tightest. Raises InvalidSelector."""
+    """Up to `wanted` nodes with room for so many pods, none of them `used`: the nearest to the nodes in `near` first, of these the
+    tightest. Raises InvalidSelector."""
     tree = view.tree
     room = np.where(view.eligible(request) & inside & ~used, view.pods_that_fit(request, free), 0)
     able = np.flatnonzero(room >= max(1, pods))
-    near = np.zeros(len(tree), dtype=np.int64)
-    for level in tree.levels[: tree.lowest + 1]:
-        near += np.repeat(np.logical_or.reduceat(used, level.starts), level.ends - level.starts)
-    last = np.zeros(len(tree), dtype=bool) if shunned is None else shunned
-    order = np.lexsort((room[able], -near[able], last[able]))
+    shared = np.zeros(len(tree), dtype=np.int64)  # how many of their levels' domains have pods
+    for level in tree.levels[: tree.lowest + 1] if len(tree) else ():
+        shared += np.repeat(np.logical_or.reduceat(near, level.starts), level.ends - level.starts)
+    order = np.lexsort((room[able], -shared[able]))
     return [int(node) for node in able[order[:wanted]]]
 
 
@@ -139,8 +138,8 @@ def _choose(
     for request in unit:
         placement = by_name[request.name]
         pods = max((count for _, count in placement.nodes), default=0)
-        wanted = request.spares if pods else 0
-        nodes = pick_spares(view, request, wanted, pods, free=left, used=used, inside=inside) if wanted else []
+        wanted, own = request.spares if pods else 0, _used(view.tree, [placement])
+        nodes = pick_spares(view, request, wanted, pods, free=left, used=used, near=own, inside=inside) if wanted else []
         if len(nodes) < wanted:
             return None
         spares = tuple(sorted((view.tree.names[node], pods) for node in nodes))

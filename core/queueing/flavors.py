@@ -17,7 +17,8 @@ from core.names import (
     TOPOLOGY_PENDING,
 )
 from core.placement.choice import Choice, explain_choice, explain_together
-from core.placement.engine import Placement, Together, place, take_from
+from core.placement.decision import take_placed
+from core.placement.engine import Placement, Together, place
 from core.placement.explain import NotFit, refusal_sentence, truncate
 from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy, taints_of
 from core.placement.free import FreeCapacity, Matrix
@@ -83,7 +84,7 @@ class Search:
             return free
         free = (capacity.free if free is None else free).copy()
         for request, placement in self.taken:
-            take_from(capacity, free, request, placement.nodes)
+            take_placed(capacity, free, request, placement)
         return free
 
     def around(self, capacity: FreeCapacity, requests: Sequence[PodSetRequest]) -> FreeCapacity:
@@ -241,16 +242,23 @@ def _is_delayed(state: ClusterState, queue: ClusterQueueFacts, flavors: Sequence
 def _admit(unit: Unit, combination: Combination, queue: ClusterQueueFacts, search: Search) -> list[PodSetAdmission]:
     state = search.world.state
     flavors = {resource: flavor for resources, flavor in combination for resource in resources}
-    assignments = {placement.pod_set: placement.assignment for _, placement in search.placements}
+    placed = {placement.pod_set: placement for _, placement in search.placements}
     admissions = []
     for pod_set in unit:
         own = pod_set_usage(pod_set, queue, state.resource_rules)
         usage = {resource: own.get(resource, 0) for resource in flavors}
-        assignment = assignments.get(pod_set.name) if pod_set.count else None  # no pods are nowhere
+        placement = placed.get(pod_set.name) if pod_set.count else None  # no pods are nowhere
+        assignment = placement.assignment if placement is not None else None
         waits = assignment is None and pod_set.count > 0 and state.topology_flavor(flavors.values()) is not None
         delayed = TOPOLOGY_PENDING if waits and _is_delayed(state, queue, list(flavors.values())) else None
-        admissions.append(PodSetAdmission(pod_set.name, flavors, usage, pod_set.count, assignment, delayed))
+        spares = names_of_spares(placement)
+        admissions.append(PodSetAdmission(pod_set.name, flavors, usage, pod_set.count, assignment, delayed, spares))
     return admissions
+
+
+def names_of_spares(placement: Placement | None) -> tuple[str, ...]:
+    """Nodes that are to be kept free for a pod set."""
+    return tuple(name for name, _ in placement.spares) if placement is not None else ()
 
 
 def _kept(combinations: Iterator[Combination], unit: Unit, search: Search) -> Iterator[Combination]:
