@@ -11,6 +11,7 @@ from core import trace_names as t
 from core.model.admission import Admission, admission_from_wire, admission_to_wire
 from core.model.configuration import SecondPass
 from core.model.encoding import encoded_size
+from core.model.spares import show_held_spares
 from core.names import (
     ADMITTED,
     EVENT_SECOND_PASS_FAILED,
@@ -19,6 +20,7 @@ from core.names import (
     REASON_PENDING_EVALUATION,
     REASON_PENDING_TOPOLOGY,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
+    SPARES,
 )
 from core.placement.choice import show_choices
 from core.plan.admission import MAX_ETCD_BYTES, amended_status, waiting_status
@@ -200,6 +202,7 @@ class Verdicts:
         self._tell_of_wait(workload, verdict, queue)
         self._tell_of_solve(workload, judged, queue, found)
         with tracing.step(t.ADMIT, workload, self._attributes(workload, queue)):
+            workload = await self._name_spares(workload, verdict, found)
             written = await self._written(workload, self._status(workload, verdict))
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
         story = tracing.traceparent_of(workload)
@@ -210,9 +213,8 @@ class Verdicts:
             said_again = condition_is_true(written, ADMITTED)
             self.events.tell(r.WORKLOADS, workload, QUOTA_RESERVED, message, is_minor=said_again)
         if verdict.workload.admitted:
-            logger.info(
-                "failed nodes replaced", extra={"workload": verdict.workload.key, "nodes": sorted(verdict.workload.unhealthy_nodes)}
-            )
+            nodes, spares = sorted(verdict.workload.unhealthy_nodes), _swapped_in(verdict.workload, found)
+            logger.info("failed nodes replaced", extra={"workload": verdict.workload.key, "nodes": nodes, "spares": spares})
             return
         if not condition_is_true(written, ADMITTED):
             logger.info("workload waits for its checks", extra={"workload": verdict.workload.key, "cluster_queue": queue})
@@ -223,6 +225,16 @@ class Verdicts:
         placed = [text for text in (found.together, show_choices(found.choices)) if text]
         message += f"; placed: {'; '.join(placed)}" if placed else ""
         self.events.tell(r.WORKLOADS, workload, ADMITTED, message)
+
+    async def _name_spares(self, workload: Obj, verdict: Verdict, found: Found) -> Obj:
+        """Before the admission by which they are held, so that whoever decides next holds the same. A replacement uses spares up: which
+        are left its assignment says, and others are named when they are found (`reconciler.spares`)."""
+        text = show_held_spares(found.admission)
+        if _pass_of(verdict) == t.REPLACEMENT or text == (workload["metadata"].get("annotations") or {}).get(SPARES):
+            return workload
+        written = await self._writer.patch_workload(workload, {"metadata": {"annotations": {SPARES: text}}})
+        self.replies.keep(written)
+        return written
 
     def _seconds_since(self, moment: datetime | None) -> int:
         return max(0, int((self._clock.now() - moment).total_seconds())) if moment is not None else 0
@@ -290,6 +302,9 @@ class Verdicts:
 
     def _tell_of_solve(self, workload: Obj, judged: Judged, queue: str, outcome: Found | NotFound) -> None:
         attributes = {**self._attributes(workload, queue), t.PASS: _pass_of(judged.verdict)}
+        swapped = _swapped_in(judged.verdict.workload, outcome)
+        if swapped:
+            attributes[t.SPARES] = ", ".join(swapped)
         with tracing.step(t.SOLVE, workload, attributes, start=judged.began, end=judged.ended) as span:
             tracing.explain(span, workload, outcome)
 
@@ -306,6 +321,17 @@ def _pass_of(verdict: Verdict) -> str:
     if not verdict.is_second_pass:
         return t.FIRST_PASS
     return t.REPLACEMENT if verdict.workload.unhealthy_nodes else t.SECOND_PASS
+
+
+def _swapped_in(workload: WorkloadFacts, outcome: Found | NotFound) -> list[str]:
+    """Spares that take pods of lost nodes."""
+    if not isinstance(outcome, Found) or workload.admission is None:
+        return []
+    before, now = (
+        {(given.name, node) for given in admission.pod_sets for node in given.spares}
+        for admission in (workload.admission, outcome.admission)
+    )
+    return sorted({node for _, node in before - now})
 
 
 def _wants_second_pass(workload: Obj, admission: Admission) -> bool:
