@@ -223,6 +223,12 @@ class StormBlock(Strict):
     longest: Pause | None = None
 
 
+class SparesBlock(Strict):
+    """What becomes of nodes that are kept free for workloads."""
+
+    count_in_quota: bool | None = None
+
+
 class NodeReplacementBlock(Strict):
     """When a node counts as lost, and when a workload has lost too many."""
 
@@ -232,6 +238,7 @@ class NodeReplacementBlock(Strict):
     max_share: Share | None = None
     leaving_taints: list[LabelKey] | None = None
     storm: StormBlock | None = None
+    spares: SparesBlock | None = None
 
 
 class Topogate(Strict):

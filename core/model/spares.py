@@ -11,9 +11,11 @@ no more, without another write.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.podset import MOST_SPARES
+from core.names import HOSTNAME_LABEL
 
 
 def read_held_spares(text: str | None) -> dict[str, tuple[str, ...]]:
@@ -46,6 +48,23 @@ def _with(given: PodSetAdmission, held: Sequence[str], asked: int) -> PodSetAdmi
     used = {domain.values[-1] for domain in given.assignment.domains} if given.assignment is not None else set()
     counting = tuple(sorted(node for node in held if node not in used)[:asked])
     return given if counting == given.spares else given.with_spares(counting)
+
+
+def spare_usage(usage: Mapping[str, int], pods: int, most: int, spares: int) -> dict[str, int]:
+    """What spares use of quota where that counts them: each as much as `most` of the pods that use so much together."""
+    return {name: -(-amount * most * spares // pods) for name, amount in usage.items()} if pods and spares else {}
+
+
+def with_spare_usage(admission: Admission, counted: Admission, asked: Mapping[str, int]) -> Admission:
+    """What is `counted` of an admission, with the spares that its pod sets ask for: as many as they ask for, so that a swap, after which
+    one is missing for a moment, gives none of their quota away."""
+    pod_sets = []
+    for given, other in zip(admission.pod_sets, counted.pod_sets, strict=True):
+        by_host = given.assignment is not None and given.assignment.levels[-1:] == (HOSTNAME_LABEL,)
+        more = spare_usage(given.usage, given.count, fullest(given), asked.get(given.name, 0)) if by_host else {}
+        usage = {name: amount + more.get(name, 0) for name, amount in other.usage.items()}
+        pod_sets.append(replace(other, usage=usage) if more else other)
+    return replace(counted, pod_sets=tuple(pod_sets))
 
 
 def fullest(given: PodSetAdmission) -> int:

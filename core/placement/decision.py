@@ -29,6 +29,11 @@ class Placement:
     spares: Sequence[tuple[str, int]] = ()  # nodes kept free for it, and the pods that each has room for
     search: Search | None = None  # how compact the answer is, where the profile looks for that
 
+    @property
+    def spare_names(self) -> tuple[str, ...]:
+        """The nodes that are kept free for it."""
+        return tuple(name for name, _ in self.spares)
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:

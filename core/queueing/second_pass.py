@@ -24,7 +24,7 @@ from core.placement.profile import Profile, Profiles
 from core.placement.replacement import replace_failed
 from core.placement.tree import Flags
 from core.placement.what_if import WhatIf
-from core.queueing.flavors import Search, found_by, names_of_spares, place_unit
+from core.queueing.flavors import Search, found_by, place_unit
 from core.queueing.order import queue_order
 from core.queueing.outcome import Attempt, Found, NotFound
 from core.queueing.world import World
@@ -121,7 +121,7 @@ def find_second_pass(
             return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, tuple(search.attempts))
     placed = {placement.pod_set: placement for _, placement in search.placements}
     pod_sets_given = tuple(
-        replace(given, assignment=found.assignment, delayed=TOPOLOGY_READY, spares=names_of_spares(found))
+        replace(given, assignment=found.assignment, delayed=TOPOLOGY_READY, spares=found.spare_names)
         if (found := placed.get(given.name)) is not None
         else given
         for given in workload.admission.pod_sets

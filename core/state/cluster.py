@@ -83,7 +83,7 @@ class ClusterState:
         self.local_queues: dict[str, LocalQueueFacts] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.pause: Pause = NOTHING_PAUSED
-        self.workloads = Workloads()
+        self.workloads = Workloads(counts_spares=self.resource_rules.counts_spares)
         self.ledger = Ledger(self._node_labels, self.namespaces.get)
         self._views: dict[str, FlavorView] = {}
         self._plans: dict[str, Plan] = {}

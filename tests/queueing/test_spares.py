@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.model.admission import Admission
+from core.model.configuration import ResourceRules
 from core.model.spares import show_held_spares
 from core.names import HOSTNAME_LABEL, LEAVING_TAINTS, SPARE_NODES, SPARES
 from core.queueing.cycle import Verdict
@@ -265,6 +266,79 @@ def test_what_others_wrote_is_held_only_as_far_as_it_may() -> None:
     assert scene.held("w") == ("r1-n0",)
     assert scene.keep("w").serving == ("r0-n1",)
     assert scene.free("r1-n0") == 4
+
+
+# --- quota ----------------------------------------------------------------------------------------------
+
+
+def counting(*racks: int, **options: Any) -> Sparing:
+    """A scene in which quota counts spares."""
+    scene = Sparing(resource_rules=ResourceRules(counts_spares=True), **options)
+    for i, nodes in enumerate(racks or (NODES,)):
+        scene.rack(f"r{i}", nodes)
+    return scene
+
+
+def used(scene: Sparing, queue: str = "cq") -> int:
+    return scene.state.quota.usage(queue).get(("tas", "cpu"), 0) // 1000
+
+
+def test_spares_use_no_quota_unless_that_is_chosen() -> None:
+    scene = sparing()
+    scene.ask("w", 2, 1)
+    scene.run()
+    assert used(scene) == 8
+
+
+def test_where_it_is_chosen_they_use_as_much_as_they_hold_whatever_becomes_of_them() -> None:
+    scene = counting()
+    scene.ask("w", 2, 1)
+    scene.run()
+    assert used(scene) == 12
+    assert scene.objects["w"]["status"]["admission"]["podSetAssignments"][0]["resourceUsage"] == {"cpu": "8"}
+    scene.break_down("r0-n1")
+    scene.lose("w", "r0-n1")
+    scene.run()
+    assert (scene.held("w"), used(scene)) == ((), 12)
+    scene.keep("w")
+    assert (scene.held("w"), used(scene)) == (("r0-n3",), 12)
+    scene.delete("w")
+    assert used(scene) == 0
+
+
+def test_who_has_the_quota_for_the_pods_alone_waits_and_is_told() -> None:
+    scene = counting(quota="11")
+    scene.ask("w", 2, 1)
+    outcome = scene.run()["w"]
+    assert isinstance(outcome, NotFound)
+    assert "12 cpu are asked for, more than its whole nominal quota of 11, spare nodes counted" in outcome.message
+    scene.queue("cq", {"tas": "12"})
+    assert admitted(scene.run()) == {"w"}
+
+
+def test_the_next_in_line_sees_what_they_use() -> None:
+    scene = counting(quota="15")
+    scene.ask("w", 2, 1)
+    scene.submit("next", 1, cpu="4")
+    outcome = scene.run()
+    assert admitted(outcome) == {"w"}
+    refused = outcome["next"]
+    assert isinstance(refused, NotFound)
+    assert "1 cpu of quota are missing, 12 of 15 are in use" in refused.message
+
+
+def test_two_pod_sets_use_what_both_hold() -> None:
+    scene = counting(quota="7")
+    sets = []
+    for name in ("a", "b"):
+        pod_set = pod_set_json(name, 1, cpu="2", topology={"required": RACK})
+        pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: "1"}}
+        sets.append(pod_set)
+    scene.workload(workload_json("w", sets, owner="owner-w"))
+    assert admitted(scene.run()) == set()
+    scene.queue("cq", {"tas": "8"})
+    assert admitted(scene.run()) == {"w"}
+    assert used(scene) == 8
 
 
 # --- whatever happens -------------------------------------------------------------------------------------
