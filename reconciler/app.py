@@ -181,7 +181,7 @@ class Deciding:
         self.node_health = NodeHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
         self.domain_health = DomainHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
         self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
-        self.spares = Spares(observed, writer, clock, replacement.leaving_taints, self.storms.holds)
+        self.spares = Spares(observed, writer, clock, replacement.leaving_taints, self.storms.holds, lambda: self.scheduler.makes_room)
         self.drift = DriftAudit(observed, writer, clock)
         self.milestones = Milestones(observed, clock, recorder)
         by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)

@@ -34,7 +34,8 @@ REASON_HELD, REASON_MISSING, REASON_NOT_ADMITTED = "Held", "Missing", "NotAdmitt
 
 
 class Spares:
-    """Reconciles one workload at a time by namespace/name. `is_held` says of one whether it is in a storm."""
+    """Reconciles one workload at a time by namespace/name. `is_held` says of one whether it is in a storm, `makes_room` whether anybody is
+    going for another's sake: that room is not to be filled with spares."""
 
     def __init__(
         self,
@@ -43,8 +44,10 @@ class Spares:
         clock: Clock,
         leaving_taints: Collection[str] = (),
         is_held: Callable[[WorkloadFacts], bool] = lambda workload: False,
+        makes_room: Callable[[], bool] = lambda: False,
     ) -> None:
         self._observed, self._writer, self._leaving_taints, self._is_held = observed, writer, leaving_taints, is_held
+        self._makes_room = makes_room
         self._counts: dict[str, tuple[str, int, int]] = {}  # by workload: its ClusterQueue, spares that serve, spares that are missing
         self._nodes: dict[str, frozenset[str]] = {}  # by workload that asks for spares and has its place: those that it has
         self.controller = build_controller("spares", self._reconcile, clock)
@@ -105,7 +108,7 @@ class Spares:
             return RequeueAfter(BATCH_S)
         if facts.unhealthy_nodes or self._is_held(facts):
             return RequeueAfter(FILL_S)  # its spares are for the pods of these nodes first; and in a storm no node is judged
-        kept = keep_spares(state, facts, self._leaving_taints)
+        kept = keep_spares(state, facts, self._leaving_taints, fills=not self._makes_room())
         if not kept:
             return Done()
         workload = await self._hold(key, workload, facts, kept)

@@ -10,7 +10,7 @@ Between two values of the nodes' room this only grows with f, so these values ar
 exact: whichever of the nodes with room for f are spares, the others hold as much. With slices a fit may be missed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from core.model.podset import Mode, PodSetRequest
 from core.model.resources import PODS
 from core.placement.capacity import fits_on_nodes
-from core.placement.decision import Placement, take_from
+from core.placement.decision import Decision, Placement, take_from
 from core.placement.explain import NotFit, Refusal
 from core.placement.free import FreeCapacity, Matrix
 from core.placement.slices import Shape, find_shape
@@ -82,6 +82,37 @@ def pick_spares(
     return [int(node) for node in able[order[:wanted]]]
 
 
+def with_spares_kept(
+    view: FreeCapacity, requests: Sequence[PodSetRequest], decision: Decision, held: Mapping[str, Sequence[str]], free: Matrix | None
+) -> Decision:
+    """A decision on pods with the spares that it leaves room for: of the nodes that are held, by pod set, else others. There may be fewer
+    than are asked for: what runs does not wait for them."""
+    if decision.refusal is not None or not view.tree.is_hostname:
+        return decision
+    tree, left = view.tree, (view.free if free is None else free).copy()
+    for request, placement in zip(requests, decision.placements, strict=True):
+        take_from(view, left, request, placement.nodes)
+    placements = []
+    for request, placement in zip(requests, decision.placements, strict=True):
+        own, pods = _used(tree, [placement]), max((count for _, count in placement.nodes), default=0)
+        inside, nodes = domain_of(tree, request, own), list[int]()
+        for allowed in (inside & flags_of(tree, held.get(request.name, ())), inside) if request.spares and pods else ():
+            taken = own.copy()
+            taken[nodes] = True
+            nodes += pick_spares(view, request, request.spares - len(nodes), pods, free=left, used=taken, near=own, inside=allowed)
+        spares = tuple(sorted((tree.names[node], pods) for node in nodes))
+        take_from(view, left, request, spares)
+        placements.append(replace(placement, spares=spares))
+    return replace(decision, placements=tuple(placements))
+
+
+def flags_of(tree: TopologyTree, names: Iterable[str]) -> Flags:
+    """Nodes by name, of those that are there."""
+    flags = np.zeros(len(tree), dtype=bool)
+    flags[[tree.index[name] for name in names if name in tree.index]] = True
+    return flags
+
+
 def domain_of(tree: TopologyTree, request: PodSetRequest, used: Flags) -> Flags:
     """Nodes among which the spares of a pod set may be that is on the used nodes: of its required domain, else all."""
     anywhere = np.ones(len(tree), dtype=bool)
@@ -122,9 +153,7 @@ def _span_of(tree: TopologyTree, level: int | None, placements: Sequence[Placeme
 
 
 def _used(tree: TopologyTree, placements: Sequence[Placement]) -> Flags:
-    used = np.zeros(len(tree), dtype=bool)
-    used[[tree.index[name] for placement in placements for name, _ in placement.nodes]] = True
-    return used
+    return flags_of(tree, (name for placement in placements for name, _ in placement.nodes))
 
 
 def _choose(

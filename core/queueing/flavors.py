@@ -2,7 +2,7 @@
 and the next one is tried."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
 from core.model.admission import Admission, PodSetAdmission
@@ -24,6 +24,7 @@ from core.placement.feasibility import InvalidSelector, find_untolerated, labels
 from core.placement.free import FreeCapacity, Matrix
 from core.placement.profile import Profile, Profiles
 from core.placement.resize import resize
+from core.placement.spares import with_spares_kept
 from core.queueing.outcome import Attempt, Found, NotFound
 from core.queueing.quota import QuotaShortage, borrows, find_shortage, pod_set_usage, usage_of, usage_of_spares
 from core.queueing.world import World
@@ -32,8 +33,6 @@ from core.state.facts import FlavorFacts, PodSetFacts, TopologyFacts, WorkloadFa
 from core.state.queue_facts import STOP, ClusterQueueFacts
 
 Combination = tuple[tuple[tuple[str, ...], str], ...]  # per group: resources, flavor
-
-
 Unit = tuple[PodSetFacts, ...]  # pod sets that get one flavor and quota for all or none
 _Mark = tuple[int, int, int, str, bool, dict[FlavorResource, int]]
 _MOST_CHOICES = 32  # of flavors for all pod sets, tried at once
@@ -353,7 +352,8 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Sea
     profile = search.profile(view.topology)
     if search.grows is not None:
         previous = {given.name: given.assignment for given in search.grows.pod_sets if given.assignment is not None}
-        decision = resize(world, requests, previous, profile, free=free)
+        decision = resize(world, [replace(request, spares=0) for request in requests], previous, profile, free=free)
+        decision = with_spares_kept(world, requests, decision, {given.name: given.spares for given in search.grows.pod_sets}, free)
     else:
         decision = place(world, requests, profile, free=free, together=search.together)
     if decision.refusal is not None:

@@ -15,7 +15,7 @@ from core.model.spares import fullest
 from core.placement.decision import take_from
 from core.placement.feasibility import InvalidSelector
 from core.placement.free import Matrix
-from core.placement.spares import domain_of, pick_spares
+from core.placement.spares import domain_of, flags_of, pick_spares
 from core.placement.survey import out_of_use
 from core.placement.tree import Flags
 from core.queueing.second_pass import updated
@@ -55,8 +55,11 @@ class Kept:
         return text
 
 
-def keep_spares(state: ClusterState, workload: WorkloadFacts, leaving_taints: Collection[str] = ()) -> tuple[Kept, ...]:
-    """Per pod set that asks for spares and has its place; nodes with any of the `leaving_taints` only where there are no others."""
+def keep_spares(
+    state: ClusterState, workload: WorkloadFacts, leaving_taints: Collection[str] = (), *, fills: bool = True
+) -> tuple[Kept, ...]:
+    """Per pod set that asks for spares and has its place; nodes with any of the `leaving_taints` only where there are no others. Unless it
+    `fills` up none is taken that is not held already."""
     if workload.admission is None:
         return ()
     kept: list[Kept] = []
@@ -70,7 +73,7 @@ def keep_spares(state: ClusterState, workload: WorkloadFacts, leaving_taints: Co
             worlds[name] = view.capacity.free.copy()
         request = state.request_for(pod_set, view.flavor)
         take_from(view.capacity, worlds[name], request, view.spares_of(given), -1)
-        found = _keep(state, view, workload, pod_set, given, worlds[name], leaving_taints)
+        found = _keep(state, view, workload, pod_set, given, worlds[name], leaving_taints, fills=fills)
         take_from(view.capacity, worlds[name], request, [(node, found.pods) for node in found.nodes])
         kept.append(found)
     return tuple(kept)
@@ -101,22 +104,20 @@ def _keep(
     given: PodSetAdmission,
     free: Matrix,
     leaving_taints: Collection[str],
+    *,
+    fills: bool,
 ) -> Kept:
     capacity, tree, pods = view.capacity, view.capacity.tree, fullest(given)
     request = replace(state.request_for(updated(replace(pod_set, count=given.count), workload.checks), view.flavor), spares=0)
 
-    def flags(names: Collection[str]) -> Flags:
-        found = np.zeros(len(tree), dtype=bool)
-        found[[tree.index[name] for name in names if name in tree.index]] = True
-        return found
-
-    own, held = flags(_nodes_of(view, given)), flags(given.spares)
-    inside = _domain(view, workload, request, own) & ~flags(workload.unhealthy_nodes)
-    going = {name for name, node in state.nodes.items() if node.taint_keys & set(leaving_taints)}
-    leaving = flags(going)
+    own, held = flags_of(tree, _nodes_of(view, given)), flags_of(tree, given.spares)
+    inside = _domain(view, workload, request, own) & ~flags_of(tree, workload.unhealthy_nodes)
+    going = [name for name, node in state.nodes.items() if node.taint_keys and not node.taint_keys.isdisjoint(leaving_taints)]
+    leaving = flags_of(tree, going)
     serving: list[int] = []
     try:
-        for allowed in (inside & held & ~leaving, inside & ~leaving, inside & held, inside):
+        others = (inside & ~leaving, inside) if fills else (held & False, held & False)
+        for allowed in (inside & held & ~leaving, others[0], inside & held, others[1]):
             wanted = pod_set.spares - len(serving)
             taken = own.copy()
             taken[serving] = True

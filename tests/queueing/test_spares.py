@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.model.admission import Admission
 from core.model.configuration import ResourceRules
 from core.model.spares import show_held_spares
-from core.names import HOSTNAME_LABEL, LEAVING_TAINTS, SPARE_NODES, SPARES
+from core.names import HOSTNAME_LABEL, LEAVING_TAINTS, SLICE_NAME, SLICE_REPLACES, SPARE_NODES, SPARES
 from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found, NotFound
 from core.queueing.spares import Kept, keep_spares, with_kept
@@ -38,7 +38,8 @@ class Sparing(Running):
 
     def note(self, name: str, admission: Admission) -> None:
         text, wire = show_held_spares(admission), self.objects[name]
-        metadata = {**wire["metadata"], "annotations": {SPARES: text} if text else {}}
+        notes = {name: value for name, value in (wire["metadata"].get("annotations") or {}).items() if name != SPARES}
+        metadata = {**wire["metadata"], "annotations": notes | ({SPARES: text} if text else {})}
         metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
         self.objects[name] = {**wire, "metadata": metadata}
         self.state.observe_workload(f"{NAMESPACE}/{name}", WorkloadFacts.read(self.objects[name]))
@@ -231,6 +232,49 @@ def test_where_nodes_that_stay_are_to_be_had_none_is_kept_that_is_about_to_go() 
     assert scene.keep("w").serving == ("r0-n2",)
     scene.change("r0-n2", taints=taints)
     assert scene.keep("w").serving == ("r0-n2",)
+
+
+def test_while_others_make_room_for_somebody_no_node_is_taken_that_is_not_held() -> None:
+    scene = sparing(3)
+    scene.ask("w", 1, 1)
+    scene.run()
+    facts = scene.state.workloads.facts[f"{NAMESPACE}/w"]
+    (kept,) = keep_spares(scene.state, facts, fills=False)
+    assert kept.serving == ("r0-n1",)
+    scene.break_down("r0-n1")
+    (kept,) = keep_spares(scene.state, facts, fills=False)
+    assert (kept.serving, kept.nodes) == ((), ("r0-n1",))
+    (kept,) = keep_spares(scene.state, facts)
+    assert kept.nodes == ("r0-n2",)
+
+
+def test_somebody_for_whom_others_go_makes_room() -> None:
+    scene = sparing(1)
+    scene.queue("cq", {"tas": "100"}, preemption={"withinClusterQueue": "LowerPriority"})
+    scene.submit("low", 1, cpu="4")
+    scene.run()
+    assert not scene.cycle.makes_room
+    scene.submit("high", 1, cpu="4", priority=5)
+    scene.run()
+    assert scene.cycle.makes_room
+
+
+def test_what_grows_keeps_its_spares_and_does_not_wait_for_them() -> None:
+    scene = sparing(4)
+    scene.ask("w", 1, 1)
+    scene.run()
+    assert (scene.where("w"), scene.held("w")) == ({"r0-n0": 1}, ("r0-n1",))
+    for before, name, count, spares in (("w", "w2", 2, 1), ("w2", "w3", 4, 0)):
+        pod_set = pod_set_json(count=count, cpu="4", topology={"required": RACK})
+        pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: "1"}}
+        heir = workload_json(name, [pod_set], owner="owner-w")
+        heir["metadata"]["annotations"] = {SLICE_NAME: "w", SLICE_REPLACES: f"{NAMESPACE}/{before}"}
+        scene.workload(heir)
+        scene.run()
+        assert sum(scene.where(name).values()) == count
+        assert (len(scene.held(name)), scene.held(before)) == (spares, ())
+        assert not {*scene.held(name)} & {*scene.where(name)}
+        assert not scene.state.ledger.drift()
 
 
 def test_two_pod_sets_each_keep_what_their_own_pods_need() -> None:
