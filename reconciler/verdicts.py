@@ -12,7 +12,7 @@ from core.model.admission import Admission, admission_from_wire, admission_to_wi
 from core.model.configuration import SecondPass
 from core.model.encoding import encoded_size
 from core.model.node_health import RequeueRules
-from core.model.spares import show_held_spares
+from core.model.spares import must_be_named, show_held_spares
 from core.names import (
     ADMITTED,
     EVENT_SECOND_PASS_FAILED,
@@ -243,11 +243,12 @@ class Verdicts:
         self.events.tell(r.WORKLOADS, workload, ADMITTED, message)
 
     async def _name_spares(self, workload: Obj, verdict: Verdict, found: Found) -> Obj:
-        """Before the admission by which they are held, so that whoever decides next holds the same. A replacement uses spares up: which
-        are left its assignment says, and others are named when they are found (`reconciler.spares`)."""
-        text = show_held_spares(found.admission)
-        if _pass_of(verdict) == t.REPLACEMENT or text == (workload["metadata"].get("annotations") or {}).get(SPARES):
+        """Before the admission by which they are held, so that whoever decides next holds the same."""
+        said = (workload["metadata"].get("annotations") or {}).get(SPARES)
+        asked = {pod_set.name: pod_set.spares for pod_set in verdict.workload.pod_sets}
+        if not must_be_named(found.admission, said, asked, replaces=_pass_of(verdict) == t.REPLACEMENT):
             return workload
+        text = show_held_spares(found.admission)
         written = await self._writer.patch_workload(workload, {"metadata": {"annotations": {SPARES: text}}})
         self.replies.keep(written)
         return written

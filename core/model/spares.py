@@ -36,6 +36,14 @@ def show_held_spares(admission: Admission) -> str | None:
     return json.dumps(held, separators=(",", ":"), sort_keys=True) if held else None
 
 
+def must_be_named(admission: Admission, said: str | None, asked: Mapping[str, int], *, replaces: bool) -> bool:
+    """Whether what is written is not what an admission holds. A replacement has used some up, which its assignment says: only where others
+    are spares no more, too, what is written has to be changed."""
+    if replaces and with_spares(admission, read_held_spares(said), asked) == admission:
+        return False
+    return show_held_spares(admission) != said
+
+
 def with_spares(admission: Admission, held: Mapping[str, Sequence[str]], asked: Mapping[str, int]) -> Admission:
     """The admission with the nodes that count as spares: those that are written, as far as they are asked for."""
     pod_sets = tuple(_with(given, held.get(given.name, ()), asked.get(given.name, 0)) for given in admission.pod_sets)

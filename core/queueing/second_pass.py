@@ -6,7 +6,7 @@ tolerations) counts (KEP-2724, Support for ProvisioningRequests). Pods on health
 failed nodes is replaced at once (core.placement.replacement).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -15,7 +15,7 @@ import numpy as np
 from core.model.admission import Admission, PodSetAdmission
 from core.model.gates import NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST, ChosenGates
 from core.names import CHECK_READY, LEAVING_TAINTS, REASON_NODE_FAILURES, REASON_TOPOLOGY_PLACEMENT_FAILED, TOPOLOGY_PENDING, TOPOLOGY_READY
-from core.placement.decision import Decision, Placement
+from core.placement.decision import Decision, Placement, take_from
 from core.placement.engine import place
 from core.placement.explain import NotFit, Refusal, refusal_sentence, truncate
 from core.placement.free import Matrix
@@ -160,6 +160,7 @@ def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admiss
         if given.assignment is not None
     ]
     leaves: list[tuple[str, tuple[tuple[str, int], ...]]] = []
+    kept: dict[str, frozenset[str]] = {}
     for name, group in groupby(sorted(held, key=lambda one: one[0]), key=lambda one: one[0]):
         members, view = list(group), state.view(name)
         if view is None:
@@ -173,23 +174,45 @@ def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admiss
             sentence = refusal_sentence(view.topology.name, decision.refusal)
             return _no_replacement(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
         search.placements += ((name, placement) for placement in decision.placements)
+        kept |= _still_spare(view, parts, decision.placements, spares)
         leaves += (
             (placement.pod_set, left)
             for part, placement in zip(parts, decision.placements, strict=True)
             if (left := _left(view, part, placement))
         )
     placed = {placement.pod_set: placement for _, placement in search.placements}
-    pod_sets = tuple(_moved(given, placed.get(given.name)) for given in admission.pod_sets)
+    pod_sets = tuple(_moved(given, placed.get(given.name), kept.get(given.name, ())) for given in admission.pod_sets)
     found = replace(admission, pod_sets=pod_sets)
     return Found(found, tuple(search.placements), tuple(search.attempts), checks=checks, leaves=tuple(leaves))
 
 
-def _moved(given: PodSetAdmission, placement: Placement | None) -> PodSetAdmission:
-    """With its new place; a node that it has pods on is kept free no more."""
+def _moved(given: PodSetAdmission, placement: Placement | None, kept: Collection[str]) -> PodSetAdmission:
+    """With its new place, and those of its spares that are still kept free."""
     if placement is None:
         return given
-    used = {name for name, _ in placement.nodes}
-    return replace(given, assignment=placement.assignment, spares=tuple(name for name in given.spares if name not in used))
+    return replace(given, assignment=placement.assignment, spares=tuple(name for name in given.spares if name in kept))
+
+
+def _still_spare(
+    view: FlavorView, parts: Sequence[Held], placements: Sequence[Placement], spares: Mapping[str, Sequence[tuple[str, int]]]
+) -> dict[str, frozenset[str]]:
+    """By pod set its spares that have room for what its fullest node has now, and none of its pods: they may have been given to pods of
+    another pod set, or that node may have got more."""
+    capacity, left = view.capacity, _with_spares(view, parts, spares).copy()
+    for part, placement in zip(parts, placements, strict=True):
+        before = dict(_before(view, part))
+        gained = [(name, count - before.get(name, 0)) for name, count in placement.nodes if count > before.get(name, 0)]
+        take_from(capacity, left, part.request, gained)
+    found: dict[str, frozenset[str]] = {}
+    for part, placement in zip(parts, placements, strict=True):
+        now, kept = dict(placement.nodes), set[str]()
+        for name, _ in spares[part.request.name]:
+            room = int(capacity.pods_that_fit(part.request, left, np.array([capacity.tree.index[name]]))[0])
+            if name not in now and room >= max(now.values()):
+                kept.add(name)
+                take_from(capacity, left, part.request, [(name, max(now.values()))])
+        found[part.request.name] = frozenset(kept)
+    return found
 
 
 def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_set: PodSetFacts, given: PodSetAdmission) -> Held:
@@ -227,7 +250,7 @@ def _replace_where_it_lasts(
     return _replace(search, view, parts, workload, np.zeros(len(view.capacity.tree), dtype=bool), free)
 
 
-def _with_spares(view: FlavorView, parts: list[Held], spares: Mapping[str, Sequence[tuple[str, int]]]) -> Matrix:
+def _with_spares(view: FlavorView, parts: Sequence[Held], spares: Mapping[str, Sequence[tuple[str, int]]]) -> Matrix:
     """What is free for a workload: the nodes that are kept free for it, too."""
     if not any(spares.values()):
         return view.capacity.free
@@ -271,12 +294,18 @@ def _without(free: Matrix, nodes: Flags) -> Matrix:
 def _left(view: FlavorView, part: Held, placement: Placement) -> tuple[tuple[str, int], ...]:
     """How many pods a replacement takes from which nodes that are there."""
     now = dict(placement.nodes)
-    before = part.nodes
-    if before is None:
-        before = [(name, domain.count) for domain in part.assignment.domains for name in view.domain_nodes(domain.values)[:1]]
     return tuple(
-        (name, count - now.get(name, 0)) for name, count in before if count > now.get(name, 0) and name in view.capacity.tree.index
+        (name, count - now.get(name, 0))
+        for name, count in _before(view, part)
+        if count > now.get(name, 0) and name in view.capacity.tree.index
     )
+
+
+def _before(view: FlavorView, part: Held) -> Sequence[tuple[str, int]]:
+    """Its pods per node until now."""
+    if part.nodes is not None:
+        return part.nodes
+    return [(name, domain.count) for domain in part.assignment.domains for name in view.domain_nodes(domain.values)[:1]]
 
 
 def _no_replacement(

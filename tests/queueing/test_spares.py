@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core.model.admission import Admission
 from core.model.configuration import ResourceRules
-from core.model.spares import show_held_spares
+from core.model.spares import must_be_named, show_held_spares
 from core.names import HOSTNAME_LABEL, LEAVING_TAINTS, SLICE_NAME, SLICE_REPLACES, SPARE_NODES, SPARES
 from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found, NotFound
@@ -32,8 +32,11 @@ class Sparing(Running):
         return self.workload(workload_json(name, [pod_set], owner=f"owner-{name}", **options))
 
     def write(self, verdict: Verdict) -> None:
-        if isinstance(verdict.outcome, Found) and not verdict.workload.unhealthy_nodes:
-            self.note(verdict.workload.key.partition("/")[2], verdict.outcome.admission)
+        name, replaces = verdict.workload.key.partition("/")[2], bool(verdict.workload.unhealthy_nodes)
+        said = (self.objects[name]["metadata"].get("annotations") or {}).get(SPARES)
+        asked = {pod_set.name: pod_set.spares for pod_set in verdict.workload.pod_sets}
+        if isinstance(verdict.outcome, Found) and must_be_named(verdict.outcome.admission, said, asked, replaces=replaces):
+            self.note(name, verdict.outcome.admission)
         super().write(verdict)
 
     def note(self, name: str, admission: Admission) -> None:
@@ -143,6 +146,43 @@ def test_where_more_nodes_are_lost_than_are_spare_the_others_are_looked_for() ->
     assert admitted(scene.run()) == {"w"}
     assert sum(scene.where("w").values()) == 3
     assert "r0-n2" in scene.where("w")
+
+
+def test_a_spare_that_is_too_small_for_what_the_fullest_node_has_by_now_is_none_any_more() -> None:
+    """Found by `test_and_nobody_gets_a_node_that_is_kept_free_for_another`: more was held than the node has."""
+    scene = Sparing()
+    for node, cpu in (("n0", 1), ("n1", 1), ("n2", 3), ("n3", 1)):
+        scene.node(Node(f"r0-{node}", {RACK: "r0", HOSTNAME_LABEL: f"r0-{node}"}, {"cpu": cpu * 1000, "pods": 10}))
+    scene.submit("first", 1, cpu="2")
+    scene.run()
+    scene.ask("w", 3, 1, cpu="1")
+    scene.run()
+    assert (sorted(scene.where("w")), scene.held("w")) == (["r0-n0", "r0-n1", "r0-n2"], ("r0-n3",))
+    scene.delete("first")
+    for node in ("r0-n0", "r0-n1"):
+        scene.break_down(node)
+    scene.lose("w", "r0-n0", "r0-n1")
+    scene.run()
+    assert (scene.where("w"), scene.held("w")) == ({"r0-n2": 3}, ())
+    assert scene.free("r0-n3") == 1
+
+
+def test_a_spare_that_the_pods_of_another_pod_set_were_given_is_none_any_more() -> None:
+    scene = sparing(3)
+    sets = []
+    for name, spares in (("a", "1"), ("b", "0")):
+        pod_set = pod_set_json(name, 1, cpu="3", topology={"required": RACK})
+        pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: spares}}
+        sets.append(pod_set)
+    scene.workload(workload_json("w", sets, owner="owner-w"))
+    scene.run()
+    assert scene.objects["w"]["metadata"]["annotations"] == {SPARES: '{"a":["r0-n1"]}'}
+    assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1}
+    scene.break_down("r0-n2")
+    scene.lose("w", "r0-n2")
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
+    assert (scene.held("w"), scene.free("r0-n1")) == ((), 1)
 
 
 def test_missing_spares_keep_no_lost_pod_from_its_place() -> None:

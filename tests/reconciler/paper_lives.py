@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from core.model.admission import admission_from_wire
 from core.model.node_health import HealthRules
-from core.model.spares import fullest, show_held_spares
+from core.model.spares import fullest, must_be_named, show_held_spares
 from core.names import (
     ADMITTED,
     EVICTED,
@@ -164,7 +164,10 @@ class PaperLives:
             _wait(self.health.look(f"{NAMESPACE}/{name}"))
         for verdict in list(self.cycle.run()):
             name = verdict.workload.key.partition("/")[2]
-            if isinstance(verdict.outcome, Found) and not verdict.workload.unhealthy_nodes:
+            said = (self.workloads[name]["metadata"].get("annotations") or {}).get(SPARES)
+            asked = {pod_set.name: pod_set.spares for pod_set in verdict.workload.pod_sets}
+            replaces = bool(verdict.workload.unhealthy_nodes)
+            if isinstance(verdict.outcome, Found) and must_be_named(verdict.outcome.admission, said, asked, replaces=replaces):
                 self._name_spares(name, show_held_spares(verdict.outcome.admission))
             status = verdict_status(self.workloads[name], verdict, self.now(), self.state.resource_rules)
             if status is not None:
