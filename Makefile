@@ -30,7 +30,7 @@ demo: $(STAMP) ## start a control plane, place annotated jobs on it, show and ve
 
 test: $(STAMP) ## the whole test suite, real control plane included
 	@$(BIN)/python -m e2e.binaries
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses=$(or $(PROCESSES),2) --dist=loadfile --no-loadscope-reorder
 
 check: $(STAMP) ## lint, types, the dependency law, drift of generated files
 	@$(BIN)/ruff check .

@@ -8,7 +8,17 @@ from rich.text import Text
 
 from cli.draw import BAD, GOOD, HEAD, QUIET, WAITING, draw_found, draw_places, draw_refusal, labelled, write
 from cli.report import Report, report_admission, report_choices, report_found, report_refusal
-from core.names import ADMITTED, DEACTIVATION_TARGET, EVICTED, FINISHED, PLACEMENT_KEPT, PODS_SCHEDULABLE, QUOTA_RESERVED, RANK_ORDER_KEPT
+from core.names import (
+    ADMITTED,
+    DEACTIVATION_TARGET,
+    EVICTED,
+    FINISHED,
+    PLACEMENT_KEPT,
+    PODS_SCHEDULABLE,
+    QUOTA_RESERVED,
+    RANK_ORDER_KEPT,
+    SPARES_HELD,
+)
 from core.plan.admission import BEFORE, PLACED, find_former
 from core.queueing.outcome import Found
 from core.queueing.standing import explain_standing
@@ -38,7 +48,8 @@ def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Repo
         report["condition"] = {name: told.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}
     if facts.finished:
         return report
-    broken = [found for kind in (PLACEMENT_KEPT, PODS_SCHEDULABLE, RANK_ORDER_KEPT) if (found := _broken(workload, kind)) is not None]
+    kept = (PLACEMENT_KEPT, PODS_SCHEDULABLE, RANK_ORDER_KEPT, SPARES_HELD)
+    broken = [found for kind in kept if (found := _broken(workload, kind)) is not None]
     if broken:
         report["notKept"] = broken
     if facts.checks:

@@ -120,6 +120,7 @@ DOMAIN_FIT = "topogate.domain.fit"
 DOMAIN_WANTED = "topogate.domain.wanted"
 POD_COUNT = "topogate.pod.count"
 NODE_COUNT = "topogate.node.count"
+SPARES = "topogate.node.spares"
 CHECK = "topogate.check.name"
 STATE = "topogate.check.state"
 PROVISIONING_REQUEST = "topogate.provisioning_request.name"
@@ -166,6 +167,7 @@ ATTRIBUTES: Mapping[str, str] = {
     DOMAIN_WANTED: "How many were wanted there",
     POD_COUNT: "How many pods",
     NODE_COUNT: "How many nodes",
+    SPARES: "Nodes that were kept free for it and take the pods of failed ones",
     CHECK: "The AdmissionCheck",
     STATE: "Its state",
     PROVISIONING_REQUEST: "The ProvisioningRequest",

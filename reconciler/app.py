@@ -40,6 +40,7 @@ from reconciler.provisioning import Provisioning
 from reconciler.queues import Queues
 from reconciler.reclaimable import Reclaimable
 from reconciler.scheduler import Scheduler
+from reconciler.spares import Spares
 from reconciler.storms import Storms
 from reconciler.strangers import Strangers
 from reconciler.troubles import Troubles
@@ -183,12 +184,14 @@ class Deciding:
             self.node_health.stuck.on_change.append(lambda: self.scheduler.wake_in(0))
         self.domain_health = DomainHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
         self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
+        self.spares = Spares(observed, writer, clock, replacement.leaving_taints, self.storms.holds, lambda: self.scheduler.makes_room)
         self.drift = DriftAudit(observed, writer, clock)
         self.milestones = Milestones(observed, clock, recorder)
         by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)
         self.gauges = Gauges(
             observed, self.scheduler, clock, shares_fairly=sharing is not None, storms=self.storms, by_local_queue=by_local_queue
         )
+        self.gauges.spares = self.spares.count
         self.gauges.adrift = lambda: {kind.value: count for kind, count in self.drift.counts.items()}
 
     @property
@@ -208,6 +211,7 @@ class Deciding:
             self.pods_ready,
             self.node_health,
             self.domain_health,
+            self.spares,
         )
         return tuple(part.controller for part in parts if part is not None)
 

@@ -112,8 +112,8 @@ class Observed:
             of_kind.store.add_index("uid", lambda job: [job["metadata"]["uid"]])
         self.owning = (*self.jobs.values(), *self.parents.values(), self.pods)  # what workloads are made for
         # Between pods of an AppWrapper's Deployment and the AppWrapper.
-        self._between = {resource.kind: informer(resource, slim_between) for resource in (r.DEPLOYMENTS, r.REPLICA_SETS)}
-        for informer_of_owners in (*self.jobs.values(), *self.parents.values(), *self._between.values()):
+        self.between = {resource.kind: informer(resource, slim_between) for resource in (r.DEPLOYMENTS, r.REPLICA_SETS)}
+        for informer_of_owners in (*self.jobs.values(), *self.parents.values(), *self.between.values()):
             informer_of_owners.add_handler(self._observe_owner)
         self.pods.add_handler(self._observe_leader)
         self.pods.add_handler(self._observe_driver)
@@ -294,7 +294,7 @@ class Observed:
     def optional(self) -> dict[str, Informer]:
         """Informers of what a cluster may lack: most kinds of job, our own kind in an older installation, the autoscaler's in most."""
         others = {str(informer.resource): informer for informer in (self.provisioning_configs, self.provisioning_requests)}
-        return {**self.jobs, **self.parents, **self._between, **self.related.informers, **others}
+        return {**self.jobs, **self.parents, **self.between, **self.related.informers, **others}
 
     @property
     def informers(self) -> tuple[Informer, ...]:

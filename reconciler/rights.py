@@ -21,7 +21,7 @@ from core.runtime.rights import Right, rights, rules
 from reconciler import resources as r
 from reconciler.related import resource_of_related
 
-FOLDER = Path(__file__).parents[1] / "charts" / "topogate" / "files" / "rights"
+FOLDER = Path(__file__).parents[1] / "charts" / "topogate" / "files"
 _SOURCE = "reconciler.rights"
 _SEEN = ("list", "watch")
 _ONLY_SEEN = (
@@ -76,13 +76,25 @@ def of_pause() -> list[dict[str, Any]]:
     return rules(rights(r.CONFIG_MAPS, *_SEEN), [PAUSE_CONFIG_MAP])
 
 
-def render_all() -> dict[str, str]:
-    """File name -> content."""
+def of_observers() -> dict[str, Any]:
+    """The ClusterRole for people who ask `topogate` commands of a live cluster: these list what the reconciler does, and read events."""
+    listed = {(group, resource, verb) for group, resource, verb in in_cluster() if verb == "list"} | rights(r.EVENTS, "list")
     return {
-        "reconciler.yaml": generated.render(rules(in_cluster()), _SOURCE),
-        "reconciler-owners.yaml": generated.render(rules(of_owners()), _SOURCE),
-        "reconciler-namespace.yaml": generated.render(in_own_namespace(), _SOURCE),
-        "reconciler-pause.yaml": generated.render(of_pause(), _SOURCE),
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "topogate-observer"},
+        "rules": rules(listed),
+    }
+
+
+def render_all() -> dict[str, str]:
+    """Path in the chart's files -> content."""
+    return {
+        "roles/topogate-observer.yaml": generated.render(of_observers(), _SOURCE),
+        "rights/reconciler.yaml": generated.render(rules(in_cluster()), _SOURCE),
+        "rights/reconciler-owners.yaml": generated.render(rules(of_owners()), _SOURCE),
+        "rights/reconciler-namespace.yaml": generated.render(in_own_namespace(), _SOURCE),
+        "rights/reconciler-pause.yaml": generated.render(of_pause(), _SOURCE),
     }
 
 

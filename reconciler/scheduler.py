@@ -267,6 +267,11 @@ class Scheduler:
         now = self._clock.now()
         return self._cycle.count_refused(lambda uid: (until := self._not_before.get(uid)) is not None and until > now)
 
+    @property
+    def makes_room(self) -> bool:
+        """Whether others are going for somebody's sake, who is to have their room."""
+        return self._cycle.makes_room
+
     async def settle(self) -> None:
         """Until all that was decided is written and told, in whatever pace else."""
         for uid in list(self._news):

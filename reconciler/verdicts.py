@@ -12,6 +12,7 @@ from core.model.admission import Admission, admission_from_wire, admission_to_wi
 from core.model.configuration import SecondPass
 from core.model.encoding import encoded_size
 from core.model.node_health import RequeueRules
+from core.model.spares import must_be_named, show_held_spares
 from core.names import (
     ADMITTED,
     EVENT_SECOND_PASS_FAILED,
@@ -21,6 +22,7 @@ from core.names import (
     REASON_PENDING_EVALUATION,
     REASON_PENDING_TOPOLOGY,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
+    SPARES,
 )
 from core.placement.choice import show_choices
 from core.plan.admission import BEFORE, MAX_ETCD_BYTES, PLACED, amended_status, find_former, waiting_status
@@ -212,10 +214,10 @@ class Verdicts:
         since = tracing.parse_time(verdict.workload.queued_since)
         self._tell_of_wait(workload, verdict, queue)
         self._tell_of_solve(workload, judged, queue, found)
-        status = self._status(workload, verdict)
-        before = find_former(status, MOST_OF_FORMER) if condition_is_true(workload, EVICTED) else ""
+        before = find_former(self._status(workload, verdict), MOST_OF_FORMER) if condition_is_true(workload, EVICTED) else ""
         with tracing.step(t.ADMIT, workload, self._attributes(workload, queue) | ({t.FORMER: before} if before else {})):
-            written = await self._written(workload, status)
+            workload = await self._name_spares(workload, verdict, found)
+            written = await self._written(workload, self._status(workload, verdict))
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
         story = tracing.traceparent_of(workload)
         self._recorder.written(max(0.0, (self._clock.now() - judged.ended).total_seconds()), story)
@@ -226,7 +228,8 @@ class Verdicts:
             self.events.tell(r.WORKLOADS, workload, QUOTA_RESERVED, message, is_minor=said_again)
         if verdict.workload.admitted:
             what = "failed nodes replaced" if verdict.workload.unhealthy_nodes else "another place for pods that were stuck"
-            logger.info(what, extra={"workload": verdict.workload.key, "nodes": sorted(verdict.workload.unhealthy_nodes)})
+            nodes, spares = sorted(verdict.workload.unhealthy_nodes), _swapped_in(verdict.workload, found)
+            logger.info(what, extra={"workload": verdict.workload.key, "nodes": nodes, "spares": spares})
             return
         if not condition_is_true(written, ADMITTED):
             logger.info("workload waits for its checks", extra={"workload": verdict.workload.key, "cluster_queue": queue})
@@ -238,6 +241,17 @@ class Verdicts:
         message += f"{PLACED}{'; '.join(placed)}" if placed else ""
         message += f"{BEFORE}{before}" if before else ""
         self.events.tell(r.WORKLOADS, workload, ADMITTED, message)
+
+    async def _name_spares(self, workload: Obj, verdict: Verdict, found: Found) -> Obj:
+        """Before the admission by which they are held, so that whoever decides next holds the same."""
+        said = (workload["metadata"].get("annotations") or {}).get(SPARES)
+        asked = {pod_set.name: pod_set.spares for pod_set in verdict.workload.pod_sets}
+        if not must_be_named(found.admission, said, asked, replaces=_pass_of(verdict) == t.REPLACEMENT):
+            return workload
+        text = show_held_spares(found.admission)
+        written = await self._writer.patch_workload(workload, {"metadata": {"annotations": {SPARES: text}}})
+        self.replies.keep(written)
+        return written
 
     def _seconds_since(self, moment: datetime | None) -> int:
         return max(0, int((self._clock.now() - moment).total_seconds())) if moment is not None else 0
@@ -310,6 +324,9 @@ class Verdicts:
 
     def _tell_of_solve(self, workload: Obj, judged: Judged, queue: str, outcome: Found | NotFound) -> None:
         attributes = {**self._attributes(workload, queue), t.PASS: _pass_of(judged.verdict)}
+        swapped = _swapped_in(judged.verdict.workload, outcome)
+        if swapped:
+            attributes[t.SPARES] = ", ".join(swapped)
         with tracing.step(t.SOLVE, workload, attributes, start=judged.began, end=judged.ended) as span:
             tracing.explain(span, workload, outcome)
 
@@ -326,6 +343,17 @@ def _pass_of(verdict: Verdict) -> str:
     if not verdict.is_second_pass:
         return t.FIRST_PASS
     return t.REPLACEMENT if verdict.workload.unhealthy_nodes or verdict.workload.admitted else t.SECOND_PASS
+
+
+def _swapped_in(workload: WorkloadFacts, outcome: Found | NotFound) -> list[str]:
+    """Spares that take pods of lost nodes."""
+    if not isinstance(outcome, Found) or workload.admission is None:
+        return []
+    before, now = (
+        {(given.name, node) for given in admission.pod_sets for node in given.spares}
+        for admission in (workload.admission, outcome.admission)
+    )
+    return sorted({node for _, node in before - now})
 
 
 def _wants_second_pass(workload: Obj, admission: Admission) -> bool:

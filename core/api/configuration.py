@@ -16,6 +16,7 @@ from core.api.configuration_wire import (
     NodeRequeueBlock,
     RequeuingStrategy,
     Resources,
+    SparesBlock,
     StormBlock,
     Topogate,
     WebhookBlock,
@@ -66,7 +67,7 @@ def build_configuration(file: ConfigurationFile) -> Configuration:
         second_pass=_second_pass(ours),
         node_health=_node_health(ours),
         fair_sharing=_fair_sharing(file),
-        resources=_resources(file.resources or Resources()),
+        resources=_resources(file.resources or Resources(), ours),
         integrations=_integrations(file.integrations or IntegrationsBlock()),
         lease=_lease(file.leader_election or LeaderElection()),
         webhook=_webhook(file.webhook or WebhookBlock()),
@@ -142,13 +143,15 @@ def _fair_sharing(file: ConfigurationFile) -> FairSharing | None:
     return FairSharing(tuple(block.preemption_strategies)) if block.preemption_strategies else FairSharing()
 
 
-def _resources(block: Resources) -> ResourceRules:
+def _resources(block: Resources, ours: Topogate) -> ResourceRules:
+    spares = (ours.node_replacement or NodeReplacementBlock()).spares or SparesBlock()
     return ResourceRules(
         tuple(block.exclude_resource_prefixes or ()),
         tuple(
             Transformation(entry.input, entry.strategy != "Replace", dict(entry.outputs or {}), entry.multiply_by)
             for entry in block.transformations or ()
         ),
+        counts_spares=bool(spares.count_in_quota),
     )
 
 

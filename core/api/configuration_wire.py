@@ -244,6 +244,12 @@ class NodeRequeueBlock(Strict):
         return limit
 
 
+class SparesBlock(Strict):
+    """What becomes of nodes that are kept free for workloads."""
+
+    count_in_quota: bool | None = None
+
+
 class NodeReplacementBlock(Strict):
     """When a node counts as lost, and when a workload has lost too many."""
 
@@ -254,6 +260,7 @@ class NodeReplacementBlock(Strict):
     leaving_taints: list[LabelKey] | None = None
     requeue: NodeRequeueBlock | None = None
     storm: StormBlock | None = None
+    spares: SparesBlock | None = None
 
 
 class Topogate(Strict):

@@ -384,6 +384,11 @@ class Cycle:
         """Whether there may be somebody for `catch_up` to find."""
         return self._is_stale
 
+    @property
+    def makes_room(self) -> bool:
+        """Whether somebody waits for room that others were told to make, or are making: nobody else may take it before he is judged."""
+        return bool(self._claims.uids())
+
     def spare(self, key: str) -> None:
         """A victim that could not be evicted: who wanted it to go is judged anew."""
         for uid in self._claims.spare(key):

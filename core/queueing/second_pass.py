@@ -6,7 +6,7 @@ tolerations) counts (KEP-2724, Support for ProvisioningRequests). Pods on health
 failed nodes is replaced at once (core.placement.replacement).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -15,7 +15,7 @@ import numpy as np
 from core.model.admission import Admission, PodSetAdmission
 from core.model.gates import NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST, ChosenGates
 from core.names import CHECK_READY, LEAVING_TAINTS, REASON_NODE_FAILURES, REASON_TOPOLOGY_PLACEMENT_FAILED, TOPOLOGY_PENDING, TOPOLOGY_READY
-from core.placement.decision import Decision, Placement
+from core.placement.decision import Decision, Placement, take_from
 from core.placement.engine import place
 from core.placement.explain import NotFit, Refusal, refusal_sentence, truncate
 from core.placement.free import Matrix
@@ -23,6 +23,7 @@ from core.placement.held import Held, find_failed, locate
 from core.placement.profile import Profile, Profiles
 from core.placement.replacement import replace_failed
 from core.placement.tree import Flags
+from core.placement.what_if import WhatIf
 from core.queueing.flavors import Search, found_by, place_unit
 from core.queueing.order import queue_order
 from core.queueing.outcome import Attempt, Found, NotFound
@@ -119,22 +120,24 @@ def find_second_pass(
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=True):
         flavor = state.topology_flavor(given.flavors.values())
         if given.delayed == TOPOLOGY_PENDING and flavor is not None:
-            waiting.setdefault(flavor, []).append(_updated(replace(pod_set, count=given.count), workload.checks))
+            waiting.setdefault(flavor, []).append(updated(replace(pod_set, count=given.count), workload.checks))
     for name, pod_sets in waiting.items():
         if not place_unit(state, tuple(pod_sets), state.flavors[name], search):
             sentences = "; ".join(dict.fromkeys(attempt.sentence for attempt in search.attempts))
             names = ", ".join(pod_set.name for pod_set in pod_sets)
             message = truncate(f'couldn\'t place pod set {names} on the nodes of flavor "{name}": {sentences}')
             return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, tuple(search.attempts))
-    placed = {placement.pod_set: placement.assignment for _, placement in search.placements}
+    placed = {placement.pod_set: placement for _, placement in search.placements}
     pod_sets_given = tuple(
-        replace(given, assignment=placed[given.name], delayed=TOPOLOGY_READY) if given.name in placed else given
+        replace(given, assignment=found.assignment, delayed=TOPOLOGY_READY, spares=found.spare_names)
+        if (found := placed.get(given.name)) is not None
+        else given
         for given in workload.admission.pod_sets
     )
     return found_by(search, Admission(queue.name, pod_sets_given), queue)
 
 
-def _updated(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
+def updated(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
     """A pod set with what its admission checks add to it."""
     for check in checks:
         for update in check.updates:
@@ -157,60 +160,114 @@ def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admiss
         if given.assignment is not None
     ]
     leaves: list[tuple[str, tuple[tuple[str, int], ...]]] = []
+    kept: dict[str, frozenset[str]] = {}
     for name, group in groupby(sorted(held, key=lambda one: one[0]), key=lambda one: one[0]):
         members, view = list(group), state.view(name)
         if view is None:
             return _no_replacement(search, workload, name, f'flavor "{name}" or its topology is not there', fails_fast=fails_fast)
         parts = [_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
-        decision = _replace_where_it_lasts(search, view, parts, workload, replacement.leaving_taints)
+        spares = {pod_set.name: view.spares_of(given) for _, pod_set, given in members}
+        decision = _replace_where_it_lasts(search, view, parts, workload, replacement.leaving_taints, spares)
         if decision.refusal is not None:
             # Who has pods on a node that is about to be named, too, is judged when it is: nothing is known to be lost for good yet.
             hurried = fails_fast and decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
             sentence = refusal_sentence(view.topology.name, decision.refusal)
             return _no_replacement(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
         search.placements += ((name, placement) for placement in decision.placements)
+        kept |= _still_spare(view, parts, decision.placements, spares)
         leaves += (
             (placement.pod_set, left)
             for part, placement in zip(parts, decision.placements, strict=True)
             if (left := _left(view, part, placement))
         )
-    placed = {placement.pod_set: placement.assignment for _, placement in search.placements}
-    pod_sets = tuple(replace(given, assignment=placed.get(given.name, given.assignment)) for given in admission.pod_sets)
+    placed = {placement.pod_set: placement for _, placement in search.placements}
+    pod_sets = tuple(_moved(given, placed.get(given.name), kept.get(given.name, ())) for given in admission.pod_sets)
     found = replace(admission, pod_sets=pod_sets)
     return Found(found, tuple(search.placements), tuple(search.attempts), checks=checks, leaves=tuple(leaves))
 
 
+def _moved(given: PodSetAdmission, placement: Placement | None, kept: Collection[str]) -> PodSetAdmission:
+    """With its new place, and those of its spares that are still kept free."""
+    if placement is None:
+        return given
+    return replace(given, assignment=placement.assignment, spares=tuple(name for name in given.spares if name in kept))
+
+
+def _still_spare(
+    view: FlavorView, parts: Sequence[Held], placements: Sequence[Placement], spares: Mapping[str, Sequence[tuple[str, int]]]
+) -> dict[str, frozenset[str]]:
+    """By pod set its spares that have room for what its fullest node has now, and none of its pods: they may have been given to pods of
+    another pod set, or that node may have got more."""
+    capacity, left = view.capacity, _with_spares(view, parts, spares).copy()
+    for part, placement in zip(parts, placements, strict=True):
+        before = dict(_before(view, part))
+        gained = [(name, count - before.get(name, 0)) for name, count in placement.nodes if count > before.get(name, 0)]
+        take_from(capacity, left, part.request, gained)
+    found: dict[str, frozenset[str]] = {}
+    for part, placement in zip(parts, placements, strict=True):
+        now, kept = dict(placement.nodes), set[str]()
+        for name, _ in spares[part.request.name]:
+            room = int(capacity.pods_that_fit(part.request, left, np.array([capacity.tree.index[name]]))[0])
+            if name not in now and room >= max(now.values()):
+                kept.add(name)
+                take_from(capacity, left, part.request, [(name, max(now.values()))])
+        found[part.request.name] = frozenset(kept)
+    return found
+
+
 def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_set: PodSetFacts, given: PodSetAdmission) -> Held:
     assert given.assignment is not None
-    request = state.request_for(_updated(replace(pod_set, count=given.count), workload.checks), view.flavor)
+    # Spares that are missing keep no pod from its place: they are looked for once all have one.
+    request = state.request_for(updated(replace(pod_set, count=given.count, spares=0), workload.checks), view.flavor)
     nodes = None if view.capacity.tree.is_hostname else state.ledger.nodes_of((workload.pods_key, pod_set.name, workload.owner_uid))
     stuck = state.stuck[workload.key].get(pod_set.name, ()) if has_stuck_pods(state, workload) else ()
     return Held(request, given.assignment, nodes, stuck)
 
 
 def _replace_where_it_lasts(
-    search: Search, view: FlavorView, parts: list[Held], workload: WorkloadFacts, leaving_taints: frozenset[str]
+    search: Search,
+    view: FlavorView,
+    parts: list[Held],
+    workload: WorkloadFacts,
+    leaving_taints: frozenset[str],
+    spares: Mapping[str, Sequence[tuple[str, int]]],
 ) -> Decision:
-    """On nodes that are not about to go, if that can be."""
+    """On the nodes that are kept free for that, else on nodes that are not about to go, if that can be."""
     nodes = search.world.state.nodes
+    free = _with_spares(view, parts, spares)
+    kept = {name for each in spares.values() for name, _ in each}
+    if kept:
+        others = np.array([name not in kept for name in view.capacity.tree.names], dtype=bool)
+        decision = _replace(search, view, parts, workload, others, free)
+        if decision.refusal is None:
+            return decision
     going = {name for name, node in nodes.items() if node.taint_keys & leaving_taints}
     leaving = np.array([name in going for name in view.capacity.tree.names], dtype=bool)
     if leaving.any():
-        decision = _replace(search, view, parts, workload, leaving)
+        decision = _replace(search, view, parts, workload, leaving, free)
         if decision.refusal is None:
             return decision
-    return _replace(search, view, parts, workload, np.zeros(len(view.capacity.tree), dtype=bool))
+    return _replace(search, view, parts, workload, np.zeros(len(view.capacity.tree), dtype=bool), free)
 
 
-def _replace(search: Search, view: FlavorView, parts: list[Held], workload: WorkloadFacts, but: Flags) -> Decision:
+def _with_spares(view: FlavorView, parts: Sequence[Held], spares: Mapping[str, Sequence[tuple[str, int]]]) -> Matrix:
+    """What is free for a workload: the nodes that are kept free for it, too."""
+    if not any(spares.values()):
+        return view.capacity.free
+    world = WhatIf(view.capacity)
+    world.release((part.request, spares[part.request.name]) for part in parts)
+    return world.free
+
+
+def _replace(search: Search, view: FlavorView, parts: list[Held], workload: WorkloadFacts, but: Flags, free: Matrix) -> Decision:
     """As the engine replaces failed nodes, on none of those in `but`; pod sets that are tied to one domain stay in the one that those have
-    which stay."""
+    which stay. `free` is what is free for it."""
     failed, profile, tie = sorted(workload.unhealthy_nodes), search.profile(view.topology), search.together
 
     def anywhere(beyond: Flags | None = None) -> Decision:
         out_of_reach = but if beyond is None else but | beyond
-        free = _without(view, out_of_reach) if out_of_reach.any() else None
-        return replace_failed(view.capacity, parts, failed, profile, free=free, recreated=workload.remade)
+        left = _without(free, out_of_reach) if out_of_reach.any() else free
+        return replace_failed(view.capacity, parts, failed, profile, free=left, recreated=workload.remade)
 
     level = view.capacity.tree.find_level(tie.level) if tie is not None else None
     if tie is None or level is None or not workload.remade:
@@ -224,12 +281,12 @@ def _replace(search: Search, view: FlavorView, parts: list[Held], workload: Work
         decision = anywhere(beyond)
     else:
         requests = [replace(part.request, count=part.assignment.count) for part in parts]
-        decision = place(view.capacity, requests, profile, free=_without(view, out | but), together=tie)
+        decision = place(view.capacity, requests, profile, free=_without(free, out | but), together=tie)
     return decision if decision.refusal is None or tie.required else anywhere()
 
 
-def _without(view: FlavorView, nodes: Flags) -> Matrix:
-    free = view.capacity.free.copy()
+def _without(free: Matrix, nodes: Flags) -> Matrix:
+    free = free.copy()
     free[:, nodes] = np.minimum(free[:, nodes], 0)
     return free
 
@@ -237,12 +294,18 @@ def _without(view: FlavorView, nodes: Flags) -> Matrix:
 def _left(view: FlavorView, part: Held, placement: Placement) -> tuple[tuple[str, int], ...]:
     """How many pods a replacement takes from which nodes that are there."""
     now = dict(placement.nodes)
-    before = part.nodes
-    if before is None:
-        before = [(name, domain.count) for domain in part.assignment.domains for name in view.domain_nodes(domain.values)[:1]]
     return tuple(
-        (name, count - now.get(name, 0)) for name, count in before if count > now.get(name, 0) and name in view.capacity.tree.index
+        (name, count - now.get(name, 0))
+        for name, count in _before(view, part)
+        if count > now.get(name, 0) and name in view.capacity.tree.index
     )
+
+
+def _before(view: FlavorView, part: Held) -> Sequence[tuple[str, int]]:
+    """Its pods per node until now."""
+    if part.nodes is not None:
+        return part.nodes
+    return [(name, domain.count) for domain in part.assignment.domains for name in view.domain_nodes(domain.values)[:1]]
 
 
 def _no_replacement(

@@ -15,6 +15,7 @@ from core.model.pause import NOTHING_PAUSED, Pause
 from core.model.podset import PodSetRequest
 from core.model.quota import QuotaTree
 from core.model.resources import PODS, Resources, add
+from core.model.spares import fullest
 from core.placement.free import FreeCapacity, with_pod
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import NodeLabels, TopologyTree
@@ -49,6 +50,15 @@ class FlavorView:
         level = self.capacity.tree.levels[self.capacity.tree.lowest]
         return self.capacity.tree.names[int(level.starts[domain]) : int(level.ends[domain])]
 
+    def spares_of(self, given: PodSetAdmission) -> tuple[tuple[str, int], ...]:
+        """Nodes that are kept free for a pod set, with the pods that each has room for: those that are there, and have none of its pods."""
+        tree = self.capacity.tree
+        if not given.spares or given.assignment is None or not tree.is_hostname:
+            return ()
+        used = {tree.names[node] for domain in given.assignment.domains if (node := self.by_values.get(domain.values)) is not None}
+        pods = fullest(given)
+        return tuple((name, pods) for name in given.spares if name in tree.index and name not in used)
+
 
 class ClusterState:
     """Nodes, pods, queues and workloads, and the ledger of what they use.
@@ -73,7 +83,7 @@ class ClusterState:
         self.local_queues: dict[str, LocalQueueFacts] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.pause: Pause = NOTHING_PAUSED
-        self.workloads = Workloads()
+        self.workloads = Workloads(counts_spares=self.resource_rules.counts_spares)
         self.ledger = Ledger(self._node_labels, self.namespaces.get)
         self._views: dict[str, FlavorView] = {}
         self._plans: dict[str, Plan] = {}
@@ -199,6 +209,10 @@ class ClusterState:
         else:
             self._plans.pop(key, None)
 
+    def assume_spares(self, key: str, admission: Admission) -> None:
+        """As `assume`, of a workload that keeps its places, and has other nodes kept free for it."""
+        self.assume(key, admission, self._plans.get(key, _NOTHING))
+
     def confirm(self, key: str, resource_version: int) -> None:
         """The write of an assumed decision succeeded: it holds until an event at least as new replaces it."""
         self._end_leaving(key)
@@ -265,6 +279,7 @@ class ClusterState:
                 self.quota.note_change(before[0].cluster_queue)
             for pod_set in before[0].pod_sets:
                 self.ledger.reserve((before[3], pod_set.name, before[1]), None)
+                self.ledger.reserve((before[3], _spares_of(pod_set.name), before[1]), None)
         if now[0] is None:
             self._plans.pop(key, None)
             elder = before[4]
@@ -337,8 +352,10 @@ class ClusterState:
             flavor = self.topology_flavor(given.flavors.values())
             view = self.view(flavor) if flavor is not None else None
             pod_set_key: PodSetKey = (facts.pods_key, pod_set.name, facts.owner_uid)
+            spares_key: PodSetKey = (facts.pods_key, _spares_of(pod_set.name), facts.owner_uid)
             # Whatever stood there must not stand in the way of its own plan.
             self.ledger.reserve(pod_set_key, None)
+            self.ledger.reserve(spares_key, None)
             if given.assignment is None or view is None:
                 continue
             requests = dict(pod_set.requests)
@@ -348,6 +365,9 @@ class ClusterState:
             surplus = max(0, reservation.count - pod_set.count) if pod_set.reclaimed else 0
             done_before = pod_set.reclaimed - surplus
             self.ledger.reserve(pod_set_key, replace(reservation, surplus=surplus, done_before=done_before) if surplus else reservation)
+            spares = view.spares_of(given)
+            if spares:
+                self.ledger.reserve(spares_key, Reservation(requests, spares))
 
     def topology_flavor(self, flavors: Iterable[str]) -> str | None:
         """The topology-aware one among the flavors of a pod set."""
@@ -395,6 +415,7 @@ class ClusterState:
             pod_set.affinity,
             pod_set.tolerations + flavor.tolerations,
             pod_set.traits,
+            pod_set.spares,
         )
 
     def find_cluster_queue(self, workload: WorkloadFacts) -> ClusterQueueFacts | None:
@@ -443,6 +464,11 @@ def _plan_anew(view: FlavorView, pod_set: PodSetFacts, nodes: tuple[str, ...], c
     if count:  # they fit no more, but they are coming: counted somewhere
         plan[nodes[-1]] = plan.get(nodes[-1], 0) + count
     return tuple(plan.items())
+
+
+def _spares_of(pod_set: str) -> str:
+    """What the ledger calls the nodes that are kept free for a pod set: no pod names it."""
+    return f"{pod_set} spares"
 
 
 def _standing(facts: WorkloadFacts | None) -> tuple[object, ...] | None:

@@ -264,6 +264,11 @@ def test_our_own_block():
         assert read(topogate={"placementProfile": profile}).placement_profile == profile
 
 
+@pytest.mark.parametrize(("block", "counts"), [({}, False), ({"countInQuota": True}, True), ({"countInQuota": False}, False)])
+def test_spares_use_quota_where_that_is_chosen(block: Json, counts: bool):
+    assert read(topogate={"nodeReplacement": {"spares": block}}).resources == ResourceRules(counts_spares=counts)
+
+
 def test_frameworks_are_a_set_and_an_empty_list_is_none():
     assert read(integrations={"frameworks": ["pod", "batch/job", "pod"]}).integrations.frameworks == ("pod", "batch/job")
     assert read(integrations={"frameworks": []}).integrations == Integrations()

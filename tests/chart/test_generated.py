@@ -61,7 +61,7 @@ def test_rules_grant_just_what_was_asked_for():
 
 
 def test_no_right_is_wider_than_by_name():
-    for path in rights.FOLDER.glob("*.yaml"):
+    for path in (FOLDER / "rights").glob("*.yaml"):
         for group, resource, verb in granted(yaml.safe_load(path.read_text())):
             assert "*" not in (group, resource, verb)
             # This one the chart narrows down to one Secret of one namespace.
@@ -70,7 +70,7 @@ def test_no_right_is_wider_than_by_name():
 
 def test_the_reconciler_may_do_what_its_policies_know_it_by():
     """Policies take who may patch the status of Workloads for topogate, and who may update the status of a kind for its controller."""
-    mine = granted(yaml.safe_load((rights.FOLDER / "reconciler.yaml").read_text()))
+    mine = granted(yaml.safe_load((FOLDER / "rights" / "reconciler.yaml").read_text()))
     assert ("kueue.x-k8s.io", "workloads/status", "patch") in mine
     assert not {right for right in mine if right[1].endswith("/status") and right[2] == "update"}
 
@@ -92,11 +92,11 @@ def test_the_reconciler_may_do_what_its_policies_know_it_by():
     ],
 )
 def test_what_it_writes_it_may(right: tuple[str, str, str]):
-    assert right in granted(yaml.safe_load((rights.FOLDER / "reconciler.yaml").read_text()))
+    assert right in granted(yaml.safe_load((FOLDER / "rights" / "reconciler.yaml").read_text()))
 
 
 def test_of_all_config_maps_one_may_be_read_and_none_in_other_namespaces():
-    (rule,) = yaml.safe_load((rights.FOLDER / "reconciler-pause.yaml").read_text())
+    (rule,) = yaml.safe_load((FOLDER / "rights" / "reconciler-pause.yaml").read_text())
     assert (rule["resources"], rule["resourceNames"], rule["verbs"]) == (["configmaps"], ["topogate-pause"], ["list", "watch"])
     assert "configmaps" not in {resource for _, resource, _ in rights.in_cluster()}
     observed = Observed(cast("Client", None), SystemClock(), namespace="somewhere")
@@ -163,7 +163,7 @@ def test_each_resource_that_is_observed_may_be_listed_and_watched():
     observed = Observed(cast("Client", None), SystemClock())
     informers = [informer for stage in observed.stages for informer in stage]
     informers += [*observed.jobs.values(), *observed.parents.values(), *observed.related.informers.values()]
-    informers += [observed.provisioning_configs, observed.provisioning_requests, *observed._between.values()]
+    informers += [observed.provisioning_configs, observed.provisioning_requests, *observed.between.values()]
     asked = {(informer.resource.group, informer.resource.plural, verb) for informer in informers for verb in ("list", "watch")}
     of_one_object = granted(rights.of_pause())
     assert of_one_object <= asked

@@ -22,12 +22,15 @@ def test_a_command_prints_what_is_shown(topogate: Commands, monkeypatch: pytest.
     assert ran.code == next((code for name, code in CODES.items() if name in command), 0)
     if shown.endswith("...\n"):
         assert ran.out.startswith(shown.removesuffix("...\n"))
+    elif ran.code == 2:
+        assert (ran.out, ran.err) == ("", shown)
     elif shown:
         assert ran.out == shown
 
 
 def test_each_word_is_shown_offline_or_needs_a_cluster():
     assert len(OFFLINE) == 5
+    assert all(shown for command, shown in OFFLINE), "each with what it prints"
     assert {command for command, _ in BLOCKS} - {command for command, _ in OFFLINE} == {
         "explain job one-rack",
         "topology --seats --svg tree.svg",

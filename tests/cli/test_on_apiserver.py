@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +13,10 @@ import yaml
 from core.names import QUEUE_NAME_LABEL, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
 from core.plan.admission import PLACED
 from e2e import manifests, truth
-from e2e.accounts import write_kubeconfig_of
 from e2e.cluster import Cluster
-from e2e.topogate import SYSTEM_NAMESPACE, Topogate
+from e2e.topogate import Topogate
 from tests.cli.commands import Commands
+from tests.e2e.users import bound_everywhere
 from tests.reconciler.scenes import GPU, Scene
 
 
@@ -134,6 +133,29 @@ def test_a_plan_of_a_statefulset_agrees_with_what_then_happens(topogate: Command
         scene.api.delete(f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets/web")
 
 
+def test_of_a_deployment_each_pod_has_a_workload_and_these_are_named(topogate: Commands, scene: Scene):
+    template = manifests.job("x", scene.namespace, pods=1, gpus=4, required=scene.rack)["spec"]["template"]
+    template["metadata"]["labels"] = {"app": "web"}
+    del template["spec"]["restartPolicy"]
+    metadata = {"name": "web", "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    scene.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+    try:
+        now = scene.eventually("pods on nodes", lambda now: sum(bool(p["spec"].get("nodeName")) for p in now.pods_in(scene.namespace)) == 2)
+        names = sorted(f"pod-{pod['metadata']['name']}-" for pod in now.pods_in(scene.namespace))
+        ran = topogate.run(*live(scene, "explain", "deploy", "web"))
+        assert ran.code == 1
+        assert "has 2 Workloads: " in ran.err
+        assert all(name in ran.err for name in names)
+        scene.cluster.kubectl("scale", "deployment/web", "--replicas=1", "-n", scene.namespace)
+        scene.eventually("one pod", lambda now: len(now.pods_in(scene.namespace)) == 1)
+        ran = topogate.run(*live(scene, "explain", "deployment.apps/web"))
+        assert (ran.code, ran.err) == (0, "")
+        assert "state: admitted" in ran.out
+    finally:
+        scene.api.delete(f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/web")
+
+
 def test_the_counts_of_a_topology_agree_with_its_nodes(topogate: Commands, scene: Scene):
     scene.submit("first", pods=3, gpus=4, required=scene.rack)
     now = scene.until_bound("first", 3)
@@ -157,16 +179,18 @@ def test_the_counts_of_a_topology_agree_with_its_nodes(topogate: Commands, scene
     assert "aaaaaaaa aaaa····" in drawn.out
 
 
-def test_the_rights_of_the_reconciler_are_enough_for_every_word(topogate: Commands, scene: Scene, tmp_path: Path):
-    cluster = scene.cluster
-    config = write_kubeconfig_of("reconciler", cluster.api, SYSTEM_NAMESPACE, tmp_path / "config", cluster.server, cluster.ca_file)
+def test_the_role_of_observers_is_enough_for_every_word(topogate: Commands, scene: Scene):
     scene.submit("first", pods=2, gpus=4, required=scene.rack)
-    scene.until_bound("first", 2)
+    scene.eventually("the event of the admission", lambda now: why_admitted(now, "first"))
     file = topogate.write("job.yaml", manifests.job("second", scene.namespace, pods=1))
     words = (["explain", "job", "first", "-n", scene.namespace], ["plan", "-f", file], ["topology"], ["topology", "suggest"])
-    for each in words:
-        ran = topogate.run(*each, "--kubeconfig", config)
-        assert ran.code == 0, ran.err
+    config = scene.cluster.kubeconfig_for_service_account(scene.namespace, "default")
+    with bound_everywhere(scene.api, scene.namespace, "topogate-observer", name="default"):
+        scene.eventually("the binding to hold", lambda _: topogate.run("topology", "--kubeconfig", config).code == 0)
+        told = [topogate.run(*each, "--kubeconfig", config) for each in words]
+    assert [(ran.code, ran.err) for ran in told[:3]] == [(0, "")] * 3
+    assert told[3].code == 0, told[3].err
+    assert "why there, when it was admitted: " in told[0].out, "the role reads events"
 
 
 def test_one_without_rights_is_told_which_is_missing(topogate: Commands, scene: Scene):

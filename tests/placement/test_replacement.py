@@ -178,7 +178,7 @@ def test_a_slice_that_its_rack_cannot_complete_is_refused_with_the_rack_and_what
     sentence = refusal_sentence("t", refusal)
     assert "b0/b0-r0" in sentence
     assert "1 more pod(s) must complete slices of 2" in sentence
-    assert "No node it may use could ever hold one more pod: b0-r0-n1 comes nearest and lacks 2 cpu" in sentence
+    assert "No node it may use could hold one more pod beside those of it that stay: b0-r0-n1 comes nearest and lacks 2 cpu" in sentence
 
 
 def test_a_refusal_to_replace_proposes_no_node_that_the_pods_may_not_have():
