@@ -7,7 +7,8 @@ pods each, and all other nodes hold f at most, so that there is room for n pods 
     sum over nodes of min(room, f)  -  k * f  >=  n        with at least k nodes that hold f
 
 Between two values of the nodes' room this only grows with f, so these values are all that need be looked at. Without slices that is
-exact: whichever of the nodes with room for f are spares, the others hold as much. With slices a fit may be missed.
+exact: whichever of the nodes with room for f are spares, the others hold as much. With slices it matters which they are: with one spare
+that is exact, too; with more a fit may be missed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 
 from core.model.podset import Mode, PodSetRequest
 from core.model.resources import PODS
-from core.placement.capacity import fits_on_nodes
+from core.placement.capacity import count_fits, fits_on_nodes
 from core.placement.decision import Decision, Placement, take_from
 from core.placement.explain import NotFit, Refusal
 from core.placement.free import FreeCapacity, Matrix
@@ -190,8 +191,7 @@ def _trials(
         alone[:, ~inside] = np.minimum(alone[:, ~inside], 0)
         for most in _caps(room[inside], asking.count, asking.spares) if len(unit) == 1 else []:
             trial, spares = alone.copy(), np.zeros(len(tree), dtype=bool)
-            able = np.flatnonzero(inside & (room >= most))
-            spares[able[np.argsort(room[able], kind="stable")[: asking.spares]]] = True
+            spares[_set_aside(tree, shape, np.where(inside, room, 0), most, asking.spares)] = True
             trial[:, spares] = np.minimum(trial[:, spares], 0)
             trial[view.axis[PODS]] = np.minimum(trial[view.axis[PODS]], most)
             yield trial, inside, spares
@@ -201,6 +201,30 @@ def _trials(
             trials += 1
         if trials >= _MOST_TRIALS:
             return
+
+
+def _set_aside(tree: TopologyTree, shape: Shape, room: Indices, most: int, spares: int) -> list[int]:
+    """Nodes with room for `most` pods, the tightest first; where pods are in slices one after the other that costs fewest of these."""
+    able = np.flatnonzero(room >= most)
+    able = able[np.argsort(room[able], kind="stable")]
+    if shape.slice_size == 1:
+        return [int(node) for node in able[:spares]]
+    finest = max(level for level, size in enumerate(shape.sizes) if size > 1)
+    left, aside = np.minimum(room, most), list[int]()
+    homes = np.searchsorted(tree.levels[finest].starts, able, side="right")
+    for _ in range(spares):
+        best, best_units = -1, -1
+        free = np.array([node not in aside for node in able.tolist()], dtype=bool)
+        for first in np.unique(homes[free], return_index=True)[1][:_MOST_TRIALS].tolist():
+            node = int(able[free][first])
+            without = left.copy()
+            without[node] = 0
+            units = int(count_fits(tree, shape, without).units_at(0, shape).sum())
+            if units > best_units:
+                best, best_units = node, units
+        aside.append(best)
+        left[best] = 0
+    return aside
 
 
 def _able(tree: TopologyTree, level: int | None, room: Indices, count: int, spares: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -171,11 +172,36 @@ def can_be(cluster: Cluster, wanted: PodSetRequest) -> bool:
     for nodes in domains.values():
         for counts in product(*(range(min(holds[name], wanted.count) + 1) for name in nodes)):
             most = max(counts)
-            if sum(counts) == wanted.count:
+            if sum(counts) == wanted.count and whole(cluster, wanted, dict(zip(nodes, counts, strict=True))):
                 left = sum(not count and holds[name] >= most for name, count in zip(nodes, counts, strict=True))
                 if left >= wanted.spares:
                     return True
     return False
+
+
+def whole(cluster: Cluster, wanted: PodSetRequest, counts: dict[str, int]) -> bool:
+    assert wanted.topology is not None
+    nodes = {node.name: node for node in cluster.nodes}
+    for layer in wanted.topology.slices:
+        depth = cluster.levels.index(layer.level) + 1
+        per_domain: Counter[tuple[str, ...]] = Counter()
+        for name, count in counts.items():
+            per_domain[tuple(nodes[name].labels[level] for level in cluster.levels[:depth])] += count
+        if any(count % layer.size for count in per_domain.values()):
+            return False
+    return True
+
+
+@st.composite
+def sliced(draw: st.DrawFn) -> tuple[Cluster, PodSetRequest]:
+    cluster = roomy(draw(clusters(max_nodes=5, hostname=True, cpus=3)))
+    return cluster, replace(draw(requests(cluster.levels, max_count=6)), spares=1)
+
+
+@given(sliced())
+def test_with_slices_and_one_spare_too(scene: tuple[Cluster, PodSetRequest]):
+    cluster, wanted = scene
+    assert (place(cluster.view(), [wanted], MIXED).refusal is None) == can_be(cluster, wanted)
 
 
 @st.composite

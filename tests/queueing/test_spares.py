@@ -93,6 +93,13 @@ def test_nobody_else_is_placed_on_a_spare() -> None:
     assert scene.where("one") == {"r0-n3": 1}
 
 
+def test_who_is_refused_for_want_of_spares_speaks_for_nobody_who_asks_for_fewer() -> None:
+    scene = sparing(1)
+    scene.ask("a", 1, 1)
+    scene.ask("b", 1, 0)
+    assert admitted(scene.run()) == {"b"}
+
+
 def test_two_in_one_cycle_do_not_get_the_same() -> None:
     scene = sparing()
     scene.ask("a", 1, 1)

@@ -16,7 +16,7 @@ from e2e import truth
 from e2e.api import ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.follow import Follower
-from e2e.topogate import READY_MARK, Topogate
+from e2e.topogate import Topogate
 from tests.reconciler.scenes import WORKLOADS, Scene
 from tests.reconciler.test_failed_nodes import NODES, end_pods, fail, places, whole_again, workload
 from tests.reconciler.test_failing_racks import recover
@@ -119,25 +119,6 @@ def test_whoever_decides_next_keeps_the_same_nodes(wide: Scene, topogate: Topoga
     queue = f"{wide.prefix}queue"
     wait_for("the metric to count it", lambda: count(topogate, queue, "held") == 1)
     assert count(topogate, queue, "missing") == 0
-
-
-def test_another_leader_keeps_the_same_nodes(cluster: Cluster) -> None:
-    with Topogate(cluster) as elected:
-        scene = Scene(cluster, nodes=4).open()
-        _, spare = with_a_spare(scene, "train")
-        first = elected.reconciler
-        assert first is not None
-        elected.start_reconciler(wait=False)
-        second = elected.reconciler
-        assert second is not None
-        wait_for("the other to have seen everything", lambda: "state is complete" in second.log.read_text())
-        first.stop(grace_s=0)
-        wait_for("the other to lead", lambda: READY_MARK in second.log.read_text())
-        fill(scene, "filler")
-        now = scene.read()
-        assert spares(now, "train") == [spare]
-        assert spare not in {pod["spec"].get("nodeName") for pod in now.pods}
-        scene.close()
 
 
 def test_a_spare_that_is_deleted_is_exchanged_and_one_that_is_cordoned_too(wide: Scene) -> None:
