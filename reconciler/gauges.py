@@ -19,8 +19,8 @@ from core.runtime.controller import Controller
 from core.runtime.metrics import Instrument, Reading, Values
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
-from core.state.cluster import FlavorView
 from core.state.facts import WorkloadFacts, find_condition
+from core.state.flavor_view import FlavorView
 from core.state.queue_facts import ClusterQueueFacts
 from core.state.workloads import add_usage
 from reconciler.observed import Observed, is_gated, workloads_of_pod

@@ -28,8 +28,9 @@ from core.placement.spares import with_spares_kept
 from core.queueing.outcome import Attempt, Found, NotFound
 from core.queueing.quota import QuotaShortage, borrows, find_shortage, pod_set_usage, usage_of, usage_of_spares
 from core.queueing.world import World
-from core.state.cluster import ClusterState, FlavorView
+from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, PodSetFacts, TopologyFacts, WorkloadFacts
+from core.state.flavor_view import FlavorView
 from core.state.queue_facts import STOP, ClusterQueueFacts
 
 Combination = tuple[tuple[tuple[str, ...], str], ...]  # per group: resources, flavor

@@ -28,8 +28,9 @@ from core.queueing.flavors import Search, found_by, place_unit
 from core.queueing.order import queue_order
 from core.queueing.outcome import Attempt, Found, NotFound
 from core.queueing.world import World
-from core.state.cluster import ClusterState, FlavorView
+from core.state.cluster import ClusterState
 from core.state.facts import CheckState, PodSetFacts, TopologyFacts, WorkloadFacts
+from core.state.flavor_view import FlavorView
 from core.state.queue_facts import ClusterQueueFacts
 
 

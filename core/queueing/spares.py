@@ -19,8 +19,9 @@ from core.placement.spares import domain_of, flags_of, pick_spares
 from core.placement.survey import out_of_use
 from core.placement.tree import Flags
 from core.queueing.second_pass import updated
-from core.state.cluster import ClusterState, FlavorView
+from core.state.cluster import ClusterState
 from core.state.facts import PodSetFacts, WorkloadFacts
+from core.state.flavor_view import FlavorView
 
 _SHOWN = 8
 
