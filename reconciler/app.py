@@ -89,6 +89,7 @@ class Reconciler:
             reserve_daemon_sets=reserve_daemon_sets,
             resource_rules=resource_rules,
             reclaims_pods=gates.is_on(RECLAIMABLE_PODS),
+            keeps_spares=replacement.is_on,
         )
         self.troubles = Troubles(self.observed, clock, client)
         self.pause = Pausing(self.observed, lambda: self.deciding.controllers if self.deciding is not None else ())

@@ -72,8 +72,9 @@ class Observed:
         reserve_daemon_sets: bool = True,
         resource_rules: ResourceRules | None = None,
         reclaims_pods: bool = True,
+        keeps_spares: bool = True,
     ) -> None:
-        self._reclaims_pods = reclaims_pods
+        self._reclaims_pods, self._keeps_spares = reclaims_pods, keeps_spares
         self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
 
         def informer(resource: Resource, transform: Callable[[Obj], Obj] = without_managed_fields) -> Informer:
@@ -223,7 +224,8 @@ class Observed:
         if not self._reclaims_pods:
             status = {name: value for name, value in (workload.get("status") or {}).items() if name != "reclaimablePods"}
             workload = {**workload, "status": status}
-        return _read_workload(workload)
+        facts = _read_workload(workload)
+        return facts if self._keeps_spares else facts.without_spares()
 
     @staticmethod
     def _fold(informer: Informer, read: Callable[[Any], Facts], observe: Callable[[str, Facts | None], None]) -> None:

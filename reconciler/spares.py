@@ -68,10 +68,10 @@ class Spares:
     def _on_workload(self, change: Change) -> None:
         key = object_key(change.obj)
         facts = self._observed.state.workloads.facts.get(key) if change.new is not None else None
-        if facts is None or facts.finished or not any(pod_set.spares for pod_set in facts.pod_sets):
+        if facts is None or not any(pod_set.spares for pod_set in facts.pod_sets):
             self._forget(key)
             return
-        if facts.admission is not None:
+        if facts.admission is not None and not facts.finished:
             self._nodes[key] = frozenset(name for given in facts.admission.pod_sets for name in given.spares)
         else:
             self._forget(key)
@@ -99,7 +99,7 @@ class Spares:
         state, workload = self._observed.state, self._observed.workloads.store.get(key)
         facts = state.workloads.facts.get(key)
         if workload is None or facts is None or facts.finished or key not in self._nodes:
-            if workload is not None and facts is not None and not facts.finished:
+            if workload is not None and facts is not None:
                 await self._tell(workload, None)
             return Done()
         if facts.evicted:

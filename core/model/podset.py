@@ -9,7 +9,7 @@ from typing import Any
 
 from core.model.pod_traits import NO_TRAITS, PodTraits
 
-MOST_SPARES = 1000
+MOST_SPARES = 64
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 

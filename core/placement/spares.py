@@ -25,7 +25,8 @@ from core.placement.free import FreeCapacity, Matrix
 from core.placement.slices import Shape, find_shape
 from core.placement.tree import Flags, Indices, TopologyTree
 
-_MOST_TRIALS = 64  # at one level
+_MOST_TRIALS = 64  # at one level, a quarter of these where pods are in slices
+_WEIGHED = 4  # spares that are chosen by what they cost slices; of more the others are the tightest
 # Places a unit on a free matrix, None for the view's own.
 PlaceUnit = Callable[[FreeCapacity, Matrix | None], Sequence[Placement] | NotFit]
 
@@ -199,7 +200,7 @@ def _trials(
         if len(unit) > 1 or shape.slice_size > 1:
             yield alone, inside, None
             trials += 1
-        if trials >= _MOST_TRIALS:
+        if trials >= (_MOST_TRIALS if shape.slice_size == 1 else _MOST_TRIALS // 4):
             return
 
 
@@ -212,10 +213,10 @@ def _set_aside(tree: TopologyTree, shape: Shape, room: Indices, most: int, spare
     finest = max(level for level, size in enumerate(shape.sizes) if size > 1)
     left, aside = np.minimum(room, most), list[int]()
     homes = np.searchsorted(tree.levels[finest].starts, able, side="right")
-    for _ in range(spares):
+    for _ in range(min(spares, _WEIGHED)):
         best, best_units = -1, -1
         free = np.array([node not in aside for node in able.tolist()], dtype=bool)
-        for first in np.unique(homes[free], return_index=True)[1][:_MOST_TRIALS].tolist():
+        for first in np.unique(homes[free], return_index=True)[1][: _MOST_TRIALS // 4].tolist():
             node = int(able[free][first])
             without = left.copy()
             without[node] = 0
@@ -224,7 +225,7 @@ def _set_aside(tree: TopologyTree, shape: Shape, room: Indices, most: int, spare
                 best, best_units = node, units
         aside.append(best)
         left[best] = 0
-    return aside
+    return aside + [node for node in able.tolist() if node not in aside][: spares - len(aside)]
 
 
 def _able(tree: TopologyTree, level: int | None, room: Indices, count: int, spares: int) -> list[int]:
@@ -252,9 +253,8 @@ def _refuse(view: FreeCapacity, request: PodSetRequest, level: int | None, room:
     domains = 1 if level is None else tree.levels[level].count
     for domain in range(domains):
         held = room[_nodes_of(tree, level, domain)]
-        fitting = next((spares for spares in range(request.spares - 1, best, -1) if _caps(held, count, spares)), 0)
-        if fitting > best:
-            best, where = fitting, here if level is None else f"{here} {'/'.join(tree.values(level, domain))}"
+        while best + 1 < request.spares and _caps(held, count, best + 1):  # who has no room for so many has none for more
+            best, where = best + 1, here if level is None else f"{here} {'/'.join(tree.values(level, domain))}"
     has = f"{where} has room for the pods and {best} of the {request.spares} spare node(s)" if best else f"no {here} has room for both"
     if level is None and not best:
         has = f"{here} has room for no spare node beside them"

@@ -72,7 +72,8 @@ def _has_passed(state: ClusterState, workload: WorkloadFacts) -> bool:
 def has_stuck_pods(state: ClusterState, workload: WorkloadFacts) -> bool:
     """Whether a node does not take some of its pods though it serves others of it. Nodes that have failed come first."""
     known = workload.admission is not None and workload.admission.cluster_queue in state.cluster_queues
-    return known and workload.runs and workload.key in state.stuck and not workload.unhealthy_nodes
+    is_assumed = state.workloads.is_assumed(workload.key)  # other spares, for one: what is decided on must be what is held
+    return known and workload.runs and workload.key in state.stuck and not workload.unhealthy_nodes and not is_assumed
 
 
 def _has_lost_nodes(state: ClusterState, workload: WorkloadFacts) -> bool:
@@ -236,13 +237,13 @@ def _replace_where_it_lasts(
     """On the nodes that are kept free for that, else on nodes that are not about to go, if that can be."""
     nodes = search.world.state.nodes
     free = _with_spares(view, parts, spares)
-    kept = {name for each in spares.values() for name, _ in each}
+    going = {name for name, node in nodes.items() if node.taint_keys & leaving_taints}
+    kept = {name for each in spares.values() for name, _ in each} - going
     if kept:
         others = np.array([name not in kept for name in view.capacity.tree.names], dtype=bool)
         decision = _replace(search, view, parts, workload, others, free)
         if decision.refusal is None:
             return decision
-    going = {name for name, node in nodes.items() if node.taint_keys & leaving_taints}
     leaving = np.array([name in going for name in view.capacity.tree.names], dtype=bool)
     if leaving.any():
         decision = _replace(search, view, parts, workload, leaving, free)

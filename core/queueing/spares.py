@@ -35,6 +35,7 @@ class Kept:
     serving: tuple[str, ...]
     broken: tuple[tuple[str, str], ...]
     pods: int
+    fills: bool = True  # whether others were looked for
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -51,7 +52,8 @@ class Kept:
         text = f"pod set {self.pod_set}: {len(self.serving)} of {self.wanted} spare node(s) kept free for {self.pods} pod(s) each"
         text += f": {names}" if names else ""
         if self.missing:
-            text += f"; no other node of its domain has room for {self.pods} pod(s)"
+            none = f"no other node of its domain has room for {self.pods} pod(s)"
+            text += f"; {none if self.fills else 'no other is taken while workloads make room for one that waits'}"
             text += "".join(f"; {name} does not serve now: {why}" for name, why in self.broken[:_SHOWN])
         return text
 
@@ -130,7 +132,7 @@ def _keep(
     names = {tree.names[node] for node in serving}
     broken = [name for name in given.spares if name in tree.index and name not in names and (inside & ~own)[tree.index[name]]]
     told = tuple((name, reasons.get(name, f"it has no room for {pods} pod(s)")) for name in broken[: pod_set.spares - len(serving)])
-    return Kept(pod_set.name, pod_set.spares, tuple(sorted(names)), told, pods)
+    return Kept(pod_set.name, pod_set.spares, tuple(sorted(names)), told, pods, fills)
 
 
 def _domain(view: FlavorView, workload: WorkloadFacts, request: PodSetRequest, own: Flags) -> Flags:

@@ -5,7 +5,7 @@ Two objects with equal facts are the same to topogate, which is how heartbeats c
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -289,7 +289,7 @@ class PodSetFacts:
             zero_requests(spec, requests),
             None if pod_set.get("minCount") is None else int(pod_set["minCount"]),
             reclaimed,
-            read_spares(notes.get(SPARE_NODES, "")) or 0,
+            (read_spares(notes.get(SPARE_NODES, "")) or 0) if count > reclaimed else 0,  # none for pods that come no more
         )
 
 
@@ -377,10 +377,11 @@ class WorkloadFacts:
         reclaimed = partial(_reclaimed_of, reclaimed_pods(workload), waits=admission is None)
         since = max(created, evicted.get("lastTransitionTime") or "") if evicted and evicted.get("status") == "True" else created
         pod_sets = tuple(PodSetFacts.read(pod_set, namespace, labels, reclaimed(pod_set)) for pod_set in spec.get("podSets") or ())
+        remade = owner is None or owner.get("kind") != "Pod"
         spares = (metadata.get("annotations") or {}).get(SPARES)
         if admission is not None and spares:
             admission = with_spares(admission, read_held_spares(spares), {pod_set.name: pod_set.spares for pod_set in pod_sets})
-        return cls(
+        facts = cls(
             object_key(workload),
             metadata.get("uid", ""),
             f"{metadata.get('namespace')}/{spec.get('queueName') or ''}",
@@ -407,10 +408,18 @@ class WorkloadFacts:
             (status.get("requeueState") or {}).get("requeueAt"),
             condition_is_true(workload, PODS_READY),
             tuple(CheckState.read(check) for check in status.get("admissionChecks") or ()),
-            owner is None or owner.get("kind") != "Pod",
+            remade,
             family_of(workload),
             replaced_by(workload),
         )
+        return facts if remade else facts.without_spares()  # nobody would ever go to a node that is kept free for a lone pod
+
+    def without_spares(self) -> "WorkloadFacts":
+        """As if it asked for no nodes to be kept free."""
+        if not any(pod_set.spares for pod_set in self.pod_sets):
+            return self
+        admission = with_spares(self.admission, {}, {}) if self.admission is not None else None
+        return replace(self, pod_sets=tuple(replace(pod_set, spares=0) for pod_set in self.pod_sets), admission=admission)
 
 
 def _together(annotations: Mapping[str, str]) -> Together | None:

@@ -15,6 +15,7 @@ from core.runtime.resource import Obj
 from core.state.facts import find_condition
 from reconciler.apply import Writer
 from reconciler.spares import FILL_S, LOOK_S, MANAGER, Spares
+from tests.builders import condition_json
 from tests.reconciler.paper_nodes import KEY, PaperNodes
 
 
@@ -221,3 +222,32 @@ def test_of_nodes_only_those_that_are_held_matter_unless_some_are_missing(monkey
     looked.clear()
     paper.node("r0-n2")
     assert looked == [KEY]
+
+
+def test_what_was_kept_for_one_that_has_finished_is_told_no_more() -> None:
+    paper = racks(3)
+    paper.asks(1, "r0-n0")
+    paper.keep()
+    status = paper.now_as_it_is()["status"]
+    paper.change({"status": {**status, "conditions": [*status["conditions"], condition_json("Finished", True)]}})
+    paper.keep()
+    assert paper.told is not None
+    assert paper.told[0] == "False"
+
+
+def test_while_others_make_room_the_message_does_not_say_that_there_is_none() -> None:
+    paper = racks(3)
+    paper.asks(1, "r0-n0")
+    paper.spares._makes_room = lambda: True
+    paper.keep()
+    assert paper.told is not None
+    assert "no other is taken while workloads make room for one that waits" in paper.told[2]
+
+
+def test_with_the_gate_of_replacement_off_none_are_kept() -> None:
+    paper = racks(3)
+    paper.observed._keeps_spares = False
+    paper.asks(1, "r0-n0")
+    paper.keep()
+    assert paper.named is None
+    assert paper.free("r0-n1") == 8000

@@ -59,7 +59,9 @@ class Objects:
         if wire is None or any(condition["type"] == FINISHED for condition in workload["status"]["conditions"]):
             return None
         given = workload["x-admission"].pod_sets[0]
-        return given.flavors["cpu"], cpu, given.assignment.domains, given.spares
+        comes_no_more = sum(entry["count"] for entry in workload["status"].get("reclaimablePods", ()))
+        spares = given.spares if comes_no_more < int(workload["spec"]["podSets"][0]["count"]) else ()
+        return given.flavors["cpu"], cpu, given.assignment.domains, spares
 
     def expected_usage(self) -> Usage:
         """Per node: pods that are bound and alive, and for each admission what of it is not bound yet."""
