@@ -28,9 +28,9 @@ venv: $(STAMP) ## only the Python packages, in .venv: enough for check and the f
 demo: $(STAMP) ## start a control plane, place annotated jobs on it, show and verify where they went
 	@$(BIN)/python -m e2e.demo
 
-test: $(STAMP) ## the whole test suite, real control plane included
+test: $(STAMP) ## the whole test suite, real control plane included (PROCESSES=2 shares it, each with a control plane of its own)
 	@$(BIN)/python -m e2e.binaries
-	@$(BIN)/python -m pytest --numprocesses=$(or $(PROCESSES),2) --dist=loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest $(if $(PROCESSES),--numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder)
 
 check: $(STAMP) ## lint, types, the dependency law, drift of generated files
 	@$(BIN)/ruff check .
