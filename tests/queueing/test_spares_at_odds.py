@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from core.jobs.job import Job
+from core.jobs.pod_parents import Deployment
 from core.model.admission import Admission
 from core.names import HOSTNAME_LABEL, LEAVING_TAINTS, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, SPARE_NODES
 from core.placement import spares as placing
@@ -81,16 +84,27 @@ def test_a_refusal_looks_at_each_domain_once_and_at_each_number_once(monkeypatch
     assert looks < 30 + 64 + 10
 
 
-def test_a_number_that_is_changed_is_judged_too() -> None:
-    def job(spares: str) -> dict[str, object]:
-        template = {
-            "metadata": {"annotations": {REQUIRED_TOPOLOGY: "cloud/rack", SPARE_NODES: spares}},
-            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
-        }
-        metadata = {"name": "j", "namespace": "ns", "uid": "u", "labels": {QUEUE_NAME_LABEL: "q"}}
-        spec = {"suspend": True, "parallelism": 2, "completions": 2, "template": template}
-        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+def job(spares: str) -> dict[str, Any]:
+    template = {
+        "metadata": {"annotations": {REQUIRED_TOPOLOGY: "cloud/rack", SPARE_NODES: spares}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
+    }
+    metadata = {"name": "j", "namespace": "ns", "uid": "u", "labels": {QUEUE_NAME_LABEL: "q"}}
+    spec = {"suspend": True, "parallelism": 2, "completions": 2, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
+
+def test_who_asks_for_spares_of_lone_pods_is_warned() -> None:
+    deployment = {**job("1"), "apiVersion": "apps/v1", "kind": "Deployment"}
+    deployment["spec"] = {"replicas": 3, "selector": {}, "template": deployment["spec"]["template"]}
+    (warning,) = Deployment().validate_create(deployment).warnings
+    assert warning == (
+        "spec.template.metadata.annotations[topogate.dev/spare-nodes]: has no effect: a pod by itself is not replaced when its node fails"
+    )
+    assert not Job().validate_create(job("1")).warnings
+
+
+def test_a_number_that_is_changed_is_judged_too() -> None:
     assert Job().validate_update(job("2"), job("many")).errors
     assert not Job().validate_update(job("2"), job("3")).errors
 
