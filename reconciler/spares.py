@@ -12,16 +12,16 @@ from collections.abc import Callable, Collection, Mapping
 
 from core.model.spares import show_held_spares
 from core.names import SPARES, SPARES_HELD
-from core.plan.conditions import Condition, says, set_conditions
+from core.plan.conditions import Condition
 from core.queueing.spares import Kept, keep_spares, with_kept
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.errors import NotFound
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts
 from reconciler.apply import Writer
+from reconciler.conditions import tell
 from reconciler.controllers import build_controller
 from reconciler.node_health import state_of
 from reconciler.observed import Observed
@@ -146,14 +146,7 @@ class Spares:
             )
         else:
             return  # it has never had any
-        if says(before, condition):
-            return
-        generation = int(workload["metadata"].get("generation") or 0)
-        wire = set_conditions(before, [condition], now=self._writer.now(), generation=generation)[0]
-        try:
-            await self._writer.apply_workload_condition(workload, wire, MANAGER)
-        except NotFound:
-            return
+        await tell(self._writer, workload, condition, MANAGER)
 
 
 def _matters(node: Obj) -> object:

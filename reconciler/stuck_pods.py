@@ -7,13 +7,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from core.names import PODS_SCHEDULABLE
-from core.plan.conditions import Condition, says, set_conditions
+from core.plan.conditions import Condition
 from core.plan.node_health import Share, Verdict, count_stuck
-from core.runtime.errors import NotFound
 from core.runtime.resource import Obj
 from core.state.facts import PodFacts, WorkloadFacts
 from reconciler import resources as r
 from reconciler.apply import Writer
+from reconciler.conditions import tell
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
@@ -68,14 +68,6 @@ class StuckPods:
             ]
             more = f" and {len(told) - _NAMED} more pods" if len(told) > _NAMED else ""
             condition = Condition(PODS_SCHEDULABLE, False, "Unschedulable", f"{'; '.join(texts)}{more}. Another place is looked for")
-        if says(before, condition):
-            return
-        generation = int(workload["metadata"].get("generation") or 0)
-        wire = set_conditions(before, [condition], now=self._writer.now(), generation=generation)[0]
-        try:
-            await self._writer.apply_workload_condition(workload, wire, MANAGER)
-        except NotFound:
-            return
-        if told:
+        if await tell(self._writer, workload, condition, MANAGER) and told:
             logger.warning("pods cannot be scheduled", extra={"workload": workload["metadata"]["name"], "why": condition.message})
             await self._writer.event(r.WORKLOADS, workload, condition.reason, condition.message, warning=True)
