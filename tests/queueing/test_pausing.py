@@ -23,11 +23,11 @@ from core.names import (
 from core.queueing.outcome import Found, NotFound
 from core.queueing.ways import inactive_reason
 from tests.queueing.lives import QUEUES, Job, check, jobs, policies_of
+from tests.queueing.running import Running
 from tests.queueing.scene import Scene, admitted, flavors_of, refused
 from tests.queueing.shared import ALL_MAY, Shared
 from tests.queueing.test_cycle import spoil
 from tests.queueing.test_preemption import two_flavors
-from tests.queueing.test_second_pass import Running
 
 ADMISSIONS = Stop("admissions", "2026-11-22T10:00:00Z", "alice", "rewiring")
 EVICTIONS = replace(ADMISSIONS, what="evictions")

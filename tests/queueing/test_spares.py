@@ -17,8 +17,8 @@ from core.queueing.outcome import Found, NotFound
 from core.queueing.spares import Kept, keep_spares, with_kept
 from core.state.facts import NodeFacts, WorkloadFacts
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_set_json, workload_json
+from tests.queueing.running import Running
 from tests.queueing.scene import admitted
-from tests.queueing.test_second_pass import Running
 
 NODES = 4
 
