@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover bench-nodes bench-soak traces cluster cluster-stop kind fmt generate wheel image lock lock-debian
+.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover bench-nodes bench-storm bench-soak traces cluster cluster-stop kind fmt generate wheel image lock lock-debian
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,9 +28,9 @@ venv: $(STAMP) ## only the Python packages, in .venv: enough for check and the f
 demo: $(STAMP) ## start a control plane, place annotated jobs on it, show and verify where they went
 	@$(BIN)/python -m e2e.demo
 
-test: $(STAMP) ## the whole test suite, real control plane included
+test: $(STAMP) ## the whole test suite, real control plane included (PROCESSES=2 shares it, each with a control plane of its own)
 	@$(BIN)/python -m e2e.binaries
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(if $(PROCESSES),--numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder)
 
 check: $(STAMP) ## lint, types, the dependency law, drift of generated files
 	@$(BIN)/ruff check .
@@ -76,6 +76,9 @@ bench-failover: $(STAMP) ## a leader killed at 5,000 nodes and 50,000 pods: how 
 
 bench-nodes: $(STAMP) ## 50 of 1,000 nodes fail in a second under 500 jobs: how soon all are whole again (3 min)
 	@$(BIN)/python -m tests.bench.node_failures
+
+bench-storm: $(STAMP) ## a node flaps, then 60 % of all are away for 90 s under running jobs: nothing must change (3 min)
+	@$(BIN)/python -m tests.bench.storm
 
 bench-soak: $(STAMP) ## half an hour of jobs through both processes: memory, open files, tasks must not grow (MINUTES=10 for ten)
 	@$(BIN)/python -m tests.bench.soak --minutes $(or $(MINUTES),30)

@@ -62,6 +62,8 @@ def draw_places(console: Console, pod_sets: Iterable[Report], indent: int = 1) -
         more = len(pod_set["domains"]) - _SHOWN_DOMAINS
         if more > 0:
             write(console, f"and {more} more domain(s); -o json names all", QUIET, indent + 1)
+        if pod_set.get("spares"):
+            write(console, labelled("kept free for it", ", ".join(pod_set["spares"])), indent=indent + 1)
 
 
 def draw_refusal(console: Console, refusal: Report, indent: int = 1) -> None:

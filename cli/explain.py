@@ -8,7 +8,18 @@ from rich.text import Text
 
 from cli.draw import BAD, GOOD, HEAD, QUIET, WAITING, draw_found, draw_places, draw_refusal, labelled, write
 from cli.report import Report, report_admission, report_choices, report_found, report_refusal
-from core.names import ADMITTED, DEACTIVATION_TARGET, EVICTED, FINISHED, PLACEMENT_KEPT, QUOTA_RESERVED, RANK_ORDER_KEPT
+from core.names import (
+    ADMITTED,
+    DEACTIVATION_TARGET,
+    EVICTED,
+    FINISHED,
+    PLACEMENT_KEPT,
+    PODS_SCHEDULABLE,
+    QUOTA_RESERVED,
+    RANK_ORDER_KEPT,
+    SPARES_HELD,
+)
+from core.plan.admission import BEFORE, PLACED, find_former
 from core.queueing.outcome import Found
 from core.queueing.standing import explain_standing
 from core.runtime.resource import Obj
@@ -16,7 +27,6 @@ from core.runtime.store import object_key
 from core.state.facts import WorkloadFacts, controller_of, find_condition
 from reconciler.outlook import Outlook
 
-PLACED = "; placed: "  # what the scheduler's event of an admission says behind this
 _STYLES = {"admitted": GOOD, "finished": GOOD, "deactivated": BAD, "stopping": BAD}
 
 
@@ -38,11 +48,15 @@ def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Repo
         report["condition"] = {name: told.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}
     if facts.finished:
         return report
-    broken = [found for kind in (PLACEMENT_KEPT, RANK_ORDER_KEPT) if (found := _broken(workload, kind)) is not None]
+    kept = (PLACEMENT_KEPT, PODS_SCHEDULABLE, RANK_ORDER_KEPT, SPARES_HELD)
+    broken = [found for kind in kept if (found := _broken(workload, kind)) is not None]
     if broken:
         report["notKept"] = broken
     if facts.checks:
         report["admissionChecks"] = [{"name": check.name, "state": check.state} for check in facts.checks]
+    former = find_former(workload.get("status") or {})
+    if former and (told or {}).get("type") != EVICTED:
+        report["before"] = former
     if facts.requeue_at is not None and outlook.is_later(facts):
         report["queuedAgainAt"] = facts.requeue_at
     if facts.unhealthy_nodes:
@@ -93,7 +107,7 @@ def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Rep
         "why": report_choices(explain_standing(outlook.state, facts)),
         "pods": {"bound": sum(bool(pod.node) for pod in pods), "gated": sum(pod.gated for pod in pods), "live": len(pods)},
     }
-    said = [event["message"].partition(PLACED)[2] for event in events if PLACED in (event.get("message") or "")]
+    said = [event["message"].partition(PLACED)[2].partition(BEFORE)[0] for event in events if PLACED in (event.get("message") or "")]
     return report | ({"whyThen": said[-1]} if said else {})
 
 
@@ -132,6 +146,8 @@ def draw(console: Console, report: Report) -> None:
         write(console, labelled(f"{broken['type']}=False, {broken['reason']}", broken["message"], BAD), indent=1)
     for check in report.get("admissionChecks", ()):
         write(console, labelled(f"admission check {check['name']}", check["state"]), indent=1)
+    if "before" in report:
+        write(console, labelled("before", report["before"]), indent=1)
     if "queuedAgainAt" in report:
         write(console, labelled("queued again at", report["queuedAgainAt"], WAITING), indent=1)
     if "failedNodes" in report:

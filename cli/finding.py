@@ -12,10 +12,11 @@ from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
 from core.runtime.store import object_key
 from core.state.facts import condition_is_true
+from reconciler import resources as r
 from reconciler.observed import Observed
 
 _WORKLOAD = ("workload", "workloads", "wl", "workload.kueue.x-k8s.io", "workloads.kueue.x-k8s.io")
-_SHORT = {"po": "pod", "sts": "statefulset", "lws": "leaderworkerset"}
+_SHORT = {"po": "pod", "sts": "statefulset", "lws": "leaderworkerset", "deploy": "deployment"}
 _SHOWN = 3
 
 
@@ -49,6 +50,8 @@ def find_workload(observed: Observed, asked: Asked, namespace: str) -> Obj:
         return of_group[0]
     informer = _informer_of(observed, asked.kind)
     owner = _get(informer, asked, namespace)
+    if informer is observed.between[r.DEPLOYMENTS.kind]:
+        return _choose(_of_pods(observed, owner["metadata"]["uid"]), owner, asked, namespace, one=False)
     found = {object_key(workload): workload for workload in workloads.store.by_index("owner", owner["metadata"]["uid"])}
     made_before, unit = prebuilt_name(owner), unit_of_pod(owner) if informer is observed.pods else None
     keys = [f"{namespace}/{made_before}"] if made_before else []
@@ -56,6 +59,13 @@ def find_workload(observed: Observed, asked: Asked, namespace: str) -> Obj:
     keys += [object_key(workload) for workload in workloads.store.by_index("unit", str(unit))] if unit is not None else []
     found |= {key: workload for key in keys if (workload := workloads.store.get(key)) is not None}
     return _choose(list(found.values()), owner, asked, namespace, one=informer in observed.jobs.values())
+
+
+def _of_pods(observed: Observed, uid: str) -> list[Obj]:
+    """Workloads of the pods of what makes them by way of something else."""
+    pods = (pod for owner in observed.owners.descendants(uid) for pod in observed.pods.store.by_index("owner", owner))
+    keys = {key for pod in pods for key in observed.present_of_pod(pod)}
+    return [workload for key in sorted(keys) if (workload := observed.workloads.store.get(key)) is not None]
 
 
 def _choose(found: Sequence[Obj], owner: Obj, asked: Asked, namespace: str, *, one: bool) -> Obj:
@@ -70,7 +80,8 @@ def _choose(found: Sequence[Obj], owner: Obj, asked: Asked, namespace: str, *, o
 
 
 def _informer_of(observed: Observed, kind: str) -> Informer:
-    owning = {informer.resource: informer for informer in observed.owning}
+    deployments = observed.between[r.DEPLOYMENTS.kind]
+    owning = {informer.resource: informer for informer in (*observed.owning, deployments)}
     called = {name: informer for resource, informer in owning.items() for name in _names_of(resource)}
     called |= {short: called[kind] for short, kind in _SHORT.items()}
     if kind not in called:

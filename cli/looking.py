@@ -13,7 +13,7 @@ from core.jobs.contract import JobKind
 from core.jobs.pod_kinds import pod_kinds
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
-from core.runtime.errors import Forbidden
+from core.runtime.errors import Forbidden, NotFound
 from core.runtime.informer import Informer
 from core.runtime.resource import Obj
 from core.state.facts import NodeFacts
@@ -102,6 +102,16 @@ def offline(
     return outlook, list(cluster.others)
 
 
+def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str, wrong: list[str]) -> list[Document]:
+    """Adds to a live cluster what jobs of the same files refer to, as if it had been applied before them; returns all other documents."""
+    informers = {informer.resource: informer for informer in outlook.observed.related.informers.values()}
+    given = sort_out(documents, informers, namespace, wrong)
+    for resource, objects in given.objects.items():
+        for obj in objects:
+            informers[resource].put(obj)
+    return list(given.others)
+
+
 def tell_of_others(documents: Sequence[Document]) -> None:
     """Warns of what files have and nobody reads: it may be a kind that is written wrong."""
     for document in documents:
@@ -119,3 +129,27 @@ async def nodes_of(files: Sequence[Path], target: Target) -> list[NodeFacts]:
     if wrong:
         raise BadInput(wrong)
     return [NodeFacts.read(node) for node in cluster.objects.get(r.NODES, ())]
+
+
+async def present(files: Sequence[Path], target: Target, wanted: Sequence[Obj]) -> list[Obj]:
+    """Of queues, flavors and topologies those that are there by the same name; what may not be read counts as not there. Raises Failure."""
+    resources = {resource.kind: resource for resource in (r.TOPOLOGIES, r.RESOURCE_FLAVORS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES)}
+    if files:
+        of_files = sort_out(read_documents(files, []), resources.values(), "default", []).objects
+        there = {(kind, *_name_of(obj)) for kind, resource in resources.items() for obj in of_files.get(resource, ())}
+        return [obj for obj in wanted if (obj["kind"], *_name_of(obj)) in there]
+    found = []
+    async with connected(target) as client:
+        for obj in wanted:
+            namespace, name = _name_of(obj)
+            with told_in_a_line(f"get {resources[obj['kind']]}"):
+                try:
+                    await client.get(resources[obj["kind"]], name, namespace)
+                except (NotFound, Forbidden):
+                    continue
+            found.append(obj)
+    return found
+
+
+def _name_of(obj: Obj) -> tuple[str | None, str]:
+    return obj["metadata"].get("namespace"), obj["metadata"]["name"]

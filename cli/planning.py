@@ -9,7 +9,7 @@ from rich.console import Console
 from cli.documents import read_documents
 from cli.draw import BAD, GOOD, WAITING, draw_found, draw_refusal, labelled, write, write_data
 from cli.failures import ADMITTED, WAITS, BadInput
-from cli.looking import Target, connected, look, offline, tell_of_others
+from cli.looking import Target, add_related, connected, look, offline, tell_of_others
 from cli.plan import Planned, Planner, kinds_by_api
 from cli.report import Report, report_found, report_refusal
 from core.jobs.contract import JobKind
@@ -37,6 +37,7 @@ async def plan(
     else:
         async with connected(target) as client:
             outlook = await look(client, settings, kinds)
+        others = add_related(outlook, others, namespace, wrong)
     planned = await Planner(outlook, kinds).plan(jobs, namespace, wrong)
     tell_of_others(others)
     return [report(outlook.state, one) for one in planned]

@@ -15,9 +15,13 @@ _NAMED_FIXES = 20  # nodes of one change that are told one by one
 
 
 def report_admission(state: ClusterState, admission: Admission) -> list[Report]:
-    """Per pod set its flavors, and per domain its level values from the top, the pods there and the nodes it may stand for."""
+    """Per pod set its flavors, and per domain its level values from the top, the pods there and the nodes it may stand for.
+
+    Nodes that are kept free for it are named, where there are any.
+    """
     return [
         {"name": given.name, "count": given.count, "flavors": dict(given.flavors), "domains": _domains(state, given)}
+        | ({"spares": list(given.spares)} if given.spares else {})
         | ({"awaitsTopology": True} if given.delayed is not None and given.assignment is None else {})
         for given in admission.pod_sets
     ]

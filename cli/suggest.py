@@ -34,6 +34,9 @@ _POOLS = (
 )
 
 
+_OPTION = {"Topology": "--name", "ResourceFlavor": "--name", "ClusterQueue": "--cluster-queue", "LocalQueue": "--local-queue"}
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """What the new objects are to be called."""
@@ -80,6 +83,12 @@ def suggest(nodes: Sequence[NodeFacts], names: Names) -> Suggestion:
         _object("LocalQueue", names.local_queue, {"clusterQueue": names.cluster_queue}, names.namespace),
     )
     return Suggestion(objects, tuple(remarks))
+
+
+def remarks_of_present(objects: Sequence[Obj]) -> list[str]:
+    """What an administrator should know of objects that are there by the names suggested."""
+    named = ((obj["kind"], obj["metadata"]["name"]) for obj in objects)
+    return [f"there is a {kind} {name} already, which applying this would change; {_OPTION[kind]} names another" for kind, name in named]
 
 
 def _choose_nodes(nodes: Sequence[NodeFacts], remarks: list[str]) -> list[NodeFacts]:

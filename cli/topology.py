@@ -18,7 +18,8 @@ from core.model.quantity import InvalidQuantity, canonical, format_quantity
 from core.names import HOSTNAME_LABEL
 from core.placement.survey import LevelSurvey, out_of_use, survey
 from core.placement.tree import Indices
-from core.state.cluster import ClusterState, FlavorView
+from core.state.cluster import ClusterState
+from core.state.flavor_view import FlavorView
 from reconciler.observed import Observed
 
 _MOST_LEFT_OUT = 5  # nodes that a line names

@@ -72,8 +72,10 @@ def show_topology(name: str | None, source: Source, decisions: Decisions, form: 
 
 def suggest_topology(source: Source, names: suggesting.Names) -> None:
     """`topogate topology suggest`."""
-    suggestion = suggesting.suggest(run(looking.nodes_of(source.files, target_of(source))), names)
-    for remark in suggestion.remarks:
+    target = target_of(source)
+    suggestion = suggesting.suggest(run(looking.nodes_of(source.files, target)), names)
+    there = run(looking.present(source.files, target, suggestion.objects))
+    for remark in (*suggestion.remarks, *suggesting.remarks_of_present(there)):
         typer.echo(f"topogate: {remark}", err=True)
     typer.echo(suggestion.to_yaml(), nl=False)
 

@@ -31,6 +31,7 @@ SUCCESS = "success"
 PENDING_QUEUE, TERMINATING = "pending", "terminating"
 FOUND, REFUSED = "found", "refused"
 DRIFTS = ("Outside", "Relabelled", "Split")
+HELD, MISSING = "held", "missing"
 USABLE, CORDONED, NOT_READY = "usable", "cordoned", "not_ready"
 ALLOWED, DENIED, MALFORMED, FAILED = "allowed", "denied", "malformed", "failed"
 
@@ -273,6 +274,12 @@ DRIFTED_WORKLOADS = Instrument(
     "Workloads of which pods run elsewhere than they were placed, by the gravest kind, at the last audit (docs/nodes.md)",
     (Label("kind", frozenset(DRIFTS)),),
 )
+SPARE_NODES = Instrument(
+    "topogate_spare_nodes",
+    Kind.GAUGE,
+    "Nodes that workloads ask to be kept free for them: kept and serving, or missing (docs/nodes.md)",
+    (CLUSTER_QUEUE, Label("state", frozenset({HELD, MISSING}))),
+)
 NODE_STORM = Instrument(
     "topogate_node_storm",
     Kind.GAUGE,
@@ -356,6 +363,7 @@ OF_RECONCILER = (
     FRAGMENTATION,
     PAUSED,
     DRIFTED_WORKLOADS,
+    SPARE_NODES,
     NODE_STORM,
     LEDGER_DRIFT,
     GATED_PODS,

@@ -64,6 +64,7 @@ SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 SLICE_CONSTRAINTS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 PODSET_GROUP_NAME = "kueue.x-k8s.io/podset-group-name"
 POD_INDEX_OFFSET = "kueue.x-k8s.io/pod-index-offset"
+SPARE_NODES = "topogate.dev/spare-nodes"  # how many nodes of its domain are kept free for a pod set
 ELASTIC_JOB = "kueue.x-k8s.io/elastic-job"  # on a job: "true" lets it be resized while it runs
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"  # on a Job: the fewest pods it can do with (KEP-420)
 TOPOLOGY_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOPOLOGY, SLICE_REQUIRED_TOPOLOGY, SLICE_CONSTRAINTS)
@@ -72,6 +73,7 @@ TOPOLOGY_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOP
 WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"  # of a Workload of an elastic job and of its pods: the name of the first one
 SLICE_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"  # key of the Workload whose place and pods it takes over
+SPARES = "topogate.dev/spares"  # on a Workload, JSON: by pod set the nodes that are kept free for it
 TRACEPARENT_ANNOTATION = "topogate.dev/traceparent"
 WORKLOAD_REQUIRED_TOPOLOGY = "topogate.dev/workload-required-topology"
 WORKLOAD_PREFERRED_TOPOLOGY = "topogate.dev/workload-preferred-topology"
@@ -118,6 +120,8 @@ LEAVING_TAINTS = (
     "node.cloudprovider.kubernetes.io/shutdown",
 )
 PLACEMENT_KEPT = "topogate.dev/PlacementKept"  # on a Workload: False while pods run elsewhere than they were placed
+PODS_SCHEDULABLE = "topogate.dev/PodsSchedulable"  # on a Workload: False while pods do not fit where others of it run
+SPARES_HELD = "topogate.dev/SparesHeld"  # on a Workload: whether all nodes that it asks to be kept free are
 NODES_REACHABLE = "topogate.dev/NodesReachable"  # on a Topology: False while so many are away that none is replaced
 NODES_PLACED = "topogate.dev/NodesPlaced"  # on a Topology: whether every node of its flavors has a place
 EVICTIONS_PAUSED = "topogate.dev/EvictionsPaused"  # on a ClusterQueue, while they are

@@ -109,6 +109,7 @@ REFUSED = "topogate.refused"
 BEGINS = "topogate.story.begins"
 REASON = "topogate.reason"
 MESSAGE = "topogate.message"
+FORMER = "topogate.former"
 FLAVOR = "topogate.flavor.name"
 BORROWS = "topogate.quota.borrows"
 POD_SET = "topogate.pod_set.name"
@@ -119,6 +120,7 @@ DOMAIN_FIT = "topogate.domain.fit"
 DOMAIN_WANTED = "topogate.domain.wanted"
 POD_COUNT = "topogate.pod.count"
 NODE_COUNT = "topogate.node.count"
+SPARES = "topogate.node.spares"
 CHECK = "topogate.check.name"
 STATE = "topogate.check.state"
 PROVISIONING_REQUEST = "topogate.provisioning_request.name"
@@ -154,6 +156,7 @@ ATTRIBUTES: Mapping[str, str] = {
     BEGINS: "True on the first span of a story, which is always kept",
     REASON: "The reason, as in the condition or event",
     MESSAGE: "The sentence that users see, word for word",
+    FORMER: "Of one that was evicted before: why, where it was, and where it is placed again",
     FLAVOR: "The ResourceFlavor, of a pod set with several all of them",
     BORROWS: "Whether it borrows from its cohort",
     POD_SET: "The pod set, or those that were tried together",
@@ -164,6 +167,7 @@ ATTRIBUTES: Mapping[str, str] = {
     DOMAIN_WANTED: "How many were wanted there",
     POD_COUNT: "How many pods",
     NODE_COUNT: "How many nodes",
+    SPARES: "Nodes that were kept free for it and take the pods of failed ones",
     CHECK: "The AdmissionCheck",
     STATE: "Its state",
     PROVISIONING_REQUEST: "The ProvisioningRequest",

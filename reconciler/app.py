@@ -40,6 +40,7 @@ from reconciler.provisioning import Provisioning
 from reconciler.queues import Queues
 from reconciler.reclaimable import Reclaimable
 from reconciler.scheduler import Scheduler
+from reconciler.spares import Spares
 from reconciler.storms import Storms
 from reconciler.strangers import Strangers
 from reconciler.troubles import Troubles
@@ -88,6 +89,7 @@ class Reconciler:
             reserve_daemon_sets=reserve_daemon_sets,
             resource_rules=resource_rules,
             reclaims_pods=gates.is_on(RECLAIMABLE_PODS),
+            keeps_spares=replacement.is_on,
         )
         self.troubles = Troubles(self.observed, clock, client)
         self.pause = Pausing(self.observed, lambda: self.deciding.controllers if self.deciding is not None else ())
@@ -165,6 +167,7 @@ class Deciding:
             sharing,
             shrinks=shrinks,
             storms=self.storms,
+            requeue=node_health.requeue,
             recorder=recorder,
         )
         self.jobs = Jobs(observed, writer, clock, is_elastic=gates.is_on(ELASTIC_JOBS) and gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY))
@@ -178,14 +181,18 @@ class Deciding:
         self.provisioning = Provisioning(observed, writer, clock)
         self.queues = Queues(observed, writer, clock, shares_fairly=sharing is not None, storms=self.storms)
         self.node_health = NodeHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
+        if self.node_health is not None:
+            self.node_health.stuck.on_change.append(lambda: self.scheduler.wake_in(0))
         self.domain_health = DomainHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
         self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
+        self.spares = Spares(observed, writer, clock, replacement.leaving_taints, self.storms.holds, lambda: self.scheduler.makes_room)
         self.drift = DriftAudit(observed, writer, clock)
         self.milestones = Milestones(observed, clock, recorder)
         by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)
         self.gauges = Gauges(
             observed, self.scheduler, clock, shares_fairly=sharing is not None, storms=self.storms, by_local_queue=by_local_queue
         )
+        self.gauges.spares = self.spares.count
         self.gauges.adrift = lambda: {kind.value: count for kind, count in self.drift.counts.items()}
 
     @property
@@ -205,6 +212,7 @@ class Deciding:
             self.pods_ready,
             self.node_health,
             self.domain_health,
+            self.spares,
         )
         return tuple(part.controller for part in parts if part is not None)
 

@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from core.model.node_health import HealthRules
-from core.names import HOSTNAME_LABEL, REASON_NODE_FAILURES
+from core.names import HOSTNAME_LABEL
+from core.plan.requeue import plan_eviction
 from core.queueing.domain_room import find_short
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
@@ -108,8 +109,8 @@ class DomainHealth:
             return RequeueAfter(left)
         if self._is_held(facts):
             return RequeueAfter(STORM_LOOK_S)
-        await self._steps.evict(workload, REASON_NODE_FAILURES, f"Workload was evicted as its nodes failed: {short.sentence}")
-        return Done()
+        why = f"Workload was evicted as its nodes failed: {short.sentence}"
+        return await self._steps.take(workload, plan_eviction(workload, why, self._rules.requeue, self._clock.now()))
 
 
 def _domains_of(facts: WorkloadFacts | None) -> frozenset[_Domain]:

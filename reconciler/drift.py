@@ -13,14 +13,15 @@ from collections.abc import Mapping, Sequence
 
 from core.model.admission import PodSetAdmission
 from core.names import PLACEMENT_KEPT
-from core.plan.conditions import Condition, says, set_conditions
+from core.plan.conditions import Condition
 from core.plan.drift import Drift, DriftKind, find_drift
 from core.runtime.clock import Clock
-from core.runtime.errors import KubeError, NotFound
+from core.runtime.errors import KubeError
 from core.runtime.resource import Obj
 from core.runtime.store import Change
 from core.state.facts import PodFacts, WorkloadFacts, family_of
 from reconciler.apply import Writer
+from reconciler.conditions import tell
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
@@ -98,18 +99,12 @@ class DriftAudit:
             condition = Condition(PLACEMENT_KEPT, True, "Kept", message)
         else:
             return  # of most there is nothing to say
-        if says(before, condition):
-            return
-        generation = int(workload["metadata"].get("generation") or 0)
-        wire = set_conditions(before, [condition], now=self._writer.now(), generation=generation)[0]
         try:
-            await self._writer.apply_workload_condition(workload, wire, MANAGER)
-        except NotFound:
-            return
+            is_news = await tell(self._writer, workload, condition, MANAGER)
         except KubeError as error:  # the next audit tells it
             logger.warning("drift could not be told", extra={"workload": workload["metadata"]["name"], "error": str(error)})
             return
-        if drifts:
+        if drifts and is_news:
             name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
             logger.warning("drift", extra={"workload": name, "kind": drifts[0].kind.value, "why": condition.message})
 

@@ -17,10 +17,10 @@ from core.names import (
     EVENT_NODE_UNHEALTHY,
     EVENT_POD_TERMINATED,
     HOSTNAME_LABEL,
-    REASON_NODE_FAILURES,
 )
 from core.plan.admission import managed_status
 from core.plan.node_health import Share, Verdict, is_pinned, judge_node
+from core.plan.requeue import plan_eviction
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, NotFound
@@ -33,6 +33,7 @@ from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed, hostname_of, workloads_of_pod
 from reconciler.steps import WorkloadSteps
+from reconciler.stuck_pods import StuckPods
 
 logger = logging.getLogger(__name__)
 BATCH_S = 0.5  # nodes of a rack fail one by one, and so do pods of a node
@@ -61,6 +62,7 @@ class NodeHealth:
         # By node, key and value: when a NoExecute taint without a time was first seen.
         self._tainted: dict[str, dict[tuple[str, str], str]] = {}
         self._steps = WorkloadSteps(observed, writer)
+        self.stuck = StuckPods(observed, writer)
         self.controller = build_controller("node health", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
@@ -134,6 +136,8 @@ class NodeHealth:
         """Judges all nodes of a workload, and says what has changed. Raises what the API server refuses."""
         workload = self._observed.workloads.store.get(key)
         facts = self._observed.state.workloads.facts.get(key)
+        if workload is None or facts is None or not facts.runs:
+            await self.stuck.forget(workload, key)
         if workload is None or facts is None or facts.finished:
             return Done()
         if facts.admission is None:
@@ -155,18 +159,23 @@ class NodeHealth:
         for name, verdict in verdicts.items():
             await self._clear(name, verdict)
         waits = [verdict.look_again_s for verdict in verdicts.values() if verdict.look_again_s is not None]
+        if any(verdict.stuck for verdict in verdicts.values()) and self._is_held(facts):
+            return RequeueAfter(STORM_LOOK_S)
+        waits += await self.stuck.note(workload, facts, shares, {} if lost else verdicts)
         return RequeueAfter(min(waits)) if waits else Done()
 
     def _shares(self, workload: Obj, facts: WorkloadFacts) -> tuple[Mapping[str, Share], int]:
         """What it has on which node, of the nodes that are not simply well; and how many nodes it is assigned to."""
         assert facts.admission is not None
         assigned: Counter[str] = Counter()
+        by_pod_set: dict[str, dict[str, int]] = defaultdict(dict)
         tolerations: dict[str, list[tuple[Mapping[str, Any], ...]]] = defaultdict(list)
         for pod_set, given in zip(facts.pod_sets, facts.admission.pod_sets, strict=False):
             tolerated = self._tolerations(facts, pod_set.name, given)
             for host, count in _counts(given):
                 name = self._node_of(host)
                 assigned[name] += count
+                by_pod_set[name][pod_set.name] = by_pod_set[name].get(pod_set.name, 0) + count
                 tolerations[name].append(tolerated)
         pods: dict[str, list[PodFacts]] = defaultdict(list)
         for pod in self._pods(workload, facts):
@@ -176,7 +185,7 @@ class NodeHealth:
         strangers = {name for name, there in pods.items() if name not in assigned and any(map(is_pinned, there))}
         used = self._used.get(facts.key, ())
         shares = {
-            name: Share(assigned[name], pods.get(name, ()), tolerations.get(name, ()), name in used)
+            name: Share(assigned[name], pods.get(name, ()), tolerations.get(name, ()), name in used, by_pod_set.get(name, {}))
             for name in assigned.keys() | strangers
             if name in strangers
             or name in facts.unhealthy_nodes
@@ -226,7 +235,7 @@ class NodeHealth:
             message = (
                 f"Workload eviction triggered due to multiple TAS assigned node failures: {len(lost)} of {nodes}, {limit}: {text}{more}"
             )
-            await self._steps.evict(workload, REASON_NODE_FAILURES, message)
+            await self._steps.take(workload, plan_eviction(workload, message, self._rules.requeue, self._clock.now()))
             return
         status = managed_status(workload)
         status.pop("unhealthyNodes", None)

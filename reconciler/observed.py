@@ -72,8 +72,9 @@ class Observed:
         reserve_daemon_sets: bool = True,
         resource_rules: ResourceRules | None = None,
         reclaims_pods: bool = True,
+        keeps_spares: bool = True,
     ) -> None:
-        self._reclaims_pods = reclaims_pods
+        self._reclaims_pods, self._keeps_spares = reclaims_pods, keeps_spares
         self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
 
         def informer(resource: Resource, transform: Callable[[Obj], Obj] = without_managed_fields) -> Informer:
@@ -112,8 +113,8 @@ class Observed:
             of_kind.store.add_index("uid", lambda job: [job["metadata"]["uid"]])
         self.owning = (*self.jobs.values(), *self.parents.values(), self.pods)  # what workloads are made for
         # Between pods of an AppWrapper's Deployment and the AppWrapper.
-        self._between = {resource.kind: informer(resource, slim_between) for resource in (r.DEPLOYMENTS, r.REPLICA_SETS)}
-        for informer_of_owners in (*self.jobs.values(), *self.parents.values(), *self._between.values()):
+        self.between = {resource.kind: informer(resource, slim_between) for resource in (r.DEPLOYMENTS, r.REPLICA_SETS)}
+        for informer_of_owners in (*self.jobs.values(), *self.parents.values(), *self.between.values()):
             informer_of_owners.add_handler(self._observe_owner)
         self.pods.add_handler(self._observe_leader)
         self.pods.add_handler(self._observe_driver)
@@ -223,7 +224,8 @@ class Observed:
         if not self._reclaims_pods:
             status = {name: value for name, value in (workload.get("status") or {}).items() if name != "reclaimablePods"}
             workload = {**workload, "status": status}
-        return _read_workload(workload)
+        facts = _read_workload(workload)
+        return facts if self._keeps_spares else facts.without_spares()
 
     @staticmethod
     def _fold(informer: Informer, read: Callable[[Any], Facts], observe: Callable[[str, Facts | None], None]) -> None:
@@ -294,7 +296,7 @@ class Observed:
     def optional(self) -> dict[str, Informer]:
         """Informers of what a cluster may lack: most kinds of job, our own kind in an older installation, the autoscaler's in most."""
         others = {str(informer.resource): informer for informer in (self.provisioning_configs, self.provisioning_requests)}
-        return {**self.jobs, **self.parents, **self._between, **self.related.informers, **others}
+        return {**self.jobs, **self.parents, **self.between, **self.related.informers, **others}
 
     @property
     def informers(self) -> tuple[Informer, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
-from core.model.gates import PARTIAL_ADMISSION, RECLAIMABLE_PODS
+from core.model.gates import NODE_REPLACEMENT, PARTIAL_ADMISSION, RECLAIMABLE_PODS
 from core.queueing.cycle import Cycle, Verdict
 from core.queueing.second_pass import NodeReplacement
 from core.runtime.client import Client
@@ -29,6 +29,7 @@ class Outlook:
             reserve_daemon_sets=settings.reserve_daemon_sets,
             resource_rules=settings.resources,
             reclaims_pods=settings.gates.is_on(RECLAIMABLE_PODS),
+            keeps_spares=settings.gates.is_on(NODE_REPLACEMENT),
         )
         self.state = self.observed.state
 

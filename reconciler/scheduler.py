@@ -12,6 +12,7 @@ from typing import Any
 
 from core import trace_names as t
 from core.model.configuration import FairSharing, SecondPass
+from core.model.node_health import RequeueRules
 from core.model.pods_ready import PodsReadyRules
 from core.names import (
     QUOTA_RESERVED,
@@ -82,6 +83,7 @@ class Scheduler:
         *,
         shrinks: bool = True,
         storms: Storms | None = None,
+        requeue: RequeueRules = RequeueRules(),  # noqa: B008, a frozen value
         recorder: Recorder = UNRECORDED,
     ) -> None:
         self._observed = observed
@@ -99,7 +101,7 @@ class Scheduler:
         self._due = WorkQueue(clock)
         self._news: dict[str, Judged] = {}  # uid -> why it waits now; it has been told before, for the same reason in other words
         self._to_tell = WorkQueue(clock)
-        self._verdicts = Verdicts(observed, writer, clock, second_pass, self, recorder)
+        self._verdicts = Verdicts(observed, writer, clock, second_pass, self, recorder, requeue)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()  # one of them
         self._writing: dict[str, bool] = {}  # uid -> whether it had its turn meanwhile, and was not judged
@@ -264,6 +266,11 @@ class Scheduler:
         """Per LocalQueue how many of those who wait were refused, and how things are now are not asked again."""
         now = self._clock.now()
         return self._cycle.count_refused(lambda uid: (until := self._not_before.get(uid)) is not None and until > now)
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether others are going for somebody's sake, who is to have their room."""
+        return self._cycle.makes_room
 
     async def settle(self) -> None:
         """Until all that was decided is written and told, in whatever pace else."""

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any, assert_never
 
 from core import trace_names as t
+from core.model.admission import admission_from_wire
 from core.names import (
     DEACTIVATION_TARGET,
     EVICTED,
@@ -22,6 +23,7 @@ from core.runtime.errors import NotFound
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import condition_is_true, find_condition
+from core.state.whereabouts import describe_place
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
@@ -51,9 +53,11 @@ class WorkloadSteps:
         fresh: bool = False,
         also: Sequence[Condition] = (),
         requeue_state: Mapping[str, Any] | None = None,
+        stats: Mapping[str, Any] | None = None,
     ) -> None:
-        """To be stopped; quota and domains are kept until it has. In the same write other conditions, and when it is queued again."""
-        status = evicted_status(workload, reason, message, self._writer.now(), also, requeue_state)
+        """To be stopped; quota and domains are kept until it has. In the same write other conditions, when it is queued again, and what is
+        counted of it."""
+        status = evicted_status(workload, reason, message, self._writer.now(), also, requeue_state, stats)
         evicted = {t.WORKLOAD: workload["metadata"]["name"], t.REASON: reason, t.MESSAGE: message}
         with tracing.step(t.EVICT, workload, evicted):
             await self._writer.apply_admission(workload, status, strict=not fresh)
@@ -67,13 +71,13 @@ class WorkloadSteps:
                 return Done()
             case Wait(seconds):
                 return RequeueAfter(seconds)
-            case Amend(conditions, state, drop):
-                status = amended_status(workload, conditions, self._writer.now(), state, drop)
+            case Amend(conditions, state, drop, stats):
+                status = amended_status(workload, conditions, self._writer.now(), state, drop, stats)
                 await self._writer.apply_admission(workload, status, strict=True)
                 reasons = [condition.reason for condition in conditions]
                 logger.info("workload amended", extra={"workload": object_key(workload), "reasons": reasons})
-            case Evict(reason, message, also, state):
-                await self.evict(workload, reason, message, also=also, requeue_state=state)
+            case Evict(reason, message, also, state, stats):
+                await self.evict(workload, reason, message, also=also, requeue_state=state, stats=stats)
             case Deactivate():
                 target = find_condition(workload, DEACTIVATION_TARGET) or {}
                 await self._writer.deactivate(workload, f"{REASON_DEACTIVATED}DueTo{target.get('reason') or 'Unknown'}")
@@ -88,7 +92,9 @@ class WorkloadSteps:
             return False
         before = find_condition(workload, EVICTED) or {}
         why = before.get("message") or "The workload was stopped"
-        status = released_status(workload, why, self._writer.now())
+        admission = admission_from_wire((workload.get("status") or {}).get("admission"))
+        place = describe_place(self._observed.state, admission) if admission is not None else ""
+        status = released_status(workload, why, self._writer.now(), place)
         with tracing.step(t.RELEASE, workload, {t.WORKLOAD: workload["metadata"]["name"], t.MESSAGE: why}):
             await self._writer.apply_admission(workload, status, strict=True)
         return True

@@ -11,17 +11,21 @@ from core import trace_names as t
 from core.model.admission import Admission, admission_from_wire, admission_to_wire
 from core.model.configuration import SecondPass
 from core.model.encoding import encoded_size
+from core.model.node_health import RequeueRules
+from core.model.spares import must_be_named, show_held_spares
 from core.names import (
     ADMITTED,
     EVENT_SECOND_PASS_FAILED,
     EVENT_WORKLOAD_REFUSED,
+    EVICTED,
     QUOTA_RESERVED,
     REASON_PENDING_EVALUATION,
     REASON_PENDING_TOPOLOGY,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
+    SPARES,
 )
 from core.placement.choice import show_choices
-from core.plan.admission import MAX_ETCD_BYTES, amended_status, waiting_status
+from core.plan.admission import BEFORE, MAX_ETCD_BYTES, PLACED, amended_status, find_former, waiting_status
 from core.plan.conditions import Condition, says
 from core.plan.verdicts import next_pass_s, verdict_status
 from core.queueing.cycle import Verdict
@@ -30,7 +34,8 @@ from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound
 from core.runtime.resource import Obj
-from core.state.facts import WorkloadFacts, condition_is_true
+from core.state.facts import WorkloadFacts, condition_is_true, find_condition
+from core.state.whereabouts import describe_place
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Paused, Writer
@@ -43,6 +48,7 @@ from reconciler.telling import Events
 logger = logging.getLogger(__name__)
 WRITES_AT_ONCE = 8
 RETRY_S = 1.0
+MOST_OF_FORMER = 400  # characters, of an event that has no more than 1024
 FIND_OUT_ATTEMPTS = 120
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0  # of a workload whose verdict could not be written
 LOST_ANSWER = "the answer to the last write was lost; it is decided on anew"
@@ -79,8 +85,17 @@ class Judged:
 class Verdicts:
     """Writes them, `WRITES_AT_ONCE` at most."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock, second_pass: SecondPass, loop: Loop, recorder: Recorder) -> None:
-        self._observed, self._writer, self._clock, self._second_pass = observed, writer, clock, second_pass
+    def __init__(
+        self,
+        observed: Observed,
+        writer: Writer,
+        clock: Clock,
+        second_pass: SecondPass,
+        loop: Loop,
+        recorder: Recorder,
+        requeue: RequeueRules = RequeueRules(),  # noqa: B008, a frozen value
+    ) -> None:
+        self._observed, self._writer, self._clock, self._second_pass, self._requeue = observed, writer, clock, second_pass, requeue
         self._loop, self._recorder = loop, recorder
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
         self.events = Events(observed, writer, recorder)
@@ -199,7 +214,9 @@ class Verdicts:
         since = tracing.parse_time(verdict.workload.queued_since)
         self._tell_of_wait(workload, verdict, queue)
         self._tell_of_solve(workload, judged, queue, found)
-        with tracing.step(t.ADMIT, workload, self._attributes(workload, queue)):
+        before = find_former(self._status(workload, verdict), MOST_OF_FORMER) if condition_is_true(workload, EVICTED) else ""
+        with tracing.step(t.ADMIT, workload, self._attributes(workload, queue) | ({t.FORMER: before} if before else {})):
+            workload = await self._name_spares(workload, verdict, found)
             written = await self._written(workload, self._status(workload, verdict))
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
         story = tracing.traceparent_of(workload)
@@ -210,9 +227,9 @@ class Verdicts:
             said_again = condition_is_true(written, ADMITTED)
             self.events.tell(r.WORKLOADS, workload, QUOTA_RESERVED, message, is_minor=said_again)
         if verdict.workload.admitted:
-            logger.info(
-                "failed nodes replaced", extra={"workload": verdict.workload.key, "nodes": sorted(verdict.workload.unhealthy_nodes)}
-            )
+            what = "failed nodes replaced" if verdict.workload.unhealthy_nodes else "another place for pods that were stuck"
+            nodes, spares = sorted(verdict.workload.unhealthy_nodes), _swapped_in(verdict.workload, found)
+            logger.info(what, extra={"workload": verdict.workload.key, "nodes": nodes, "spares": spares})
             return
         if not condition_is_true(written, ADMITTED):
             logger.info("workload waits for its checks", extra={"workload": verdict.workload.key, "cluster_queue": queue})
@@ -221,8 +238,20 @@ class Verdicts:
         reserved = tracing.parse_time(verdict.workload.reserved_at) if verdict.is_second_pass else None
         message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {self._seconds_since(reserved)}s"
         placed = [text for text in (found.together, show_choices(found.choices)) if text]
-        message += f"; placed: {'; '.join(placed)}" if placed else ""
+        message += f"{PLACED}{'; '.join(placed)}" if placed else ""
+        message += f"{BEFORE}{before}" if before else ""
         self.events.tell(r.WORKLOADS, workload, ADMITTED, message)
+
+    async def _name_spares(self, workload: Obj, verdict: Verdict, found: Found) -> Obj:
+        """Before the admission by which they are held, so that whoever decides next holds the same."""
+        said = (workload["metadata"].get("annotations") or {}).get(SPARES)
+        asked = {pod_set.name: pod_set.spares for pod_set in verdict.workload.pod_sets}
+        if not must_be_named(found.admission, said, asked, replaces=_pass_of(verdict) == t.REPLACEMENT):
+            return workload
+        text = show_held_spares(found.admission)
+        written = await self._writer.patch_workload(workload, {"metadata": {"annotations": {SPARES: text}}})
+        self.replies.keep(written)
+        return written
 
     def _seconds_since(self, moment: datetime | None) -> int:
         return max(0, int((self._clock.now() - moment).total_seconds())) if moment is not None else 0
@@ -240,11 +269,13 @@ class Verdicts:
         """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
         queue = _queue_of(judged.verdict.workload)
         self._tell_of_solve(workload, judged, queue, outcome)
-        evicted = self._attributes(workload, queue) | {t.REASON: outcome.reason, t.MESSAGE: outcome.message}
+        status = self._status(workload, judged.verdict)
+        why = (find_condition({"status": status}, EVICTED) or {}).get("message") or ""  # the outcome's, and when it is queued again
+        evicted = self._attributes(workload, queue) | {t.REASON: outcome.reason, t.MESSAGE: why}
         with tracing.step(t.EVICT, workload, evicted, links=[tracing.decision_of(workload)]):
-            await self._written(workload, self._status(workload, judged.verdict))
-        logger.info("workload evicted", extra={"workload": judged.verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
-        self.events.tell(r.WORKLOADS, workload, f"EvictedDueTo{outcome.reason}", outcome.message)
+            await self._written(workload, status)
+        logger.info("workload evicted", extra={"workload": judged.verdict.workload.key, "reason": outcome.reason, "why": why})
+        self.events.tell(r.WORKLOADS, workload, f"EvictedDueTo{outcome.reason}", why)
 
     async def _written(self, workload: Obj, status: Mapping[str, Any]) -> Obj:
         """Strict: if the workload was deactivated, changed or deleted since it was seen, the decision is void."""
@@ -253,7 +284,10 @@ class Verdicts:
         return written
 
     def _status(self, workload: Obj, verdict: Verdict) -> dict[str, Any]:
-        status = verdict_status(workload, verdict, self._writer.now(), self._observed.state.resource_rules)
+        state, outcome = self._observed.state, verdict.outcome
+        comes_back = isinstance(outcome, Found) and condition_is_true(workload, EVICTED)
+        place = describe_place(state, outcome.admission) if isinstance(outcome, Found) and comes_back else ""
+        status = verdict_status(workload, verdict, self._writer.now(), state.resource_rules, self._requeue, place)
         assert status is not None, "a second pass that failed writes nothing"
         return status
 
@@ -290,6 +324,9 @@ class Verdicts:
 
     def _tell_of_solve(self, workload: Obj, judged: Judged, queue: str, outcome: Found | NotFound) -> None:
         attributes = {**self._attributes(workload, queue), t.PASS: _pass_of(judged.verdict)}
+        swapped = _swapped_in(judged.verdict.workload, outcome)
+        if swapped:
+            attributes[t.SPARES] = ", ".join(swapped)
         with tracing.step(t.SOLVE, workload, attributes, start=judged.began, end=judged.ended) as span:
             tracing.explain(span, workload, outcome)
 
@@ -305,7 +342,18 @@ def _queue_of(workload: WorkloadFacts) -> str:
 def _pass_of(verdict: Verdict) -> str:
     if not verdict.is_second_pass:
         return t.FIRST_PASS
-    return t.REPLACEMENT if verdict.workload.unhealthy_nodes else t.SECOND_PASS
+    return t.REPLACEMENT if verdict.workload.unhealthy_nodes or verdict.workload.admitted else t.SECOND_PASS
+
+
+def _swapped_in(workload: WorkloadFacts, outcome: Found | NotFound) -> list[str]:
+    """Spares that take pods of lost nodes."""
+    if not isinstance(outcome, Found) or workload.admission is None:
+        return []
+    before, now = (
+        {(given.name, node) for given in admission.pod_sets for node in given.spares}
+        for admission in (workload.admission, outcome.admission)
+    )
+    return sorted({node for _, node in before - now})
 
 
 def _wants_second_pass(workload: Obj, admission: Admission) -> bool:

@@ -32,7 +32,7 @@ BUILD_TIMEOUT_S = 1800
 SCENE_TIMEOUT_S = 600  # its waits say sooner what did not come
 
 _numbers = itertools.count(1)
-_KEPT_LOGS = pytest.StashKey[Path]()
+_KEPT_LOGS = pytest.StashKey[list[Path]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -69,9 +69,14 @@ def _refuse_to_build(*_: Any, **__: Any) -> NoReturn:
 
 
 @pytest.fixture(scope="session")
-def audit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the session's API server writes down what topogate's processes ask of it."""
-    return tmp_path_factory.mktemp("audit")
+def audit_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the API server of this process writes down what topogate's processes ask of it; beside those of the other processes of
+    the run, each of which has a control plane of its own and says how many of its tests failed when it is through."""
+    worker, own = os.environ.get("PYTEST_XDIST_WORKER"), tmp_path_factory.getbasetemp()
+    folder = own / "audit" if worker is None else own.parent / f"audit-{worker}"
+    folder.mkdir()
+    yield folder
+    (folder / "failed").write_text(str(request.session.testsfailed))
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +89,7 @@ def cluster(request: pytest.FixtureRequest, audit_folder: Path) -> Iterator[Clus
         failed = request.session.testsfailed > 0
         running.stop(keep_logs=failed)
         if failed:
-            request.config.stash[_KEPT_LOGS] = running.log_dir
+            request.config.stash[_KEPT_LOGS] = [running.log_dir]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -103,9 +108,28 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """What the control plane itself says of it went to stderr in the last test's teardown, which pytest shows nobody."""
-    kept = config.stash.get(_KEPT_LOGS, None)
-    if kept is not None:
+    for kept in config.stash.get(_KEPT_LOGS, []):
         terminalreporter.write_line(f"the logs of the control plane and of topogate are in {kept}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """One of several processes tells where its logs are, and that it is through with what failed."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["kept_logs"] = [str(path) for path in session.config.stash.get(_KEPT_LOGS, [])]
+
+
+class _Several:
+    """What the process that hands out the tests to others is told by them; only there where there are several."""
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        kept = map(Path, getattr(node, "workeroutput", {}).get("kept_logs", []))
+        node.config.stash.setdefault(_KEPT_LOGS, []).extend(kept)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_Several())
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,10 @@ from core.api.configuration_wire import (
     LeaderElection,
     MetricsBlock,
     NodeReplacementBlock,
+    NodeRequeueBlock,
     RequeuingStrategy,
     Resources,
+    SparesBlock,
     StormBlock,
     Topogate,
     WebhookBlock,
@@ -32,7 +34,7 @@ from core.model.configuration import (
     Transformation,
     WebhookRules,
 )
-from core.model.node_health import HealthRules, StormRules
+from core.model.node_health import HealthRules, RequeueRules, StormRules
 from core.model.peer_gates import DISABLE_PODS_READY, FORMER_GATES, OTHER_GATES
 from core.model.pods_ready import PodsReadyRules, Scope
 
@@ -65,7 +67,7 @@ def build_configuration(file: ConfigurationFile) -> Configuration:
         second_pass=_second_pass(ours),
         node_health=_node_health(ours),
         fair_sharing=_fair_sharing(file),
-        resources=_resources(file.resources or Resources()),
+        resources=_resources(file.resources or Resources(), ours),
         integrations=_integrations(file.integrations or IntegrationsBlock()),
         lease=_lease(file.leader_election or LeaderElection()),
         webhook=_webhook(file.webhook or WebhookBlock()),
@@ -113,7 +115,7 @@ def _second_pass(ours: Topogate) -> SecondPass:
 
 def _node_health(ours: Topogate) -> HealthRules:
     usual, block = HealthRules(), ours.node_replacement or NodeReplacementBlock()
-    storm = block.storm or StormBlock()
+    storm, requeue = block.storm or StormBlock(), block.requeue or NodeRequeueBlock()
     return HealthRules(
         not_ready_delay_s=_or(block.not_ready_delay, usual.not_ready_delay_s),
         unschedulable_delay_s=_or(block.unschedulable_delay, usual.unschedulable_delay_s),
@@ -126,6 +128,11 @@ def _node_health(ours: Topogate) -> HealthRules:
             _or(storm.within, usual.storm.within_s),
             _or(storm.longest, usual.storm.longest_s),
         ),
+        requeue=RequeueRules(
+            _or(requeue.base, usual.requeue.base_s),
+            _or(requeue.limit, usual.requeue.limit_s),
+            _or(requeue.forget_after, usual.requeue.forget_after_s),
+        ),
     )
 
 
@@ -136,13 +143,15 @@ def _fair_sharing(file: ConfigurationFile) -> FairSharing | None:
     return FairSharing(tuple(block.preemption_strategies)) if block.preemption_strategies else FairSharing()
 
 
-def _resources(block: Resources) -> ResourceRules:
+def _resources(block: Resources, ours: Topogate) -> ResourceRules:
+    spares = (ours.node_replacement or NodeReplacementBlock()).spares or SparesBlock()
     return ResourceRules(
         tuple(block.exclude_resource_prefixes or ()),
         tuple(
             Transformation(entry.input, entry.strategy != "Replace", dict(entry.outputs or {}), entry.multiply_by)
             for entry in block.transformations or ()
         ),
+        counts_spares=bool(spares.count_in_quota),
     )
 
 

@@ -32,6 +32,7 @@ from core.api.configuration_fields import (
 from core.api.mistakes import Mistake
 from core.api.strict import Ignored, Strict, refuse, refuse_inside
 from core.model.configuration import LeaseRules, PreemptionStrategy, SecondPass
+from core.model.node_health import RequeueRules
 from core.model.pods_ready import RequeueTime, Scope
 from core.placement.profile import ContradictingProfile, profiles_from_gates
 
@@ -223,6 +224,32 @@ class StormBlock(Strict):
     longest: Pause | None = None
 
 
+class NodeRequeueBlock(Strict):
+    """How long a workload waits that loses its nodes time after time."""
+
+    base: Duration | None = None
+    limit: Duration | None = Field(None, validate_default=True)
+    forget_after: Duration | None = None
+
+    @field_validator("limit")
+    @classmethod
+    def _one_pause_at_least(cls, limit: float | None, info: ValidationInfo) -> float | None:
+        usual = RequeueRules()
+        if "base" not in info.data:  # it is wrong itself
+            return limit
+        longest = usual.limit_s if limit is None else limit
+        first = usual.base_s if info.data["base"] is None else info.data["base"]
+        if longest < first:
+            raise refuse_inside([Mistake("", f"{longest:g} s are not accepted; base ({first:g} s) or more is expected")])
+        return limit
+
+
+class SparesBlock(Strict):
+    """What becomes of nodes that are kept free for workloads."""
+
+    count_in_quota: bool | None = None
+
+
 class NodeReplacementBlock(Strict):
     """When a node counts as lost, and when a workload has lost too many."""
 
@@ -231,7 +258,9 @@ class NodeReplacementBlock(Strict):
     max_nodes: Count | None = None
     max_share: Share | None = None
     leaving_taints: list[LabelKey] | None = None
+    requeue: NodeRequeueBlock | None = None
     storm: StormBlock | None = None
+    spares: SparesBlock | None = None
 
 
 class Topogate(Strict):

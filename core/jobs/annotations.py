@@ -13,6 +13,7 @@ from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.known_names import OWN, Places, warn_of_own, warn_of_template
+from core.model.podset import MOST_SPARES, read_spares
 from core.names import (
     AUTO_LEVEL,
     PLACEMENT_PROFILE,
@@ -23,6 +24,8 @@ from core.names import (
     SLICE_CONSTRAINTS,
     SLICE_REQUIRED_TOPOLOGY,
     SLICE_SIZE,
+    SPARE_NODES,
+    TOPOLOGY_ANNOTATIONS,
     UNCONSTRAINED_TOPOLOGY,
     WORKLOAD_PREFERRED_TOPOLOGY,
     WORKLOAD_REQUIRED_TOPOLOGY,
@@ -37,6 +40,7 @@ _TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE"
 # A string without an end is taken whole, too: else each of its characters would be tried as a beginning.
 _STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*+"?)|,(?=\s*[\]}])')
 _SIZE_EXPECTED = "a whole number of at least 1 is expected"
+_SPARES_EXPECTED = f"a whole number of nodes from 0 to {MOST_SPARES} is expected"
 _LABEL_NAME = "a node label name such as cloud.provider.com/topology-rack is expected"
 
 
@@ -183,6 +187,12 @@ def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
         if REQUIRED_TOPOLOGY not in annotations and PREFERRED_TOPOLOGY not in annotations:
             accepted = f"a group needs {REQUIRED_TOPOLOGY} or {PREFERRED_TOPOLOGY} on each of its pod templates"
             yield error(ErrorType.FORBIDDEN, PODSET_GROUP_NAME, None, accepted)
+    spares = annotations.get(SPARE_NODES)
+    if spares is not None and not any(name in annotations for name in TOPOLOGY_ANNOTATIONS):
+        accepted = f"means nothing without a topology; {_SPARES_EXPECTED}, beside {REQUIRED_TOPOLOGY} or another mode"
+        yield error(ErrorType.INVALID, SPARE_NODES, spares, accepted)
+    elif spares is not None and read_spares(spares) is None:
+        yield error(ErrorType.INVALID, SPARE_NODES, spares, _SPARES_EXPECTED)
 
 
 def _validate_slices(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
@@ -271,6 +281,8 @@ def _warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
             missing = f"neither {REQUIRED_TOPOLOGY} nor {PREFERRED_TOPOLOGY}"
             yield f"{pod_set.path}: {missing} is set here; these pods are placed as unconstrained"
     for pod_set in pod_sets:
+        if SPARE_NODES in pod_set.annotations and pod_set.is_job and pod_set.count == 1:
+            yield f"{pod_set.path}[{SPARE_NODES}]: has no effect: a pod by itself is not replaced when its node fails"
         yield from warn_of_template(pod_set.path, pod_set.annotations, pod_set.labels, is_job=pod_set.is_job)
         for i, entry in enumerate(_entries(pod_set.annotations.get(SLICE_CONSTRAINTS))):
             unknown = sorted(key for key in entry if key.lower() not in ("topology", "size"))

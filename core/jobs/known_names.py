@@ -25,12 +25,13 @@ from core.names import (
     REQUIRED_TOPOLOGY,
     RETRIABLE_IN_GROUP,
     SLICE_SIZE,
+    SPARE_NODES,
     TOPOLOGY_ANNOTATIONS,
     WORKLOAD_PREFERRED_TOPOLOGY,
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
 
-OF_A_TEMPLATE = (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME)
+OF_A_TEMPLATE = (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME, SPARE_NODES)
 OF_THE_JOB = (PLACEMENT_PROFILE, WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY)
 _ON_THE_JOB = (*OF_THE_JOB, MIN_PARALLELISM)  # of which the last is a batch/v1 Job's alone
 _OF_A_POD = (POD_GROUP_TOTAL_COUNT, POD_GROUP_FAST_ADMISSION, POD_GROUP_INDEX_LABEL_NAME, RETRIABLE_IN_GROUP)
@@ -53,7 +54,7 @@ _LIKENESS = 0.8
 
 def is_of_template(name: str) -> bool:
     """Whether an annotation of this name is read on pod templates, if anywhere."""
-    return name.startswith(PODSET)
+    return name.startswith(PODSET) or name == SPARE_NODES
 
 
 def find_meant(name: str) -> str | None:

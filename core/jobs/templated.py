@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 from core.jobs import annotations, templates
 from core.jobs.contract import Defaults, ErrorType, FieldError, Finish, Json, PodSetStart, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
+from core.jobs.known_names import OF_A_TEMPLATE
 from core.jobs.prebuilt import rules_of_changed_prebuilt, rules_of_prebuilt
 from core.jobs.shape import Fields
-from core.names import PODSET_GROUP_NAME, QUEUE_NAME_LABEL, SLICE_SIZE, TOPOLOGY_ANNOTATIONS, TRACEPARENT_ANNOTATION
+from core.names import QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION
 
 MAX_POD_SETS = 18  # of a Workload
 Path = tuple[str | int, ...]  # keys of maps and places of lists, from the object down
@@ -177,7 +178,7 @@ class TemplatedKind(ABC):
 
     def _asked(self, job: Json) -> list[tuple[str, int, dict[str, Any]]]:
         """Pods and topology annotations of a job."""
-        names = (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME)
+        names = OF_A_TEMPLATE
         return [
             (role.pod_set, role.count, {name: role.annotations[name] for name in names if name in role.annotations})
             for role in self.roles(job)

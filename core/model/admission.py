@@ -1,7 +1,7 @@
 """A workload's admission: queue, flavors, usage and assignment per pod set; to and from `status.admission`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from core.model.assignment import TopologyAssignment
@@ -21,6 +21,12 @@ class PodSetAdmission:
     count: int
     assignment: TopologyAssignment | None = None
     delayed: str | None = None  # whether the assignment is to follow (Pending), or came, in a second pass (Ready)
+    # Nodes that are kept free for it, by name; `status.admission` has no word for them (core.model.spares).
+    spares: tuple[str, ...] = ()
+
+    def with_spares(self, nodes: tuple[str, ...]) -> "PodSetAdmission":
+        """The same with other nodes kept free."""
+        return replace(self, spares=nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,10 +68,12 @@ class Transformation:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRules:
-    """Which resources quota does not look at, and which count as others; an input is transformed once at most."""
+    """Which resources quota does not look at, and which count as others; an input is transformed once at most. `counts_spares`: nodes
+    that a workload asks to be kept free use quota, too."""
 
     excluded_prefixes: tuple[str, ...] = ()
     transformations: tuple[Transformation, ...] = ()
+    counts_spares: bool = False
 
 
 @dataclass(frozen=True, slots=True)

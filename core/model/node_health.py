@@ -36,6 +36,24 @@ class StormRules:
 
 
 @dataclass(frozen=True, slots=True)
+class RequeueRules:
+    """How long a workload waits that is evicted for lost nodes time after time; times in seconds.
+
+    The first time it does not wait, since other domains may have room. One that has run for `forget_after_s` before begins anew.
+    """
+
+    base_s: float = 10.0
+    limit_s: float = 600.0
+    forget_after_s: float = 600.0
+
+    def wait_s(self, times: int) -> float:
+        """Before it is queued again after the `times`th eviction in a row (from 1): nothing, base, twice the base ... up to the limit."""
+        if times < 2:
+            return 0.0
+        return min(self.limit_s, self.base_s * 2.0 ** min(times - 2, 64))
+
+
+@dataclass(frozen=True, slots=True)
 class HealthRules:
     """When a node counts as lost; times in seconds.
 
@@ -50,6 +68,7 @@ class HealthRules:
     max_nodes: int | None = None
     max_share: float | None = None
     storm: StormRules = StormRules()
+    requeue: RequeueRules = RequeueRules()
     leaving_taints: tuple[str, ...] = LEAVING_TAINTS  # of nodes that take replaced pods only where no others do
 
     def with_gates(self, gates: ChosenGates) -> "HealthRules":

@@ -1,5 +1,6 @@
 """Pod sets and what they ask of the topology, as the algorithms speak of them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -8,6 +9,7 @@ from typing import Any
 
 from core.model.pod_traits import NO_TRAITS, PodTraits
 
+MOST_SPARES = 64
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -64,6 +66,12 @@ class PodSetRequest:
     affinity: Mapping[str, Any] | None = None
     tolerations: tuple[Mapping[str, Any], ...] = ()
     traits: PodTraits = NO_TRAITS
+    spares: int = 0  # nodes to be kept free beside those that its pods get
+
+
+def read_spares(text: str) -> int | None:
+    """How many nodes are to be kept free, as users write it; None where that is no number that is accepted."""
+    return int(text) if re.fullmatch(r"[0-9]{1,4}", text) and int(text) <= MOST_SPARES else None
 
 
 def parse_topology_request(wire: Mapping[str, Any] | None) -> TopologyRequest | None:

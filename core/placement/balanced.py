@@ -229,9 +229,9 @@ def _choose_lower(pruned: _Room, domains: Indices, threshold: int, wanted: int, 
         held = pruned.units[domains].sum() - (pruned.units[domains] - pruned.beside[domains])
         first = int(np.argmax(pruned.takes_leader[domains] & (held >= wanted)))
         domains = np.concatenate([domains[first : first + 1], np.delete(domains, first)])
-    spare = pruned.units[domains] - threshold
-    spare[0] = pruned.beside[domains[0]] - threshold
-    more = np.clip(rest - (np.cumsum(spare) - spare), 0, spare)
+    beyond = pruned.units[domains] - threshold
+    beyond[0] = pruned.beside[domains[0]] - threshold
+    more = np.clip(rest - (np.cumsum(beyond) - beyond), 0, beyond)
     return _Balance(domains, threshold + more, int(domains[0]))
 
 

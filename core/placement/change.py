@@ -176,7 +176,8 @@ class PodTooLarge:
     is_beside: bool = False
 
     def __str__(self) -> str:
-        text = "No node it may use could ever hold one more pod" if self.is_beside else "One pod is larger than any node it may use"
+        beside = "No node it may use could hold one more pod beside those of it that stay"
+        text = beside if self.is_beside else "One pod is larger than any node it may use"
         return f"{text}: {self.node} comes nearest and lacks {', '.join(map(str, self.lacks))}"
 
 

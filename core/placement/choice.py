@@ -92,6 +92,8 @@ class Choice:
             return f"{text}, the only one of {self.domains} that holds all {self.wanted} {self.unit}(s)"
         if self.next_best is None:
             return f"{text}, one of {self.domains}"
+        if not self.able:  # nodes have failed or filled up since
+            return f"{text} with room for {used.units}; none holds all {self.wanted} {self.unit}(s) now; next {self.next_best}"
         tightest = "the tightest" if used.units <= self.next_best.units else "one"
         able = f"{tightest} of {self.able} that hold all {self.wanted} {self.unit}(s)"
         return f"{text} with room for {used.units}, {able}; next {self.next_best}"

@@ -26,7 +26,13 @@ class Placement:
     assignment: TopologyAssignment
     level: str  # the level at which the pod set fits in the domains chosen
     nodes: Sequence[tuple[str, int]]  # each once
+    spares: Sequence[tuple[str, int]] = ()  # nodes kept free for it, and the pods that each has room for
     search: Search | None = None  # how compact the answer is, where the profile looks for that
+
+    @property
+    def spare_names(self) -> tuple[str, ...]:
+        """The nodes that are kept free for it."""
+        return tuple(name for name, _ in self.spares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,13 @@ def take_from(view: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: S
     for resource, amount in with_pod(request.requests).items():
         if resource in view.axis:
             free[view.axis[resource], at] -= amount * times * counts
+
+
+def take_placed(view: FreeCapacity, free: Matrix, request: PodSetRequest, placement: Placement) -> None:
+    """Subtracts what a pod set was given, spares included."""
+    take_from(view, free, request, placement.nodes)
+    if placement.spares:
+        take_from(view, free, request, placement.spares)
 
 
 def emit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, start: int) -> Placement:

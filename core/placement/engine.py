@@ -12,7 +12,7 @@ from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.placement.balanced import place_balanced, place_group_balanced
 from core.placement.capacity import Fits, NodeFits, fits_on_nodes
 from core.placement.compact import place_compact
-from core.placement.decision import Decision, Placement, take_from
+from core.placement.decision import Decision, Placement, take_from, take_placed
 from core.placement.explain import NotFit, Refusal
 from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix
@@ -24,6 +24,7 @@ from core.placement.profile import Profile
 from core.placement.refusal import refuse, refuse_without_nodes
 from core.placement.remedy import Refused
 from core.placement.slices import Shape, find_shape
+from core.placement.spares import place_with_spares
 from core.placement.together import Together, place_or_look_ahead, place_together
 from core.placement.tree import Indices, TopologyTree
 
@@ -66,7 +67,7 @@ def _place_in_order(
             free = (view.free if free is None else free).copy() if i == 0 else free
             assert free is not None
             for request in unit:
-                take_from(view, free, request, placed[request.name].nodes)
+                take_placed(view, free, request, placed[request.name])
             if any(request.traits.is_particular for request in requests):
                 view = view.beside(*((request.traits, placed[request.name].nodes) for request in unit))
     return Decision(_in_order(requests, placed))
@@ -75,6 +76,9 @@ def _place_in_order(
 def _place_unit(
     view: FreeCapacity, unit: Sequence[PodSetRequest], profile: Profile, world: Matrix | None, free: Matrix | None
 ) -> Sequence[Placement] | NotFit:
+    if any(request.spares for request in unit):
+        bare = [replace(request, spares=0) for request in unit]
+        return place_with_spares(view, unit, free, lambda view, free: _place_unit(view, bare, profile, world, free))
     if len(unit) == 1:
         return _place_one(view, unit[0], profile, world, free)
     if len(unit) == 2:

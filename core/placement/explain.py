@@ -14,7 +14,7 @@ _SINGLE = ("NotReady", "unschedulable", "taint")  # reasons that are about singl
 
 
 class Refusal(Enum):
-    """Kinds of refusal; all but NOT_FIT say that the request itself cannot be served by this topology."""
+    """Kinds of refusal; all but NOT_FIT and NO_SPARES say that the request itself cannot be served by this topology."""
 
     NOT_FIT = "not_fit"
     UNKNOWN_LEVEL = "unknown_level"
@@ -26,6 +26,8 @@ class Refusal(Enum):
     SLICE_LAYERS_ORDER = "slice_layers_order"
     SLICE_LAYERS_DIVISIBILITY = "slice_layers_divisibility"
     INVALID_SELECTOR = "invalid_selector"
+    SPARES_WITHOUT_HOSTNAME = "spares_without_hostname"
+    NO_SPARES = "no_spares"  # the pods fit, but not with the nodes that are to be kept free beside them
     STALE_ASSIGNMENT = "stale_assignment"  # what a workload holds does not match the nodes that are there
 
 

@@ -189,8 +189,8 @@ def _fill_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, level
     """Units for domains of a level: the first that can take the leader and leave room for all the rest goes first."""
     alone, beside = fits.alone.some_candidates(level, shape, domains), fits.beside.some_candidates(level, shape, domains)
     ordered = algorithm.order(alone)
-    spare = int(alone.units.sum()) - alone.units + beside.units
-    able = ordered[(fits.takes_leader[level][domains] & (spare >= wanted))[ordered]]
+    left_over = int(alone.units.sum()) - alone.units + beside.units
+    able = ordered[(fits.takes_leader[level][domains] & (left_over >= wanted))[ordered]]
     if not len(able):
         return None
     leader = able[0]
@@ -202,5 +202,5 @@ def _fill_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, level
     left[leader] = False
     others = left.nonzero()[0]
     rest = algorithm.fill(alone.some(others), wanted - taken)
-    assert rest is not None  # `spare` says so
+    assert rest is not None  # `left_over` says so
     return GroupChosen(domains[np.append(leader, others[rest[0]])], np.append(taken, rest[1]), int(domains[leader]))

@@ -18,17 +18,19 @@ class Held:
     """A pod set and the assignment it was admitted with.
 
     `nodes` names the node that each pod is counted on, as `Placement.nodes` does. Where the lowest
-    level is the hostname the assignment says it, in other topologies it must be given.
+    level is the hostname the assignment says it, in other topologies it must be given. `stuck` says of how many of its pods a node
+    that serves the others does not take: these need another place, those stay.
     """
 
     request: PodSetRequest
     assignment: TopologyAssignment
     nodes: Sequence[tuple[str, int]] | None = None
+    stuck: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A pod set's pods per node of the tree: those that stay, and those whose node has failed.
+    """A pod set's pods per node of the tree: those that stay, and those whose node has failed or does not take them.
 
     `gone` are lost pods whose node is not in the tree any more; `stale` says why pods that seem to stay may not.
     """
@@ -81,7 +83,18 @@ def locate(view: FreeCapacity, held: Held, failed: Collection[str | tuple[str, .
     unready = np.flatnonzero((counts > 0) & ~view.ready & ~out)
     if len(unready):
         stale = f"node {tree.names[unready[0]]} has pods, is not ready and not among the failed nodes"
-    return Located(np.where(out, 0, counts), np.where(out, counts, 0), gone, stale)
+    lost = np.where(out, counts, np.minimum(counts, count_stuck(tree, [held])))
+    return Located(counts - lost, lost, gone, stale)
+
+
+def count_stuck(tree: TopologyTree, all_held: Iterable[Held]) -> Indices:
+    """Pods per node that it does not take, of all pod sets together."""
+    found = np.zeros(len(tree), dtype=np.int64)
+    for held in all_held:
+        for name, count in held.stuck:
+            if name in tree.index:
+                found[tree.index[name]] += count
+    return found
 
 
 def _nodes_of(tree: TopologyTree, held: Held) -> Iterable[tuple[tuple[str, ...], int, int]]:

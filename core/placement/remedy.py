@@ -232,7 +232,7 @@ def _choose(refused: Refused, level: int, home: int, missing: int) -> Gains | No
     span = refused.span(level, home)
     if not layers:
         at, extra = _pick(refused, span, missing)
-        return _spare(refused, at, missing)
+        return _no_more_than_needed(refused, at, missing)
     parts: list[Gains] = []
     if not _grow(refused, layers, span, missing, parts):
         return None
@@ -271,7 +271,7 @@ def _least(keys: npt.NDArray[np.float64], count: int) -> Indices:
     return np.append(below, equal[: count - len(below)])
 
 
-def _spare(refused: Refused, at: Indices, missing: int) -> Gains:
+def _no_more_than_needed(refused: Refused, at: Indices, missing: int) -> Gains:
     """The same nodes, with nothing freed that those which become usable make unnecessary."""
     usable_then = refused.unlocked(at)
     more = refused.gain[at] - usable_then

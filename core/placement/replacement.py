@@ -12,7 +12,7 @@ import numpy as np
 from core.placement.engine import Decision, Placement
 from core.placement.explain import NotFit, Refusal
 from core.placement.free import FreeCapacity, Matrix
-from core.placement.held import Held, Located, find_failed, locate
+from core.placement.held import Held, Located, count_stuck, find_failed, locate
 from core.placement.profile import Profile
 from core.placement.unit import Part, complete_unit, group_parts, name_nodes
 
@@ -32,6 +32,7 @@ def replace_failed(
     nodes, or domains by their level values, that take no pods any more. A pod set that has lost none keeps
     its assignment as it is, and all do where nothing makes lost pods anew (`recreated` False). One that has,
     but has other pods on a node that is not ready either, is refused as stale until that node is named, too.
+    Of a node that does not take some of its pods (`Held.stuck`) only so many move, and none comes to it.
     """
     out = find_failed(view.tree, failed)
     located = [locate(view, each, failed, out) for each in held]
@@ -43,7 +44,8 @@ def replace_failed(
             name = each.request.name
             return _refuse(placed, located, NotFit(Refusal.STALE_ASSIGNMENT, name, f"pod set {name}: {found.stale}"))
     free = (view.free if free is None else free).copy()
-    free[:, out] = np.minimum(free[:, out], 0)
+    closed = out | (count_stuck(view.tree, held) > 0)  # a node that does not take one pod takes no other in its place
+    free[:, closed] = np.minimum(free[:, closed], 0)
     parts = [
         Part(replace(each.request, count=each.assignment.count), found.kept, found.lost, found.missing, found.gone, each.assignment.count)
         for each, found in zip(held, located, strict=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
-from core.names import AUTO_LEVEL
+from core.names import AUTO_LEVEL, HOSTNAME_LABEL, SPARE_NODES
 from core.placement.explain import NotFit, Refusal
 from core.placement.tree import TopologyTree
 
@@ -39,6 +39,9 @@ def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
 
     if topology is None:
         return refuse(Refusal.NO_LEVEL, f"pod set {request.name}: the topology request names none of required, preferred and unconstrained")
+    if request.spares and not tree.is_hostname:
+        why = f"nodes are kept free ({SPARE_NODES}) only in topologies whose lowest level is {HOSTNAME_LABEL}; this one has {known}"
+        return refuse(Refusal.SPARES_WITHOUT_HOSTNAME, f"pod set {request.name}: {why}")
     lowest = tree.lowest
     auto = topology.level == AUTO_LEVEL and tree.find_level(AUTO_LEVEL) is None
     if auto:

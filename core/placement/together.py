@@ -118,8 +118,8 @@ def look_ahead(
 
     Preferred levels are kept together as long as that goes, then all of them widen by one level, and so on.
     """
-    if any(request.traits.is_particular for request in requests):
-        return None  # offers are of pods that need not mind each other
+    if any(request.traits.is_particular or request.spares for request in requests):
+        return None  # offers are of pods that need not mind each other, and of no nodes that are kept free
     asked = _with_leaders_level(requests)
     shapes = [find_shape(view.tree, request) for request in asked]
     try:

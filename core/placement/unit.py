@@ -7,7 +7,7 @@ import numpy as np
 
 from core.model.podset import PodSetRequest
 from core.placement.completion import Around, Completion
-from core.placement.decision import Placement, emit, take_from
+from core.placement.decision import Placement, emit, take_from, take_placed
 from core.placement.engine import place
 from core.placement.explain import NotFit, Refusal
 from core.placement.feasibility import InvalidSelector
@@ -74,7 +74,7 @@ def _place_anew(view: FreeCapacity, unit: Sequence[Part], profile: Profile, free
     if decision.refusal is not None:
         return decision.refusal
     for request, placement in zip(requests, decision.placements, strict=True):
-        take_from(view, free, request, placement.nodes)
+        take_placed(view, free, request, placement)
     return {placement.pod_set: placement for placement in decision.placements}
 
 

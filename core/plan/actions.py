@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from core.plan.conditions import Condition
@@ -14,11 +14,12 @@ RESOLUTION_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Amend:
-    """Conditions to be set and dropped; what `requeue_state` says from then on."""
+    """Conditions to be set and dropped; what `requeue_state` says from then on, and `schedulingStats` (None: as it stands)."""
 
     set: tuple[Condition, ...]
     requeue_state: Json | None
     drop: tuple[str, ...] = ()
+    stats: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Evict:
     message: str
     also: tuple[Condition, ...]
     requeue_state: Json = field(default_factory=dict)
+    stats: Json | None = None  # `schedulingStats` from then on; None: as it stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +51,9 @@ Action = Amend | Evict | Deactivate | Wait
 def to_time(text: str) -> datetime:
     """A time of the API."""
     return datetime.fromisoformat(text)
+
+
+def rounded_up(time: datetime) -> str:
+    """As the API writes it, which has whole seconds: never before the time that is meant."""
+    whole = time.astimezone(UTC).replace(microsecond=0)
+    return (whole if whole == time else whole + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -28,6 +28,7 @@ from core.names import (
     REASON_WAIT_FOR_START,
     REQUEUED,
 )
+from core.placement.explain import MAX_MESSAGE, truncate
 from core.plan.actions import to_time
 from core.plan.checks import admitted_condition, reset_checks, sync_checks
 from core.plan.conditions import Condition, set_conditions
@@ -54,6 +55,8 @@ MANAGED_FIELDS = (
     "nominatedClusterNames",
     "preemptionGates",
 )
+PREVIOUSLY, WAS_ON, PLACED_AGAIN = "Previously: ", ". It was on ", ". Placed again on "
+PLACED, BEFORE = "; placed: ", "; before: "  # what the event of an admission says behind these
 NOT_READY = "Not all pods are ready or succeeded"
 MAX_ETCD_BYTES = 1_500_000  # etcd refuses a request above 1.5 MiB; metadata and spec share that
 
@@ -66,8 +69,9 @@ def managed_status(workload: Json) -> dict[str, Any]:
     return kept
 
 
-def admitted_status(workload: Json, admission: Admission, now: str, checks: Sequence[str] | None = None) -> dict[str, Any]:
-    """Quota reserved, and admitted unless there are admission checks to be passed (None: those it has) or a place is still to be found."""
+def admitted_status(workload: Json, admission: Admission, now: str, checks: Sequence[str] | None = None, place: str = "") -> dict[str, Any]:
+    """Quota reserved, and admitted unless there are admission checks to be passed (None: those it has) or a place is still to be found.
+    One that was evicted keeps saying why, and where it was; `place` says where it is now."""
     status = managed_status(workload)
     known = status.pop("admissionChecks", ())
     entries = tuple(known) if checks is None else sync_checks(known, checks, now)
@@ -80,10 +84,25 @@ def admitted_status(workload: Json, admission: Admission, now: str, checks: Sequ
     for kind in (EVICTED, PREEMPTED, "BlockedOnPreemptionGates"):
         before = find_condition(workload, kind)
         if before is not None and before.get("status") == "True":
-            conditions.append(Condition(kind, False, QUOTA_RESERVED, f"Previously: {before.get('message', '')}"))
+            told = f"{PREVIOUSLY}{before.get('message', '')}"
+            told += _placed_again(told, place) if kind == EVICTED and place else ""
+            conditions.append(Condition(kind, False, QUOTA_RESERVED, told))
     conditions.append(admitted_condition(entries, awaits_topology=admission.awaits_topology))
     conditions += _end_backoff(status, now)
     return _with(workload, status, conditions, now)
+
+
+def find_former(status: Json, limit: int = MAX_MESSAGE) -> str:
+    """Why the last admission of a workload ended, where it was, and where it is now if it was admitted again; empty where there was none.
+    Of a long text the end of the reason is left out, not the places."""
+    evicted = find_condition({"status": status}, EVICTED) or {}
+    text = str(evicted.get("message") or "").removeprefix(PREVIOUSLY)
+    why, known, places = text.partition(WAS_ON)
+    return truncate(truncate(why, max(1, limit - len(known) - len(places))) + known + places, limit)
+
+
+def _placed_again(before: str, place: str) -> str:
+    return f"{PLACED_AGAIN}{'the same' if before.endswith(f'{WAS_ON}{place}') else place}"
 
 
 def waiting_status(
@@ -101,21 +120,34 @@ def waiting_status(
 
 
 def evicted_status(
-    workload: Json, reason: str, message: str, now: str, also: Sequence[Condition] = (), requeue_state: Json | None = None
+    workload: Json,
+    reason: str,
+    message: str,
+    now: str,
+    also: Sequence[Condition] = (),
+    requeue_state: Json | None = None,
+    stats: Json | None = None,
 ) -> dict[str, Any]:
-    """To be stopped: quota is kept until the job has stopped. `requeue_state`, where there is one, replaces what there was."""
+    """To be stopped: quota is kept until the job has stopped. `requeue_state` and `stats`, where there are, replace what there was."""
     state = requeue_state if requeue_state is not None else (workload.get("status") or {}).get("requeueState")
-    return _without_checks(amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state), now)
+    return _without_checks(amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state, stats=stats), now)
 
 
 def amended_status(
-    workload: Json, conditions: Sequence[Condition], now: str, requeue_state: Json | None, drops: Collection[str] = ()
+    workload: Json,
+    conditions: Sequence[Condition],
+    now: str,
+    requeue_state: Json | None,
+    drops: Collection[str] = (),
+    stats: Json | None = None,
 ) -> dict[str, Any]:
-    """As it stands, but for some conditions that are set or dropped, and for the state of its requeuing."""
+    """As it stands, but for some conditions that are set or dropped, for the state of its requeuing, and for `stats`, if there are any."""
     status = managed_status(workload)
     status.pop("requeueState", None)
     if requeue_state:
         status["requeueState"] = dict(requeue_state)
+    if stats is not None:
+        status["schedulingStats"] = dict(stats)
     status["conditions"] = [condition for condition in status["conditions"] if condition["type"] not in drops]
     return _with(workload, status, list(conditions), now)
 
@@ -148,9 +180,12 @@ def _without_checks(status: dict[str, Any], now: str) -> dict[str, Any]:
     return status
 
 
-def released_status(workload: Json, message: str, now: str) -> dict[str, Any]:
-    """Quota and domains given back, after the job has stopped."""
+def released_status(workload: Json, message: str, now: str, place: str = "") -> dict[str, Any]:
+    """Quota and domains given back, after the job has stopped. `place` is where it was: it is told beside why it was evicted."""
     status = managed_status(workload)
+    for condition in status["conditions"]:
+        if place and condition["type"] == EVICTED and condition["status"] == "True":
+            condition["message"] = f"{str(condition.get('message') or '').removesuffix('.')}{WAS_ON}{place}"
     until = (status.get("requeueState") or {}).get("requeueAt")
     if until and until > now:
         message = f"Not to be admitted before {until}: {message}"

@@ -10,13 +10,14 @@ and Tainted nodes treatment; gates under the peer's names).
     tolerate (TASReplaceNodeOnNodeTaints)     are over
     has a NoSchedule taint, or is cordoned    when none of its pods runs there any more: what runs may run on
     is ready, and takes its pods no more:     when none of its pods runs there any more: GPUs that have gone, a kubelet that rejects
-    rejected, or unschedulable for a while    pods, whatever else keeps a pod from the node that it is pinned to
+    rejected, or unschedulable for a while    pods, whatever else keeps a pod from the node that it is pinned to; while others of
+                                              its workload run there, that pod alone needs another place
 
 Pods that have succeeded are not missed: where all that were assigned to a node have, nothing is lost with it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -43,16 +44,19 @@ class Share:
     pods: Sequence[PodFacts]
     tolerations: Sequence[Sequence[Json]]
     was_used: bool = False
+    by_pod_set: Mapping[str, int] = field(default_factory=dict)  # of those assigned
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`lost`: why the node is lost for the workload, empty while it is not. `look_again_s`: when time alone may change that.
-    `in_the_way`: pods that are pinned to the node, wait and will never be bound."""
+    `in_the_way`: pods that are pinned to the node, wait and will never be bound. `stuck`: pods that it does not take though it serves
+    others of the workload, which stay."""
 
     lost: str = ""
     look_again_s: float | None = None
     in_the_way: tuple[PodFacts, ...] = ()
+    stuck: tuple[PodFacts, ...] = ()
 
 
 def judge_node(node: Json | None, share: Share, rules: HealthRules, now: datetime) -> Verdict:
@@ -61,7 +65,35 @@ def judge_node(node: Json | None, share: Share, rules: HealthRules, now: datetim
     pinned = tuple(pod for pod in share.pods if is_pinned(pod))
     # A node that has not said yet how it is may be one that they are about to have.
     strangers = not share.assigned and (node is None or find_condition(node, "Ready") is not None)
-    return Verdict(lost, after, pinned if lost or strangers else ())
+    if lost or strangers or not share.assigned:
+        return Verdict(lost, after, pinned if lost or strangers else ())
+    stuck, later = _find_stuck(share, pinned, rules, now)
+    return Verdict(lost, min((each for each in (after, later) if each is not None), default=None), stuck=stuck)
+
+
+def _find_stuck(share: Share, pinned: Sequence[PodFacts], rules: HealthRules, now: datetime) -> tuple[tuple[PodFacts, ...], float | None]:
+    """Pods that kube-scheduler has found for a while not to fit beside those that run; and when there may be more of them."""
+    runs = any(_runs(pod) for pod in share.pods)
+    if not runs or any(pod.terminating for pod in share.pods):  # what ends there makes room for them
+        return (), None
+    ages = [(pod, (now - to_time(pod.unschedulable_since)).total_seconds()) for pod in pinned if pod.unschedulable_since]
+    left = [rules.unschedulable_delay_s - age for _, age in ages if age < rules.unschedulable_delay_s]
+    return tuple(pod for pod, age in ages if age >= rules.unschedulable_delay_s), min(left, default=None)
+
+
+def count_stuck(share: Share, stuck: Sequence[PodFacts]) -> dict[str, int]:
+    """Places per pod set that are to be found elsewhere for pods that are stuck; of those that have none left on the node none is."""
+    found = {}
+    for pod_set, assigned in share.by_pod_set.items():
+        waiting = sum(pod.pod_set == pod_set for pod in stuck)
+        others = sum(pod.pod_set == pod_set and (pod.succeeded or not pod.terminal) for pod in share.pods) - waiting
+        if (places := min(waiting, assigned - others)) > 0:
+            found[pod_set] = places
+    return found
+
+
+def _runs(pod: PodFacts) -> bool:
+    return bool(pod.node) and not pod.terminal and not pod.terminating
 
 
 def is_pinned(pod: PodFacts) -> bool:
@@ -76,7 +108,7 @@ def _find_loss(node: Json | None, share: Share, rules: HealthRules, now: datetim
         return "", None
     if node is None:
         return "it is gone", None
-    runs = any(pod.node and not pod.terminal and not pod.terminating for pod in share.pods)
+    runs = any(map(_runs, share.pods))
     waits: list[float] = []
     for why, loss in _causes(node, share, rules, now, runs=runs):
         if loss.at_rest and not runs:

@@ -7,6 +7,7 @@ from typing import Any
 
 from core.jobs.contract import PodSetTemplate
 from core.jobs.execution_time import execution_time
+from core.jobs.known_names import OF_A_TEMPLATE
 from core.jobs.pod import Pod, group_total, has_admission_gate, pod_set_of, pod_topology_request
 from core.jobs.pod_parents import PodParent
 from core.model.resources import pod_requests
@@ -18,13 +19,10 @@ from core.names import (
     JOB_OWNER_NAME,
     JOB_UID_LABEL,
     POD_GROUP_FAST_ADMISSION,
-    PODSET_GROUP_NAME,
     PRIORITY_CLASS_LABEL,
     PROVISIONING_ANNOTATIONS,
     QUEUE_NAME_LABEL,
     RESOURCE_IN_USE_FINALIZER,
-    SLICE_SIZE,
-    TOPOLOGY_ANNOTATIONS,
 )
 from core.plan.pod_units import Unit, note_of, queue_of, role_of_pod, seniority
 from core.plan.workload import KEPT_ANNOTATIONS, hashed_name
@@ -204,7 +202,7 @@ def with_requests(workload: Json, requests: Mapping[str, Json | None]) -> list[J
 
 def _topology_asked(pod: Json) -> dict[str, str | None]:
     notes = pod["metadata"].get("annotations") or {}
-    return {name: notes.get(name) for name in (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME)}
+    return {name: notes.get(name) for name in OF_A_TEMPLATE}
 
 
 def _asked_otherwise(unit: Unit, *pods: Json) -> str:

@@ -15,7 +15,7 @@ What follows once it is to be deactivated is in `core.plan.activity`.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from core.model.pods_ready import PodsReadyRules
@@ -35,7 +35,7 @@ from core.names import (
     REASON_WAIT_FOR_START,
     REQUEUED,
 )
-from core.plan.actions import RESOLUTION_S, Action, Amend, Evict, Wait, to_time
+from core.plan.actions import RESOLUTION_S, Action, Amend, Evict, Wait, rounded_up, to_time
 from core.plan.admission import NOT_READY
 from core.plan.conditions import Condition, says
 from core.state.facts import condition_is_true, find_condition
@@ -130,14 +130,8 @@ def _evict(state: Json, why: str, rules: PodsReadyRules, now: datetime, jitter: 
         target = Condition(DEACTIVATION_TARGET, True, REASON_LIMIT_EXCEEDED, "exceeding the maximum number of re-queuing retries")
         requeued = Condition(REQUEUED, False, REASON_DEACTIVATED_BY_LIMIT, message)
         return Evict(REASON_DEACTIVATED_BY_LIMIT, message, (target, requeued), {"count": times} if times else {})
-    until = _rounded_up(now + timedelta(seconds=rules.backoff_s(times + 1, jitter)))
+    until = rounded_up(now + timedelta(seconds=rules.backoff_s(times + 1, jitter)))
     of = "" if rules.backoff_limit is None else f" of {rules.backoff_limit}"
     message = f"{why}. It is queued again at {until}, for the {times + 1}. time{of}"
     requeued = Condition(REQUEUED, False, REASON_PODS_READY_TIMEOUT, message)
     return Evict(REASON_PODS_READY_TIMEOUT, message, (requeued,), {"count": times + 1, "requeueAt": until})
-
-
-def _rounded_up(time: datetime) -> str:
-    """As the API writes it, which has whole seconds: never before the time that is meant."""
-    whole = time.astimezone(UTC).replace(microsecond=0)
-    return (whole if whole == time else whole + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")

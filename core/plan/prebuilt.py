@@ -22,6 +22,7 @@ _COMPARED = {
     "tolerations": "tolerations",
     "index_offset": "index offset",
     "group": "pod set group",
+    "spares": "spare nodes",
 }
 _MAX_SHOWN_CHARS = 120
 

@@ -5,17 +5,32 @@ from datetime import datetime
 from typing import Any
 
 from core.model.configuration import ResourceRules, SecondPass
+from core.model.node_health import RequeueRules
+from core.names import REASON_NODE_FAILURES
+from core.plan.actions import to_time
 from core.plan.admission import admitted_status, evicted_status, waiting_status
 from core.plan.checks import all_ready_since
+from core.plan.requeue import plan_eviction
 from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found
 
 
-def verdict_status(workload: Mapping[str, Any], verdict: Verdict, now: str, rules: ResourceRules | None = None) -> dict[str, Any] | None:
-    """The status to be applied; None where a workload keeps what it has, and its second pass is to be tried again."""
+def verdict_status(
+    workload: Mapping[str, Any],
+    verdict: Verdict,
+    now: str,
+    rules: ResourceRules | None = None,
+    requeue: RequeueRules = RequeueRules(),  # noqa: B008, a frozen value
+    place: str = "",
+) -> dict[str, Any] | None:
+    """The status to be applied; None where a workload keeps what it has, and its second pass is to be tried again. `place`: where one
+    is that was evicted before, in words."""
     outcome = verdict.outcome
     if isinstance(outcome, Found):
-        return admitted_status(workload, outcome.admission, now, outcome.checks)
+        return admitted_status(workload, outcome.admission, now, outcome.checks, place)
+    if outcome.evicts and outcome.reason == REASON_NODE_FAILURES:
+        step = plan_eviction(workload, outcome.message, requeue, to_time(now))
+        return evicted_status(workload, step.reason, step.message, now, step.also, step.requeue_state, step.stats)
     if outcome.evicts:
         return evicted_status(workload, outcome.reason, outcome.message, now)
     if verdict.is_second_pass:

@@ -34,7 +34,7 @@ from core.queueing.one_at_a_time import find_obstacle
 from core.queueing.outcome import Found, NotFound
 from core.queueing.pending import Group, Order, Pending
 from core.queueing.refusal import Refusal
-from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass
+from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass, has_stuck_pods
 from core.queueing.turns import PriorityTurns, Turn, Turns
 from core.queueing.ways import find_way
 from core.state.cluster import ClusterState
@@ -159,12 +159,13 @@ class Cycle:
             now = self._state.changes, workload.checks, workload.unhealthy_nodes
             if queue is None or is_held_back(workload.uid) or self._failed_at.get(workload.uid) == now:
                 continue
-            if workload.unhealthy_nodes and self._is_in_storm(workload):
+            if (workload.unhealthy_nodes or has_stuck_pods(self._state, workload)) and self._is_in_storm(workload):
                 continue
             outcome = self._judge_again(workload, queue)
             if isinstance(outcome, Found):
                 plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
                 self._state.assume(workload.key, outcome.admission, plan, dict(outcome.leaves))
+                self._state.observe_stuck(workload.key, None)  # they have their place; whoever is still stuck is so by the new one
             else:
                 self._failed_at[workload.uid] = now
             yield Verdict(workload, outcome, is_second_pass=True)
@@ -382,6 +383,11 @@ class Cycle:
     def is_stale(self) -> bool:
         """Whether there may be somebody for `catch_up` to find."""
         return self._is_stale
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether somebody waits for room that others were told to make, or are making: nobody else may take it before he is judged."""
+        return bool(self._claims.uids())
 
     def spare(self, key: str) -> None:
         """A victim that could not be evicted: who wanted it to go is judged anew."""

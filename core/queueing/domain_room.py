@@ -17,8 +17,9 @@ from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, with_pod
 from core.placement.survey import out_of_use
 from core.placement.tree import Indices
-from core.state.cluster import ClusterState, FlavorView
+from core.state.cluster import ClusterState
 from core.state.facts import PodFacts, PodSetFacts, WorkloadFacts
+from core.state.flavor_view import FlavorView
 
 _SHOWN = 5
 

@@ -2,7 +2,7 @@
 and the next one is tried."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
 from core.model.admission import Admission, PodSetAdmission
@@ -17,22 +17,23 @@ from core.names import (
     TOPOLOGY_PENDING,
 )
 from core.placement.choice import Choice, explain_choice, explain_together
-from core.placement.engine import Placement, Together, place, take_from
+from core.placement.decision import take_placed
+from core.placement.engine import Placement, Together, place
 from core.placement.explain import NotFit, refusal_sentence, truncate
 from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy, taints_of
 from core.placement.free import FreeCapacity, Matrix
 from core.placement.profile import Profile, Profiles
 from core.placement.resize import resize
+from core.placement.spares import with_spares_kept
 from core.queueing.outcome import Attempt, Found, NotFound
-from core.queueing.quota import QuotaShortage, borrows, find_shortage, pod_set_usage, usage_of
+from core.queueing.quota import QuotaShortage, borrows, find_shortage, pod_set_usage, usage_of, usage_of_spares
 from core.queueing.world import World
-from core.state.cluster import ClusterState, FlavorView
+from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, PodSetFacts, TopologyFacts, WorkloadFacts
+from core.state.flavor_view import FlavorView
 from core.state.queue_facts import STOP, ClusterQueueFacts
 
 Combination = tuple[tuple[tuple[str, ...], str], ...]  # per group: resources, flavor
-
-
 Unit = tuple[PodSetFacts, ...]  # pod sets that get one flavor and quota for all or none
 _Mark = tuple[int, int, int, str, bool, dict[FlavorResource, int]]
 _MOST_CHOICES = 32  # of flavors for all pod sets, tried at once
@@ -83,7 +84,7 @@ class Search:
             return free
         free = (capacity.free if free is None else free).copy()
         for request, placement in self.taken:
-            take_from(capacity, free, request, placement.nodes)
+            take_placed(capacity, free, request, placement)
         return free
 
     def around(self, capacity: FreeCapacity, requests: Sequence[PodSetRequest]) -> FreeCapacity:
@@ -165,7 +166,9 @@ def _find_at_once(
         for unit, flavor in zip(units, (each.flavor for each in served if each is not None), strict=True):
             if flavor is not None:
                 by_flavor.setdefault(flavor.name, (flavor, []))[1].extend(unit)
-        if all(place_unit(state, tuple(pod_sets), flavor, search) for flavor, pod_sets in by_flavor.values()):
+        placed = all(place_unit(state, tuple(pod_sets), flavor, search) for flavor, pod_sets in by_flavor.values())
+        parts = zip(units, usages, served, choice, strict=True)
+        if placed and all(of is not None and _count_spares(unit, usage, of, each, queue, search) for unit, usage, of, each in parts):
             given = [each for part in zip(units, choice, strict=True) for each in _admit(*part, queue, search)]
             by_name = {admission.name: admission for admission in given}
             ordered = tuple(by_name[pod_set.name] for pod_set in workload.pod_sets)
@@ -210,26 +213,49 @@ def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, se
     borrowing: Combination | None = None  # the first that fits by borrowing, while one is looked for that needs not
     for combination in _kept(_combinations(queue, usage), unit, search):
         before = search.mark()
-        served = _serve(state, unit, usage, combination, queue, search)
-        if served is not None and _fits(state, unit, served, combination, queue, search):
+        if (served := _place(state, unit, usage, combination, queue, search)) is not None:
             if not served.borrows or queue.fungibility.when_can_borrow == STOP:
                 return _admit(unit, combination, queue, search)
             borrowing = combination if borrowing is None else borrowing
         search.reset(before)
     if borrowing is None:
         return None
-    served = _serve(state, unit, usage, borrowing, queue, search)
-    assert served is not None
-    fits = _fits(state, unit, served, borrowing, queue, search)
-    assert fits  # as it did a moment ago
+    served = _place(state, unit, usage, borrowing, queue, search)
+    assert served is not None  # as it was a moment ago
     return _admit(unit, borrowing, queue, search)
 
 
-def _fits(state: ClusterState, unit: Unit, served: _Served, combination: Combination, queue: ClusterQueueFacts, search: Search) -> bool:
-    """Whether there is a place, where one is to be found now."""
-    if served.flavor is None or _is_delayed(state, queue, [flavor for _, flavor in combination]):
-        return True
-    return place_unit(state, unit, served.flavor, search)
+def _place(
+    state: ClusterState, unit: Unit, usage: Mapping[str, int], combination: Combination, queue: ClusterQueueFacts, search: Search
+) -> _Served | None:
+    """Quota by one choice of flavors, and a place where one is to be found now."""
+    served = _serve(state, unit, usage, combination, queue, search)
+    if served is None or served.flavor is None or _is_delayed(state, queue, [flavor for _, flavor in combination]):
+        return served
+    return _count_spares(unit, usage, served, combination, queue, search) if place_unit(state, unit, served.flavor, search) else None
+
+
+def _count_spares(
+    unit: Unit, usage: Mapping[str, int], served: _Served, combination: Combination, queue: ClusterQueueFacts, search: Search
+) -> _Served | None:
+    """Judges quota again where it counts spares: how much these hold is known only with the place."""
+    rules = search.world.state.resource_rules
+    more = usage_of_spares(unit, search.placements, queue, rules) if rules.counts_spares else {}
+    if not more:
+        return served
+    tree, borrowed = search.world.quota, served.borrows
+    whole = {resource: amount + more.get(resource, 0) for resource, amount in usage.items()}
+    for resources, name in combination:
+        others = {(name, resource): search.quota.get((name, resource), 0) - usage.get(resource, 0) for resource in resources}
+        shortage = find_shortage(tree, queue.name, name, resources, whole, others)
+        if shortage is not None:
+            return search.refuse(unit, name, _quota_reason(shortage), f"{shortage}, spare nodes counted")
+        borrowed |= borrows(tree, queue.name, name, resources, whole, others)
+    for resources, name in combination:
+        for resource in resources:
+            search.quota[name, resource] = search.quota.get((name, resource), 0) + more.get(resource, 0)
+    search.borrows |= borrowed
+    return _Served(served.flavor, borrowed)
 
 
 def _is_delayed(state: ClusterState, queue: ClusterQueueFacts, flavors: Sequence[str]) -> bool:
@@ -241,15 +267,17 @@ def _is_delayed(state: ClusterState, queue: ClusterQueueFacts, flavors: Sequence
 def _admit(unit: Unit, combination: Combination, queue: ClusterQueueFacts, search: Search) -> list[PodSetAdmission]:
     state = search.world.state
     flavors = {resource: flavor for resources, flavor in combination for resource in resources}
-    assignments = {placement.pod_set: placement.assignment for _, placement in search.placements}
+    placed = {placement.pod_set: placement for _, placement in search.placements}
     admissions = []
     for pod_set in unit:
         own = pod_set_usage(pod_set, queue, state.resource_rules)
         usage = {resource: own.get(resource, 0) for resource in flavors}
-        assignment = assignments.get(pod_set.name) if pod_set.count else None  # no pods are nowhere
+        placement = placed.get(pod_set.name) if pod_set.count else None  # no pods are nowhere
+        assignment = placement.assignment if placement is not None else None
         waits = assignment is None and pod_set.count > 0 and state.topology_flavor(flavors.values()) is not None
         delayed = TOPOLOGY_PENDING if waits and _is_delayed(state, queue, list(flavors.values())) else None
-        admissions.append(PodSetAdmission(pod_set.name, flavors, usage, pod_set.count, assignment, delayed))
+        spares = placement.spare_names if placement is not None else ()
+        admissions.append(PodSetAdmission(pod_set.name, flavors, usage, pod_set.count, assignment, delayed, spares))
     return admissions
 
 
@@ -325,7 +353,8 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Sea
     profile = search.profile(view.topology)
     if search.grows is not None:
         previous = {given.name: given.assignment for given in search.grows.pod_sets if given.assignment is not None}
-        decision = resize(world, requests, previous, profile, free=free)
+        decision = resize(world, [replace(request, spares=0) for request in requests], previous, profile, free=free)
+        decision = with_spares_kept(world, requests, decision, {given.name: given.spares for given in search.grows.pod_sets}, free)
     else:
         decision = place(world, requests, profile, free=free, together=search.together)
     if decision.refusal is not None:

@@ -139,6 +139,7 @@ def _pod_set_key(pod_set: PodSetFacts) -> Hashable:
         repr(pod_set.tolerations),
         pod_set.group,
         pod_set.none_of,
+        pod_set.spares,
         traits.is_particular,
         traits.unjudged,
     )

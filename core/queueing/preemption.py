@@ -28,8 +28,9 @@ from core.queueing.flavors import find_admission
 from core.queueing.outcome import Found, Preempting
 from core.queueing.rights import Candidate, Rank, Right, Rights
 from core.queueing.world import World
-from core.state.cluster import ClusterState, FlavorView
+from core.state.cluster import ClusterState
 from core.state.facts import PodSetFacts, WorkloadFacts
+from core.state.flavor_view import FlavorView
 from core.state.queue_facts import TRY_NEXT, ClusterQueueFacts
 from core.state.workloads import admission_usage
 

@@ -7,7 +7,9 @@ from core.model.configuration import ResourceRules
 from core.model.quantity import format_quantity
 from core.model.quota import FlavorResource, QuotaTree
 from core.model.resources import PODS, add
+from core.model.spares import spare_usage
 from core.model.transformation import counted_by_quota
+from core.placement.decision import Placement
 from core.state.facts import PodSetFacts
 from core.state.queue_facts import ClusterQueueFacts
 
@@ -66,6 +68,17 @@ def usage_of(pod_sets: Iterable[PodSetFacts], queue: ClusterQueueFacts, rules: R
     total: dict[str, int] = {}
     for pod_set in pod_sets:
         add(total, pod_set_usage(pod_set, queue, rules))
+    return total
+
+
+def usage_of_spares(
+    unit: Iterable[PodSetFacts], placements: Iterable[tuple[str, Placement]], queue: ClusterQueueFacts, rules: ResourceRules
+) -> dict[str, int]:
+    """Canonical amounts that the nodes which are kept free for pod sets take from quota, where that counts them."""
+    most = {placement.pod_set: max((count for _, count in placement.nodes), default=0) for _, placement in placements}
+    total: dict[str, int] = {}
+    for pod_set in unit:
+        add(total, spare_usage(pod_set_usage(pod_set, queue, rules), pod_set.count, most.get(pod_set.name, 0), pod_set.spares))
     return total
 
 

@@ -176,14 +176,14 @@ class Rights:
 
     def _may_all_go(self, queue: str, members: Sequence[Candidate]) -> bool:
         """The last to go must find its queue still using more than its own."""
-        spare = dict(self._spare(queue))
+        unused = dict(self._unused(queue))
         for member in members:
             for name, amount in member.holds.items():
-                spare[name] -= amount
-        could_be_last = (_is_beyond(spare, member) for member in members)
+                unused[name] -= amount
+        could_be_last = (_is_beyond(unused, member) for member in members)
         return all(could_be_last) if _is_for_borrower(members[0]) else any(could_be_last)
 
-    def _spare(self, queue: str) -> Amounts:
+    def _unused(self, queue: str) -> Amounts:
         """What a queue uses beyond its own, with nobody gone but those who are leaving anyway; negative where it uses less."""
         if queue not in self._beyond:
             tree, back = self._world.quota, self._world.gone - self._leaving
@@ -208,9 +208,9 @@ class Rights:
 
     def _one_by_one(self, order: Iterable[Candidate], shares: OneByOne | None) -> list[Candidate]:
         chosen: list[Candidate] = []
-        spare: dict[str, dict[FlavorResource, int]] = {}
+        unused: dict[str, dict[FlavorResource, int]] = {}
         for candidate in order:
-            left = spare.setdefault(candidate.queue, dict(self._spare(candidate.queue)))
+            left = unused.setdefault(candidate.queue, dict(self._unused(candidate.queue)))
             if not candidate.is_own and all(amount <= 0 for amount in left.values()):
                 continue
             if _is_for_borrower(candidate):
@@ -230,9 +230,9 @@ def _is_for_borrower(candidate: Candidate) -> bool:
     return candidate.victim.reason == REASON_RECLAIMED_BY_BORROWER
 
 
-def _is_beyond(spare: Amounts, candidate: Candidate) -> bool:
-    """Whether a queue that has so much to spare would use more than its own with one workload more."""
-    return any(amount + candidate.holds.get(name, 0) > 0 for name, amount in spare.items())
+def _is_beyond(unused: Amounts, candidate: Candidate) -> bool:
+    """Whether a queue that has so much left of its own would use more than its own with one workload more."""
+    return any(amount + candidate.holds.get(name, 0) > 0 for name, amount in unused.items())
 
 
 def _seconds(time: str) -> int:

@@ -6,7 +6,7 @@ tolerations) counts (KEP-2724, Support for ProvisioningRequests). Pods on health
 failed nodes is replaced at once (core.placement.replacement).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -15,7 +15,7 @@ import numpy as np
 from core.model.admission import Admission, PodSetAdmission
 from core.model.gates import NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST, ChosenGates
 from core.names import CHECK_READY, LEAVING_TAINTS, REASON_NODE_FAILURES, REASON_TOPOLOGY_PLACEMENT_FAILED, TOPOLOGY_PENDING, TOPOLOGY_READY
-from core.placement.decision import Decision, Placement
+from core.placement.decision import Decision, Placement, take_from
 from core.placement.engine import place
 from core.placement.explain import NotFit, Refusal, refusal_sentence, truncate
 from core.placement.free import Matrix
@@ -23,12 +23,14 @@ from core.placement.held import Held, find_failed, locate
 from core.placement.profile import Profile, Profiles
 from core.placement.replacement import replace_failed
 from core.placement.tree import Flags
+from core.placement.what_if import WhatIf
 from core.queueing.flavors import Search, found_by, place_unit
 from core.queueing.order import queue_order
 from core.queueing.outcome import Attempt, Found, NotFound
 from core.queueing.world import World
-from core.state.cluster import ClusterState, FlavorView
+from core.state.cluster import ClusterState
 from core.state.facts import CheckState, PodSetFacts, TopologyFacts, WorkloadFacts
+from core.state.flavor_view import FlavorView
 from core.state.queue_facts import ClusterQueueFacts
 
 
@@ -54,6 +56,7 @@ def due_for_second_pass(state: ClusterState, replacement: NodeReplacement = REPL
     due = {w.key: w for w in state.workloads.awaiting_topology() if w.quota_reserved and _has_passed(state, w)}
     if replacement.is_on:
         due |= {w.key: w for w in state.workloads.unhealthy() if w.quota_reserved and _has_lost_nodes(state, w)}
+        due |= {w.key: w for key in state.stuck if (w := state.workloads.facts.get(key)) is not None and has_stuck_pods(state, w)}
     return sorted(due.values(), key=lambda w: (*queue_order(w), w.key))
 
 
@@ -64,6 +67,13 @@ def _has_passed(state: ClusterState, workload: WorkloadFacts) -> bool:
     ready = {check.name for check in workload.checks if check.state == CHECK_READY}
     flavors = {flavor for pod_set in workload.admission.pod_sets for flavor in pod_set.flavors.values()}
     return ready.issuperset(queue.checks_for(flavors))
+
+
+def has_stuck_pods(state: ClusterState, workload: WorkloadFacts) -> bool:
+    """Whether a node does not take some of its pods though it serves others of it. Nodes that have failed come first."""
+    known = workload.admission is not None and workload.admission.cluster_queue in state.cluster_queues
+    is_assumed = state.workloads.is_assumed(workload.key)  # other spares, for one: what is decided on must be what is held
+    return known and workload.runs and workload.key in state.stuck and not workload.unhealthy_nodes and not is_assumed
 
 
 def _has_lost_nodes(state: ClusterState, workload: WorkloadFacts) -> bool:
@@ -105,28 +115,31 @@ def find_second_pass(
 
     assert workload.admission is not None
     search = Search(World(state), profile_for, workload.together)
-    if replacement.is_on and workload.unhealthy_nodes and _has_lost_nodes(state, workload):
+    lost = bool(workload.unhealthy_nodes) and _has_lost_nodes(state, workload)
+    if replacement.is_on and (lost or has_stuck_pods(state, workload)):
         return _find_replacement(search, workload, workload.admission, replacement)
     waiting: dict[str, list[PodSetFacts]] = {}
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=True):
         flavor = state.topology_flavor(given.flavors.values())
         if given.delayed == TOPOLOGY_PENDING and flavor is not None:
-            waiting.setdefault(flavor, []).append(_updated(replace(pod_set, count=given.count), workload.checks))
+            waiting.setdefault(flavor, []).append(updated(replace(pod_set, count=given.count), workload.checks))
     for name, pod_sets in waiting.items():
         if not place_unit(state, tuple(pod_sets), state.flavors[name], search):
             sentences = "; ".join(dict.fromkeys(attempt.sentence for attempt in search.attempts))
             names = ", ".join(pod_set.name for pod_set in pod_sets)
             message = truncate(f'couldn\'t place pod set {names} on the nodes of flavor "{name}": {sentences}')
             return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, tuple(search.attempts))
-    placed = {placement.pod_set: placement.assignment for _, placement in search.placements}
+    placed = {placement.pod_set: placement for _, placement in search.placements}
     pod_sets_given = tuple(
-        replace(given, assignment=placed[given.name], delayed=TOPOLOGY_READY) if given.name in placed else given
+        replace(given, assignment=found.assignment, delayed=TOPOLOGY_READY, spares=found.spare_names)
+        if (found := placed.get(given.name)) is not None
+        else given
         for given in workload.admission.pod_sets
     )
     return found_by(search, Admission(queue.name, pod_sets_given), queue)
 
 
-def _updated(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
+def updated(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
     """A pod set with what its admission checks add to it."""
     for check in checks:
         for update in check.updates:
@@ -141,7 +154,7 @@ def _updated(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
 
 def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admission, replacement: NodeReplacement) -> Found | NotFound:
     """Other nodes for the pods that have lost theirs, flavor by flavor."""
-    fails_fast = replacement.fails_fast
+    fails_fast = replacement.fails_fast and bool(workload.unhealthy_nodes)  # what runs is not evicted for a pod that is stuck beside it
     state, checks = search.world.state, tuple(check.name for check in workload.checks)
     held = [
         (state.topology_flavor(given.flavors.values()) or "", pod_set, given)
@@ -149,59 +162,114 @@ def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admiss
         if given.assignment is not None
     ]
     leaves: list[tuple[str, tuple[tuple[str, int], ...]]] = []
+    kept: dict[str, frozenset[str]] = {}
     for name, group in groupby(sorted(held, key=lambda one: one[0]), key=lambda one: one[0]):
         members, view = list(group), state.view(name)
         if view is None:
             return _no_replacement(search, workload, name, f'flavor "{name}" or its topology is not there', fails_fast=fails_fast)
         parts = [_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
-        decision = _replace_where_it_lasts(search, view, parts, workload, replacement.leaving_taints)
+        spares = {pod_set.name: view.spares_of(given) for _, pod_set, given in members}
+        decision = _replace_where_it_lasts(search, view, parts, workload, replacement.leaving_taints, spares)
         if decision.refusal is not None:
             # Who has pods on a node that is about to be named, too, is judged when it is: nothing is known to be lost for good yet.
             hurried = fails_fast and decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
             sentence = refusal_sentence(view.topology.name, decision.refusal)
             return _no_replacement(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
         search.placements += ((name, placement) for placement in decision.placements)
+        kept |= _still_spare(view, parts, decision.placements, spares)
         leaves += (
             (placement.pod_set, left)
             for part, placement in zip(parts, decision.placements, strict=True)
             if (left := _left(view, part, placement))
         )
-    placed = {placement.pod_set: placement.assignment for _, placement in search.placements}
-    pod_sets = tuple(replace(given, assignment=placed.get(given.name, given.assignment)) for given in admission.pod_sets)
+    placed = {placement.pod_set: placement for _, placement in search.placements}
+    pod_sets = tuple(_moved(given, placed.get(given.name), kept.get(given.name, ())) for given in admission.pod_sets)
     found = replace(admission, pod_sets=pod_sets)
     return Found(found, tuple(search.placements), tuple(search.attempts), checks=checks, leaves=tuple(leaves))
 
 
+def _moved(given: PodSetAdmission, placement: Placement | None, kept: Collection[str]) -> PodSetAdmission:
+    """With its new place, and those of its spares that are still kept free."""
+    if placement is None:
+        return given
+    return replace(given, assignment=placement.assignment, spares=tuple(name for name in given.spares if name in kept))
+
+
+def _still_spare(
+    view: FlavorView, parts: Sequence[Held], placements: Sequence[Placement], spares: Mapping[str, Sequence[tuple[str, int]]]
+) -> dict[str, frozenset[str]]:
+    """By pod set its spares that have room for what its fullest node has now, and none of its pods: they may have been given to pods of
+    another pod set, or that node may have got more."""
+    capacity, left = view.capacity, _with_spares(view, parts, spares).copy()
+    for part, placement in zip(parts, placements, strict=True):
+        before = dict(_before(view, part))
+        gained = [(name, count - before.get(name, 0)) for name, count in placement.nodes if count > before.get(name, 0)]
+        take_from(capacity, left, part.request, gained)
+    found: dict[str, frozenset[str]] = {}
+    for part, placement in zip(parts, placements, strict=True):
+        now, kept = dict(placement.nodes), set[str]()
+        for name, _ in spares[part.request.name]:
+            room = int(capacity.pods_that_fit(part.request, left, np.array([capacity.tree.index[name]]))[0])
+            if name not in now and room >= max(now.values()):
+                kept.add(name)
+                take_from(capacity, left, part.request, [(name, max(now.values()))])
+        found[part.request.name] = frozenset(kept)
+    return found
+
+
 def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_set: PodSetFacts, given: PodSetAdmission) -> Held:
     assert given.assignment is not None
-    request = state.request_for(_updated(replace(pod_set, count=given.count), workload.checks), view.flavor)
+    # Spares that are missing keep no pod from its place: they are looked for once all have one.
+    request = state.request_for(updated(replace(pod_set, count=given.count, spares=0), workload.checks), view.flavor)
     nodes = None if view.capacity.tree.is_hostname else state.ledger.nodes_of((workload.pods_key, pod_set.name, workload.owner_uid))
-    return Held(request, given.assignment, nodes)
+    stuck = state.stuck[workload.key].get(pod_set.name, ()) if has_stuck_pods(state, workload) else ()
+    return Held(request, given.assignment, nodes, stuck)
 
 
 def _replace_where_it_lasts(
-    search: Search, view: FlavorView, parts: list[Held], workload: WorkloadFacts, leaving_taints: frozenset[str]
+    search: Search,
+    view: FlavorView,
+    parts: list[Held],
+    workload: WorkloadFacts,
+    leaving_taints: frozenset[str],
+    spares: Mapping[str, Sequence[tuple[str, int]]],
 ) -> Decision:
-    """On nodes that are not about to go, if that can be."""
+    """On the nodes that are kept free for that, else on nodes that are not about to go, if that can be."""
     nodes = search.world.state.nodes
+    free = _with_spares(view, parts, spares)
     going = {name for name, node in nodes.items() if node.taint_keys & leaving_taints}
-    leaving = np.array([name in going for name in view.capacity.tree.names], dtype=bool)
-    if leaving.any():
-        decision = _replace(search, view, parts, workload, leaving)
+    kept = {name for each in spares.values() for name, _ in each} - going
+    if kept:
+        others = np.array([name not in kept for name in view.capacity.tree.names], dtype=bool)
+        decision = _replace(search, view, parts, workload, others, free)
         if decision.refusal is None:
             return decision
-    return _replace(search, view, parts, workload, np.zeros(len(view.capacity.tree), dtype=bool))
+    leaving = np.array([name in going for name in view.capacity.tree.names], dtype=bool)
+    if leaving.any():
+        decision = _replace(search, view, parts, workload, leaving, free)
+        if decision.refusal is None:
+            return decision
+    return _replace(search, view, parts, workload, np.zeros(len(view.capacity.tree), dtype=bool), free)
 
 
-def _replace(search: Search, view: FlavorView, parts: list[Held], workload: WorkloadFacts, but: Flags) -> Decision:
+def _with_spares(view: FlavorView, parts: Sequence[Held], spares: Mapping[str, Sequence[tuple[str, int]]]) -> Matrix:
+    """What is free for a workload: the nodes that are kept free for it, too."""
+    if not any(spares.values()):
+        return view.capacity.free
+    world = WhatIf(view.capacity)
+    world.release((part.request, spares[part.request.name]) for part in parts)
+    return world.free
+
+
+def _replace(search: Search, view: FlavorView, parts: list[Held], workload: WorkloadFacts, but: Flags, free: Matrix) -> Decision:
     """As the engine replaces failed nodes, on none of those in `but`; pod sets that are tied to one domain stay in the one that those have
-    which stay."""
+    which stay. `free` is what is free for it."""
     failed, profile, tie = sorted(workload.unhealthy_nodes), search.profile(view.topology), search.together
 
     def anywhere(beyond: Flags | None = None) -> Decision:
         out_of_reach = but if beyond is None else but | beyond
-        free = _without(view, out_of_reach) if out_of_reach.any() else None
-        return replace_failed(view.capacity, parts, failed, profile, free=free, recreated=workload.remade)
+        left = _without(free, out_of_reach) if out_of_reach.any() else free
+        return replace_failed(view.capacity, parts, failed, profile, free=left, recreated=workload.remade)
 
     level = view.capacity.tree.find_level(tie.level) if tie is not None else None
     if tie is None or level is None or not workload.remade:
@@ -215,12 +283,12 @@ def _replace(search: Search, view: FlavorView, parts: list[Held], workload: Work
         decision = anywhere(beyond)
     else:
         requests = [replace(part.request, count=part.assignment.count) for part in parts]
-        decision = place(view.capacity, requests, profile, free=_without(view, out | but), together=tie)
+        decision = place(view.capacity, requests, profile, free=_without(free, out | but), together=tie)
     return decision if decision.refusal is None or tie.required else anywhere()
 
 
-def _without(view: FlavorView, nodes: Flags) -> Matrix:
-    free = view.capacity.free.copy()
+def _without(free: Matrix, nodes: Flags) -> Matrix:
+    free = free.copy()
     free[:, nodes] = np.minimum(free[:, nodes], 0)
     return free
 
@@ -228,12 +296,18 @@ def _without(view: FlavorView, nodes: Flags) -> Matrix:
 def _left(view: FlavorView, part: Held, placement: Placement) -> tuple[tuple[str, int], ...]:
     """How many pods a replacement takes from which nodes that are there."""
     now = dict(placement.nodes)
-    before = part.nodes
-    if before is None:
-        before = [(name, domain.count) for domain in part.assignment.domains for name in view.domain_nodes(domain.values)[:1]]
     return tuple(
-        (name, count - now.get(name, 0)) for name, count in before if count > now.get(name, 0) and name in view.capacity.tree.index
+        (name, count - now.get(name, 0))
+        for name, count in _before(view, part)
+        if count > now.get(name, 0) and name in view.capacity.tree.index
     )
+
+
+def _before(view: FlavorView, part: Held) -> Sequence[tuple[str, int]]:
+    """Its pods per node until now."""
+    if part.nodes is not None:
+        return part.nodes
+    return [(name, domain.count) for domain in part.assignment.domains for name in view.domain_nodes(domain.values)[:1]]
 
 
 def _no_replacement(
@@ -242,6 +316,11 @@ def _no_replacement(
     nodes = ", ".join(sorted(workload.unhealthy_nodes))
     search.attempts.append(Attempt(", ".join(p.name for p in workload.pod_sets), flavor, REASON_TOPOLOGY_PLACEMENT_FAILED, why, refusal))
     attempts = tuple(search.attempts)
+    if not nodes:
+        stuck = search.world.state.stuck.get(workload.key, {}).values()
+        nodes = ", ".join(sorted({node for counts in stuck for node, _ in counts}))
+        message = truncate(f"there is no other place for pods that cannot be scheduled on node(s): {nodes}; {why}")
+        return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, attempts)
     if fails_fast:
         message = truncate(f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}; {why}")
         return NotFound(REASON_NODE_FAILURES, message, attempts, evicts=True)

@@ -6,7 +6,8 @@ from collections.abc import Set as AbstractSet
 from core.model.quota import Amounts, QuotaTree
 from core.model.resources import Resources
 from core.placement.free import FreeCapacity, Matrix
-from core.state.cluster import ClusterState, FlavorView
+from core.state.cluster import ClusterState
+from core.state.flavor_view import FlavorView
 from core.state.workloads import admission_usage
 
 _Held = Sequence[tuple[Resources, Sequence[tuple[str, int]]]]  # requests of one pod, pods per node

@@ -5,23 +5,23 @@ forgetting all of it and observing the same objects again gives the same state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from core.model.admission import Admission, PodSetAdmission
-from core.model.assignment import TopologyAssignment
 from core.model.configuration import ResourceRules
 from core.model.pause import NOTHING_PAUSED, Pause
 from core.model.podset import PodSetRequest
 from core.model.quota import QuotaTree
-from core.model.resources import PODS, Resources, add
+from core.model.resources import PODS, add
 from core.placement.free import FreeCapacity, with_pod
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import NodeLabels, TopologyTree
 from core.state.check_facts import CheckFacts
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, TopologyFacts, WorkloadFacts
-from core.state.ledger import Domain, Ledger, PodSetKey, Reservation
+from core.state.flavor_view import FlavorView, matches, reservation_of, spares_of
+from core.state.ledger import Ledger, PodSetKey, Reservation
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from core.state.workloads import Workloads
 
@@ -30,24 +30,6 @@ T = TypeVar("T")
 _Held = tuple[Admission | None, str | None, tuple[PodSetFacts, ...], str, str | None]
 Plan = Mapping[str, Sequence[tuple[str, int]]]  # pod set -> (node, pods): where the engine counted them
 _NOTHING: Plan = {}
-
-
-@dataclass(slots=True)
-class FlavorView:
-    """One topology-aware flavor over its nodes."""
-
-    flavor: FlavorFacts
-    topology: TopologyFacts
-    capacity: FreeCapacity
-    by_values: Mapping[tuple[str, ...], int]  # emitted level values -> domain of the lowest level
-
-    def domain_nodes(self, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Names of the nodes of a domain that an assignment names; none if it is not there (any more)."""
-        domain = self.by_values.get(values)
-        if domain is None:
-            return ()
-        level = self.capacity.tree.levels[self.capacity.tree.lowest]
-        return self.capacity.tree.names[int(level.starts[domain]) : int(level.ends[domain])]
 
 
 class ClusterState:
@@ -73,11 +55,12 @@ class ClusterState:
         self.local_queues: dict[str, LocalQueueFacts] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.pause: Pause = NOTHING_PAUSED
-        self.workloads = Workloads()
+        self.workloads = Workloads(counts_spares=self.resource_rules.counts_spares)
         self.ledger = Ledger(self._node_labels, self.namespaces.get)
         self._views: dict[str, FlavorView] = {}
         self._plans: dict[str, Plan] = {}
         self._claims: list[str] = []
+        self.stuck: dict[str, Plan] = {}  # by workload: pods that nodes do not take, though they serve others of it
         self._leaving: dict[str, list[PodSetKey]] = {}  # what is counted where decisions on their way take pods from
         self._quota_is_old = False
         self._dropped: set[str] = set()  # flavors whose view events have dropped, until the next refresh
@@ -97,7 +80,7 @@ class ClusterState:
         self.changes += 1
         moved = old is None or node is None or old.labels != node.labels
         for flavor, view in list(self._views.items()):
-            if moved and any(facts is not None and _matches(view.flavor, facts) for facts in (old, node)):
+            if moved and any(facts is not None and matches(view.flavor, facts) for facts in (old, node)):
                 self._drop_view(flavor)
             elif not moved and node is not None and name in view.capacity.tree.index:
                 view.capacity.observe_node(name, node.state)
@@ -106,6 +89,10 @@ class ClusterState:
         """A pod came, changed or went."""
         if self.ledger.observe_pod(key, pod):
             self.changes += 1
+
+    def observe_stuck(self, key: str, stuck: Plan | None) -> None:
+        """Pods of a workload turned out to be stuck, or are so no more."""
+        self.changes += _update(self.stuck, key, stuck)
 
     def observe_daemon_set(self, key: str, daemon_set: DaemonSetFacts | None) -> None:
         """A DaemonSet came, changed or went."""
@@ -194,6 +181,10 @@ class ClusterState:
         else:
             self._plans.pop(key, None)
 
+    def assume_spares(self, key: str, admission: Admission) -> None:
+        """As `assume`, of a workload that keeps its places, and has other nodes kept free for it."""
+        self.assume(key, admission, self._plans.get(key, _NOTHING))
+
     def confirm(self, key: str, resource_version: int) -> None:
         """The write of an assumed decision succeeded: it holds until an event at least as new replaces it."""
         self._end_leaving(key)
@@ -260,6 +251,7 @@ class ClusterState:
                 self.quota.note_change(before[0].cluster_queue)
             for pod_set in before[0].pod_sets:
                 self.ledger.reserve((before[3], pod_set.name, before[1]), None)
+                self.ledger.reserve((before[3], spares_of(pod_set.name), before[1]), None)
         if now[0] is None:
             self._plans.pop(key, None)
             elder = before[4]
@@ -287,7 +279,7 @@ class ClusterState:
         return self._views.get(flavor_name)
 
     def _build_view(self, flavor: FlavorFacts, topology: TopologyFacts) -> FlavorView:
-        nodes = [node for node in self.nodes.values() if _matches(flavor, node)]
+        nodes = [node for node in self.nodes.values() if matches(flavor, node)]
         tree = TopologyTree(topology.levels, [NodeLabels(node.name, node.labels) for node in nodes])
         capacity = FreeCapacity(tree, {node.name: node.state for node in nodes})
         by_values = {values: domain for domain, values in enumerate(tree.emitted)}
@@ -332,17 +324,22 @@ class ClusterState:
             flavor = self.topology_flavor(given.flavors.values())
             view = self.view(flavor) if flavor is not None else None
             pod_set_key: PodSetKey = (facts.pods_key, pod_set.name, facts.owner_uid)
+            spares_key: PodSetKey = (facts.pods_key, spares_of(pod_set.name), facts.owner_uid)
             # Whatever stood there must not stand in the way of its own plan.
             self.ledger.reserve(pod_set_key, None)
+            self.ledger.reserve(spares_key, None)
             if given.assignment is None or view is None:
                 continue
             requests = dict(pod_set.requests)
             add(requests, {PODS: 1})
             plan = self._plans.get(key, {}).get(pod_set.name)
-            reservation = _reservation(view, pod_set, requests, given.assignment, plan)
+            reservation = reservation_of(view, pod_set, requests, given.assignment, plan)
             surplus = max(0, reservation.count - pod_set.count) if pod_set.reclaimed else 0
             done_before = pod_set.reclaimed - surplus
             self.ledger.reserve(pod_set_key, replace(reservation, surplus=surplus, done_before=done_before) if surplus else reservation)
+            spares = view.spares_of(given)
+            if spares:
+                self.ledger.reserve(spares_key, Reservation(requests, spares))
 
     def topology_flavor(self, flavors: Iterable[str]) -> str | None:
         """The topology-aware one among the flavors of a pod set."""
@@ -390,6 +387,7 @@ class ClusterState:
             pod_set.affinity,
             pod_set.tolerations + flavor.tolerations,
             pod_set.traits,
+            pod_set.spares,
         )
 
     def find_cluster_queue(self, workload: WorkloadFacts) -> ClusterQueueFacts | None:
@@ -398,57 +396,11 @@ class ClusterState:
         return self.cluster_queues.get(local.cluster_queue) if local is not None else None
 
 
-def _reservation(
-    view: FlavorView, pod_set: PodSetFacts, requests: Resources, assignment: TopologyAssignment, plan: Sequence[tuple[str, int]] | None
-) -> Reservation:
-    """What an assignment takes; a domain that is not there (any more) takes nothing."""
-    tree, pinned, wide = view.capacity.tree, dict[str, int](), list[Domain]()
-    if tree.is_hostname:
-        if isinstance(plan, NodeCounts) and plan.tree is tree:
-            return Reservation(requests, plan, traits=pod_set.traits)
-        for domain in assignment.domains:
-            node = view.by_values.get(domain.values)
-            if node is not None:
-                pinned[tree.names[node]] = pinned.get(tree.names[node], 0) + domain.count
-        return Reservation(requests, tuple(pinned.items()), traits=pod_set.traits)
-    for domain in assignment.domains:
-        nodes = view.domain_nodes(domain.values)
-        if len(nodes) == 1:
-            pinned[nodes[0]] = pinned.get(nodes[0], 0) + domain.count
-        elif nodes:
-            known = tuple(entry for entry in plan or () if entry[0] in nodes)
-            whole = sum(count for _, count in known) == domain.count
-            wide.append(Domain(frozenset(nodes), known if whole else _plan_anew(view, pod_set, nodes, domain.count)))
-    return Reservation(requests, tuple(pinned.items()), tuple(wide), pod_set.traits)
-
-
-def _plan_anew(view: FlavorView, pod_set: PodSetFacts, nodes: tuple[str, ...], count: int) -> tuple[tuple[str, int], ...]:
-    """A plan for pods of a domain whose decision this process did not make: the first node that has room first."""
-    capacity, requests = view.capacity, with_pod(pod_set.requests)
-    plan: dict[str, int] = {}
-    for name in nodes:
-        node = capacity.tree.index[name]
-        room = min(
-            (int(capacity.free[capacity.axis[r], node]) // amount if r in capacity.axis else 0 for r, amount in requests.items()), default=0
-        )
-        here = min(count, max(0, room))
-        if here:
-            plan[name] = here
-            count -= here
-    if count:  # they fit no more, but they are coming: counted somewhere
-        plan[nodes[-1]] = plan.get(nodes[-1], 0) + count
-    return tuple(plan.items())
-
-
 def _standing(facts: WorkloadFacts | None) -> tuple[object, ...] | None:
     """What decides whether somebody who holds quota may be preempted."""
     if facts is None or facts.admission is None:
         return None
     return facts.priority, facts.evicted, facts.finished, facts.deleting
-
-
-def _matches(flavor: FlavorFacts, node: NodeFacts) -> bool:
-    return all(node.labels.get(key) == value for key, value in flavor.node_labels.items())
 
 
 def _uses(admission: Admission, flavor: str) -> bool:

@@ -5,14 +5,15 @@ Two objects with equal facts are the same to topogate, which is how heartbeats c
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from core.model.admission import Admission, admission_from_wire
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits, traits_of_pod, traits_of_template
-from core.model.podset import TopologyRequest, parse_topology_request
+from core.model.podset import TopologyRequest, parse_topology_request, read_spares
 from core.model.resources import PODS, Resources, add, parse_resources, pod_requests, zero_requests
+from core.model.spares import read_held_spares, with_spares
 from core.names import (
     ADMITTED,
     COORDINATE_PREFIXES,
@@ -31,6 +32,8 @@ from core.names import (
     QUOTA_RESERVED,
     SLICE_NAME,
     SLICE_REPLACES,
+    SPARE_NODES,
+    SPARES,
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
     WORKLOAD_PREFERRED_TOPOLOGY,
@@ -261,6 +264,7 @@ class PodSetFacts:
     none_of: tuple[str, ...] = ()  # resources of which it asks for zero: they get a flavor, too
     min_count: int | None = None  # the fewest pods it can do with; None: all
     reclaimed: int = 0  # pods that have done their work and come no more (status.reclaimablePods)
+    spares: int = 0  # nodes to be kept free beside those that its pods get
 
     @classmethod
     def read(cls, pod_set: Json, namespace: str = "", labels: Labels | None = None, reclaimed: int = 0) -> "PodSetFacts":
@@ -270,7 +274,7 @@ class PodSetFacts:
         name = pod_set.get("name") or MAIN_POD_SET
         template = pod_set.get("template") or {}
         spec = template.get("spec") or {}
-        offset, requests = ((template.get("metadata") or {}).get("annotations") or {}).get(POD_INDEX_OFFSET, ""), pod_requests(spec)
+        notes, requests = (template.get("metadata") or {}).get("annotations") or {}, pod_requests(spec)
         return cls(
             name,
             count - reclaimed,
@@ -279,12 +283,13 @@ class PodSetFacts:
             dict(spec.get("nodeSelector") or {}),
             spec.get("affinity"),
             tuple(spec.get("tolerations") or ()),
-            read_index(offset) or 0,
+            read_index(notes.get(POD_INDEX_OFFSET, "")) or 0,
             (pod_set.get("topologyRequest") or {}).get("podSetGroupName"),
             traits_of_template(template, namespace, {**(labels or {}), PODSET_LABEL: name}),
             zero_requests(spec, requests),
             None if pod_set.get("minCount") is None else int(pod_set["minCount"]),
             reclaimed,
+            (read_spares(notes.get(SPARE_NODES, "")) or 0) if count > reclaimed else 0,  # none for pods that come no more
         )
 
 
@@ -371,7 +376,12 @@ class WorkloadFacts:
         admission = admission_from_wire(status.get("admission"))
         reclaimed = partial(_reclaimed_of, reclaimed_pods(workload), waits=admission is None)
         since = max(created, evicted.get("lastTransitionTime") or "") if evicted and evicted.get("status") == "True" else created
-        return cls(
+        pod_sets = tuple(PodSetFacts.read(pod_set, namespace, labels, reclaimed(pod_set)) for pod_set in spec.get("podSets") or ())
+        remade = owner is None or owner.get("kind") != "Pod"
+        spares = (metadata.get("annotations") or {}).get(SPARES)
+        if admission is not None and spares:
+            admission = with_spares(admission, read_held_spares(spares), {pod_set.name: pod_set.spares for pod_set in pod_sets})
+        facts = cls(
             object_key(workload),
             metadata.get("uid", ""),
             f"{metadata.get('namespace')}/{spec.get('queueName') or ''}",
@@ -382,7 +392,7 @@ class WorkloadFacts:
             spec.get("active", True) is not False and not condition_is_true(workload, DEACTIVATION_TARGET),
             bool(metadata.get("deletionTimestamp")),
             owner["uid"] if owner else None,
-            tuple(PodSetFacts.read(pod_set, namespace, labels, reclaimed(pod_set)) for pod_set in spec.get("podSets") or ()),
+            pod_sets,
             admission,
             condition_is_true(workload, QUOTA_RESERVED),
             condition_is_true(workload, ADMITTED),
@@ -398,10 +408,18 @@ class WorkloadFacts:
             (status.get("requeueState") or {}).get("requeueAt"),
             condition_is_true(workload, PODS_READY),
             tuple(CheckState.read(check) for check in status.get("admissionChecks") or ()),
-            owner is None or owner.get("kind") != "Pod",
+            remade,
             family_of(workload),
             replaced_by(workload),
         )
+        return facts if remade else facts.without_spares()  # nobody would ever go to a node that is kept free for a lone pod
+
+    def without_spares(self) -> "WorkloadFacts":
+        """As if it asked for no nodes to be kept free."""
+        if not any(pod_set.spares for pod_set in self.pod_sets):
+            return self
+        admission = with_spares(self.admission, {}, {}) if self.admission is not None else None
+        return replace(self, pod_sets=tuple(replace(pod_set, spares=0) for pod_set in self.pod_sets), admission=admission)
 
 
 def _together(annotations: Mapping[str, str]) -> Together | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from core.model.admission import Admission
 from core.model.quota import Amounts, FlavorResource, QuotaOwner, QuotaTree
+from core.model.spares import with_spare_usage
 from core.state.facts import WorkloadFacts
 
 Total = dict[FlavorResource, int]
@@ -19,7 +20,8 @@ class _Assumed:
 class Workloads:
     """Facts per workload; an assumed decision stands in until an event at least as new as its write is seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, counts_spares: bool = False) -> None:
+        self._counts_spares = counts_spares  # nodes that are kept free for a workload use quota, too
         self.facts: dict[str, WorkloadFacts] = {}
         self._assumed: dict[str, _Assumed] = {}
         self._arrivals: dict[str, int] = {}
@@ -119,7 +121,7 @@ class Workloads:
     def _update_alone(self, key: str) -> None:
         assumed, facts, before = self._assumed.get(key), self.facts.get(key), self._holding.pop(key, None)
         now = assumed.admission if assumed is not None else None if facts is None or facts.finished else facts.admission
-        now = now if now is None or facts is None else less_reclaimed(now, facts)
+        now = now if now is None or facts is None else self._what_counts(now, facts)
         replaced = self.is_replaced(key)
         now = None if replaced else now
         if now is not None:
@@ -165,6 +167,11 @@ class Workloads:
                 del self._pending[key]
             else:
                 self._pending[key] = waits
+
+    def _what_counts(self, admission: Admission, facts: WorkloadFacts) -> Admission:
+        counted = less_reclaimed(admission, facts)
+        asked = {pod_set.name: pod_set.spares for pod_set in facts.pod_sets if pod_set.spares} if self._counts_spares else {}
+        return with_spare_usage(admission, counted, asked) if asked else counted
 
     def _stand_in_line(self, key: str, facts: WorkloadFacts | None, *, holds: bool, waits: bool) -> None:
         before, now = self._lines_of.pop(key, None), (facts.queue, holds) if facts is not None and (holds or waits) else None

@@ -38,6 +38,7 @@ from core.model.configuration import (
     WebhookRules,
 )
 from core.model.gates import GATES, Stage
+from core.model.node_health import RequeueRules
 from core.model.peer_gates import FORMER_GATES, OTHER_GATES
 from core.model.pods_ready import PodsReadyRules, RequeueTime, Scope
 from core.names import PLACEMENT_PROFILES
@@ -256,8 +257,16 @@ def test_our_own_block():
     )
     assert read(topogate=block) == expected
     assert read(topogate={"secondPass": {"timeout": "10m"}}).second_pass == SecondPass(10.0, 600.0)
+    requeue = {"base": "0s", "limit": "1m", "forgetAfter": "1h"}
+    assert read(topogate={"nodeReplacement": {"requeue": requeue}}).node_health.requeue == RequeueRules(0.0, 60.0, 3600.0)
+    assert read(topogate={"nodeReplacement": {"requeue": {"base": "20s"}}}).node_health.requeue == RequeueRules(20.0, 600.0, 600.0)
     for profile in PLACEMENT_PROFILES:
         assert read(topogate={"placementProfile": profile}).placement_profile == profile
+
+
+@pytest.mark.parametrize(("block", "counts"), [({}, False), ({"countInQuota": True}, True), ({"countInQuota": False}, False)])
+def test_spares_use_quota_where_that_is_chosen(block: Json, counts: bool):
+    assert read(topogate={"nodeReplacement": {"spares": block}}).resources == ResourceRules(counts_spares=counts)
 
 
 def test_frameworks_are_a_set_and_an_empty_list_is_none():

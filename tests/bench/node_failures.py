@@ -41,11 +41,11 @@ def measure(nodes: int, jobs: int, share: float) -> dict[str, Any]:
     pool = NodePool(max(1, nodes // 100), 10, max(1, min(10, nodes // 10)), labels={"pool": NAMESPACE})
     with Cluster() as cluster, Topogate(cluster, leader_election=False) as topogate:
         names = cluster.add_nodes(pool, timeout_s=600)
-        _open(cluster, pool)
+        open_queue(cluster, pool)
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            list(threads.map(lambda number: _submit(cluster.api, f"job-{number:04}"), range(jobs)))
-        wait_for("all jobs to run", lambda: len(_placed(cluster.api)) == jobs * PODS_OF_A_JOB, PATIENCE_S, poll_s=2)
-        before = _placed(cluster.api)
+            list(threads.map(lambda number: submit(cluster.api, f"job-{number:04}"), range(jobs)))
+        wait_for("all jobs to run", lambda: len(placed(cluster.api)) == jobs * PODS_OF_A_JOB, PATIENCE_S, poll_s=2)
+        before = placed(cluster.api)
         chosen = set(random.Random(SEED).sample(names, int(share * len(names))))
         hit = {pod["metadata"]["ownerReferences"][0]["name"] for pod in before.values() if pod["spec"]["nodeName"] in chosen}
         assert topogate.reconciler is not None
@@ -60,7 +60,7 @@ def measure(nodes: int, jobs: int, share: float) -> dict[str, Any]:
         evicted = wait_for(what, lambda: _settled(cluster.api, hit, chosen), PATIENCE_S, poll_s=0.5) - {NOBODY}
         settled_s = time.monotonic() - began
         used, more = meter.read()["reconciler"], count_calls(cluster)
-        after = _placed(cluster.api)
+        after = placed(cluster.api)
         moved = [name for name, pod in before.items() if pod["spec"]["nodeName"] not in chosen and name not in after]
         return {
             "nodes": len(names),
@@ -92,13 +92,13 @@ def _settled(api: Api, hit: set[str], gone: set[str]) -> set[str] | None:
             if not is_true(workload, ADMITTED):
                 waiting.add(owner)
     pods: dict[str, int] = {}
-    for pod in _placed(api).values():
+    for pod in placed(api).values():
         if pod["spec"]["nodeName"] not in gone:
             pods[_job_of(pod)] = pods.get(_job_of(pod), 0) + 1
     return evicted | {NOBODY} if all(owner in waiting or pods.get(owner) == PODS_OF_A_JOB for owner in hit) else None
 
 
-def _placed(api: Api) -> dict[str, Any]:
+def placed(api: Api) -> dict[str, Any]:
     """Live pods that are on a node, by name."""
     return {
         pod["metadata"]["name"]: pod
@@ -111,13 +111,15 @@ def _job_of(pod: Any) -> str:
     return str(pod["metadata"]["ownerReferences"][0]["name"])
 
 
-def _submit(api: Api, name: str) -> None:
+def submit(api: Api, name: str) -> None:
+    """A job whose pods may fail as often as it takes."""
     job = manifests.job(name, NAMESPACE, pods=PODS_OF_A_JOB, gpus=4, required="cloud.provider.com/topology-rack", indexed=True)
     job["spec"]["backoffLimit"] = 1000
     api.create(manifests.path(job), job)
 
 
-def _open(cluster: Cluster, pool: NodePool) -> None:
+def open_queue(cluster: Cluster, pool: NodePool) -> None:
+    """Namespace and queue over all nodes of the pool."""
     cluster.create_namespace(NAMESPACE)
     for obj in (
         manifests.topology(NAMESPACE, pool.levels),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ from core.jobs.kinds import KINDS
 from core.jobs.pod_kinds import pod_kinds
 from core.runtime.rights import Right
 from e2e.accounts import user_of
+from e2e.api import wait_for
 from e2e.asked import read_asked
 from e2e.cluster import Cluster
 from e2e.topogate import SYSTEM_NAMESPACE
 from reconciler import rights
 from tests.chart.test_generated import granted
 
+OTHERS_S = 1200.0  # the longest file takes some minutes
+pytestmark = pytest.mark.timeout(OTHERS_S + 300)
 GRANTED = {
     "webhook": webhook.chart.in_cluster(),
     "reconciler": rights.in_cluster() | granted(rights.in_own_namespace()) | granted(rights.of_pause()),
@@ -33,16 +37,30 @@ OF_KINDS = {
 SELDOM = OF_KINDS | {("kueue.x-k8s.io", "workloads", "get"), ("", "pods/status", "patch")}
 
 
-def test_nothing_that_was_asked_was_refused(cluster: Cluster, audit_folder: Path):
-    assert read_asked(audit_folder, refused=True) == {}
+@pytest.fixture(scope="module")
+def others(audit_folder: Path) -> list[Path]:
+    """What the other processes of the run have written, once they are through: this file is the last to be handed out."""
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+    def through() -> bool:
+        return len(list(audit_folder.parent.glob("audit-*/failed"))) == count - 1
+
+    wait_for("the other processes of the run", through, timeout_s=OTHERS_S)
+    return [path.parent for path in audit_folder.parent.glob("audit-*/failed")]
+
+
+def test_nothing_that_was_asked_was_refused(cluster: Cluster, audit_folder: Path, others: list[Path]):
+    assert [read_asked(folder, refused=True) for folder in (audit_folder, *others)] == [{}, *({} for _ in others)]
 
 
 @pytest.mark.parametrize("part", GRANTED)
-def test_all_that_is_granted_is_used(cluster: Cluster, audit_folder: Path, request: pytest.FixtureRequest, part: str):
+def test_all_that_is_granted_is_used(cluster: Cluster, audit_folder: Path, others: list[Path], request: pytest.FixtureRequest, part: str):
     config = request.config
-    if config.args != config.getini("testpaths") or config.option.keyword or config.option.markexpr or request.session.testsfailed:
+    failed = request.session.testsfailed or any((folder / "failed").read_text() != "0" for folder in others)
+    if config.args != config.getini("testpaths") or config.option.keyword or config.option.markexpr or failed:
         pytest.skip("only a run of all tests, of which none failed, uses everything")
-    used = read_asked(audit_folder)[user_of(part, SYSTEM_NAMESPACE)]
+    user = user_of(part, SYSTEM_NAMESPACE)
+    used = {right for folder in (audit_folder, *others) for right in read_asked(folder)[user]}
     assert unused(GRANTED[part] - SELDOM, used) == []
     assert used & OF_KINDS
 

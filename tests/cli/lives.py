@@ -8,9 +8,12 @@ from cli.documents import complete
 from core.jobs.contract import Defaults
 from core.jobs.job import Job
 from core.jobs.kinds import KINDS
+from core.model.spares import show_held_spares
+from core.names import SPARES
 from core.plan.verdicts import verdict_status
 from core.plan.workload import build_workload
-from core.queueing.cycle import Cycle
+from core.queueing.cycle import Cycle, Verdict
+from core.queueing.outcome import Found
 from core.runtime.client import Client
 from core.runtime.store import object_key
 from reconciler import resources as r
@@ -44,8 +47,17 @@ def decided(documents: Sequence[Obj]) -> list[Obj]:
     outlook.observed.fill({**known, r.NAMESPACES: [namespace]})
     verdicts = {verdict.workload.key: verdict for verdict in Cycle(outlook.state, outlook.settings.profiles).run()}
     return [
-        {**document, "status": verdict_status(document, verdicts[object_key(document)], NOW)}
+        {**_with_spares(document, verdicts[object_key(document)]), "status": verdict_status(document, verdicts[object_key(document)], NOW)}
         if document["kind"] == "Workload" and object_key(document) in verdicts
         else document
         for document in documents
     ]
+
+
+def _with_spares(workload: Obj, verdict: Verdict) -> Obj:
+    """With the names of the nodes that are kept free for it."""
+    text = show_held_spares(verdict.outcome.admission) if isinstance(verdict.outcome, Found) else None
+    metadata = workload["metadata"]
+    return (
+        {**workload, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), SPARES: text}}} if text else workload
+    )

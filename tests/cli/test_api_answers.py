@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import Commands, job
+from tests.cli.commands import EXAMPLES, Commands, job
 
 Answer = tuple[int, dict[str, Any]]
 EMPTY: Answer = (200, {"items": [], "metadata": {"resourceVersion": "1"}})
@@ -106,3 +106,13 @@ def test_suggestions_need_nothing_but_the_nodes(topogate: Commands):
         ran = topogate.run("topology", "suggest", "--kubeconfig", kubeconfig(topogate, url))
     assert (ran.code, ran.err) == (2, "topogate: there is no node\n")
     assert asked == ["/api/v1/nodes"]
+
+
+def test_what_a_job_refers_to_may_stand_in_the_same_file(topogate: Commands):
+    """As `kubectl apply -f` would make both."""
+    with answering(lambda _: EMPTY) as url:
+        ran = topogate.run("plan", "-f", EXAMPLES / "kinds" / "trainjob.yaml", "--kubeconfig", kubeconfig(topogate, url))
+    assert (ran.code, ran.err) == (3, "")
+    assert ran.out.startswith("TrainJob default/fine-tune: would wait: ")
+    assert "TrainingRuntime" not in ran.out, "it does exist"
+    assert "LocalQueue" in ran.out

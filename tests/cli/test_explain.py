@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.names import COMPONENT_WORKLOAD_INDEX, FINISHED, IS_GROUP_WORKLOAD
+from core.names import COMPONENT_WORKLOAD_INDEX, FINISHED, IS_GROUP_WORKLOAD, SPARE_NODES, SPARES_HELD
 from tests.cli.commands import BLOCK, RACK, Commands, job, nodes, queues
 from tests.cli.lives import NOW, decided, queued
 
@@ -72,6 +72,49 @@ def test_one_that_is_admitted_is_told_where_it_is_and_why_there(topogate: Comman
     told = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data
     assert {tuple(domain["values"][:2]) for domain in told["podSets"][0]["domains"]} == {("b0", "b0-r0")}
     assert "now" not in told
+
+
+def test_where_nodes_have_failed_since_what_is_left_is_said_as_it_is(topogate: Commands):
+    """Not "the tightest of 0"."""
+    documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
+    gone = [document for document in documents if not (document["kind"] == "Node" and document["metadata"]["name"] == "n-0-0-0")]
+    full = [document for document in gone if not (document["kind"] == "Node" and document["metadata"]["name"].endswith(("-1", "-2", "-3")))]
+    kept = [document for document in gone if document["kind"] == "Node" and document["metadata"]["name"] in ("n-0-0-1", "n-0-0-2")]
+    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *full, *kept))
+    assert f"{RACK} b0/b0-r0 with room for 2; none holds all 3 pod(s) now; next b0/b0-r1 with room for 1\n" in ran.out
+    assert "of 0 that hold" not in ran.out
+
+
+def test_one_that_was_evicted_before_says_why_and_from_where(topogate: Commands):
+    documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
+    told = "its node was lost. It was on rack b0/b0-r0 (node n). Placed again on the same"
+    workload = workload_of(documents, "a")
+    workload["status"]["conditions"].append(says("Evicted", "False", "QuotaReserved", f"Previously: {told}"))
+    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents))
+    assert f"before: {told}\n" in ran.out
+    condition(workload, "Evicted").update(status="True", message="its node was lost")
+    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents))
+    assert ran.out.count("its node was lost") == 1, "it is the condition that is shown"
+
+
+def test_nodes_that_are_kept_free_for_it_are_told_and_taken_for_others(topogate: Commands):
+    asks = job("a", 2, required=RACK)
+    asks["spec"]["template"]["metadata"]["annotations"][SPARE_NODES] = "1"
+    documents = decided([*nodes(), *queues(), *queued(asks)])
+    workload = workload_of(documents, "a")
+    file = topogate.write("cluster.yaml", *documents)
+    told = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data
+    (spare,) = told["podSets"][0]["spares"]
+    assert spare not in {domain["values"][-1] for domain in told["podSets"][0]["domains"]}
+    assert f"kept free for it: {spare}" in topogate.run("explain", "job", "a", "--nodes", file).out
+    (topology,) = topogate.run("topology", "default", "--nodes", file, "-o", "json").data["topologies"]
+    racks = [rack for block in topology["flavors"][0]["domains"] for rack in block["domains"]]
+    hosts = {host["values"][-1]: host for rack in racks for host in rack["domains"]}
+    assert (hosts[spare]["used"]["nvidia.com/gpu"], hosts[spare]["fits"]) == ("8", 0)
+    missing = {"type": SPARES_HELD, "status": "False", "reason": "Missing", "message": "pod set main: 0 of 1", "lastTransitionTime": NOW}
+    workload["status"]["conditions"].append(missing)
+    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents))
+    assert "topogate.dev/SparesHeld=False, Missing: pod set main: 0 of 1" in ran.out
 
 
 def test_one_that_has_finished_is_so(topogate: Commands):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.explain import PLACED
 from core.names import QUEUE_NAME_LABEL, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
+from core.plan.admission import PLACED
 from e2e import manifests, truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
@@ -131,6 +131,29 @@ def test_a_plan_of_a_statefulset_agrees_with_what_then_happens(topogate: Command
             assert "state: admitted" in ran.out
     finally:
         scene.api.delete(f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets/web")
+
+
+def test_of_a_deployment_each_pod_has_a_workload_and_these_are_named(topogate: Commands, scene: Scene):
+    template = manifests.job("x", scene.namespace, pods=1, gpus=4, required=scene.rack)["spec"]["template"]
+    template["metadata"]["labels"] = {"app": "web"}
+    del template["spec"]["restartPolicy"]
+    metadata = {"name": "web", "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    scene.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+    try:
+        now = scene.eventually("pods on nodes", lambda now: sum(bool(p["spec"].get("nodeName")) for p in now.pods_in(scene.namespace)) == 2)
+        names = sorted(f"pod-{pod['metadata']['name']}-" for pod in now.pods_in(scene.namespace))
+        ran = topogate.run(*live(scene, "explain", "deploy", "web"))
+        assert ran.code == 1
+        assert "has 2 Workloads: " in ran.err
+        assert all(name in ran.err for name in names)
+        scene.cluster.kubectl("scale", "deployment/web", "--replicas=1", "-n", scene.namespace)
+        scene.eventually("one pod", lambda now: len(now.pods_in(scene.namespace)) == 1)
+        ran = topogate.run(*live(scene, "explain", "deployment.apps/web"))
+        assert (ran.code, ran.err) == (0, "")
+        assert "state: admitted" in ran.out
+    finally:
+        scene.api.delete(f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/web")
 
 
 def test_the_counts_of_a_topology_agree_with_its_nodes(topogate: Commands, scene: Scene):

@@ -16,7 +16,7 @@ from core.api.schema import KINDS
 from core.jobs.objects import OBJECTS
 from core.placement.tree import NodeLabels, TopologyTree
 from core.state.facts import NodeFacts
-from tests.cli.commands import BLOCK, HOST, RACK, Commands, Obj, job, node, nodes
+from tests.cli.commands import BLOCK, HOST, RACK, Commands, Obj, job, node, nodes, queues
 
 RULES = {rules.kind: rules for rules in OBJECTS}
 REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
@@ -34,6 +34,15 @@ def judge(documents: list[Any]) -> None:
         KINDS[document["kind"]][0].model.model_validate(document)
         if document["kind"] in RULES:
             assert RULES[document["kind"]].validate(document, None).errors == ()
+
+
+def test_what_is_there_by_the_same_name_is_told(topogate: Commands):
+    file, there = topogate.write("nodes.yaml", *nodes()), topogate.write("there.yaml", *queues())
+    named = [there_already["metadata"]["name"] for there_already in queues() if there_already["kind"] == "ClusterQueue"]
+    ran = topogate.run("topology", "suggest", "--nodes", file, "--nodes", there, "--cluster-queue", named[0])
+    assert ran.code == 0
+    assert f"there is a ClusterQueue {named[0]} already, which applying this would change; --cluster-queue names another\n" in ran.err
+    assert "ResourceFlavor default" not in ran.err
 
 
 def test_known_labels_become_levels_and_everything_can_be_applied_and_planned_with(topogate: Commands):

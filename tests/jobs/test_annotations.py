@@ -18,6 +18,7 @@ from core.names import (
     SLICE_CONSTRAINTS,
     SLICE_REQUIRED_TOPOLOGY,
     SLICE_SIZE,
+    SPARE_NODES,
     UNCONSTRAINED_TOPOLOGY,
 )
 
@@ -56,6 +57,9 @@ def layers(*entries: tuple[str, Any]) -> str:
         {SLICE_CONSTRAINTS: layers(("block", "8"), ("rack", "2"))},
         {SLICE_CONSTRAINTS: '[{"topology": "rack", "size": 4,},]'},
         {REQUIRED_TOPOLOGY: "rack", PODSET_GROUP_NAME: "a-group"},
+        {REQUIRED_TOPOLOGY: "rack", SPARE_NODES: "2"},
+        {UNCONSTRAINED_TOPOLOGY: "true", SPARE_NODES: "0"},
+        {SLICE_REQUIRED_TOPOLOGY: "rack", SLICE_SIZE: "4", SPARE_NODES: "64"},
     ],
 )
 def test_what_is_right_is_let_pass(annotations: dict[str, str]):
@@ -86,6 +90,12 @@ def test_what_is_right_is_let_pass(annotations: dict[str, str]):
         ({SLICE_CONSTRAINTS: layers(("b", 8), ("r", 3))}, ErrorType.INVALID, f"{SLICE_CONSTRAINTS}][1].size", "a divisor of the 8"),
         ({SLICE_CONSTRAINTS: layers(("r", 8), ("r", 4))}, ErrorType.DUPLICATE, f"{SLICE_CONSTRAINTS}][1].topology", "layer 0 has this"),
         ({REQUIRED_TOPOLOGY: "r", PODSET_GROUP_NAME: "7"}, ErrorType.INVALID, PODSET_GROUP_NAME, "a name that is no number"),
+        ({REQUIRED_TOPOLOGY: "r", SPARE_NODES: "two"}, ErrorType.INVALID, SPARE_NODES, "a whole number of nodes from 0 to 64"),
+        ({REQUIRED_TOPOLOGY: "r", SPARE_NODES: "-1"}, ErrorType.INVALID, SPARE_NODES, "a whole number of nodes from 0 to 64"),
+        ({REQUIRED_TOPOLOGY: "r", SPARE_NODES: "65"}, ErrorType.INVALID, SPARE_NODES, "a whole number of nodes from 0 to 64"),
+        ({REQUIRED_TOPOLOGY: "r", SPARE_NODES: ""}, ErrorType.INVALID, SPARE_NODES, "a whole number of nodes from 0 to 64"),
+        ({SPARE_NODES: "2"}, ErrorType.INVALID, SPARE_NODES, "means nothing without a topology; a whole number"),
+        ({SPARE_NODES: "two"}, ErrorType.INVALID, SPARE_NODES, "means nothing without a topology; a whole number"),
         ({PODSET_GROUP_NAME: "g"}, ErrorType.FORBIDDEN, PODSET_GROUP_NAME, "a group needs"),
     ],
 )

@@ -178,7 +178,7 @@ def test_a_slice_that_its_rack_cannot_complete_is_refused_with_the_rack_and_what
     sentence = refusal_sentence("t", refusal)
     assert "b0/b0-r0" in sentence
     assert "1 more pod(s) must complete slices of 2" in sentence
-    assert "No node it may use could ever hold one more pod: b0-r0-n1 comes nearest and lacks 2 cpu" in sentence
+    assert "No node it may use could hold one more pod beside those of it that stay: b0-r0-n1 comes nearest and lacks 2 cpu" in sentence
 
 
 def test_a_refusal_to_replace_proposes_no_node_that_the_pods_may_not_have():
@@ -402,6 +402,89 @@ def test_the_order_of_nodes_and_failures_does_not_matter(
         for name, count in placement.nodes:
             other.take(name, {**each.requests, "pods": 1}, count)
     assert replace_failed(view, all_held, failed, MIXED) == replace_failed(other, all_held, failed[::-1], MIXED)
+
+
+# --- pods that a node does not take, beside others that stay there --------------------------------------------
+
+
+def without(one: Held, **stuck: int) -> Held:
+    return replace(one, stuck=tuple((name.replace("_", "-"), count) for name, count in stuck.items()))
+
+
+def test_of_a_node_that_does_not_take_a_pod_only_that_pod_moves():
+    job = held(request(6, Mode.REQUIRED, RACK), b0_r0_n0=3, b0_r0_n1=3)
+    assert places(fail(grid(2, 2, 3), without(job, b0_r0_n0=1), failed=[])) == {"b0-r0-n0": 2, "b0-r0-n1": 4}
+
+
+def test_a_pod_that_is_stuck_and_pods_of_a_failed_node_find_their_places_together():
+    job = held(request(6, Mode.REQUIRED, RACK), b0_r0_n0=3, b0_r0_n1=3)
+    answer = fail(grid(2, 2, 3), without(job, b0_r0_n0=1), failed=["b0-r0-n1"])
+    assert places(answer) == {"b0-r0-n0": 2, "b0-r0-n2": 4}
+
+
+def test_pods_of_another_pod_set_do_not_come_in_the_place_of_one_that_is_stuck():
+    first, second = held(request(2, name="a"), b0_r0_n0=2), held(request(1, name="b"), b0_r0_n1=1)
+    view = with_usage(view_of(THREE_LEVELS, grid(1, 1, 3)), first, second)
+    answer = replace_failed(view, [without(first, b0_r0_n0=1), second], ["b0-r0-n1"], MIXED)
+    assert "b0-r0-n0" not in places(answer, "b")
+
+
+def test_a_pod_whose_slice_must_stay_on_the_node_is_refused_with_that():
+    job = held(request(4, Mode.REQUIRED, RACK, slices=[(HOST, 2)]), b0_r0_n0=2, b0_r0_n1=2)
+    answer = fail(grid(1, 1, 4), without(job, b0_r0_n0=1), failed=[])
+    assert answer.refusal is not None
+    assert "1 more pod(s) must complete slices of 2 in kubernetes.io/hostname" in refusal_sentence("t", answer.refusal)
+
+
+@st.composite
+def stuck_pods(draw: st.DrawFn, *, plain: bool = False) -> tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity]:
+    cluster, wanted, all_held, view, failed = draw(accidents(plain=plain))
+    hosts = {view.tree.paths[node][-1]: name for name, node in view.tree.index.items()}
+    stuck = []
+    for one in all_held:
+        there = [(hosts.get(d.values[-1]) or name_of(view, d.values), d.count) for d in one.assignment.domains]
+        counts = ((name, draw(st.integers(0, count))) for name, count in there if name in failed)
+        stuck.append(replace(one, stuck=tuple((name, count) for name, count in counts if count)))
+    assume(any(one.stuck for one in stuck))
+    return cluster, wanted, stuck, view
+
+
+def staying(view: FreeCapacity, wanted: Sequence[PodSetRequest], all_held: Sequence[Held]) -> dict[str, dict[str, int]]:
+    stay = survivors(view, wanted, all_held, [])
+    for one in all_held:
+        for name, count in one.stuck:
+            stay[one.request.name][name] -= count
+    return {pod_set: {name: count for name, count in counts.items() if count} for pod_set, counts in stay.items()}
+
+
+@given(stuck_pods())
+def test_another_place_for_stuck_pods_keeps_every_promise(accident: tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity]):
+    cluster, wanted, all_held, view = accident
+    decision = replace_failed(view, all_held, [], MIXED)
+    stay = staying(view, wanted, all_held)
+    if decision.refusal is not None:
+        assert decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
+        assert refusal_sentence("t", decision.refusal)
+        return
+    assert broken_promises(cluster, wanted, decision, stay, free_beside(cluster, wanted, stay), []) == []
+    closed = {name for one in all_held for name, _ in one.stuck}
+    for placement in decision.placements:
+        for name, count in placement.nodes:
+            assert name not in closed or count == stay[placement.pod_set].get(name, 0), "no pod comes where another is stuck"
+
+
+@given(stuck_pods(plain=True))
+def test_stuck_pods_of_a_single_pod_set_get_another_place_if_and_only_if_there_is_one(
+    accident: tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity],
+):
+    cluster, wanted, all_held, view = accident
+    assume(len(wanted) == 1)
+    stay = staying(view, wanted, all_held)
+    free, closed = free_beside(cluster, wanted, stay), {name for name, _ in all_held[0].stuck}
+    rooms = {node.name: 0 if node.name in closed else room(node, wanted[0], free[node.name]) for node in cluster.nodes}
+    missing = wanted[0].count - sum(stay["main"].values())
+    possible = can_complete(cluster, wanted[0], stay["main"], missing, rooms)
+    assert (replace_failed(view, all_held, [], MIXED).refusal is None) == possible
 
 
 # --- what does not add up ---------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from core.model.admission import Admission, PodSetAdmission
 from core.model.configuration import ResourceRules, Transformation
 from core.names import ADMITTED, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, REQUEUED
@@ -12,6 +14,7 @@ from core.plan.admission import (
     admitted_status,
     apply_body,
     evicted_status,
+    find_former,
     managed_status,
     preempted_status,
     released_status,
@@ -73,6 +76,42 @@ def test_admission_sets_both_conditions_and_takes_back_what_stood_against_it():
     assert conditions[EVICTED]["message"] == "Previously: no room"
     assert status["admission"]["podSetAssignments"][0]["resourceUsage"] == {"cpu": "2"}
     assert "unhealthyNodes" not in status
+
+
+def lived_through(why: str, was: str, then: str) -> dict[str, Any]:
+    """The condition Evicted of a workload that was evicted, stopped and admitted again, each by what the API has of it."""
+    wire = workload(condition_json(ADMITTED), admission={"clusterQueue": "cq"})
+    wire = {**wire, "status": evicted_status(wire, "NodeFailures", why, NOW)}
+    wire = {**wire, "status": released_status(wire, why, NOW, was)}
+    return {**wire, "status": admitted_status(wire, ADMISSION, NOW, place=then)}
+
+
+@pytest.mark.parametrize(("then", "said"), [("rack r2 (node c)", "rack r2 (node c)"), ("rack r1 (node a)", "the same"), ("rack", "rack")])
+def test_who_is_admitted_again_says_where_it_was_and_where_it_is(then: str, said: str):
+    wire = lived_through("node a was lost.", "rack r1 (node a)", then)
+    told = f"node a was lost. It was on rack r1 (node a). Placed again on {said}"
+    assert by_type(wire["status"])[EVICTED] | {"lastTransitionTime": ""} == {
+        **condition_json(EVICTED, False, reason="QuotaReserved", message=f"Previously: {told}"),
+        "observedGeneration": 1,
+        "lastTransitionTime": "",
+    }
+    assert find_former(wire["status"]) == told
+
+
+def test_places_are_told_whatever_the_reason_is_like():
+    wire = lived_through("too long. " * 300, "rack r1 (node a)", "rack r2 (node c)")
+    former = find_former(wire["status"], 200)
+    assert len(former) == 200
+    assert former.endswith("…. It was on rack r1 (node a). Placed again on rack r2 (node c)")
+
+
+def test_where_it_was_is_told_of_the_eviction_alone_and_leaves_the_rest_of_it():
+    since = {**condition_json(EVICTED, reason="Preempted", message="for another"), "observedGeneration": 3}
+    status = released_status(workload(since, generation=7), "stopped", NOW, "rack r1 (node a)")
+    assert by_type(status)[EVICTED] == {**since, "message": "for another. It was on rack r1 (node a)"}
+    assert by_type(status)[QUOTA_RESERVED]["message"] == "stopped"
+    over = condition_json(EVICTED, False, message="Previously: for another")
+    assert by_type(released_status(workload(over), "stopped", NOW, "rack r1"))[EVICTED] == over, "it was not evicted"
 
 
 def test_waiting_says_what_is_asked_for():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from core.model.configuration import FairSharing
+from core.model.configuration import FairSharing, ResourceRules
 from core.model.pods_ready import PodsReadyRules
 from core.names import HOSTNAME_LABEL
 from core.placement.profile import STANDARD
@@ -32,8 +32,15 @@ from tests.builders import (
 class Scene:
     """One topology `t` of racks and hosts, one topology-aware flavor `tas` over all nodes; the rest is up to the test."""
 
-    def __init__(self, *, quota: str = "100", strict: bool = False, sharing: FairSharing | None = None) -> None:
-        self.state = ClusterState()
+    def __init__(
+        self,
+        *,
+        quota: str = "100",
+        strict: bool = False,
+        sharing: FairSharing | None = None,
+        resource_rules: ResourceRules | None = None,
+    ) -> None:
+        self.state = ClusterState(resource_rules=resource_rules)
         self.sharing = sharing
         self.cycle = Cycle(self.state, STANDARD, sharing=sharing)
         self.version = 1

@@ -8,7 +8,7 @@ from core.names import LEAVING_TAINTS
 from core.queueing.second_pass import NodeReplacement
 from core.state.facts import NodeFacts
 from tests.builders import Node, node_json
-from tests.queueing.test_second_pass import Running, running
+from tests.queueing.running import Running, running
 
 
 def announce(scene: Running, name: str, key: str) -> None:

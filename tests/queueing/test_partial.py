@@ -18,8 +18,8 @@ from core.queueing.partial import can_shrink, find_largest
 from core.state.check_facts import CheckFacts
 from core.state.facts import WorkloadFacts
 from tests.builders import RACK, pod_set_json, workload_json
+from tests.queueing.running import Running
 from tests.queueing.shared import Shared, victims
-from tests.queueing.test_second_pass import Running
 
 HOST = "kubernetes.io/hostname"
 ANYWHERE = {"unconstrained": True}

@@ -14,13 +14,18 @@ from typing import Any, cast
 
 from core.model.admission import admission_from_wire
 from core.model.node_health import HealthRules
+from core.model.spares import fullest, must_be_named, show_held_spares
 from core.names import (
     ADMITTED,
     EVICTED,
     HOSTNAME_LABEL,
     JOB_COMPLETION_INDEX_LABEL,
+    LEAVING_TAINTS,
+    PODS_SCHEDULABLE,
     PODSET_LABEL,
     QUOTA_RESERVED,
+    SPARES,
+    SPARES_HELD,
     TOPOLOGY_GATE,
     UNCONSTRAINED_TOPOLOGY,
     WORKLOAD_ANNOTATION,
@@ -29,6 +34,7 @@ from core.placement.profile import STANDARD
 from core.plan.ungate import plan_ungating
 from core.plan.verdicts import verdict_status
 from core.queueing.cycle import Cycle
+from core.queueing.outcome import Found
 from core.queueing.second_pass import NodeReplacement
 from core.runtime.client import Client
 from core.runtime.informer import Informer
@@ -38,6 +44,7 @@ from core.state.facts import condition_is_true
 from reconciler.apply import Writer
 from reconciler.node_health import NodeHealth
 from reconciler.observed import Observed
+from reconciler.spares import Spares
 from tests.builders import NAMESPACE, THREE_LEVELS, cluster_queue_json, flavor_json, local_queue_json, topology_json, workload_json
 from tests.runtime.fakes import ManualClock
 
@@ -54,6 +61,7 @@ class PaperLives:
         self.state = self.observed.state
         self.health = NodeHealth(self.observed, cast("Writer", self), self.clock, HealthRules())
         self.cycle = Cycle(self.state, STANDARD, replacement=replacement)
+        self.spares = Spares(self.observed, cast("Writer", self), self.clock, LEAVING_TAINTS, makes_room=lambda: self.cycle.makes_room)
         self.workloads: dict[str, Obj] = {}
         self.pods: dict[str, Obj] = {}
         self.nodes: dict[str, Obj] = {}
@@ -129,6 +137,11 @@ class PaperLives:
             found[given.name] = Counter({domain.values[-1]: domain.count for domain in given.assignment.domains})
         return found
 
+    def spare(self, name: str) -> dict[str, tuple[tuple[str, ...], int]]:
+        """Nodes that are kept free, by pod set, and how many pods each has room for."""
+        admission = self.state.workloads.holding(f"{NAMESPACE}/{name}")
+        return {given.name: (given.spares, fullest(given)) for given in admission.pod_sets} if admission is not None else {}
+
     # --- what goes on ---------------------------------------------------------------------------------------
 
     def settle(self) -> None:
@@ -151,6 +164,11 @@ class PaperLives:
             _wait(self.health.look(f"{NAMESPACE}/{name}"))
         for verdict in list(self.cycle.run()):
             name = verdict.workload.key.partition("/")[2]
+            said = (self.workloads[name]["metadata"].get("annotations") or {}).get(SPARES)
+            asked = {pod_set.name: pod_set.spares for pod_set in verdict.workload.pod_sets}
+            replaces = bool(verdict.workload.unhealthy_nodes)
+            if isinstance(verdict.outcome, Found) and must_be_named(verdict.outcome.admission, said, asked, replaces=replaces):
+                self._name_spares(name, show_held_spares(verdict.outcome.admission))
             status = verdict_status(self.workloads[name], verdict, self.now(), self.state.resource_rules)
             if status is not None:
                 self._set_status(name, status)
@@ -161,6 +179,8 @@ class PaperLives:
                 self.placed.add(name)
                 self._make_pods(name)
                 self._ungate(name)
+        for name in sorted(self.workloads):
+            _wait(self.spares.look(f"{NAMESPACE}/{name}"))
         self._bind()
 
     def _leave(self, name: str) -> None:
@@ -201,7 +221,9 @@ class PaperLives:
         assert facts.admission is not None
         pods = self.observed.pods_of(facts.key)
         plan = plan_ungating(facts, facts.admission, pods, self.state.level_values, self._is_up)
-        assert not plan.strays, "whose place had been taken from under it"
+        for stray in plan.strays:  # one that was stuck, and has its place elsewhere by now: the ungater ends it
+            assert not stray.node, "whose place had been taken from under it"
+            self._gone(self.pods[stray.key.partition("/")[2]])
         for action in plan.actions:
             pod = self.pods[action.pod.key.partition("/")[2]]
             assert action.node_selector[HOSTNAME_LABEL] not in facts.unhealthy_nodes
@@ -244,6 +266,14 @@ class PaperLives:
                 bound = [p for p in pods if p["spec"].get("nodeName")]
                 for node, count in (Counter(p["spec"]["nodeName"] for p in bound) | given).items():
                     takes_[node] += count * cpu
+                spares, each = self.spare(name).get(pod_set["name"], ((), 0))
+                assert not given.keys() & set(spares), f"{name}: {spares} are spare and in use by {given}"
+                for node in spares:
+                    takes_[node] += each * cpu if node in self.nodes else 0
+                if spares and pod_set["topologyRequest"].get("required"):
+                    assert len(self._domains(pod_set["topologyRequest"]["required"], [*given, *spares])) == 1, (
+                        f"{name}: {spares} are elsewhere"
+                    )
                 if self.is_admitted(name):
                     runs = Counter(p["spec"]["nodeName"] for p in bound if p in self.live())
                     assert given.total() == pod_set["count"], f"{name}: {given} is not all of {pod_set['name']}"
@@ -313,6 +343,25 @@ class PaperLives:
     async def event(self, *_: object, **__: object) -> None:
         return None
 
+    # --- and of Spares ----------------------------------------------------------------------------------------
+
+    async def patch_workload(self, workload: Obj, body: Mapping[str, Any]) -> Obj:
+        return self._name_spares(workload["metadata"]["name"], body["metadata"]["annotations"][SPARES])
+
+    async def apply_workload_condition(self, workload: Obj, condition: Mapping[str, Any], manager: str = "") -> Obj:
+        assert condition["type"] in (PODS_SCHEDULABLE, SPARES_HELD)
+        name = workload["metadata"]["name"]
+        status = self.workloads[name]["status"]
+        others = [c for c in status["conditions"] if c["type"] != condition["type"]]
+        self._set_status(name, {**status, "conditions": [*others, dict(condition)]})
+        return self.workloads[name]
+
+    def _name_spares(self, name: str, text: str | None) -> Obj:
+        wire = self.workloads[name]
+        metadata = {**wire["metadata"], "annotations": {SPARES: text} if text else {}, "resourceVersion": str(self._version())}
+        self._write({**wire, "metadata": metadata})
+        return self.workloads[name]
+
     # --- inside ---------------------------------------------------------------------------------------------
 
     def _set_status(self, name: str, status: Mapping[str, Any]) -> None:
@@ -348,7 +397,8 @@ class PaperLives:
     def _stand(self) -> tuple[Any, ...]:
         workloads = [(name, w["status"].get("admission"), w["status"].get("unhealthyNodes")) for name, w in sorted(self.workloads.items())]
         pods = [(name, pod["spec"].get("nodeName"), pod["spec"]["schedulingGates"]) for name, pod in sorted(self.pods.items())]
-        return workloads, pods, sorted(self._ending)
+        spares = [(name, self.spare(name)) for name in sorted(self.workloads)]
+        return workloads, pods, sorted(self._ending), spares
 
 
 def takes(node: Obj) -> bool:

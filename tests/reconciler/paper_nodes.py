@@ -35,6 +35,7 @@ class PaperNodes:
         self.health = NodeHealth(self.observed, cast("Writer", self), self.clock, rules, self.storms.holds)
         self._owner = owner
         self.statuses: list[Mapping[str, Any]] = []
+        self.conditions: list[Mapping[str, Any]] = []
         self.ended: list[str] = []
         self.events: list[tuple[str, str]] = []
         self.observed.topologies.fill([made("Topology", "t", spec={"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOSTNAME_LABEL}]})])
@@ -108,6 +109,13 @@ class PaperNodes:
     async def terminate_pod(self, pod: Obj, message: str) -> Obj:
         self.ended.append(pod["metadata"]["name"])
         return pod
+
+    async def apply_workload_condition(self, workload: Obj, condition: Mapping[str, Any], manager: str) -> Obj:
+        self.conditions.append(condition)
+        others = [c for c in workload["status"].get("conditions") or () if c["type"] != condition["type"]]
+        changed = {**workload, "status": {**workload["status"], "conditions": [*others, dict(condition)]}}
+        self.observed.workloads.put({**changed, "metadata": {**workload["metadata"], "resourceVersion": str(next(_versions))}})
+        return changed
 
     async def event(self, resource: object, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False) -> None:
         self.events.append((reason, message))

@@ -8,6 +8,7 @@ import pytest
 
 from core.model.node_health import HealthRules
 from core.names import EVICTED, PODSET_LABEL, RANK_ANNOTATION, WORKLOAD_ANNOTATION
+from core.plan.requeue import count_in_a_row
 from core.runtime.controller import Done, RequeueAfter
 from core.runtime.workqueue import WorkQueue
 from core.state.facts import find_condition
@@ -103,6 +104,7 @@ def test_what_the_rest_does_not_hold_is_evicted_with_the_reason_once_that_has_la
     assert racks.evicted() == (
         f"Workload was evicted as its nodes failed: {RACK} r0 has room for 0 of 2 pod(s) of pod set main; out of use: b (NotReady)"
     )
+    assert count_in_a_row({"status": racks.statuses[-1]}) == 1
 
 
 def test_a_shortage_that_ends_in_time_is_forgotten(racks: PaperRacks):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.names import HOSTNAME_LABEL
+from core.names import HOSTNAME_LABEL, SPARE_NODES
 from core.queueing.second_pass import NodeReplacement
 from tests.builders import BLOCK, RACK, pod_set_json
 from tests.reconciler.paper_lives import PaperLives
@@ -56,7 +56,8 @@ def pod_sets(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @st.composite
-def clusters(draw: st.DrawFn, replacement: NodeReplacement) -> PaperLives:
+def clusters(draw: st.DrawFn, replacement: NodeReplacement, spares: int = 0) -> PaperLives:
+    """`spares`: the most nodes that a pod set asks to be kept free for it."""
     paper = PaperLives(replacement)
     for block in range(draw(st.integers(1, 2))):
         for rack in range(draw(st.integers(1, 3))):
@@ -65,6 +66,8 @@ def clusters(draw: st.DrawFn, replacement: NodeReplacement) -> PaperLives:
                 labels = {BLOCK: f"b{block}", RACK: f"b{block}-r{rack}", HOSTNAME_LABEL: name}
                 paper.node(name, labels, draw(st.integers(2, 5)))
     for i, asked in enumerate(draw(st.lists(pod_sets(), min_size=1, max_size=4))):
+        for pod_set in asked if spares else ():
+            pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: str(draw(st.integers(0, spares)))}}
         paper.submit(f"w{i}", asked)
     return paper
 
@@ -95,7 +98,15 @@ def happen(paper: PaperLives, node: str, deed: str) -> None:
 
 @given(st.data(), st.booleans())
 def test_whatever_happens_to_nodes_no_pod_is_lost_and_none_is_moved_that_need_not_move(data: st.DataObject, fails_fast: bool) -> None:
-    paper = data.draw(clusters(NodeReplacement(fails_fast=fails_fast)))
+    live_through(data, data.draw(clusters(NodeReplacement(fails_fast=fails_fast))), fails_fast=fails_fast)
+
+
+@given(st.data(), st.booleans())
+def test_and_nobody_gets_a_node_that_is_kept_free_for_another(data: st.DataObject, fails_fast: bool) -> None:
+    live_through(data, data.draw(clusters(NodeReplacement(fails_fast=fails_fast), spares=2)), fails_fast=fails_fast)
+
+
+def live_through(data: st.DataObject, paper: PaperLives, *, fails_fast: bool) -> None:
     paper.settle()
     names = sorted(paper.known)
     steps = st.lists(st.tuples(st.sampled_from(names), st.sampled_from(DEEDS)), min_size=1, max_size=4)
@@ -146,6 +157,26 @@ def test_a_node_that_is_only_away_moves_nobody(deed: str) -> None:
     paper.clock.time += REST_S
     paper.settle()
     assert {name: pod["spec"]["nodeName"] for name, pod in paper.pods.items()} == before
+
+
+def test_a_pod_that_its_cordoned_node_does_not_take_again_moves_and_the_one_beside_it_stays() -> None:
+    paper = PaperLives(NodeReplacement())
+    for i in range(2):
+        paper.node(f"n{i}", {BLOCK: "b", RACK: "r", HOSTNAME_LABEL: f"n{i}"}, 4)
+    paper.submit("w", [pod_set_json(count=2, cpu="2", topology={"required": RACK})])
+    paper.settle()
+    assert [pod["spec"]["nodeName"] for pod in paper.live()] == ["n0", "n0"]
+    paper.change("n0", unschedulable=True)
+    paper.end("n0", 1)
+    paper.settle()
+    (stays,) = (name for name, pod in paper.pods.items() if pod["spec"].get("nodeName"))
+    assert len(paper.live()) == 2
+    paper.clock.time += REST_S
+    paper.settle()
+    assert paper.pods[stays]["spec"]["nodeName"] == "n0"
+    assert sorted(pod["spec"]["nodeName"] for pod in paper.live()) == ["n0", "n1"]
+    assert paper.assigned("w") == {"main": {"n0": 1, "n1": 1}}
+    assert paper.evicted.total() == 0
 
 
 @pytest.mark.parametrize("deed", ["is lost", "hangs", "is deleted", "is drained", "NoExecute"])

@@ -278,9 +278,13 @@ def test_most_of_the_nodes_not_ready_while_their_pods_run_and_nothing_is_done(op
     assert not [event for event in now.events if event["reason"] in ("NodeUnhealthy", "PodTerminatedByKueue")]
 
 
+def cordon(scene: Scene, node: str) -> None:
+    scene.api.patch(f"{NODES}/{node}", {"spec": {"unschedulable": True}})
+
+
 def drain(scene: Scene, node: str) -> None:
     """As `kubectl drain` does: cordoned, then every pod evicted."""
-    scene.api.patch(f"{NODES}/{node}", {"spec": {"unschedulable": True}})
+    cordon(scene, node)
     for pod in scene.read().pods_in(scene.namespace):
         if pod["spec"].get("nodeName") == node and not truth.is_terminal(pod) and not pod["metadata"].get("deletionTimestamp"):
             name = pod["metadata"]["name"]
@@ -293,6 +297,31 @@ def uncordon(scene: Scene, node: str) -> None:
 
 
 def test_a_rack_that_is_drained_gives_its_pods_to_the_others_of_its_block(open_scene: Callable[..., Scene]) -> None:
+    """Node by node, as `kubectl drain` takes several: all cordoned first, each emptied before the next."""
+    hall = open_scene(racks=3, nodes=2)
+    with History(hall.cluster, hall.namespace) as history:
+        hall.submit("train", pods=4, gpus=8, indexed=True, spec=PATIENT, required=hall.block)
+        now = hall.until_bound("train", 4)
+        before, rack = places(now, "train"), min(racks(hall, now, "train"))
+        drained = sorted(nodes_of(hall, now, rack))
+        for node in drained:
+            cordon(hall, node)
+        for number, node in enumerate(drained, 1):
+            drain(hall, node)
+            now = whole_without(hall, "train", 4, set(drained[:number]))
+        facts = history.facts()
+    stayed = {uid for uid, node in before.items() if node not in drained}
+    assert len(stayed) == 2
+    assert touched(facts, stayed) == []
+    assert evictions(facts) == set()
+    assert broken(hall, facts, {"train": hall.block}) == []
+    for node in drained:
+        uncordon(hall, node)
+
+
+def test_slices_whose_rack_is_drained_node_by_node_are_whole_in_another_in_the_end(open_scene: Callable[..., Scene]) -> None:
+    """Half a slice has no other place while its other half runs. The job is evicted with that reason and starts anew, unless the
+    drain was faster than topogate: then only the slice has moved."""
     hall = open_scene(racks=3, nodes=2)
     with History(hall.cluster, hall.namespace) as history:
         asked = {"required": hall.block, "slice_topology": hall.rack, "slice_size": 2}
@@ -306,8 +335,8 @@ def test_a_rack_that_is_drained_gives_its_pods_to_the_others_of_its_block(open_s
         facts = history.facts()
     stayed = {uid for uid, node in before.items() if node not in drained}
     assert len(stayed) == 2
-    assert touched(facts, stayed) == []
-    assert evictions(facts) == set()
+    assert evictions(facts) <= {("train", "NodeFailures")}
+    assert evictions(facts) or touched(facts, stayed) == []
     assert truth.slices_whole(now, "train", hall.rack, 2) == []
     assert broken(hall, facts, {"train": hall.block}) == []
     for node in drained:

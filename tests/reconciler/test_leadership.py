@@ -13,6 +13,7 @@ from e2e.api import wait_for
 from e2e.cluster import Cluster
 from e2e.topogate import READY_MARK, SYSTEM_NAMESPACE, Topogate
 from tests.reconciler.scenes import WORKLOADS, Scene
+from tests.reconciler.test_failing_with_spares import fill, spares, with_a_spare
 from tests.scraped import Scraped
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/topogate-reconciler"
@@ -84,4 +85,22 @@ def test_a_leader_that_is_killed_under_load_is_followed_within_15_s_and_nothing_
     workloads = cluster.api.list(WORKLOADS.format(scene.namespace))
     assert len(workloads) == 16
     assert took <= 15
+    scene.close()
+
+
+def test_another_leader_keeps_the_same_nodes_free(cluster: Cluster, elected: Topogate) -> None:
+    scene = Scene(cluster, nodes=4).open()
+    first = elected.reconciler
+    assert first is not None
+    elected.start_reconciler(wait=False)
+    second = elected.reconciler
+    assert second is not None
+    _, spare = with_a_spare(scene, "train")
+    wait_for("the other to have seen everything", lambda: "state is complete" in second.log.read_text())
+    first.stop(grace_s=0)
+    wait_for("the other to lead", lambda: READY_MARK in second.log.read_text())
+    fill(scene, "filler")
+    now = scene.read()
+    assert spares(now, "train") == [spare]
+    assert spare not in {pod["spec"].get("nodeName") for pod in now.pods}
     scene.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.model.node_health import HealthRules, StormRules
+from core.plan.requeue import count_in_a_row
 from core.runtime.controller import Done, RequeueAfter
 from tests.reconciler.paper_nodes import OWNER, STRICT_STORMS, PaperNodes
 
@@ -82,6 +83,7 @@ def test_a_share_is_one_of_all_nodes_that_a_workload_has():
     (reason, message) = paper.events[-1]
     assert reason == "EvictedDueToNodeFailures"
     assert "3 of 4, nodeReplacement.maxShare is 0.5: n1 (it is gone), n2 (it is gone), n3 (it is gone)" in message
+    assert count_in_a_row({"status": paper.statuses[-1]}) == 1
 
 
 def test_a_hostname_that_is_not_the_nodes_name():

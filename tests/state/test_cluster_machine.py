@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import settings
@@ -12,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from core.model.admission import Admission, PodSetAdmission, admission_to_wire
 from core.model.assignment import DomainCount, TopologyAssignment
-from core.names import ADMITTED, FINISHED, HOSTNAME_LABEL, QUOTA_RESERVED
+from core.model.spares import show_held_spares
+from core.names import ADMITTED, FINISHED, HOSTNAME_LABEL, QUOTA_RESERVED, SPARE_NODES, SPARES
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts
 from tests.builders import (
@@ -43,8 +45,8 @@ class Objects:
         self.workloads: dict[str, dict[str, Any]] = {}
         self.assumed: dict[str, tuple[Admission, int | None]] = {}
 
-    def holding(self, name: str) -> tuple[str, int, tuple[DomainCount, ...]] | None:
-        """Flavor, milli-CPU of one pod and domains that a workload holds now."""
+    def holding(self, name: str) -> tuple[str, int, tuple[DomainCount, ...], tuple[str, ...]] | None:
+        """Flavor, milli-CPU of one pod, domains and spare nodes that a workload holds now."""
         workload = self.workloads.get(name)
         if workload is None:
             return None
@@ -52,12 +54,14 @@ class Objects:
         if name in self.assumed:
             given = self.assumed[name][0].pod_sets[0]
             assert given.assignment is not None
-            return given.flavors["cpu"], cpu, given.assignment.domains
+            return given.flavors["cpu"], cpu, given.assignment.domains, given.spares
         wire = workload["status"].get("admission")
         if wire is None or any(condition["type"] == FINISHED for condition in workload["status"]["conditions"]):
             return None
         given = workload["x-admission"].pod_sets[0]
-        return given.flavors["cpu"], cpu, given.assignment.domains
+        comes_no_more = sum(entry["count"] for entry in workload["status"].get("reclaimablePods", ()))
+        spares = given.spares if comes_no_more < int(workload["spec"]["podSets"][0]["count"]) else ()
+        return given.flavors["cpu"], cpu, given.assignment.domains, spares
 
     def expected_usage(self) -> Usage:
         """Per node: pods that are bound and alive, and for each admission what of it is not bound yet."""
@@ -69,10 +73,14 @@ class Objects:
             held = self.holding(name)
             if held is None:
                 continue
-            flavor, cpu, domains = held
+            flavor, cpu, domains, spares = held
             here = {d.values[-1]: d.count for d in domains if (n := self.nodes.get(d.values[-1])) is not None and self.matches(flavor, n)}
             for node_name, missing in self.missing(name, here).items():  # a domain that is not there (any more) takes nothing
                 usage.setdefault(node_name, Counter()).update({"cpu": cpu * missing, "pods": missing})
+            most = max(domain.count for domain in domains)
+            for spare in spares:
+                if spare in self.nodes and self.matches(flavor, self.nodes[spare]):
+                    usage.setdefault(spare, Counter()).update({"cpu": cpu * most, "pods": most})
         return {node: +amounts for node, amounts in usage.items() if +amounts}
 
     def missing(self, name: str, given: Mapping[str, int]) -> dict[str, int]:
@@ -239,7 +247,9 @@ class ClusterMachine(RuleBasedStateMachine):
         if known is not None and known["metadata"]["ownerReferences"][0]["uid"] == owner:
             return
         self.objects.assumed.pop(name, None)
-        self.see_workload(workload_json(name, [pod_set_json(count=4, cpu=str(cpu))], owner=owner, uid=f"uid-{owner}"))
+        pod_set = pod_set_json(count=4, cpu=str(cpu))
+        pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: "2"}}
+        self.see_workload(workload_json(name, [pod_set], owner=owner, uid=f"uid-{owner}"))
 
     @rule(data=st.data())
     @precondition(lambda self: self.objects.workloads)
@@ -265,6 +275,29 @@ class ClusterMachine(RuleBasedStateMachine):
             self.check()
             self.see_workload(written)
         del self.objects.assumed[name]
+
+    @rule(data=st.data(), fails=st.booleans())
+    @precondition(lambda self: self.objects.workloads.keys() > self.objects.assumed.keys())
+    def other_nodes_are_spare(self, data: st.DataObject, fails: bool) -> None:
+        """Counted from the moment of the decision, and no more if its write fails."""
+        name = data.draw(st.sampled_from(sorted(set(self.objects.workloads) - set(self.objects.assumed))))
+        if self.objects.holding(name) is None:
+            return
+        workload = self.objects.workloads[name]
+        before: Admission = workload["x-admission"]
+        admission = replace(before, pod_sets=(with_other_spares(data.draw, before.pod_sets[0]),))
+        self.objects.assumed[name] = (admission, None)
+        self.state.assume_spares(f"{NAMESPACE}/{name}", admission)
+        self.check()
+        del self.objects.assumed[name]
+        if fails:
+            self.state.forget(f"{NAMESPACE}/{name}")
+            return
+        written = self.noted(workload, admission) | {"x-admission": admission}
+        self.objects.workloads[name] = written  # what the API server has from now on
+        self.state.confirm(f"{NAMESPACE}/{name}", int(written["metadata"]["resourceVersion"]))
+        self.check()
+        self.see_workload(written)
 
     @rule(data=st.data(), cpu=st.integers(1, 3))
     @precondition(lambda self: self.objects.assumed)
@@ -333,7 +366,12 @@ class ClusterMachine(RuleBasedStateMachine):
     def admitted(self, name: str, admission: Admission) -> dict[str, Any]:
         workload = self.objects.workloads[name]
         status = {"admission": admission_to_wire(admission), "conditions": [condition_json(QUOTA_RESERVED), condition_json(ADMITTED)]}
-        return self.next_version(workload) | {"status": status, "x-admission": admission}
+        return self.noted(workload, admission) | {"status": status, "x-admission": admission}
+
+    def noted(self, workload: dict[str, Any], admission: Admission) -> dict[str, Any]:
+        """With the names of its spares written on it."""
+        workload, text = self.next_version(workload), show_held_spares(admission)
+        return workload | {"metadata": {**workload["metadata"], "annotations": {SPARES: text} if text else {}}}
 
     def next_version(self, workload: dict[str, Any]) -> dict[str, Any]:
         self.version += 1
@@ -407,7 +445,15 @@ def admissions(draw: st.DrawFn) -> Admission:
     domains = tuple(DomainCount((name,), count) for name, count in zip(names, counts, strict=True))
     assignment = TopologyAssignment((HOSTNAME_LABEL,), domains)
     flavor = draw(st.sampled_from(sorted(FLAVORS)))
-    return Admission("cq", (PodSetAdmission("main", {"cpu": flavor}, {"cpu": 4000}, 4, assignment),))
+    given = PodSetAdmission("main", {"cpu": flavor}, {"cpu": 4000}, 4, assignment)
+    return Admission("cq", (with_other_spares(draw, given),))
+
+
+def with_other_spares(draw: st.DrawFn | Callable[..., Any], given: PodSetAdmission) -> PodSetAdmission:
+    assert given.assignment is not None
+    used = {domain.values[-1] for domain in given.assignment.domains}
+    spares = draw(st.lists(st.sampled_from([name for name in NODES if name not in used]), max_size=2, unique=True))
+    return given.with_spares(tuple(sorted(spares)))
 
 
 def fixed_events(state: ClusterState) -> list[Any]:

@@ -168,7 +168,9 @@ def test_after_an_eviction_the_wait_begins_anew_with_it(collect_all: CollectAll)
     (evicted,), (released,) = of(spans, "workload.evict", "w"), of(spans, "workload.release", "w")
     assert evicted.attributes["topogate.reason"] == "PodsReadyTimeout"
     assert evicted.attributes["topogate.message"] == released.attributes["topogate.message"] == "not ready in time"
-    assert len(of(spans, "workload.admit", "w")) == 2
+    before, after = of(spans, "workload.admit", "w")
+    assert "topogate.former" not in before.attributes
+    assert after.attributes["topogate.former"] == "not ready in time. It was on cloud/rack r1 (node r1-n). Placed again on the same"
 
 
 def test_a_cycle_says_whether_it_refused_anybody(collect_all: CollectAll):

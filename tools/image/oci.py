@@ -129,6 +129,10 @@ def _json(value: Obj) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
+def _as_packed(member: tarfile.TarInfo, _: str) -> tarfile.TarInfo:
+    return member
+
+
 def unpack(path: Path, root: Path) -> Obj:
     """Lays the image's layers into an empty folder, as an engine does; its settings (`config` of the image's configuration)."""
     with tarfile.open(path) as files:
@@ -147,6 +151,7 @@ def unpack(path: Path, root: Path) -> Obj:
         manifest = json.loads(blob(found))
         for one in manifest["layers"]:
             with tarfile.open(fileobj=io.BytesIO(gzip.decompress(blob(one)))) as packed:
-                packed.extractall(root, filter="fully_trusted")
+                packed.extraction_filter = _as_packed  # not an argument of extractall, which Python 3.11.3 does not know yet
+                packed.extractall(root)
         config: Obj = json.loads(blob(manifest["config"]))["config"]
         return config

@@ -1,0 +1,53 @@
+"""Where a workload's pods are, in a few words: of its last admission beside its next."""
+
+from collections.abc import Sequence
+
+from core.model.admission import Admission
+from core.names import HOSTNAME_LABEL
+from core.state.cluster import ClusterState
+
+_SHOWN = 3  # nodes, or domains, that a sentence names
+Path = tuple[str, ...]
+
+
+def describe_place(state: ClusterState, admission: Admission) -> str:
+    """The lowest domain that holds all pods of an admission, or the domains of the highest level, and the nodes there; empty where
+    nothing is placed by topology. Of nodes that are gone it is not known any more in which domain they were: those that are there tell."""
+    names, paths, levels, lowest = dict[str, None](), dict[Path, None](), Path(), ""
+    for given in admission.pod_sets:
+        if given.assignment is None:
+            continue
+        view = state.view(state.topology_flavor(given.flavors.values()) or "")
+        lowest = lowest or given.assignment.levels[-1]
+        levels = levels or (tuple(view.topology.levels) if view is not None else ())
+        for index, domain in enumerate(given.assignment.domains):
+            names[domain.values[-1]] = None
+            path = state.level_values(given, index)
+            if len(path) == len(levels):
+                paths[path] = None
+    if not names:
+        return ""
+    here = _listed(list(names), "node" if lowest == HOSTNAME_LABEL else lowest)
+    above = list(dict.fromkeys(path[:-1] for path in paths))
+    if not above or not above[0]:
+        return here
+    shared = _shared(above)
+    if shared:
+        return f"{levels[len(shared) - 1]} {'/'.join(shared)} ({here})"
+    return f"{_listed(list(dict.fromkeys(path[0] for path in above)), levels[0])} ({here})"
+
+
+def _listed(names: Sequence[str], what: str) -> str:
+    """Things by name; of many the first few."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{what if len(names) == 1 else f'{what}s'} {', '.join(names[:_SHOWN])}{more}"
+
+
+def _shared(paths: Sequence[Path]) -> Path:
+    """What all of them begin with."""
+    shared = []
+    for values in zip(*paths, strict=True):
+        if len(set(values)) > 1:
+            break
+        shared.append(values[0])
+    return tuple(shared)

@@ -1,0 +1,153 @@
+"""Keeps the nodes that workloads ask to be kept free for them (`topogate.dev/spare-nodes`): level-triggered, what is asked for against what
+is held. What serves and what takes its place is judged in `core.queueing.spares`.
+
+They are held from the moment of the decision, in the ledger; named on the Workload, so that a restart or another leader holds the same;
+and told in its condition `topogate.dev/SparesHeld`. A lost node is replaced by a spare in the decision that replaces nodes, whose one
+write says it all; what is missing after that is filled up here.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+
+from core.model.spares import show_held_spares
+from core.names import SPARES, SPARES_HELD
+from core.plan.conditions import Condition
+from core.queueing.spares import Kept, keep_spares, with_kept
+from core.runtime.clock import Clock
+from core.runtime.controller import Done, RequeueAfter, Result
+from core.runtime.resource import Obj
+from core.runtime.store import Change, object_key
+from core.runtime.workqueue import Item
+from core.state.facts import WorkloadFacts
+from reconciler.apply import Writer
+from reconciler.conditions import tell
+from reconciler.controllers import build_controller
+from reconciler.node_health import state_of
+from reconciler.observed import Observed
+
+logger = logging.getLogger(__name__)
+BATCH_S = 0.5  # nodes of a rack change one by one
+FILL_S, LOOK_S = 5.0, 60.0  # while some are missing, and while none is: what is free changes without telling
+MANAGER = "topogate-spares"
+REASON_HELD, REASON_MISSING, REASON_NOT_ADMITTED = "Held", "Missing", "NotAdmitted"
+
+
+class Spares:
+    """Reconciles one workload at a time by namespace/name. `is_held` says of one whether it is in a storm, `makes_room` whether anybody is
+    going for another's sake: that room is not to be filled with spares."""
+
+    def __init__(
+        self,
+        observed: Observed,
+        writer: Writer,
+        clock: Clock,
+        leaving_taints: Collection[str] = (),
+        is_held: Callable[[WorkloadFacts], bool] = lambda workload: False,
+        makes_room: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._observed, self._writer, self._leaving_taints, self._is_held = observed, writer, leaving_taints, is_held
+        self._makes_room = makes_room
+        self._counts: dict[str, tuple[str, int, int]] = {}  # by workload: its ClusterQueue, spares that serve, spares that are missing
+        self._nodes: dict[str, frozenset[str]] = {}  # by workload that asks for spares and has its place: those that it has
+        self.controller = build_controller("spares", self._reconcile, clock)
+        self._queue = self.controller.queue
+        observed.workloads.add_handler(self._on_workload)
+        observed.nodes.add_handler(self._on_node)
+
+    def count(self) -> Mapping[str, tuple[int, int]]:
+        """Per ClusterQueue how many nodes are kept free, and how many more should be."""
+        held, missing = Counter[str](), Counter[str]()
+        for queue, serving, lacking in self._counts.values():
+            held[queue] += serving
+            missing[queue] += lacking
+        return {queue: (held[queue], missing[queue]) for queue in {queue for queue, _, _ in self._counts.values()}}
+
+    # --- who is to be looked at ---------------------------------------------------------------------------------
+
+    def _on_workload(self, change: Change) -> None:
+        key = object_key(change.obj)
+        facts = self._observed.state.workloads.facts.get(key) if change.new is not None else None
+        if facts is None or not any(pod_set.spares for pod_set in facts.pod_sets):
+            self._forget(key)
+            return
+        if facts.admission is not None and not facts.finished:
+            self._nodes[key] = frozenset(name for given in facts.admission.pod_sets for name in given.spares)
+        else:
+            self._forget(key)
+        self._queue.add_after(key, BATCH_S, "workload changed")
+
+    def _on_node(self, change: Change) -> None:
+        if not self._nodes or (change.old is not None and change.new is not None and _matters(change.old) == _matters(change.new)):
+            return
+        name = change.obj["metadata"]["name"]
+        for key, nodes in self._nodes.items():
+            if name in nodes or self._counts.get(key, ("", 0, 1))[2]:
+                self._queue.add_after(key, BATCH_S, f"node {name} changed")
+
+    def _forget(self, key: str) -> None:
+        self._counts.pop(key, None)
+        self._nodes.pop(key, None)
+
+    # --- one workload -------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, item: Item) -> Result:
+        return await self.look(str(item.key))
+
+    async def look(self, key: str) -> Result:
+        """Keeps the spares of a workload, and tells of them. Raises what the API server refuses."""
+        state, workload = self._observed.state, self._observed.workloads.store.get(key)
+        facts = state.workloads.facts.get(key)
+        if workload is None or facts is None or facts.finished or key not in self._nodes:
+            if workload is not None and facts is not None:
+                await self._tell(workload, None)
+            return Done()
+        if facts.evicted:
+            return Done()  # what it holds is given back when it has stopped
+        if state.workloads.is_assumed(key):
+            return RequeueAfter(BATCH_S)
+        if facts.unhealthy_nodes or self._is_held(facts):
+            return RequeueAfter(FILL_S)  # its spares are for the pods of these nodes first; and in a storm no node is judged
+        kept = keep_spares(state, facts, self._leaving_taints, fills=not self._makes_room())
+        if not kept:
+            return Done()
+        workload = await self._hold(key, workload, facts, kept)
+        missing = sum(one.missing for one in kept)
+        if facts.admission is not None:
+            self._counts[key] = facts.admission.cluster_queue, sum(len(one.serving) for one in kept), missing
+        await self._tell(workload, kept)
+        return RequeueAfter(FILL_S if missing else LOOK_S)
+
+    async def _hold(self, key: str, workload: Obj, facts: WorkloadFacts, kept: Collection[Kept]) -> Obj:
+        """Holds them from now on, and names them. What could not be written is not held."""
+        assert facts.admission is not None  # else nothing is kept
+        state, admission = self._observed.state, with_kept(facts.admission, kept)
+        text = show_held_spares(admission)
+        if text == (workload["metadata"].get("annotations") or {}).get(SPARES):
+            return workload
+        state.assume_spares(key, admission)
+        try:
+            written = await self._writer.patch_workload(workload, {"metadata": {"annotations": {SPARES: text}}})
+        except BaseException:
+            state.forget(key)
+            raise
+        state.confirm(key, int(written["metadata"]["resourceVersion"]))
+        logger.info("spares kept", extra={"workload": key, "nodes": {one.pod_set: list(one.nodes) for one in kept}})
+        return written
+
+    async def _tell(self, workload: Obj, kept: Collection[Kept] | None) -> None:
+        before = [c for c in (workload.get("status") or {}).get("conditions") or () if c.get("type") == SPARES_HELD]
+        if kept is not None:
+            missing = any(one.missing for one in kept)
+            condition = Condition(SPARES_HELD, not missing, REASON_MISSING if missing else REASON_HELD, "; ".join(map(str, kept)))
+        elif before:
+            condition = Condition(
+                SPARES_HELD, False, REASON_NOT_ADMITTED, "The workload has no place beside which nodes could be kept free"
+            )
+        else:
+            return  # it has never had any
+        await tell(self._writer, workload, condition, MANAGER)
+
+
+def _matters(node: Obj) -> object:
+    return state_of(node), node["metadata"].get("labels"), (node.get("status") or {}).get("allocatable")

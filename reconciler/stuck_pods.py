@@ -1,0 +1,73 @@
+"""Pods that their node does not take though it serves others of their workload: told on the Workload, and handed to the second pass.
+
+Nothing of it is kept but the condition: who starts anew finds them again by the pods, after the same delay.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from core.names import PODS_SCHEDULABLE
+from core.plan.conditions import Condition
+from core.plan.node_health import Share, Verdict, count_stuck
+from core.runtime.resource import Obj
+from core.state.facts import PodFacts, WorkloadFacts
+from reconciler import resources as r
+from reconciler.apply import Writer
+from reconciler.conditions import tell
+from reconciler.observed import Observed
+
+logger = logging.getLogger(__name__)
+MANAGER = "topogate-node-health"
+LOOK_S = 10.0  # while there are any: a decision whose write has failed is made again
+_NAMED = 3
+_WELL = "All pods are scheduled, or wait for no longer than usual"
+
+
+class StuckPods:
+    """Notes them for one workload after the other; `on_change` is called when another place is to be found."""
+
+    def __init__(self, observed: Observed, writer: Writer) -> None:
+        self._observed, self._writer = observed, writer
+        self.on_change: list[Callable[[], None]] = []
+
+    async def note(self, workload: Obj, facts: WorkloadFacts, shares: Mapping[str, Share], verdicts: Mapping[str, Verdict]) -> list[float]:
+        """By what was judged of its nodes; in how many seconds to look again."""
+        places: dict[str, list[tuple[str, int]]] = {}
+        told: list[tuple[str, PodFacts]] = []
+        for node, verdict in sorted(verdicts.items()):
+            counts = count_stuck(shares[node], verdict.stuck) if verdict.stuck and facts.remade else {}
+            for pod_set, count in counts.items():
+                places.setdefault(pod_set, []).append((node, count))
+            told += [(node, pod) for pod in verdict.stuck if counts]
+        stuck = {pod_set: tuple(found) for pod_set, found in places.items()}
+        state = self._observed.state
+        is_news = state.stuck.get(facts.key) != (stuck or None)
+        state.observe_stuck(facts.key, stuck or None)
+        if stuck and is_news:
+            for tell in self.on_change:
+                tell()
+        await self._tell(workload, told, _WELL)
+        return [LOOK_S] if stuck else []
+
+    async def forget(self, workload: Obj | None, key: str) -> None:
+        """Of one that does not run, or is gone."""
+        self._observed.state.observe_stuck(key, None)
+        if workload is not None:
+            await self._tell(workload, (), "The workload does not run")
+
+    async def _tell(self, workload: Obj, told: Sequence[tuple[str, PodFacts]], well: str) -> None:
+        before = [c for c in (workload.get("status") or {}).get("conditions") or () if c.get("type") == PODS_SCHEDULABLE]
+        if not told and not before:
+            return  # of most there is nothing to say
+        condition = Condition(PODS_SCHEDULABLE, True, "Scheduled", well)
+        if told:
+            texts = [
+                f"pod {pod.key.partition('/')[2]} cannot be scheduled on node {node}, where others of its workload run: "
+                f"{pod.unschedulable or 'Unschedulable'}"
+                for node, pod in told[:_NAMED]
+            ]
+            more = f" and {len(told) - _NAMED} more pods" if len(told) > _NAMED else ""
+            condition = Condition(PODS_SCHEDULABLE, False, "Unschedulable", f"{'; '.join(texts)}{more}. Another place is looked for")
+        if await tell(self._writer, workload, condition, MANAGER) and told:
+            logger.warning("pods cannot be scheduled", extra={"workload": workload["metadata"]["name"], "why": condition.message})
+            await self._writer.event(r.WORKLOADS, workload, condition.reason, condition.message, warning=True)

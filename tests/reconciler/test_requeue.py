@@ -1,0 +1,101 @@
+"""A workload that loses its nodes time after time, under the scheduler on paper and in virtual time: when it is admitted again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from core.model.node_health import RequeueRules
+from core.names import ADMITTED, EVICTED, QUOTA_RESERVED
+from core.state.facts import condition_is_true, find_condition
+from reconciler.apply import Writer
+from reconciler.steps import WorkloadSteps
+from tests.reconciler.test_second_pass import PassPaper
+
+pytestmark = pytest.mark.looptime
+RULES = RequeueRules(base_s=10, limit_s=40, forget_after_s=1000)
+
+
+class LosingPaper(PassPaper):
+    """One whose job stops as soon as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(checked=False)
+        self.changed = asyncio.Event()
+        self.observed.workloads.add_handler(lambda change: self.changed.set())
+        self.submit(3)
+
+    async def lose_all(self) -> float:
+        """Seconds from the loss of nodes for which there are no others to the next admission."""
+        begun = self.time.monotonic()
+        self.lose("r1-n", "r2-n")
+        await self.until(EVICTED)
+        await self.stop()
+        await self.until(ADMITTED)
+        return self.time.monotonic() - begun
+
+    async def stop(self) -> None:
+        assert await WorkloadSteps(self.observed, cast("Writer", self)).give_back(self.get("Workload", "w"))
+
+    def message(self, kind: str) -> str:
+        return str((find_condition(self.get("Workload", "w"), kind) or {}).get("message"))
+
+    async def until(self, kind: str) -> None:
+        while not condition_is_true(self.get("Workload", "w"), kind):
+            self.changed.clear()
+            await self.changed.wait()
+
+
+async def test_the_first_time_it_is_admitted_again_at_once_and_then_later_and_later(looptime: Any) -> None:
+    paper = LosingPaper()
+    async with paper.running(requeue=RULES):
+        await paper.until(ADMITTED)
+        waits = [await paper.lose_all() for _ in range(5)]
+        await asyncio.sleep(1)
+    told = [message for reason, message in paper.told("w") if reason == "EvictedDueToNodeFailures"]
+    assert [f"{times} times in a row" in said for times, said in enumerate(told, 1)] == [False, True, True, True, True]
+    assert waits[0] < 2
+    for wait, least in zip(waits[1:], (10, 20, 40, 40), strict=True):
+        assert least - 1 < wait < least + 3  # counted from the time of the condition, which has whole seconds
+
+
+async def test_a_scheduler_that_is_started_anew_goes_on_waiting_and_counting(looptime: Any) -> None:
+    paper = LosingPaper()
+    for _ in range(2):
+        async with paper.running(requeue=RULES):
+            await paper.until(ADMITTED)
+            paper.lose("r1-n", "r2-n")
+            await paper.until(EVICTED)
+        await paper.stop()
+    async with paper.running(requeue=RULES):
+        await asyncio.sleep(8)
+        assert not condition_is_true(paper.get("Workload", "w"), QUOTA_RESERVED)
+        assert "it has lost its nodes 2 times in a row" in paper.message(QUOTA_RESERVED)
+        await asyncio.sleep(5)
+        assert condition_is_true(paper.get("Workload", "w"), ADMITTED)
+        assert 19 < await paper.lose_all() < 23
+
+
+async def test_its_next_admission_says_where_it_was_and_where_it_is(looptime: Any) -> None:
+    """Also where the reconciler was started anew between the eviction and the admission."""
+    paper = LosingPaper()
+    async with paper.running(requeue=RULES):
+        await paper.until(ADMITTED)
+        paper.lose("r1-n")
+        paper.node("r2-n", "r2", cpu=1000)  # no room for it, as long as it runs
+        await paper.until(EVICTED)
+    await paper.stop()
+    assert ". It was on cloud/rack r1 (node r1-n)" in paper.message(EVICTED)
+    paper.node("r1-n", "r1", cpu=1000)
+    paper.node("r2-n", "r2")
+    async with paper.running(requeue=RULES):
+        await paper.until(ADMITTED)
+        await asyncio.sleep(1)
+    message = paper.message(EVICTED)
+    assert message.startswith("Previously: Workload was evicted as there was no replacement for unhealthy node(s): r1-n")
+    assert message.endswith(". It was on cloud/rack r1 (node r1-n). Placed again on cloud/rack r2 (node r2-n)")
+    (told,) = [said for reason, said in paper.told("w") if reason == ADMITTED and "; before: " in said]
+    assert "; placed: pod set main: " in told
+    assert told.endswith(". It was on cloud/rack r1 (node r1-n). Placed again on cloud/rack r2 (node r2-n)")

@@ -1,0 +1,78 @@
+"""Where a workload is, in a few words: the lowest domain that holds it, and its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from core.model.admission import Admission, PodSetAdmission
+from core.model.assignment import DomainCount, TopologyAssignment
+from core.names import HOSTNAME_LABEL
+from core.state.cluster import ClusterState
+from core.state.facts import FlavorFacts, NodeFacts, TopologyFacts
+from core.state.whereabouts import describe_place
+from tests.builders import BLOCK, RACK, grid, node_json, topology_json
+
+HOSTS = (HOSTNAME_LABEL,)
+
+
+def cluster(*levels: str) -> ClusterState:
+    """Two blocks of two racks of four nodes."""
+    state = ClusterState()
+    state.observe_topology("t", TopologyFacts.read(topology_json("t", levels)))
+    state.observe_flavor("f", FlavorFacts.read({"metadata": {"name": "f"}, "spec": {"topologyName": "t"}}))
+    for node in grid(2, 2, 4):
+        state.observe_node(node.name, NodeFacts.read(node_json(node)))
+    return state
+
+
+def admitted(levels: Sequence[str], *sets: Sequence[tuple[str, ...]]) -> Admission:
+    def one(number: int, domains: Sequence[tuple[str, ...]]) -> PodSetAdmission:
+        assignment = TopologyAssignment(tuple(levels), tuple(DomainCount(values, 1) for values in domains))
+        return PodSetAdmission(f"set-{number}", {"cpu": "f"}, {"cpu": 1}, len(domains), assignment)
+
+    return Admission("cq", tuple(one(number, domains) for number, domains in enumerate(sets)))
+
+
+def hosts(*names: str) -> list[tuple[str, ...]]:
+    return [(name,) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["b0-r0-n0"], f"{RACK} b0/b0-r0 (node b0-r0-n0)"),
+        (["b0-r1-n0", "b0-r1-n2"], f"{RACK} b0/b0-r1 (nodes b0-r1-n0, b0-r1-n2)"),
+        (["b0-r0-n0", "b0-r1-n0"], f"{BLOCK} b0 (nodes b0-r0-n0, b0-r1-n0)"),
+        (["b0-r0-n0", "b1-r0-n0"], f"{BLOCK}s b0, b1 (nodes b0-r0-n0, b1-r0-n0)"),
+        ([f"b0-r0-n{i}" for i in range(4)], f"{RACK} b0/b0-r0 (nodes b0-r0-n0, b0-r0-n1, b0-r0-n2 and 1 more)"),
+        (["b0-r0-n0", "gone"], f"{RACK} b0/b0-r0 (nodes b0-r0-n0, gone)"),
+        (["gone"], "node gone"),
+    ],
+)
+def test_the_lowest_domain_that_holds_it_and_its_nodes(names: list[str], said: str):
+    assert describe_place(cluster(BLOCK, RACK, HOSTNAME_LABEL), admitted(HOSTS, hosts(*names))) == said
+
+
+def test_all_pod_sets_are_told_together_and_each_node_once():
+    admission = admitted(HOSTS, hosts("b0-r0-n0"), hosts("b0-r0-n0", "b0-r0-n1"))
+    assert describe_place(cluster(BLOCK, RACK, HOSTNAME_LABEL), admission) == f"{RACK} b0/b0-r0 (nodes b0-r0-n0, b0-r0-n1)"
+
+
+def test_a_topology_of_one_level_has_nodes_alone():
+    assert describe_place(cluster(HOSTNAME_LABEL), admitted(HOSTS, hosts("b0-r0-n0", "b1-r0-n0"))) == "nodes b0-r0-n0, b1-r0-n0"
+
+
+def test_without_hostnames_racks_are_what_is_named():
+    state, levels = cluster(BLOCK, RACK), (BLOCK, RACK)
+    assert describe_place(state, admitted(levels, [("b0", "b0-r0")])) == f"{BLOCK} b0 ({RACK} b0-r0)"
+    assert describe_place(state, admitted(levels, [("b0", "b0-r0"), ("b1", "b1-r0")])) == f"{BLOCK}s b0, b1 ({RACK}s b0-r0, b1-r0)"
+
+
+def test_what_is_not_placed_is_nowhere():
+    assert describe_place(cluster(RACK, HOSTNAME_LABEL), Admission("cq", (PodSetAdmission("main", {"cpu": "f"}, {"cpu": 1}, 1),))) == ""
+
+
+def test_a_topology_that_is_gone_leaves_the_nodes():
+    assert describe_place(ClusterState(), admitted(HOSTS, hosts("a", "b"))) == "nodes a, b"
