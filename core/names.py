@@ -55,6 +55,20 @@ LWS_NAME_LABEL = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP_INDEX_LABEL = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER_INDEX_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 
+INDEX_LABELS = (  # of a pod among its equals, as the controllers that number them write it
+    JOB_COMPLETION_INDEX_LABEL,
+    REPLICA_INDEX_LABEL,
+    STATEFULSET_INDEX_LABEL,
+    LWS_WORKER_INDEX_LABEL,
+    POD_GROUP_INDEX_LABEL,
+)
+
+# --- pods of a PodGroup (KEP-5732) --------------------------------------------------------------------
+MEMBER_OF_LABEL = "topogate.dev/podgroup"  # of a pod: the PodGroup of its namespace that it belongs to
+REPLICA_LABEL = "topogate.dev/podgroup-replica"  # and which of its replicas, from 0
+PODGROUP_GATE = "topogate.dev/podgroup"
+POD_GROUP_SCHEDULED = "PodGroupScheduled"  # condition of a PodGroup
+
 # --- annotations on a pod template ----------------------------------------------------------------
 REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"

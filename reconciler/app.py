@@ -34,6 +34,7 @@ from reconciler.node_health import NodeHealth
 from reconciler.observed import Observed
 from reconciler.orphans import Orphans
 from reconciler.pausing import Pausing
+from reconciler.podgroups import PodGroups
 from reconciler.pods import Pods
 from reconciler.pods_ready import PodsReady
 from reconciler.provisioning import Provisioning
@@ -186,6 +187,7 @@ class Deciding:
         self.domain_health = DomainHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
         self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
         self.spares = Spares(observed, writer, clock, replacement.leaving_taints, self.storms.holds, lambda: self.scheduler.makes_room)
+        self.pod_groups = PodGroups(observed, writer, clock)
         self.drift = DriftAudit(observed, writer, clock)
         self.milestones = Milestones(observed, clock, recorder)
         by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)
@@ -213,6 +215,7 @@ class Deciding:
             self.node_health,
             self.domain_health,
             self.spares,
+            self.pod_groups,
         )
         return tuple(part.controller for part in parts if part is not None)
 

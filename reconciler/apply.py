@@ -14,6 +14,7 @@ from core.names import (
     MANAGER_JOB_CONTROLLER,
     MANAGER_RECLAIMABLE_PODS,
     MANAGER_WORKLOAD_CONTROLLER,
+    PODGROUP_GATE,
     PROVISIONING_CONTENT,
     REASON_UNSCHEDULABLE_ON_NODE,
     TERMINATED_BY,
@@ -23,6 +24,7 @@ from core.plan.admission import apply_body
 from core.plan.merge import merge_patch
 from core.plan.pausing import Stopped, find_held_eviction, find_stopped, runs_or_holds
 from core.plan.ungate import Ungate
+from core.podgroups.members import Member, pin
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.controller import Deferred
@@ -200,6 +202,25 @@ class Writer:
         body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}}
         return await self._client.patch(
             r.PODS, name, namespace, body, kind=PatchKind.MERGE, subresource="status", field_manager=FIELD_MANAGER
+        )
+
+    async def keep_place(self, member: Member, node: str) -> Obj:
+        """Keeps a place for a pod of a group that has our gate, as `nominate` does; an empty `node` gives it back."""
+        namespace, _, name = member.key.partition("/")
+        body = {"metadata": {"uid": member.uid}, "status": {"nominatedNodeName": node or None}}
+        return await self._client.patch(
+            r.PODS, name, namespace, body, kind=PatchKind.MERGE, subresource="status", field_manager=FIELD_MANAGER
+        )
+
+    async def let_go(self, pod: Obj, node: str) -> Obj:
+        """Takes the gate off a pod of a group that was seen and sends it to its node alone, in one write; with an empty `node` to any."""
+        metadata = pod["metadata"]
+        spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": PODGROUP_GATE}]}
+        if node:
+            spec["affinity"] = {"nodeAffinity": pin(pod["spec"], node)}
+        body = {"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}, "spec": spec}
+        return await self._client.patch(
+            r.PODS, metadata["name"], metadata["namespace"], body, kind=PatchKind.STRATEGIC, field_manager=FIELD_MANAGER
         )
 
     async def terminate_pod(self, pod: Obj, message: str) -> Obj:

@@ -23,6 +23,7 @@ from core.names import (
     TOPOLOGY_GATE,
 )
 from core.plan.pod_units import ALONE, GROUP, PARENTS, owner_of_group, unit_of_pod, unit_of_workload
+from core.podgroups.members import group_of
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.garbage import spare_what_lives
@@ -98,6 +99,8 @@ class Observed:
         self.provisioning_requests = informer(r.PROVISIONING_REQUESTS)
         self.provisioning: dict[str, ProvisioningConfig] = {}
         self.local_queues = informer(r.LOCAL_QUEUES)
+        self.pod_groups = informer(r.POD_GROUPS)
+        self.node_topologies = informer(r.NODE_TOPOLOGIES)
         self.workloads = informer(r.WORKLOADS)
         self.kinds = {r.key_of(kind): kind for kind in kinds}
         # Who suspended a job tells a user's wish from a stop of ours.
@@ -120,6 +123,7 @@ class Observed:
         self.pods.add_handler(self._observe_driver)
         self.provisioning_requests.store.add_index("workload", _owner_uid)
         self.pods.store.add_index("workload", workloads_of_pod)
+        self.pods.store.add_index("podgroup", _group_of)
         self.pods.store.add_index("owner", _owner_uid)
         self.pods.store.add_index("unmarked", lambda pod: _owner_uid(pod) if is_unmarked(pod) else [])
         self.pods.store.add_index("unit", _unit_of_pod)
@@ -295,7 +299,8 @@ class Observed:
     @property
     def optional(self) -> dict[str, Informer]:
         """Informers of what a cluster may lack: most kinds of job, our own kind in an older installation, the autoscaler's in most."""
-        others = {str(informer.resource): informer for informer in (self.provisioning_configs, self.provisioning_requests)}
+        may_lack = (self.provisioning_configs, self.provisioning_requests, self.pod_groups, self.node_topologies)
+        others = {str(informer.resource): informer for informer in may_lack}
         return {**self.jobs, **self.parents, **self.between, **self.related.informers, **others}
 
     @property
@@ -395,6 +400,11 @@ def workloads_of_pod(pod: Obj) -> list[str]:
     """Key of the workload that a pod names, if any."""
     name = family_of_pod(pod)
     return [f"{pod['metadata']['namespace']}/{name}"] if name else []
+
+
+def _group_of(pod: Obj) -> list[str]:
+    group = group_of(pod)
+    return [str(group)] if group is not None else []
 
 
 def _unit_of_pod(pod: Obj) -> list[str]:

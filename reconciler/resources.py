@@ -6,7 +6,7 @@ from typing import Any
 from core.jobs.contract import JobKind
 from core.jobs.pod import Pod
 from core.jobs.pod_parents import PodParent
-from core.names import AUTOSCALING_GROUP, GROUP, VERSION
+from core.names import AUTOSCALING_GROUP, GROUP, OWN_GROUP, OWN_VERSION, VERSION
 from core.runtime.resource import Resource
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -28,6 +28,8 @@ PROVISIONING_REQUEST_CONFIGS = Resource(GROUP, VERSION, "provisioningrequestconf
 PROVISIONING_REQUESTS = Resource(AUTOSCALING_GROUP, "v1", "provisioningrequests", "ProvisioningRequest")  # where it is installed
 COHORTS = Resource(GROUP, VERSION, "cohorts", "Cohort", namespaced=False)
 LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
+POD_GROUPS = Resource(OWN_GROUP, OWN_VERSION, "podgroups", "PodGroup")
+NODE_TOPOLOGIES = Resource(OWN_GROUP, OWN_VERSION, "nodetopologies", "NodeTopology", namespaced=False)
 WORKLOADS = Resource(GROUP, VERSION, "workloads", "Workload")
 WORKLOAD_PRIORITY_CLASSES = Resource(GROUP, VERSION, "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False)
 

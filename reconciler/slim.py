@@ -7,6 +7,7 @@ from core.jobs.pod import has_admission_gate, role_hash
 from core.names import (
     COORDINATE_PREFIXES,
     MANAGED,
+    MEMBER_OF_LABEL,
     POD_GROUP_FAST_ADMISSION,
     POD_GROUP_NAME,
     POD_GROUP_SERVING,
@@ -48,6 +49,8 @@ def slim_pod(pod: Obj) -> Obj:
     names = _ANNOTATIONS + (_OF_QUEUED_PODS if queued else ()) + (_OF_WAITING_PODS if waits else ())
     if queued and ROLE_HASH not in annotations:  # marked by another's webhook, or an older one
         annotations = {**annotations, ROLE_HASH: role_hash(spec)}
+    if MEMBER_OF_LABEL in (metadata.get("labels") or {}) and not spec.get("nodeName"):
+        return without_managed_fields(pod)  # all that kube-scheduler goes by, until it is bound
     return {
         "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp")
         | _pick(metadata, "deletionGracePeriodSeconds")

@@ -9,23 +9,11 @@ from core.model.assignment import TopologyAssignment
 from core.model.places import ended_since
 from core.names import (
     HOSTNAME_LABEL,
-    JOB_COMPLETION_INDEX_LABEL,
-    LWS_WORKER_INDEX_LABEL,
-    POD_GROUP_INDEX_LABEL,
-    REPLICA_INDEX_LABEL,
-    STATEFULSET_INDEX_LABEL,
+    INDEX_LABELS,
 )
 from core.placement.ranks import Distribution, RankedPod, distribute
 from core.plan.coordinates import Coordinates, coordinates_of
 from core.state.facts import PodFacts, PodSetFacts, WorkloadFacts
-
-_INDEX_LABELS = (
-    JOB_COMPLETION_INDEX_LABEL,
-    REPLICA_INDEX_LABEL,
-    STATEFULSET_INDEX_LABEL,
-    LWS_WORKER_INDEX_LABEL,
-    POD_GROUP_INDEX_LABEL,
-)
 
 # Level values of a domain of a pod set's assignment, from the top of its topology down.
 Locate = Callable[[PodSetAdmission, int], Sequence[str]]
@@ -164,7 +152,7 @@ def _without_followers(planned: list[Ungate], leaving: Sequence[PodFacts], place
 
 
 def _index_of(pod: PodFacts) -> str | None:
-    return next((pod.labels[label] for label in _INDEX_LABELS if label in pod.labels), None)
+    return next((pod.labels[label] for label in INDEX_LABELS if label in pod.labels), None)
 
 
 def _staying(live: Sequence[PodFacts]) -> int:

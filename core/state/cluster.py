@@ -23,6 +23,7 @@ from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, Topo
 from core.state.flavor_view import FlavorView, matches, reservation_of, spares_of
 from core.state.ledger import Ledger, PodSetKey, Reservation
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
+from core.state.whole_view import WholeView
 from core.state.workloads import Workloads
 
 T = TypeVar("T")
@@ -57,6 +58,7 @@ class ClusterState:
         self.pause: Pause = NOTHING_PAUSED
         self.workloads = Workloads(counts_spares=self.resource_rules.counts_spares)
         self.ledger = Ledger(self._node_labels, self.namespaces.get)
+        self.whole = WholeView(self.nodes, self.ledger)
         self._views: dict[str, FlavorView] = {}
         self._plans: dict[str, Plan] = {}
         self._claims: list[str] = []
@@ -78,6 +80,7 @@ class ClusterState:
             self.nodes[name] = node
         self.ledger.daemons.observe_node(name, node)
         self.changes += 1
+        self.whole.observe_node(name, old, node)
         moved = old is None or node is None or old.labels != node.labels
         for flavor, view in list(self._views.items()):
             if moved and any(facts is not None and matches(view.flavor, facts) for facts in (old, node)):

@@ -1,0 +1,138 @@
+"""What is to be done for one group now: from the group, its pods and the nodes. Gate and pin: a place is kept for every pod that gets one
+before the first of them is let go, so that nobody takes the place of a later one (KEP-5732; reference, Option G).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from core.placement.free import FreeCapacity
+from core.placement.node_counts import NodeCounts
+from core.podgroups.algorithm import Chosen, decide
+from core.podgroups.explain import explain
+from core.podgroups.facts import PodGroupFacts
+from core.podgroups.framework import Plugins
+from core.podgroups.group import PodGroupInfo, TopologyConstraint
+from core.podgroups.members import GroupKey, Member, as_pod_sets, in_order
+
+SCHEDULED, UNSCHEDULABLE, WAITING = "Scheduled", "Unschedulable", "WaitingForPods"
+Place = tuple[Member, str]  # a pod and a node
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do, in this order: places to give back, places to keep, pods to let go; and what to say of the group.
+
+    `retry_s`: when to look again though nothing has changed; None: only when something has.
+    """
+
+    is_scheduled: bool
+    reason: str
+    message: str
+    give_back: tuple[Member, ...] = ()
+    keep: tuple[Place, ...] = ()
+    let_go: tuple[Place, ...] = ()
+    retry_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long pods of a group that says how many there will be are waited for, since the last one came."""
+
+    seconds: float = 5.0
+
+
+def plan_step(
+    facts: PodGroupFacts,
+    constraints: Sequence[TopologyConstraint],
+    key: GroupKey,
+    members: Sequence[Member],
+    view: FreeCapacity,
+    plugins: Plugins,
+    waited_s: float,
+    patience: Patience = Patience(),
+) -> Step:
+    """The next step for one replica of a group; doing it and planning again leads to a group that is whole, or to the reason why not.
+
+    `members` are all pods that name it; `view` counts what they have, and what is kept for them, as used. `waited_s`: since the last of
+    them came. Raises InvalidSelector.
+    """
+    live = in_order(member for member in members if member.is_live)
+    placed, waiting = [m for m in live if m.place], [m for m in live if m.gated and not m.place]
+    lost = tuple(m for m in placed if m.gated and not _is_there(view, m.place))
+    if lost:
+        return Step(False, UNSCHEDULABLE, f"node {lost[0].place}, where a place was kept for pod {lost[0].key}, is gone", give_back=lost)
+    wanted = facts.min_count or 1
+    here = len(placed) + len(waiting)
+    if here < wanted:
+        return _waits_for_pods(here, wanted, placed)
+    if not waiting:
+        return _whole(placed, wanted)
+    desired = facts.desired_count or 0
+    if not placed and here < desired and waited_s < patience.seconds:
+        message = f"{here} of {desired} desired pods are there; more are waited for, up to {patience.seconds:g} s after the last"
+        return Step(False, WAITING, message, retry_s=patience.seconds - waited_s)
+    group = PodGroupInfo(
+        key.namespace,
+        key.name,
+        as_pod_sets(waiting),
+        tuple(constraints),
+        max(wanted, len(placed) + 1),  # of those that come later each single one is welcome
+        facts.desired_count,
+        key.replica,
+        Counter(member.place for member in placed),
+    )
+    outcome = decide(view, group, plugins)
+    if outcome.chosen is not None:
+        keep = tuple(_places(outcome.chosen, waiting))
+        message = f"{_name(outcome.chosen)} has places for {len(keep) + len(placed)} of {here} pods"
+        return Step(False, SCHEDULED, message, keep=keep)
+    if len(placed) < wanted and placed and all(member.gated for member in placed):
+        return Step(
+            False, UNSCHEDULABLE, "the places that are kept for some of its pods leave none for the others", give_back=tuple(placed)
+        )
+    why = str(explain(view, group, outcome.tried))
+    if len(placed) >= wanted:
+        return replace(_whole(placed, wanted), message=f"{len(placed)} pods have their places, {len(waiting)} more do not: {why}")
+    return Step(False, UNSCHEDULABLE, why)
+
+
+def _waits_for_pods(here: int, wanted: int, placed: Sequence[Member]) -> Step:
+    """A gang that is not all there: nobody is let go, and no place is kept from others for it, unless it had been whole."""
+    message = f"{here} of at least {wanted} pods are there"
+    kept = tuple(member for member in placed if member.gated)
+    return Step(False, WAITING, message, give_back=kept if len(kept) == len(placed) else ())
+
+
+def _whole(placed: Sequence[Member], wanted: int) -> Step:
+    """Everybody who waits for nothing else is let go, lowest rank first."""
+    let_go = tuple((member, member.place) for member in placed if member.gated)
+    stuck = [member for member in placed if not member.gated and not member.node and member.unschedulable]
+    if stuck:
+        message = f"kube-scheduler does not bind pod {stuck[0].key} to node {stuck[0].place}, where its place is: {stuck[0].unschedulable}"
+        return Step(False, UNSCHEDULABLE, message, let_go=let_go)
+    return Step(len(placed) >= wanted, SCHEDULED, f"{len(placed)} pods have their places", let_go=let_go)
+
+
+def _is_there(view: FreeCapacity, node: str) -> bool:
+    at = view.tree.index.get(node)
+    return at is not None and bool(view.usable[at])
+
+
+def _places(chosen: Chosen, waiting: Sequence[Member]) -> Sequence[Place]:
+    """Which pod goes to which node: ranks in order over the nodes in order, set by set; of a set that fits in part the first."""
+    found: list[Place] = []
+    sets = as_pod_sets(waiting)
+    first = 0
+    for pods, of_set in zip(sets, chosen.assignment.nodes, strict=True):
+        found += zip(waiting[first : first + pods.count], _each(of_set), strict=False)
+        first += pods.count
+    return found
+
+
+def _each(nodes: NodeCounts) -> list[str]:
+    return [name for name, count in nodes for _ in range(count)]
+
+
+def _name(chosen: Chosen) -> str:
+    return f"placement {chosen.placement.name}" if chosen.placement.name else "the cluster"

@@ -1,0 +1,168 @@
+"""Pods that say which group they belong to: what they ask for, where they are, and where a place is kept for them.
+
+All that is known of a group's placement stands on its pods, so that whoever starts anew knows the same: a pod that waits has our gate, one
+that has a place has it as `status.nominatedNodeName` while it has the gate, and in a node affinity by `metadata.name` once it has none.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from core.model.pod_traits import traits_of_template
+from core.model.podset import PodSetRequest
+from core.model.resources import pod_requests
+from core.names import INDEX_LABELS, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL
+
+Json = Mapping[str, Any]
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_NODE_NAME = "metadata.name"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupKey:
+    """One replica of a PodGroup: what is placed together."""
+
+    namespace: str
+    name: str
+    replica: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" + (f"[{self.replica}]" if self.replica else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod of a group. `request` is of one pod, its name without meaning.
+
+    `node`: where it is bound; `sent`: where alone it may go, without the gate; `kept`: where a place is kept for it, with the gate.
+    """
+
+    key: str
+    uid: str
+    group: GroupKey
+    request: PodSetRequest
+    gated: bool
+    node: str = ""
+    sent: str = ""
+    kept: str = ""
+    index: int | None = None
+    over: bool = False
+    leaving: bool = False
+    has_owner: bool = False
+    created: str = ""
+    unschedulable: str = ""  # what kube-scheduler said of it, without the gate
+
+    @property
+    def place(self) -> str:
+        """The node that it has or is to have; empty while none is known."""
+        return self.node or (self.kept if self.gated else self.sent)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is there to stay."""
+        return not self.over and not self.leaving
+
+
+def group_of(pod: Json) -> GroupKey | None:
+    """The group that a pod names; None where it names none."""
+    labels = pod["metadata"].get("labels") or {}
+    name = labels.get(MEMBER_OF_LABEL)
+    if not name:
+        return None
+    replica = labels.get(REPLICA_LABEL, "0")
+    return GroupKey(pod["metadata"].get("namespace") or "", name, int(replica) if re.fullmatch(r"[0-9]{1,6}", replica) else 0)
+
+
+def read_member(pod: Json) -> Member | None:
+    """A pod as a member of its group; None where it names none."""
+    group = group_of(pod)
+    if group is None:
+        return None
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    return Member(
+        f"{group.namespace}/{metadata['name']}",
+        metadata.get("uid", ""),
+        group,
+        _request_of(pod, group.namespace),
+        any(gate.get("name") == PODGROUP_GATE for gate in spec.get("schedulingGates") or ()),
+        spec.get("nodeName") or "",
+        pinned_node(spec),
+        status.get("nominatedNodeName") or "",
+        _index(metadata.get("labels") or {}),
+        status.get("phase") in ("Succeeded", "Failed"),
+        bool(metadata.get("deletionTimestamp")),
+        any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()),
+        metadata.get("creationTimestamp") or "",
+        _refusal(status),
+    )
+
+
+def _request_of(pod: Json, namespace: str) -> PodSetRequest:
+    spec = pod.get("spec") or {}
+    return PodSetRequest(
+        "",
+        1,
+        pod_requests(spec),
+        node_selector=dict(spec.get("nodeSelector") or {}),
+        affinity=spec.get("affinity"),
+        tolerations=tuple(spec.get("tolerations") or ()),
+        traits=traits_of_template({"metadata": {"labels": _shared_labels(pod)}, "spec": spec}, namespace),
+    )
+
+
+def _shared_labels(pod: Json) -> dict[str, str]:
+    """Labels without those by which equal pods are told apart."""
+    labels = pod["metadata"].get("labels") or {}
+    own = (*INDEX_LABELS, "statefulset.kubernetes.io/pod-name")
+    return {key: value for key, value in labels.items() if key not in own}
+
+
+def pinned_node(spec: Json) -> str:
+    """The only node that all terms of a pod's required node affinity name; empty where there is none."""
+    terms = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED, {}).get("nodeSelectorTerms") or ()
+    found = {_named(term) for term in terms}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _named(term: Json) -> str:
+    for field in term.get("matchFields") or ():
+        values = list(field.get("values") or ())
+        if field.get("key") == _NODE_NAME and field.get("operator") == "In" and len(values) == 1:
+            return str(values[0])
+    return ""
+
+
+def pin(spec: Json, node: str) -> dict[str, Any]:
+    """The node affinity of a pod that may go to one node only, whatever else it asks for."""
+    affinity = dict((spec.get("affinity") or {}).get("nodeAffinity") or {})
+    terms: list[dict[str, Any]] = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    field = {"key": _NODE_NAME, "operator": "In", "values": [node]}
+    pinned = [{**term, "matchFields": [*(term.get("matchFields") or ()), field]} for term in terms]
+    return {**affinity, _REQUIRED: {"nodeSelectorTerms": pinned}}
+
+
+def _index(labels: Mapping[str, str]) -> int | None:
+    text = next((labels[label] for label in INDEX_LABELS if label in labels), "")
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
+
+
+def _refusal(status: Json) -> str:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable" and condition.get("status") == "False":
+            return condition.get("message") or "Unschedulable"
+    return ""
+
+
+def in_order(members: Iterable[Member]) -> list[Member]:
+    """By index where pods have one, then by age and name: ranks follow each other."""
+    return sorted(members, key=lambda one: (one.index is None, one.index or 0, one.created, one.key))
+
+
+def as_pod_sets(members: Sequence[Member]) -> tuple[PodSetRequest, ...]:
+    """Consecutive equal pods as one set each."""
+    sets = []
+    for number, (request, equal) in enumerate(groupby(members, key=lambda one: one.request)):
+        sets.append(replace(request, name=f"{number}", count=len(list(equal))))
+    return tuple(sets)

@@ -1,0 +1,242 @@
+"""Steps of a group on paper: done one after the other, each from what the one before left on pods alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE
+from core.podgroups.acting import Step, plan_step
+from core.podgroups.algorithm import default_plugins
+from core.podgroups.facts import PodGroupFacts
+from core.podgroups.group import TopologyConstraint
+from core.podgroups.members import GroupKey, Member, group_of, pin, pinned_node, read_member
+from core.state.cluster import ClusterState
+from core.state.facts import NodeFacts, PodFacts
+from tests.builders import NAMESPACE, RACK, Node, node_json
+
+KEY = GroupKey(NAMESPACE, "g")
+
+
+class Paper:
+    """Nodes and the pods of one group; what a step says is written as the reconciler writes it."""
+
+    def __init__(self, racks: dict[str, Sequence[int]], *, min_count: int | None = None, desired: int | None = None) -> None:
+        self.state = ClusterState()
+        self.facts = PodGroupFacts(NAMESPACE, "g", "uid", (TopologyConstraint(RACK),), min_count, desired)
+        self.pods: dict[str, dict[str, Any]] = {}
+        for rack, sizes in racks.items():
+            for number, cpu in enumerate(sizes):
+                name = f"{rack}-{number}"
+                labels = {RACK: rack, HOSTNAME_LABEL: name}
+                self.node(Node(name, labels, {"cpu": cpu * 1000, "pods": 110}))
+
+    def node(self, node: Node) -> None:
+        self.state.observe_node(node.name, NodeFacts.read(node_json(node)))
+
+    def add(self, *numbers: int, cpu: int = 1) -> None:
+        for number in numbers:
+            name = f"p{number}"
+            labels = {MEMBER_OF_LABEL: "g", JOB_COMPLETION_INDEX_LABEL: f"{number}"}
+            metadata = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}", "labels": labels}
+            containers = [{"name": "c", "resources": {"requests": {"cpu": f"{cpu}"}}}]
+            self.pods[name] = {
+                "metadata": metadata,
+                "spec": {"containers": containers, "schedulingGates": [{"name": PODGROUP_GATE}]},
+                "status": {},
+            }
+
+    @property
+    def members(self) -> list[Member]:
+        return [member for pod in self.pods.values() if (member := read_member(pod)) is not None]
+
+    def fold(self) -> None:
+        """As a process that starts anew finds it: what is kept stands on the pods."""
+        for name, pod in self.pods.items():
+            self.state.observe_pod(f"{NAMESPACE}/{name}", PodFacts.read(pod))
+        for member in self.members:
+            place = member.place if member.is_live and not member.node else None
+            self.state.whole.keep(str(KEY), member.uid, place or None, member.request.requests)
+
+    def step(self, waited_s: float = 100.0) -> Step:
+        self.fold()
+        return plan_step(self.facts, self.facts.levels, KEY, self.members, self.state.whole.capacity, default_plugins(), waited_s)
+
+    def do(self, step: Step, writes: int | None = None) -> None:
+        """Its writes in order; `writes`: only so many."""
+        todo = [(member, None) for member in step.give_back] + [(member, node) for member, node in step.keep]
+        kept = todo[:writes]
+        for member, node in kept:
+            self._pod(member)["status"]["nominatedNodeName"] = node
+        for member, node in step.let_go[: None if writes is None else max(0, writes - len(todo))]:
+            spec = self._pod(member)["spec"]
+            spec["schedulingGates"] = []
+            spec["affinity"] = {"nodeAffinity": pin(spec, node)}
+
+    def _pod(self, member: Member) -> dict[str, Any]:
+        return self.pods[member.key.partition("/")[2]]
+
+    def bind(self) -> None:
+        """As kube-scheduler does: what may go is where it may."""
+        for pod in self.pods.values():
+            if not pod["spec"]["schedulingGates"]:
+                pod["spec"]["nodeName"] = pinned_node(pod["spec"])
+
+    def settle(self, steps: int = 12) -> Step:
+        for _ in range(steps):
+            step = self.step()
+            if not (step.give_back or step.keep or step.let_go):
+                return step
+            self.do(step)
+        raise AssertionError("it does not come to rest")
+
+    def where(self) -> dict[str, str]:
+        return {member.key.partition("/")[2]: member.place for member in self.members if not member.gated}
+
+
+def test_a_gang_gets_its_places_in_one_rack_before_any_pod_is_let_go() -> None:
+    paper = Paper({"r1": [2, 1], "r2": [2, 2]}, min_count=4)
+    paper.add(0, 1, 2, 3)
+    first = paper.step()
+    assert [node for _, node in first.keep] == ["r2-0", "r2-0", "r2-1", "r2-1"]
+    assert first.let_go == ()
+    paper.do(first)
+    last = paper.settle()
+    assert (last.is_scheduled, last.message) == (True, "4 pods have their places")
+    assert paper.where() == {"p0": "r2-0", "p1": "r2-0", "p2": "r2-1", "p3": "r2-1"}, "consecutive ranks share a node"
+
+
+def test_a_gang_that_is_not_all_there_waits_and_keeps_nothing() -> None:
+    paper = Paper({"r1": [8]}, min_count=3)
+    paper.add(0, 1)
+    step = paper.settle()
+    assert (step.reason, step.message) == ("WaitingForPods", "2 of at least 3 pods are there")
+    assert paper.where() == {}
+    paper.add(2)
+    assert paper.settle().is_scheduled
+
+
+def test_a_gang_without_a_place_is_told_what_each_rack_lacks_and_comes_in_when_there_is_one() -> None:
+    paper = Paper({"r1": [2], "r2": [3]}, min_count=4)
+    paper.add(0, 1, 2, 3)
+    step = paper.settle()
+    assert (step.is_scheduled, step.reason) == (False, "Unschedulable")
+    assert step.message.startswith("none of 2 placement(s) takes 4 pod(s), the best takes 3: cloud/rack r2 3 of 4, short of 1 cpu")
+    paper.node(Node("r2-1", {RACK: "r2", HOSTNAME_LABEL: "r2-1"}, {"cpu": 1000, "pods": 110}))
+    assert paper.settle().is_scheduled
+
+
+def test_pods_that_come_later_go_where_the_group_runs() -> None:
+    paper = Paper({"r1": [2], "r2": [3]}, min_count=1)
+    paper.add(0, 1)
+    assert paper.settle().is_scheduled
+    paper.bind()
+    rack = paper.where()["p0"][:2]
+    paper.add(2, 3)
+    step = paper.settle()
+    assert step.is_scheduled
+    assert {node[:2] for node in paper.where().values()} == {rack}
+    if rack == "r2":
+        assert len(paper.where()) == 3
+        assert "3 pods have their places, 1 more do not: none of 1 placement(s) takes 1 pod(s)" in step.message
+
+
+def test_who_says_how_many_pods_there_will_be_is_waited_for_and_gets_room_for_them() -> None:
+    paper = Paper({"r1": [2], "r2": [5]}, desired=4)
+    paper.add(0, 1)
+    step = paper.step(waited_s=1.0)
+    assert (step.reason, step.retry_s) == ("WaitingForPods", 4.0)
+    assert step.message == "2 of 4 desired pods are there; more are waited for, up to 5 s after the last"
+    paper.settle()
+    assert {node[:2] for node in paper.where().values()} == {"r2"}, "the other rack would be fuller, and too small for those to come"
+
+
+def test_a_place_on_a_node_that_goes_is_given_back_and_another_is_found() -> None:
+    paper = Paper({"r1": [1, 1, 1]}, min_count=2)
+    paper.add(0, 1)
+    paper.do(paper.step())
+    gone = paper.members[0].kept
+    paper.state.observe_node(gone, None)
+    assert paper.settle().is_scheduled
+    assert gone not in paper.where().values()
+
+
+def test_two_groups_never_get_the_same_place() -> None:
+    paper = Paper({"r1": [2]}, min_count=2)
+    paper.state.whole.keep("ns/other", "uid-other", "r1-0", {"cpu": 1000})
+    paper.add(0, 1)
+    assert not paper.settle().is_scheduled
+    paper.state.whole.keep("ns/other", "uid-other", None, {})
+    assert paper.settle().is_scheduled
+    assert paper.state.ledger.drift() == {}
+
+
+def test_a_pod_that_kube_scheduler_does_not_bind_is_told() -> None:
+    paper = Paper({"r1": [2]}, min_count=2)
+    paper.add(0, 1)
+    paper.settle()
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available: a thief"}
+    paper.pods["p1"]["status"]["conditions"] = [refused]
+    step = paper.settle()
+    assert not step.is_scheduled
+    assert step.message == "kube-scheduler does not bind pod ns/p1 to node r1-0, where its place is: 0/1 nodes are available: a thief"
+
+
+@pytest.mark.parametrize("writes", range(9))
+def test_a_process_that_ends_between_any_two_writes_leaves_a_group_that_the_next_makes_whole(writes: int) -> None:
+    """Four places are kept, then four pods let go; nobody is let go before all are kept."""
+    paper = Paper({"r1": [2, 2], "r2": [2, 2]}, min_count=4)
+    paper.add(0, 1, 2, 3)
+    paper.do(paper.step(), min(4, writes))
+    if writes > 4:
+        paper.do(paper.step(), writes - 4)
+    let_go = len(paper.where())
+    assert not let_go or all(member.place for member in paper.members)
+    assert paper.settle().is_scheduled
+    assert len({node[:2] for node in paper.where().values()}) == 1
+    assert paper.state.ledger.drift() == {}
+
+
+@given(
+    st.dictionaries(st.sampled_from(["r1", "r2", "r3"]), st.lists(st.integers(0, 4), min_size=1, max_size=3), min_size=1),
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.lists(st.integers(0, 5), max_size=4),
+)
+def test_whatever_interrupts_it_a_group_is_whole_in_one_rack_or_has_no_place_at_all(
+    racks: dict[str, list[int]], count: int, min_count: int, interrupted: list[int]
+) -> None:
+    paper = Paper(dict(racks), min_count=min_count)
+    paper.add(*range(count))
+    for writes in interrupted:
+        paper.do(paper.step(), writes)
+        assert not paper.where() or sum(bool(member.place) for member in paper.members) >= min_count
+    last = paper.settle()
+    largest = max(sum(sizes) for sizes in racks.values())
+    assert last.is_scheduled == (count >= min_count and largest >= min_count)
+    assert len(paper.where()) == (min(count, largest) if last.is_scheduled else 0)
+    assert len({node[:2] for node in paper.where().values()}) <= 1
+    for name, facts in paper.state.nodes.items():
+        assert sum(place == name for place in paper.where().values()) * 1000 <= facts.state.allocatable["cpu"]
+    assert paper.state.ledger.drift() == {}
+
+
+def test_a_pod_says_which_group_it_belongs_to() -> None:
+    pod = {"metadata": {"name": "p", "namespace": "n", "labels": {MEMBER_OF_LABEL: "g", "topogate.dev/podgroup-replica": "3"}}}
+    assert group_of(pod) == GroupKey("n", "g", 3)
+    assert str(group_of(pod)) == "n/g[3]"
+    assert group_of({"metadata": {"name": "p"}}) is None
+
+
+def test_what_a_pod_asks_of_nodes_by_itself_stays_when_it_is_pinned() -> None:
+    term = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
+    spec = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term, {}]}}}}
+    pinned = {"affinity": {"nodeAffinity": pin(spec, "n1")}}
+    terms = pinned["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert terms[0]["matchExpressions"] == term["matchExpressions"]
+    assert pinned_node(pinned) == "n1"
+    assert pinned_node(spec) == ""
