@@ -161,10 +161,7 @@ def test_each_request_that_names_its_resource_is_granted():
 
 def test_each_resource_that_is_observed_may_be_listed_and_watched():
     observed = Observed(cast("Client", None), SystemClock())
-    informers = [informer for stage in observed.stages for informer in stage]
-    informers += [*observed.jobs.values(), *observed.parents.values(), *observed.related.informers.values()]
-    informers += [observed.provisioning_configs, observed.provisioning_requests, *observed.between.values()]
-    asked = {(informer.resource.group, informer.resource.plural, verb) for informer in informers for verb in ("list", "watch")}
+    asked = {(informer.resource.group, informer.resource.plural, verb) for informer in observed.informers for verb in ("list", "watch")}
     of_one_object = granted(rights.of_pause())
     assert of_one_object <= asked
     asked -= of_one_object
