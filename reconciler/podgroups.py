@@ -7,7 +7,7 @@ that ends between any two writes leaves nothing that another could not go on wit
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from core.names import POD_GROUP_SCHEDULED
 from core.placement.feasibility import InvalidSelector
@@ -18,7 +18,7 @@ from core.podgroups.facts import UnknownAlias, read_aliases, read_pod_group, res
 from core.podgroups.members import GroupKey, Member, group_of, read_member
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.errors import Conflict, KubeError, NotFound, TooManyRequests
+from core.runtime.errors import Conflict, KubeError, NotFound, ServerError, TooManyRequests, Unreachable
 from core.runtime.expectations import Expectations
 from core.runtime.resource import Obj
 from core.runtime.store import Change
@@ -32,7 +32,8 @@ from reconciler.observed import Observed
 logger = logging.getLogger(__name__)
 BATCH_S = 0.2  # pods of a group come one by one
 RETRY_S = 5.0  # what helps is told by events; this is for what nobody tells
-MOST_SHED = 20
+MOST_SHED = 20  # times in a row that one write may be refused with 429
+_DRA = "spec.schedulingConstraints.draConstraints"
 
 
 class PodGroups:
@@ -45,6 +46,7 @@ class PodGroups:
         self._throttle = Throttle(clock)
         self._came: dict[GroupKey, dict[str, float]] = {}  # when each of its pods was first seen, by uid
         self._waiting: set[GroupKey] = set()
+        self._unsure: dict[GroupKey, set[str]] = {}  # pods of which it is not known what was written, by key
         self.controller = build_controller("podgroups", self._reconcile, clock)
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
@@ -106,7 +108,7 @@ class PodGroups:
         now = self._clock.monotonic()
         if not self._expectations.satisfied(key, now):
             return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
-        members = self._members(key)
+        members = [*self._members(key, await self._find_out(key)).values()]
         try:
             step = self._plan(key, group, members)
         except (UnknownAlias, InvalidSelector) as error:
@@ -121,13 +123,31 @@ class PodGroups:
             return RequeueAfter(step.retry_s)
         return Done() if step.is_scheduled else RequeueAfter(RETRY_S)
 
-    def _members(self, key: GroupKey) -> list[Member]:
-        found = (read_member(pod) for pod in self._observed.pods.store.by_index("podgroup", str(key)))
-        return [member for member in found if member is not None]
+    def _members(self, key: GroupKey, found_out: Mapping[str, Member]) -> dict[str, Member]:
+        seen = (read_member(pod) for pod in self._observed.pods.store.by_index("podgroup", str(key)))
+        return {member.key: member for member in seen if member is not None} | found_out
+
+    async def _find_out(self, key: GroupKey) -> dict[str, Member]:
+        """What was written where the answer was lost: until that is known the place stays kept. Raises KubeError."""
+        found: dict[str, Member] = {}
+        for pod in sorted(self._unsure.get(key, ())):
+            namespace, _, name = pod.partition("/")
+            try:
+                member = read_member(await self._writer.read_pod(namespace, name))
+            except NotFound:
+                member = None  # its event is on the way
+            if member is not None:
+                self._keep(key, member.uid, member)
+                found[member.key] = member
+            self._unsure[key].discard(pod)
+        self._unsure.pop(key, None)
+        return found
 
     def _plan(self, key: GroupKey, group: Obj, members: Sequence[Member]) -> Step:
         """Raises UnknownAlias and InvalidSelector."""
         facts = read_pod_group(group)
+        if facts.claim_templates:
+            return Step(False, "Invalid", f"{_DRA}: constraints on devices are not served yet; topologyConstraints are")
         if not facts.is_constrained:
             free = tuple((member, "") for member in members if member.is_live and member.gated)
             return Step(True, "NoConstraint", "the group has no constraint: kube-scheduler places its pods", let_go=free)
@@ -170,6 +190,10 @@ class PodGroups:
         before = self._observed.pods.store.get(member.key)
         try:
             written = await self._throttled(lambda: write(place))
+        except (Unreachable, ServerError) as error:
+            self._expectations.observe(key, member.uid)
+            self._unsure.setdefault(key, set()).add(member.key)
+            return error
         except KubeError as error:
             self._expectations.observe(key, member.uid)
             self._keep(key, member.uid, read_member(before) if before is not None else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GAT
 from e2e import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
+from e2e.writes_proxy import Cut, WritesProxy
 from tests.reconciler.kinds.pods import pod_spec
 from tests.reconciler.scenes import Scene
 
@@ -153,3 +155,47 @@ def test_pods_of_equal_priority_that_come_meanwhile_take_no_place_of_a_group(hal
         hall.api.delete(f"/api/v1/namespaces/{hall.namespace}/pods/thief-{number}", grace_period_s=0)
     now = hall.eventually("the group to be whole", lambda now: len(places(now, "train")) == 2)
     assert len(racks_of(hall, now, "train")) == 1
+
+
+@pytest.fixture
+def cut_hall(hall: Scene, topogate: Topogate, proxy: WritesProxy, kubeconfig: Path) -> Iterator[Scene]:
+    """The same, with a reconciler whose writes can be cut off."""
+    topogate.kill_reconciler()
+    topogate.start_reconciler(kubeconfig=kubeconfig)
+    yield hall
+    proxy.cut(None)
+    if topogate.reconciler is not None:
+        topogate.kill_reconciler()
+    topogate.start_reconciler()
+
+
+@pytest.mark.parametrize(("at", "after"), [(1, False), (2, True), (3, False), (4, True), (5, False), (6, True), (7, False), (8, True)])
+def test_killed_between_the_writes_of_a_gang_it_is_whole_with_the_next_process(
+    at: int, after: bool, cut_hall: Scene, topogate: Topogate, proxy: WritesProxy, kubeconfig: Path
+) -> None:
+    """Four places are kept, four pods let go; `after`: the server did the write, and nobody heard of it."""
+    gang(cut_hall, "train", 4)
+    proxy.cut(Cut(at, after, topogate.kill_reconciler))
+    add(cut_hall, "train", 0, 1, 2, 3)
+    assert proxy.has_cut.wait(30), f"there were {len(proxy.writes)} writes only: {proxy.writes}"
+    proxy.cut(None)
+    now = cut_hall.read()
+    let_go = [
+        pod for pod in now.pods if MEMBER_OF_LABEL in (pod["metadata"].get("labels") or {}) and not pod["spec"].get("schedulingGates")
+    ]
+    if let_go:
+        assert len([pod for pod in now.pods if (pod.get("status") or {}).get("nominatedNodeName") or pod in let_go]) == 4
+    topogate.start_reconciler(kubeconfig=kubeconfig)
+    now = cut_hall.eventually("all to be bound", lambda now: len(places(now, "train")) == 4)
+    assert len(racks_of(cut_hall, now, "train")) == 1
+
+
+@pytest.mark.parametrize("at", [1, 3, 4, 6])
+def test_a_write_whose_answer_is_lost_is_found_out_about(at: int, cut_hall: Scene, proxy: WritesProxy) -> None:
+    proxy.cut(Cut(at, True, lambda: None))
+    for name in ("one", "other"):
+        gang(cut_hall, name, 2)
+        add(cut_hall, name, 0, 1, gpus=8)
+    assert proxy.has_cut.wait(30)
+    now = cut_hall.eventually("both to be bound", lambda now: [len(places(now, name)) for name in ("one", "other")] == [2, 2])
+    assert racks_of(cut_hall, now, "one") != racks_of(cut_hall, now, "other")
