@@ -7,7 +7,7 @@ that ends between any two writes leaves nothing that another could not go on wit
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from core.names import POD_GROUP_SCHEDULED
 from core.placement.feasibility import InvalidSelector
@@ -123,7 +123,7 @@ class PodGroups:
             return RequeueAfter(step.retry_s)
         return Done() if step.is_scheduled else RequeueAfter(RETRY_S)
 
-    def _members(self, key: GroupKey, found_out: Mapping[str, Member]) -> dict[str, Member]:
+    def _members(self, key: GroupKey, found_out: dict[str, Member]) -> dict[str, Member]:
         seen = (read_member(pod) for pod in self._observed.pods.store.by_index("podgroup", str(key)))
         return {member.key: member for member in seen if member is not None} | found_out
 
