@@ -27,7 +27,7 @@ from core.names import (
 from core.placement.choice import show_choices
 from core.plan.admission import BEFORE, MAX_ETCD_BYTES, PLACED, amended_status, find_former, waiting_status
 from core.plan.conditions import Condition, says
-from core.plan.verdicts import next_pass_s, verdict_status
+from core.plan.verdicts import forgotten_before, next_pass_s, verdict_status
 from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found, NotFound
 from core.runtime.clock import Clock
@@ -248,8 +248,10 @@ class Verdicts:
         asked = {pod_set.name: pod_set.spares for pod_set in verdict.workload.pod_sets}
         if not must_be_named(found.admission, said, asked, replaces=_pass_of(verdict) == t.REPLACEMENT):
             return workload
-        text = show_held_spares(found.admission)
-        written = await self._writer.patch_workload(workload, {"metadata": {"annotations": {SPARES: text}}})
+        return await self._annotated(workload, {SPARES: show_held_spares(found.admission)})
+
+    async def _annotated(self, workload: Obj, annotations: Mapping[str, str | None]) -> Obj:
+        written = await self._writer.patch_workload(workload, {"metadata": {"annotations": dict(annotations)}})
         self.replies.keep(written)
         return written
 
@@ -269,6 +271,9 @@ class Verdicts:
         """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
         queue = _queue_of(judged.verdict.workload)
         self._tell_of_solve(workload, judged, queue, outcome)
+        forgotten = forgotten_before(workload, judged.verdict, self._writer.now(), self._requeue)
+        if forgotten:
+            workload = await self._annotated(workload, forgotten)
         status = self._status(workload, judged.verdict)
         why = (find_condition({"status": status}, EVICTED) or {}).get("message") or ""  # the outcome's, and when it is queued again
         evicted = self._attributes(workload, queue) | {t.REASON: outcome.reason, t.MESSAGE: why}

@@ -32,6 +32,7 @@ from core.placement.explain import MAX_MESSAGE, truncate
 from core.plan.actions import to_time
 from core.plan.checks import admitted_condition, reset_checks, sync_checks
 from core.plan.conditions import Condition, set_conditions
+from core.plan.evictions import stats_with_eviction
 from core.state.facts import WorkloadFacts, find_condition
 
 Json = Mapping[str, Any]
@@ -126,11 +127,11 @@ def evicted_status(
     now: str,
     also: Sequence[Condition] = (),
     requeue_state: Json | None = None,
-    stats: Json | None = None,
 ) -> dict[str, Any]:
-    """To be stopped: quota is kept until the job has stopped. `requeue_state` and `stats`, where there are, replace what there was."""
+    """To be stopped: quota is kept until the job has stopped. `requeue_state`, where there is one, replaces what there was."""
     state = requeue_state if requeue_state is not None else (workload.get("status") or {}).get("requeueState")
-    return _without_checks(amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state, stats=stats), now)
+    status = amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state)
+    return _begin_eviction(workload, status, reason, now)
 
 
 def amended_status(
@@ -139,15 +140,12 @@ def amended_status(
     now: str,
     requeue_state: Json | None,
     drops: Collection[str] = (),
-    stats: Json | None = None,
 ) -> dict[str, Any]:
-    """As it stands, but for some conditions that are set or dropped, for the state of its requeuing, and for `stats`, if there are any."""
+    """As it stands, but for some conditions that are set or dropped, and for the state of its requeuing."""
     status = managed_status(workload)
     status.pop("requeueState", None)
     if requeue_state:
         status["requeueState"] = dict(requeue_state)
-    if stats is not None:
-        status["schedulingStats"] = dict(stats)
     status["conditions"] = [condition for condition in status["conditions"] if condition["type"] not in drops]
     return _with(workload, status, list(conditions), now)
 
@@ -155,7 +153,7 @@ def amended_status(
 def preempted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
     """To be stopped for another's sake; `reason` says by which right."""
     conditions = [Condition(EVICTED, True, REASON_PREEMPTED, message), Condition(PREEMPTED, True, reason, message)]
-    return _without_checks(_with(workload, managed_status(workload), conditions, now), now)
+    return _begin_eviction(workload, _with(workload, managed_status(workload), conditions, now), REASON_PREEMPTED, now)
 
 
 def returned_status(workload: Json, reason: str, message: str, now: str, requeue_at: str | None = None) -> dict[str, Any]:
@@ -172,8 +170,9 @@ def sync_status(workload: Json, checks: Sequence[Json], now: str) -> dict[str, A
     return _with(workload, managed_status(workload) | {"admissionChecks": [dict(check) for check in checks]}, [], now)
 
 
-def _without_checks(status: dict[str, Any], now: str) -> dict[str, Any]:
-    """Whatever checks were passed must be passed again, and no node is to be replaced any more."""
+def _begin_eviction(workload: Json, status: dict[str, Any], reason: str, now: str) -> dict[str, Any]:
+    """It is counted; whatever checks were passed must be passed again, and no node is to be replaced any more."""
+    status["schedulingStats"] = stats_with_eviction(workload, reason)
     status.pop("unhealthyNodes", None)
     if status.get("admissionChecks"):
         status["admissionChecks"] = reset_checks(status["admissionChecks"], now)

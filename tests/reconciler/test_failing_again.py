@@ -83,7 +83,7 @@ def test_who_loses_its_nodes_again_waits_longer_also_for_a_reconciler_that_was_s
     waited = datetime.fromisoformat(said(now, "train", "Admitted")["lastTransitionTime"]) - datetime.fromisoformat(until)
     assert waited.total_seconds() >= 0, "not before its time"
     status = workload(now, "train")["status"]
-    assert status["schedulingStats"]["evictions"] == [{"reason": "NodeFailures", "underlyingCause": "InARow", "count": 2}]
+    assert status["schedulingStats"]["evictions"] == [{"reason": "NodeFailures", "underlyingCause": "", "count": 2}]
     assert "requeueState" not in status
     assert truth.is_true(workload(now, "train"), REQUEUED)
 

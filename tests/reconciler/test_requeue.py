@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from core.model.node_health import RequeueRules
-from core.names import ADMITTED, EVICTED, QUOTA_RESERVED
+from core.names import ADMITTED, EVICTED, FORGOTTEN_FAILURES, QUOTA_RESERVED
+from core.runtime.errors import Conflict, Unreachable
 from core.state.facts import condition_is_true, find_condition
 from reconciler.apply import Writer
 from reconciler.steps import WorkloadSteps
@@ -76,6 +77,24 @@ async def test_a_scheduler_that_is_started_anew_goes_on_waiting_and_counting(loo
         await asyncio.sleep(5)
         assert condition_is_true(paper.get("Workload", "w"), ADMITTED)
         assert 19 < await paper.lose_all() < 23
+
+
+@pytest.mark.parametrize("error", [None, Conflict(409, "Conflict", "somebody wrote"), Unreachable("lost")])
+async def test_who_has_run_well_begins_anew_also_where_the_eviction_fails_at_first(looptime: Any, error: Exception | None) -> None:
+    """What is forgotten is written before it, and stands there already when it is decided on anew."""
+    paper = LosingPaper()
+    async with paper.running(requeue=RULES):
+        await paper.until(ADMITTED)
+        for _ in range(2):
+            await paper.lose_all()
+        assert FORGOTTEN_FAILURES not in paper.get("Workload", "w")["metadata"].get("annotations", {})
+        await asyncio.sleep(RULES.forget_after_s + 1)
+        paper.failing += [error] if error is not None else []
+        assert await paper.lose_all() < 4
+        assert paper.get("Workload", "w")["metadata"]["annotations"] == {FORGOTTEN_FAILURES: "2"}
+        assert 9 < await paper.lose_all() < 13
+    (counted,) = paper.get("Workload", "w")["status"]["schedulingStats"]["evictions"]
+    assert counted == {"reason": "NodeFailures", "underlyingCause": "", "count": 4}
 
 
 async def test_its_next_admission_says_where_it_was_and_where_it_is(looptime: Any) -> None:
