@@ -30,6 +30,7 @@ from core.placement.profile import Profiles
 from core.queueing.claims import Claims
 from core.queueing.fair_order import FairTurns
 from core.queueing.judge import Judge
+from core.queueing.leftovers import leftovers_of
 from core.queueing.one_at_a_time import find_obstacle
 from core.queueing.outcome import Found, NotFound
 from core.queueing.pending import Group, Order, Pending
@@ -83,7 +84,7 @@ class Cycle:
         self._pods_ready = pods_ready
         self._profiles = profiles
         self._replacement = replacement
-        self._pending = Pending(state.workloads, pods_ready)
+        self._pending = Pending(state.workloads, pods_ready, lambda workload: bool(leftovers_of(state, workload)))
         self._claims = Claims(state)
         self._judge = Judge(state, profiles, self._claims, sharing, shrinks=shrinks)
         self._sharing = sharing

@@ -25,6 +25,7 @@ from core.placement.free import FreeCapacity, Matrix
 from core.placement.profile import Profile, Profiles
 from core.placement.resize import resize
 from core.placement.spares import with_spares_kept
+from core.queueing.leftovers import Leftovers, leftovers_of
 from core.queueing.outcome import Attempt, Found, NotFound
 from core.queueing.quota import QuotaShortage, borrows, find_shortage, pod_set_usage, usage_of, usage_of_spares
 from core.queueing.world import World
@@ -62,6 +63,7 @@ class Search:
     shared: str = ""
     attempts: list[Attempt] = field(default_factory=list)
     grows: Admission | None = None  # what the workload has of which it is to have more, next to it
+    leftovers: Leftovers = ()  # of the workload's own, whose room it may have where there is no other
 
     def mark(self) -> _Mark:
         """Where the search stands, for `reset`; attempts are kept."""
@@ -77,12 +79,14 @@ class Search:
         self.attempts.append(Attempt(_names(unit), flavor, reason, sentence, refusal))
         return None
 
-    def free(self, view: FlavorView) -> Matrix | None:
-        """What these pod sets leave of a flavor's nodes, whichever flavor they have; None: all that the ledger says is free."""
+    def free(self, view: FlavorView, leftovers: Leftovers = ()) -> Matrix | None:
+        """What these pod sets leave of a flavor's nodes, and what is left behind there, whichever flavor they have; None: all that the
+        ledger says is free."""
         free, capacity = self.world.free(view), view.capacity
-        if not self.taken:
+        if not self.taken and not leftovers:
             return free
         free = (capacity.free if free is None else free).copy()
+        self.world.take(view, free, leftovers, -1)
         for request, placement in self.taken:
             take_placed(capacity, free, request, placement)
         return free
@@ -114,7 +118,7 @@ def find_admission(
 
     units = units_of(workload)
     world = World(state) if world is None else world
-    search = Search(world, profile_for, workload.together, grows=grows)
+    search = Search(world, profile_for, workload.together, grows=grows, leftovers=leftovers_of(state, workload))
     given: dict[str, PodSetAdmission] = {}
     for unit in units:
         outcome = _find_for_unit(state, unit, queue, search)
@@ -158,7 +162,7 @@ def _find_at_once(
     usages = [usage_of(unit, queue, world.state.resource_rules) for unit in units]
     choices = product(*(list(_combinations(queue, usage)) for usage in usages))
     for choice in islice(choices, _MOST_CHOICES):
-        search, state = Search(world, profile_for), world.state
+        search, state = Search(world, profile_for, leftovers=leftovers_of(world.state, workload)), world.state
         served = [_serve(state, *part, queue, search) for part in zip(units, usages, choice, strict=True)]
         if None in served:
             continue
@@ -357,6 +361,10 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Sea
         decision = with_spares_kept(world, requests, decision, {given.name: given.spares for given in search.grows.pod_sets}, free)
     else:
         decision = place(world, requests, profile, free=free, together=search.together)
+        if decision.refusal is not None and search.leftovers:
+            vacated = search.free(view, search.leftovers)
+            again = place(world, requests, profile, free=vacated, together=search.together)
+            decision, free = (again, vacated) if again.refusal is None else (decision, free)
     if decision.refusal is not None:
         sentence = refusal_sentence(view.topology.name, decision.refusal) if search.world.explains else ""
         search.refuse(unit, flavor.name, REASON_TOPOLOGY_PLACEMENT_FAILED, sentence, decision.refusal)

@@ -25,6 +25,7 @@ from core.placement.replacement import replace_failed
 from core.placement.tree import Flags
 from core.placement.what_if import WhatIf
 from core.queueing.flavors import Search, found_by, place_unit
+from core.queueing.leftovers import leftovers_of
 from core.queueing.order import queue_order
 from core.queueing.outcome import Attempt, Found, NotFound
 from core.queueing.world import World
@@ -114,7 +115,7 @@ def find_second_pass(
         return profiles.nearest(workload.profile, queue.profile, topology.profile)
 
     assert workload.admission is not None
-    search = Search(World(state), profile_for, workload.together)
+    search = Search(World(state), profile_for, workload.together, leftovers=leftovers_of(state, workload))
     lost = bool(workload.unhealthy_nodes) and _has_lost_nodes(state, workload)
     if replacement.is_on and (lost or has_stuck_pods(state, workload)):
         return _find_replacement(search, workload, workload.admission, replacement)

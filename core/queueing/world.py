@@ -42,11 +42,11 @@ class World:
             return None
         free, gone = self._free.setdefault(view.flavor.name, (view.capacity.free.copy(), set()))
         for key in sorted(gone.difference(self._gone)):
-            self._take(view, free, self.held(key), 1)
+            self.take(view, free, self.held(key), 1)
             gone.discard(key)
         for key in self._gone:
             if key not in gone:
-                self._take(view, free, self.held(key), -1)
+                self.take(view, free, self.held(key), -1)
                 gone.add(key)
         return free
 
@@ -91,7 +91,8 @@ class World:
             self.restore(key)
 
     @staticmethod
-    def _take(view: FlavorView, free: Matrix, held: _Held, times: int) -> None:
+    def take(view: FlavorView, free: Matrix, held: _Held, times: int) -> None:
+        """Takes so many times from free amounts what somebody holds on nodes; what is on others takes nothing."""
         index, axis = view.capacity.tree.index, view.capacity.axis
         for requests, nodes in held:
             rows = [(axis[resource], amount * times) for resource, amount in requests.items() if resource in axis]

@@ -107,6 +107,7 @@ class Ledger:
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
         # Those that have ended well, by key: when they were made, and where they ran.
         self._succeeded: dict[PodSetKey, dict[str, tuple[str, str]]] = {}
+        self._left_behind: dict[PodSetKey, dict[str, PodFacts]] = {}  # of those bound, by key, that nobody waits for any more
         self._stale: dict[PodSetKey, None] = {}  # of those with a surplus, whose pods have changed since it was given up
 
     @property
@@ -132,6 +133,7 @@ class Ledger:
         if pod is not None:
             self._pods[key] = pod
         awaited = self.neighbours.observe_pod(key, old, pod)
+        self._note_left_behind(key, old, pod)
         if old is not None and pod is not None and _same_burden(old, pod):
             return awaited
         self.daemons.observe_pod(old, pod)
@@ -152,6 +154,22 @@ class Ledger:
             self._settle(key, taken, node)
             if taken.reservation.surplus:
                 self._stale[key] = None
+
+    def _note_left_behind(self, pod_key: str, old: PodFacts | None, pod: PodFacts | None) -> None:
+        for facts, is_new in ((old, False), (pod, True)):
+            key = _pod_set_of(facts) if facts is not None and facts.dropped and facts.holds else None
+            if key is None or facts is None:
+                continue
+            if is_new:
+                self._left_behind.setdefault(key, {})[pod_key] = facts
+            else:
+                del self._left_behind[key][pod_key]
+                if not self._left_behind[key]:
+                    del self._left_behind[key]
+
+    def left_behind(self, key: PodSetKey) -> Collection[PodFacts]:
+        """Pods of a pod set that is assigned nothing which take their node's room though nobody waits for their end."""
+        return self._left_behind.get(key, {}).values() if key not in self._taken else ()
 
     def _note_success(self, pod_key: str, pod: PodFacts, sign: int) -> None:
         key = _pod_set_of(pod)

@@ -21,8 +21,9 @@ from tests.reconciler.test_failing_racks import evictions, recover, touched
 
 # Long enough to be seen, short enough to be waited for.
 RULES = {"unschedulableDelay": "2s", "requeue": {"base": "8s", "limit": "30s"}}
-# Not by index: the Job controller keeps the last failed pod of an index until it has made another, and of a suspended job it makes none.
 PATIENT = {"backoffLimit": 1000}
+# The Job controller keeps the last failed pod of an index until it has made another, and of a suspended job it makes none.
+BY_INDEX = {"backoffLimitPerIndex": 1000}
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +87,16 @@ def test_who_loses_its_nodes_again_waits_longer_also_for_a_reconciler_that_was_s
     assert status["schedulingStats"]["evictions"] == [{"reason": "NodeFailures", "underlyingCause": "", "count": 2}]
     assert "requeueState" not in status
     assert truth.is_true(workload(now, "train"), REQUEUED)
+
+
+def test_pods_that_were_deleted_by_force_do_not_keep_their_own_job_from_the_only_node_that_it_has(open_scene: Callable[..., Scene]) -> None:
+    tight = open_scene(racks=1, nodes=2)
+    tight.submit("train", pods=2, gpus=8, required=tight.rack, indexed=True, spec=BY_INDEX)
+    now = lose_and_recover(tight, "train")
+    was = {pod["metadata"]["uid"] for pod in now.pods_of("train")}
+    now = tight.until_bound("train", 2)
+    assert not was & places(now, "train").keys(), "others, in the place of those"
+    assert truth.as_assigned(now, "train") == []
 
 
 def test_the_next_admission_says_where_it_was_and_where_it_is(open_scene: Callable[..., Scene]) -> None:
