@@ -33,7 +33,7 @@ from core.plan.actions import to_time
 from core.plan.checks import admitted_condition, reset_checks, sync_checks
 from core.plan.conditions import Condition, set_conditions
 from core.plan.evictions import stats_with_eviction
-from core.state.facts import WorkloadFacts, find_condition
+from core.state.facts import WorkloadFacts, condition_is_true, find_condition
 
 Json = Mapping[str, Any]
 MANAGED_CONDITIONS = (
@@ -58,6 +58,7 @@ MANAGED_FIELDS = (
 )
 PREVIOUSLY, WAS_ON, PLACED_AGAIN = "Previously: ", ". It was on ", ". Placed again on "
 PLACED, BEFORE = "; placed: ", "; before: "  # what the event of an admission says behind these
+MOST_OF_FORMER = 400  # characters, of an event that has no more than 1024
 NOT_READY = "Not all pods are ready or succeeded"
 MAX_ETCD_BYTES = 1_500_000  # etcd refuses a request above 1.5 MiB; metadata and spec share that
 
@@ -88,9 +89,21 @@ def admitted_status(workload: Json, admission: Admission, now: str, checks: Sequ
             told = f"{PREVIOUSLY}{before.get('message', '')}"
             told += _placed_again(told, place) if kind == EVICTED and place else ""
             conditions.append(Condition(kind, False, QUOTA_RESERVED, told))
+        elif before is not None and kind == EVICTED and place and comes_back(workload):  # its place follows its quota
+            told = str(before.get("message") or "")
+            conditions.append(Condition(kind, False, QUOTA_RESERVED, told + _placed_again(told, place)))
     conditions.append(admitted_condition(entries, awaits_topology=admission.awaits_topology))
     conditions += _end_backoff(status, now)
     return _with(workload, status, conditions, now)
+
+
+def comes_back(workload: Json) -> bool:
+    """Whether a workload was evicted, and has not been told since where it is now."""
+    evicted = find_condition(workload, EVICTED) or {}
+    if evicted.get("status") == "True":
+        return True
+    text = str(evicted.get("message") or "")
+    return not condition_is_true(workload, ADMITTED) and text.startswith(PREVIOUSLY) and PLACED_AGAIN not in text
 
 
 def find_former(status: Json, limit: int = MAX_MESSAGE) -> str:
