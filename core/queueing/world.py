@@ -3,14 +3,24 @@
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+import numpy as np
+
 from core.model.quota import Amounts, QuotaTree
 from core.model.resources import Resources
 from core.placement.free import FreeCapacity, Matrix
+from core.placement.tree import Flags
 from core.state.cluster import ClusterState
 from core.state.flavor_view import FlavorView
 from core.state.workloads import admission_usage
 
 _Held = Sequence[tuple[Resources, Sequence[tuple[str, int]]]]  # requests of one pod, pods per node
+
+
+def without(free: Matrix, nodes: Flags) -> Matrix:
+    """Free amounts with nothing free on some nodes."""
+    free = free.copy()
+    free[:, nodes] = np.minimum(free[:, nodes], 0)
+    return free
 
 
 class World:

@@ -1,8 +1,11 @@
-"""Pods that were deleted by force and are kept by finalizers: their room is their own workload's, where that has no other place."""
+"""What pods leave behind: those that were deleted by force and are kept by finalizers leave their room to their own workload, where that
+has no other place; those that a kubelet rejected a node that is the last it gets."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import pytest
 
 from core.queueing.outcome import Found
 from core.state.check_facts import CheckFacts
@@ -110,3 +113,93 @@ def test_what_is_left_of_pods_that_are_gone_is_nothing() -> None:
     scene.pod(pod_json("stranger", node="r0-n0", cpu="4", phase="Running"))
     submit(scene)
     told(scene.run()["w"])
+
+
+# --- nodes that reject pods -------------------------------------------------------------------------------
+
+
+def reject(scene: Running, name: str, node: str, *, of: str = "w", reason: str = "UnexpectedAdmissionError") -> None:
+    """A pod that a kubelet would not run."""
+    pod = pod_json(name, node=node, cpu="4", phase="Failed", workload=of, owner=f"job-{of}")
+    pod["status"]["reason"] = reason
+    scene.pod(pod)
+
+
+@pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", "OutOfcpu"])
+def test_a_node_that_rejected_pods_of_it_comes_last(reason: str) -> None:
+    scene = running(nodes=2)
+    reject(scene, "p", "r0-n0", reason=reason)
+    submit(scene)
+    scene.run()
+    assert scene.where("w") == {"r0-n1": 1}
+
+
+def test_a_whole_rack_comes_last_where_it_could_not_be_used_without_that_node() -> None:
+    scene = running(racks=2, nodes=2)
+    reject(scene, "p", "r0-n0")
+    submit(scene, count=2)
+    scene.run()
+    assert scene.where("w") == {"r1-n0": 1, "r1-n1": 1}
+
+
+def test_it_is_taken_where_there_is_no_other() -> None:
+    scene = running(nodes=2)
+    reject(scene, "p", "r0-n0")
+    submit(scene, count=2)
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
+
+
+@pytest.mark.parametrize("reason", ["", "Evicted"])
+def test_a_pod_that_failed_by_itself_says_nothing_of_its_node(reason: str) -> None:
+    scene = running(nodes=2)
+    reject(scene, "p", "r0-n0", reason=reason)
+    submit(scene)
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1}
+
+
+def test_what_others_went_through_says_nothing_of_its_own_pods() -> None:
+    scene = running(nodes=2)
+    reject(scene, "p", "r0-n0", of="other")
+    submit(scene)
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1}
+
+
+def test_it_is_forgotten_with_the_pods() -> None:
+    scene = running(nodes=2)
+    reject(scene, "p", "r0-n0")
+    reject(scene, "q", "r0-n0")
+    scene.state.observe_pod(f"{NAMESPACE}/p", None)
+    scene.state.observe_pod(f"{NAMESPACE}/q", None)
+    submit(scene)
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1}
+
+
+def test_pods_that_lose_another_node_do_not_come_back_to_it_either() -> None:
+    scene = running(nodes=4)
+    submit(scene, count=2)
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
+    reject(scene, "p", "r0-n2")
+    scene.break_down("r0-n1")
+    scene.lose("w", "r0-n1")
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1, "r0-n3": 1}
+    scene.break_down("r0-n3")
+    scene.lose("w", "r0-n3")
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1}, "where there is no other it does"
+
+
+def test_who_only_prefers_a_rack_is_placed_without_it_too() -> None:
+    scene = running(racks=2, nodes=2)
+    reject(scene, "p", "r0-n0")
+    scene.submit("w", 2, cpu="4", topology={"preferred": RACK}, owner="job-w")
+    scene.run()
+    assert scene.where("w") == {"r1-n0": 1, "r1-n1": 1}
+    scene.submit("v", 2, cpu="4", topology={"preferred": RACK}, owner="job-v")
+    scene.run()
+    assert scene.where("v") == {"r0-n0": 1, "r0-n1": 1}
