@@ -77,6 +77,11 @@ WRITTEN_BY_TOPOGATE = (
     Name(n.DOMAIN_INDEX_ANNOTATION, "annotation of pods", "which of the domains of the assignment, in the order of ranks"),
     Name(n.DOMAIN_SIZE_ANNOTATION, "annotation of pods", "how many pods of the pod set are there"),
     Name(n.TRACEPARENT_ANNOTATION, "annotation of jobs, Workloads and pods", "the trace of the request that the job came with"),
+    Name(
+        n.FORGOTTEN_FAILURES,
+        "annotation of Workloads",
+        "how many of its evictions for lost nodes count no more: it ran well after them, or was activated again",
+    ),
     Name(n.SPARES, "annotation of Workloads", "the nodes that are kept free for it, JSON: by pod set their names"),
     Name(n.FIELDS_OF_V1BETA2, "annotation of objects read as v1beta1", "what v1beta1 cannot say"),
     Name(n.FIELDS_OF_V1BETA1, "annotation of objects read as v1beta2", "what v1beta2 cannot say"),

@@ -71,6 +71,7 @@ TOPOLOGY_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOP
 WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"  # of a Workload of an elastic job and of its pods: the name of the first one
 SLICE_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"  # key of the Workload whose place and pods it takes over
+FORGOTTEN_FAILURES = "topogate.dev/forgotten-node-failures"  # on a Workload: how many evictions for lost nodes count no more
 SPARES = "topogate.dev/spares"  # on a Workload, JSON: by pod set the nodes that are kept free for it
 TRACEPARENT_ANNOTATION = "topogate.dev/traceparent"
 WORKLOAD_REQUIRED_TOPOLOGY = "topogate.dev/workload-required-topology"

@@ -23,7 +23,7 @@ from core.state.facts import WorkloadFacts
 from reconciler.apply import Writer
 from reconciler.conditions import tell
 from reconciler.controllers import build_controller
-from reconciler.node_health import state_of
+from reconciler.node_health import place_of
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Spares:
         self._queue.add_after(key, BATCH_S, "workload changed")
 
     def _on_node(self, change: Change) -> None:
-        if not self._nodes or (change.old is not None and change.new is not None and _matters(change.old) == _matters(change.new)):
+        if not self._nodes or (change.old is not None and change.new is not None and place_of(change.old) == place_of(change.new)):
             return
         name = change.obj["metadata"]["name"]
         for key, nodes in self._nodes.items():
@@ -147,7 +147,3 @@ class Spares:
         else:
             return  # it has never had any
         await tell(self._writer, workload, condition, MANAGER)
-
-
-def _matters(node: Obj) -> object:
-    return state_of(node), node["metadata"].get("labels"), (node.get("status") or {}).get("allocatable")

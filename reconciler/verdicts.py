@@ -25,9 +25,9 @@ from core.names import (
     SPARES,
 )
 from core.placement.choice import show_choices
-from core.plan.admission import BEFORE, MAX_ETCD_BYTES, PLACED, amended_status, find_former, waiting_status
+from core.plan.admission import BEFORE, MAX_ETCD_BYTES, MOST_OF_FORMER, PLACED, amended_status, comes_back, find_former, waiting_status
 from core.plan.conditions import Condition, says
-from core.plan.verdicts import next_pass_s, verdict_status
+from core.plan.verdicts import forgotten_before, next_pass_s, verdict_status
 from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found, NotFound
 from core.runtime.clock import Clock
@@ -48,7 +48,6 @@ from reconciler.telling import Events
 logger = logging.getLogger(__name__)
 WRITES_AT_ONCE = 8
 RETRY_S = 1.0
-MOST_OF_FORMER = 400  # characters, of an event that has no more than 1024
 FIND_OUT_ATTEMPTS = 120
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0  # of a workload whose verdict could not be written
 LOST_ANSWER = "the answer to the last write was lost; it is decided on anew"
@@ -214,7 +213,7 @@ class Verdicts:
         since = tracing.parse_time(verdict.workload.queued_since)
         self._tell_of_wait(workload, verdict, queue)
         self._tell_of_solve(workload, judged, queue, found)
-        before = find_former(self._status(workload, verdict), MOST_OF_FORMER) if condition_is_true(workload, EVICTED) else ""
+        before = find_former(self._status(workload, verdict), MOST_OF_FORMER) if comes_back(workload) else ""
         with tracing.step(t.ADMIT, workload, self._attributes(workload, queue) | ({t.FORMER: before} if before else {})):
             workload = await self._name_spares(workload, verdict, found)
             written = await self._written(workload, self._status(workload, verdict))
@@ -248,8 +247,10 @@ class Verdicts:
         asked = {pod_set.name: pod_set.spares for pod_set in verdict.workload.pod_sets}
         if not must_be_named(found.admission, said, asked, replaces=_pass_of(verdict) == t.REPLACEMENT):
             return workload
-        text = show_held_spares(found.admission)
-        written = await self._writer.patch_workload(workload, {"metadata": {"annotations": {SPARES: text}}})
+        return await self._annotated(workload, {SPARES: show_held_spares(found.admission)})
+
+    async def _annotated(self, workload: Obj, annotations: Mapping[str, str | None]) -> Obj:
+        written = await self._writer.patch_workload(workload, {"metadata": {"annotations": dict(annotations)}})
         self.replies.keep(written)
         return written
 
@@ -269,6 +270,9 @@ class Verdicts:
         """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
         queue = _queue_of(judged.verdict.workload)
         self._tell_of_solve(workload, judged, queue, outcome)
+        forgotten = forgotten_before(workload, judged.verdict, self._writer.now(), self._requeue)
+        if forgotten:
+            workload = await self._annotated(workload, forgotten)
         status = self._status(workload, judged.verdict)
         why = (find_condition({"status": status}, EVICTED) or {}).get("message") or ""  # the outcome's, and when it is queued again
         evicted = self._attributes(workload, queue) | {t.REASON: outcome.reason, t.MESSAGE: why}
@@ -285,8 +289,8 @@ class Verdicts:
 
     def _status(self, workload: Obj, verdict: Verdict) -> dict[str, Any]:
         state, outcome = self._observed.state, verdict.outcome
-        comes_back = isinstance(outcome, Found) and condition_is_true(workload, EVICTED)
-        place = describe_place(state, outcome.admission) if isinstance(outcome, Found) and comes_back else ""
+        is_told = isinstance(outcome, Found) and comes_back(workload) and not outcome.admission.awaits_topology
+        place = describe_place(state, outcome.admission) if isinstance(outcome, Found) and is_told else ""
         status = verdict_status(workload, verdict, self._writer.now(), state.resource_rules, self._requeue, place)
         assert status is not None, "a second pass that failed writes nothing"
         return status

@@ -32,6 +32,7 @@ from core.queueing.fair_order import FairTurns
 from core.queueing.judge import Judge
 from core.queueing.one_at_a_time import find_obstacle
 from core.queueing.outcome import Found, NotFound
+from core.queueing.past import Past
 from core.queueing.pending import Group, Order, Pending
 from core.queueing.refusal import Refusal
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass, has_stuck_pods
@@ -83,7 +84,7 @@ class Cycle:
         self._pods_ready = pods_ready
         self._profiles = profiles
         self._replacement = replacement
-        self._pending = Pending(state.workloads, pods_ready)
+        self._pending = Pending(state.workloads, pods_ready, lambda workload: bool(Past.of(state, workload).leftovers))
         self._claims = Claims(state)
         self._judge = Judge(state, profiles, self._claims, sharing, shrinks=shrinks)
         self._sharing = sharing

@@ -27,7 +27,8 @@ from core.placement.what_if import WhatIf
 from core.queueing.flavors import Search, found_by, place_unit
 from core.queueing.order import queue_order
 from core.queueing.outcome import Attempt, Found, NotFound
-from core.queueing.world import World
+from core.queueing.past import Past
+from core.queueing.world import World, without
 from core.state.cluster import ClusterState
 from core.state.facts import CheckState, PodSetFacts, TopologyFacts, WorkloadFacts
 from core.state.flavor_view import FlavorView
@@ -114,7 +115,7 @@ def find_second_pass(
         return profiles.nearest(workload.profile, queue.profile, topology.profile)
 
     assert workload.admission is not None
-    search = Search(World(state), profile_for, workload.together)
+    search = Search(World(state), profile_for, workload.together, Past.of(state, workload))
     lost = bool(workload.unhealthy_nodes) and _has_lost_nodes(state, workload)
     if replacement.is_on and (lost or has_stuck_pods(state, workload)):
         return _find_replacement(search, workload, workload.admission, replacement)
@@ -234,10 +235,10 @@ def _replace_where_it_lasts(
     leaving_taints: frozenset[str],
     spares: Mapping[str, Sequence[tuple[str, int]]],
 ) -> Decision:
-    """On the nodes that are kept free for that, else on nodes that are not about to go, if that can be."""
+    """On the nodes that are kept free for that, else on nodes that are not about to go and have rejected no pods of it, if that can be."""
     nodes = search.world.state.nodes
     free = _with_spares(view, parts, spares)
-    going = {name for name, node in nodes.items() if node.taint_keys & leaving_taints}
+    going = {name for name, node in nodes.items() if node.taint_keys & leaving_taints} | search.past.rejecting
     kept = {name for each in spares.values() for name, _ in each} - going
     if kept:
         others = np.array([name not in kept for name in view.capacity.tree.names], dtype=bool)
@@ -268,7 +269,7 @@ def _replace(search: Search, view: FlavorView, parts: list[Held], workload: Work
 
     def anywhere(beyond: Flags | None = None) -> Decision:
         out_of_reach = but if beyond is None else but | beyond
-        left = _without(free, out_of_reach) if out_of_reach.any() else free
+        left = without(free, out_of_reach) if out_of_reach.any() else free
         return replace_failed(view.capacity, parts, failed, profile, free=left, recreated=workload.remade)
 
     level = view.capacity.tree.find_level(tie.level) if tie is not None else None
@@ -283,14 +284,8 @@ def _replace(search: Search, view: FlavorView, parts: list[Held], workload: Work
         decision = anywhere(beyond)
     else:
         requests = [replace(part.request, count=part.assignment.count) for part in parts]
-        decision = place(view.capacity, requests, profile, free=_without(free, out | but), together=tie)
+        decision = place(view.capacity, requests, profile, free=without(free, out | but), together=tie)
     return decision if decision.refusal is None or tie.required else anywhere()
-
-
-def _without(free: Matrix, nodes: Flags) -> Matrix:
-    free = free.copy()
-    free[:, nodes] = np.minimum(free[:, nodes], 0)
-    return free
 
 
 def _left(view: FlavorView, part: Held, placement: Placement) -> tuple[tuple[str, int], ...]:

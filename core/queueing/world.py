@@ -3,14 +3,24 @@
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+import numpy as np
+
 from core.model.quota import Amounts, QuotaTree
 from core.model.resources import Resources
 from core.placement.free import FreeCapacity, Matrix
+from core.placement.tree import Flags
 from core.state.cluster import ClusterState
 from core.state.flavor_view import FlavorView
 from core.state.workloads import admission_usage
 
 _Held = Sequence[tuple[Resources, Sequence[tuple[str, int]]]]  # requests of one pod, pods per node
+
+
+def without(free: Matrix, nodes: Flags) -> Matrix:
+    """Free amounts with nothing free on some nodes."""
+    free = free.copy()
+    free[:, nodes] = np.minimum(free[:, nodes], 0)
+    return free
 
 
 class World:
@@ -42,11 +52,11 @@ class World:
             return None
         free, gone = self._free.setdefault(view.flavor.name, (view.capacity.free.copy(), set()))
         for key in sorted(gone.difference(self._gone)):
-            self._take(view, free, self.held(key), 1)
+            self.take(view, free, self.held(key), 1)
             gone.discard(key)
         for key in self._gone:
             if key not in gone:
-                self._take(view, free, self.held(key), -1)
+                self.take(view, free, self.held(key), -1)
                 gone.add(key)
         return free
 
@@ -91,7 +101,8 @@ class World:
             self.restore(key)
 
     @staticmethod
-    def _take(view: FlavorView, free: Matrix, held: _Held, times: int) -> None:
+    def take(view: FlavorView, free: Matrix, held: _Held, times: int) -> None:
+        """Takes so many times from free amounts what somebody holds on nodes; what is on others takes nothing."""
         index, axis = view.capacity.tree.index, view.capacity.axis
         for requests, nodes in held:
             rows = [(axis[resource], amount * times) for resource, amount in requests.items() if resource in axis]
