@@ -105,7 +105,7 @@ def test_what_is_missing_is_held_named_and_told() -> None:
     assert paper.named == '{"main":["r0-n1"]}'
     assert paper.told == ("True", "Held", "pod set main: 1 of 1 spare node(s) kept free for 1 pod(s) each: r0-n1")
     assert paper.free("r0-n1") == 7000
-    assert paper.spares.count() == {"q": (1, 0)}
+    assert paper.spares.count() == {"q": ("q", 1, 0, 0)}
 
 
 def test_what_is_well_is_written_once() -> None:
@@ -151,7 +151,7 @@ def test_where_there_is_no_other_what_lacks_is_told_and_looked_for_again() -> No
     assert paper.told is not None
     assert paper.told[:2] == ("False", "Missing")
     assert "1 of 2 spare node(s) kept free for 1 pod(s) each: r0-n1; no other node of its domain has room" in paper.told[2]
-    assert paper.spares.count() == {"q": (1, 1)}
+    assert paper.spares.count() == {"q": ("q", 1, 1, 0)}
     paper.node("r0-n2")
     assert paper.keep() == RequeueAfter(LOOK_S)
     assert paper.told[0] == "True"
