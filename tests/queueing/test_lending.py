@@ -20,6 +20,8 @@ from core.names import (
     REASON_SPARES_TAKEN_BACK,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
     REASON_WAITING_FOR_PREEMPTED,
+    SLICE_NAME,
+    SLICE_REPLACES,
     SPARE_NODES,
 )
 from core.plan.admission import preempted_status, released_status
@@ -365,3 +367,43 @@ def test_whoever_starts_later_knows_the_same_loans() -> None:
     later.break_down("r0-n1")
     later.lose("w", "r0-n1")
     assert told(later.run()["w"]).preempting is not None
+
+
+def grow(scene: Lending, before: str, name: str, count: int, *, spares: int = 0, priority: int = 0, cpu: str = "4") -> None:
+    pod_set = pod_set_json(count=count, cpu=cpu, topology={"required": RACK})
+    if spares:
+        pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: str(spares), LEND_SPARES: "true"}}
+    heir = workload_json(name, [pod_set], owner=f"owner-{before}", priority=priority)
+    heir["metadata"]["annotations"] = {SLICE_NAME: before, SLICE_REPLACES: f"{NAMESPACE}/{before}"}
+    scene.workload(heir)
+
+
+def test_what_grows_on_a_borrowed_spare_goes_on_borrowing_it_and_borrows_no_other() -> None:
+    scene = lending(4)
+    scene.ask("w", 2, 2)
+    scene.run()
+    pod_set = pod_set_json(count=1, cpu="2", topology={"required": RACK})
+    scene.workload(workload_json("low", [pod_set], owner="owner-low"))
+    scene.run()
+    (lent,) = scene.lent()
+    grow(scene, "low", "low2", 2, cpu="2")
+    assert admitted(scene.run()) == {"low2"}
+    assert (scene.where("low2"), scene.lent()) == ({lent: 2}, {lent: ("low2",)})
+    grow(scene, "low2", "low3", 3, cpu="2")
+    assert isinstance(scene.run()["low3"], NotFound)
+    assert not scene.state.ledger.drift()
+
+
+def test_a_holder_that_grows_keeps_the_spares_that_it_lent() -> None:
+    scene = lending(4)
+    scene.ask("w", 2, 1)
+    scene.run()
+    scene.submit("fills", 1, cpu="4", priority=10)
+    scene.run()
+    scene.submit("low", 1, cpu="4")
+    scene.run()
+    (lent,) = scene.lent()
+    scene.delete("fills")
+    grow(scene, "w", "w2", 3, spares=1, priority=10)
+    assert admitted(scene.run()) == {"w2"}
+    assert (scene.held("w2"), scene.lent("w2")) == ((lent,), {lent: ("low",)})

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.names import HOSTNAME_LABEL
-from core.state.facts import NodeFacts
-from tests.builders import NAMESPACE, RACK, Node, node_json, pod_set_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
 from tests.queueing.scene import admitted, times
 from tests.queueing.test_lending import Lending, lending
 
@@ -53,8 +52,8 @@ class Lives(Lending):
 def begun(data: st.DataObject, lends: str = "true", *, sizes: bool = True) -> Lives:
     scene = Lives()
     for node in NODES:
-        cpu = data.draw(st.sampled_from([4, 6, 8])) if sizes else 4
-        scene.node(Node(node, {RACK: node[:2], HOSTNAME_LABEL: node}, {"cpu": cpu * 1000, "pods": 10}))
+        size = data.draw(st.sampled_from([4, 6, 8])) if sizes else 4
+        scene.node(Node(node, {RACK: node[:2], HOSTNAME_LABEL: node}, {"cpu": size * 1000, "pods": 10}))
     for name in HOLDERS:
         count, spares, cpu = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 2)), data.draw(st.sampled_from("24"))
         priority, asked = data.draw(st.integers(4, 6)), data.draw(st.sampled_from(ASKED))
@@ -72,8 +71,7 @@ def step(scene: Lives, data: st.DataObject) -> None:
         case "break":
             scene.break_and_tell(node)
         case "mend":
-            cpu = int(dict(scene.state.nodes[node].state.allocatable)["cpu"])
-            scene.state.observe_node(node, NodeFacts.read(node_json(Node(node, scene.state.nodes[node].labels, {"cpu": cpu, "pods": 10}))))
+            scene.change(node)
         case "cordon":
             scene.change(node, unschedulable=True)
         case "keep":
