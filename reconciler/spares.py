@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from core.model.spares import show_held_spares
-from core.names import SPARES, SPARES_HELD
+from core.names import HOSTNAME_LABEL, SPARES, SPARES_HELD
 from core.plan.conditions import Condition
 from core.queueing.spares import Kept, keep_spares, with_kept
 from core.runtime.clock import Clock
@@ -59,7 +59,7 @@ class Spares:
         self._makes_room = makes_room
         self._counts: dict[str, SpareCounts] = {}  # by workload
         self._borrowed: dict[str, frozenset[str]] = {}  # by workload that stands on others' spares: those nodes
-        self._nodes: dict[str, frozenset[str]] = {}  # by workload that asks for spares and has its place: those that it has
+        self._nodes: dict[str, frozenset[str]] = {}  # by workload that asks for spares and has its place: their names, hostnames too
         self.controller = build_controller("spares", self._reconcile, clock)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
@@ -83,10 +83,15 @@ class Spares:
             self._forget(key)
             return
         if facts.admission is not None and not facts.finished:
-            self._nodes[key] = frozenset(name for given in facts.admission.pod_sets for name in given.spares)
+            names = [name for given in facts.admission.pod_sets for name in given.spares]
+            self._nodes[key] = frozenset((*names, *map(self._host_of, names)))
         else:
             self._forget(key)
         self._queue.add_after(key, BATCH_S, "workload changed")
+
+    def _host_of(self, name: str) -> str:
+        node = self._observed.state.nodes.get(name)
+        return node.labels.get(HOSTNAME_LABEL, name) if node is not None else name
 
     def _on_borrower(self, key: str) -> None:
         """Who lends it nodes tells of it, and so does who lent some before."""

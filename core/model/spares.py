@@ -5,8 +5,8 @@ decides next keeps the same; there they stand by the pod set's name:
 
     topogate.dev/spares: {"workers":["node-7","node-9"]}
 
-Who stands on such nodes of another, lent to it, names them in the same way: `topogate.dev/borrowed-spares`, of which those count that its
-assignment uses.
+Who stands on such nodes of another, lent to it, says so in the same way (`topogate.dev/borrowed-spares`), with the names that its
+assignment has for them; of these those count which it uses.
 
 Of what stands there only so many count as are asked for, and none that the assignment itself uses: a node that was swapped in is a spare
 no more, without another write.

@@ -180,6 +180,8 @@ class Cycle:
         if pause.evictions is None or isinstance(outcome, Found):
             return outcome
         if outcome.preempting is not None:
+            if not outcome.preempting.victims:
+                return outcome
             why = f"it would take back the spare nodes that it lent, but {pause.evictions.sentence}; {outcome.message}"
             return replace(outcome, message=truncate(why), preempting=None)
         if not outcome.evicts:

@@ -67,9 +67,10 @@ def offers_to(state: ClusterState, priority: int) -> list[Offer]:
     return [offer for holder in holders if holder.priority > priority for offer in _offers_of(state, holder)]
 
 
-def renewed(offers: Iterable[Offer], nodes: Collection[str]) -> list[Offer]:
-    """Of offers those of some nodes alone."""
-    return [replace(offer, nodes=kept) for offer in offers if (kept := tuple(entry for entry in offer.nodes if entry[0] in nodes))]
+def renewed(offers: Iterable[Offer], hosts: Collection[str]) -> list[Offer]:
+    """Of offers those of some nodes alone, named as assignments do."""
+    kept = ((offer, tuple(entry for entry in offer.nodes if offer.view.host_of(entry[0]) in hosts)) for offer in offers)
+    return [replace(offer, nodes=nodes) for offer, nodes in kept if nodes]
 
 
 def _offers_of(state: ClusterState, holder: WorkloadFacts) -> Iterator[Offer]:
@@ -94,6 +95,7 @@ def note_loans(state: ClusterState, workload: WorkloadFacts, found: Found, offer
     """What was found with offers taken as free, with the nodes that have no room for it without them."""
     requests = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     short: dict[str, set[str]] = {}
+    hosts: dict[str, set[str]] = {}
     for flavor in {flavor for flavor, _ in found.placements}:
         view = state.view(flavor)
         assert view is not None  # it was placed there
@@ -104,11 +106,12 @@ def note_loans(state: ClusterState, workload: WorkloadFacts, found: Found, offer
             rows = [view.capacity.axis[r] for r in with_pod(requests[placement.pod_set].requests) if r in view.capacity.axis]
             if name == flavor:
                 short[placement.pod_set] = {node for node, _ in placement.nodes if (left[rows, index[node]] < 0).any()}
+                hosts[placement.pod_set] = {view.host_of(node) for node in short[placement.pod_set]}
     nodes = {node for names in short.values() for node in names}
     holders: dict[str, set[str]] = {}
     for offer in offers:
         holders.setdefault(offer.holder.key, set()).update(nodes.intersection(name for name, _ in offer.nodes))
-    pod_sets = tuple(replace(given, borrowed=tuple(sorted(short.get(given.name, set())))) for given in found.admission.pod_sets)
+    pod_sets = tuple(replace(given, borrowed=tuple(sorted(hosts.get(given.name, ())))) for given in found.admission.pod_sets)
     loans = tuple((key, tuple(sorted(names))) for key, names in sorted(holders.items()) if names)
     return replace(found, admission=replace(found.admission, pod_sets=pod_sets), loans=loans)
 
@@ -129,7 +132,7 @@ def loans_of(state: ClusterState, holder: WorkloadFacts, leaving: Collection[str
         free, axis, index = offer.view.capacity.free, offer.view.capacity.axis, offer.view.capacity.tree.index
         for node, _ in offer.nodes:
             over = {r: -int(free[row, index[node]]) for r, row in axis.items() if free[row, index[node]] < 0}
-            loan = _loan(state, holder, node, over, leaving) if over and node not in found else None
+            loan = _loan(state, offer, node, over, leaving) if over and node not in found else None
             if loan is not None:
                 found[node] = loan
     return [found[node] for node in sorted(found)]
@@ -179,13 +182,13 @@ def show_lent(loans: Sequence[Loan]) -> str:
     return f"{len(loans)} of these lent: {', '.join(nodes)}{more}" if loans else ""
 
 
-def _loan(state: ClusterState, holder: WorkloadFacts, node: str, over: Resources, leaving: Collection[str]) -> Loan | None:
-    workloads = state.workloads
+def _loan(state: ClusterState, offer: Offer, node: str, over: Resources, leaving: Collection[str]) -> Loan | None:
+    workloads, host = state.workloads, offer.view.host_of(node)
     borrowers = [
         Borrower(facts, _taken_on(state, facts, node))
         for key in workloads.borrowers()
-        if (facts := workloads.facts.get(key)) is not None and facts.priority < holder.priority
-        if (held := workloads.holding(key)) is not None and any(node in given.borrowed for given in held.pod_sets)
+        if (facts := workloads.facts.get(key)) is not None and facts.priority < offer.holder.priority
+        if (held := workloads.holding(key)) is not None and any(host in given.borrowed for given in held.pod_sets)
     ]
     ending = state.ledger.ending_on(node)
     # Nobody is asked to go for what others already leave.

@@ -347,6 +347,26 @@ def test_pods_of_a_borrower_that_is_gone_are_waited_for() -> None:
     assert admitted(scene.run()) == {"w"}
 
 
+def test_nodes_that_are_called_otherwise_than_their_hostname_are_lent_and_given_back() -> None:
+    scene = Lending()
+    for i in range(3):
+        scene.node(Node(f"n{i}", {RACK: "r0", HOSTNAME_LABEL: f"host-{i}"}, {"cpu": 4000, "pods": 10}))
+    scene.ask("w", 2, 1)
+    scene.run()
+    scene.submit("low", 1, cpu="4")
+    outcome = scene.run()["low"]
+    assert isinstance(outcome, Found)
+    assert outcome.loans == ((f"{NAMESPACE}/w", ("n2",)),)
+    assert scene.objects["low"]["metadata"]["annotations"] == {BORROWED_SPARES: '{"main":["host-2"]}'}
+    assert scene.lent() == {"n2": ("low",)}
+    scene.break_down("n1")
+    scene.lose("w", "n1")
+    assert told(scene.run()["w"]).preempting is not None
+    scene.leave("low")
+    assert admitted(scene.run()) == {"w"}
+    assert scene.where("w") == {"host-0": 1, "host-2": 1}
+
+
 # --- kept ---------------------------------------------------------------------------------------------------
 
 
