@@ -31,7 +31,7 @@ from core.queueing.outcome import Found, NotFound
 from core.state.facts import WorkloadFacts
 from tests.builders import NAMESPACE, RACK, Node, pod_json, pod_set_json, workload_json
 from tests.queueing.running import NOW, told
-from tests.queueing.scene import admitted
+from tests.queueing.scene import admitted, times
 from tests.queueing.test_spares import Sparing
 
 
@@ -167,6 +167,35 @@ def test_who_waited_is_judged_again_when_somebody_begins_to_lend() -> None:
     assert admitted(scene.run()) == {"low"}
 
 
+def test_who_waited_is_judged_again_when_the_holder_is_whole_again() -> None:
+    scene = lending(3)
+    scene.ask("w", 2, 1)
+    scene.run()
+    scene.lose("w", "a-node-that-is-not-its-own-any-more")
+    scene.submit("low", 1, cpu="4")
+    assert told(scene.run()["low"]).reason == REASON_TOPOLOGY_PLACEMENT_FAILED
+    scene.lose("w")
+    assert admitted(scene.run()) == {"low"}
+
+
+def test_who_has_others_go_for_its_sake_waits_for_that() -> None:
+    scene = lending(4)
+    scene.queue("cq", {"tas": "100"}, preemption={"withinClusterQueue": "LowerPriority"})
+    scene.ask("w", 2, 1, lends="false")
+    scene.run()
+    scene.submit("low", 1, cpu="4")
+    scene.run()
+    scene.submit("mid", 1, cpu="4", priority=5)
+    assert told(scene.run()["mid"]).preempting is not None
+    wire = scene.objects["w"]
+    wire["spec"]["podSets"][0]["template"]["metadata"]["annotations"][LEND_SPARES] = "true"
+    scene.workload(wire)
+    assert not admitted(scene.run())
+    scene.leave("low")
+    assert admitted(scene.run()) == {"mid", "low"}
+    assert (scene.where("mid"), scene.lent()) == ({"r0-n3": 1}, {"r0-n2": ("low",)})
+
+
 # --- given back -------------------------------------------------------------------------------------------
 
 
@@ -286,6 +315,44 @@ def test_who_stands_beside_the_spare_on_a_larger_node_does_not_go() -> None:
     preempting = told(scene.run()["w"]).preempting
     assert preempting is not None
     assert [victim.workload.key for victim in preempting.victims] == [f"{NAMESPACE}/low"]
+
+
+def test_room_that_is_half_given_back_is_lent_to_nobody() -> None:
+    scene = lending(3)
+    scene.ask("w", 2, 1)
+    scene.run()
+    for name in ("a", "b"):
+        scene.submit(name, 1, cpu="2")
+    scene.run()
+    scene.break_down("r0-n1")
+    scene.lose("w", "r0-n1")
+    scene.run()
+    scene.submit("lurks", 1, cpu="2", priority=5)
+    scene.leave("a")
+    assert admitted(scene.run()) == set()
+    scene.leave("b")
+    assert admitted(scene.run()) == {"w"}
+
+
+def test_who_leaves_already_is_waited_for_before_another_has_to_go() -> None:
+    scene = Lending()
+    for node, cpu in (("n0", 4), ("n1", 4), ("n2", 8)):
+        scene.node(Node(f"r0-{node}", {RACK: "r0", HOSTNAME_LABEL: f"r0-{node}"}, {"cpu": cpu * 1000, "pods": 10}))
+    scene.ask("w", 2, 1)
+    scene.run()
+    for name in ("beside", "a", "b"):
+        scene.submit(name, 1, cpu="4", created=times(("beside", "a", "b"))[name])
+        scene.run()
+        if name == "a":
+            scene.delete("beside")
+    assert scene.lent() == {"r0-n2": ("b",)}
+    scene.set_status("a", preempted_status(scene.objects["a"], "InClusterQueue", "for another's sake", NOW))
+    assert scene.lent() == {"r0-n2": ("a",)}
+    scene.break_down("r0-n0")
+    scene.lose("w", "r0-n0")
+    preempting = told(scene.run()["w"]).preempting
+    assert preempting is not None
+    assert (preempting.victims, preempting.leaving) == ((), (f"{NAMESPACE}/a",))
 
 
 def test_a_loan_ends_by_itself_where_there_is_room_for_both() -> None:
