@@ -198,11 +198,13 @@ def _find_replacement(
             return _no_replacement(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
         search.placements += ((name, placement) for placement in decision.placements)
         kept |= _still_spare(view, parts, decision.placements, spares, loans)
-        gained = _gained(view, parts, decision.placements)
-        rest = _less(view, parts, gained, _with_spares(view, parts, spares))
-        on_nodes, taken = find_needed(view.capacity, rest, {node for nodes in gained.values() for node, _ in nodes}, loans)
-        going |= {borrower.workload.key: borrower.workload for borrower in on_nodes}
-        taken_back += taken
+        if loans:
+            gained = _gained(view, parts, decision.placements)
+            rest = _less(view, parts, gained, _with_spares(view, parts, spares))
+            there = {node for nodes in gained.values() for node, _ in nodes}
+            borrowers, taken = find_needed(view.capacity, rest, there, loans)
+            going |= {borrower.workload.key: borrower.workload for borrower in borrowers}
+            taken_back += taken
         leaves += (
             (placement.pod_set, left)
             for part, placement in zip(parts, decision.placements, strict=True)
