@@ -12,9 +12,10 @@ from core.model.admission import Admission, admission_from_wire, admission_to_wi
 from core.model.configuration import SecondPass
 from core.model.encoding import encoded_size
 from core.model.node_health import RequeueRules
-from core.model.spares import must_be_named, show_held_spares
+from core.model.spares import must_be_named, show_borrowed, show_held_spares
 from core.names import (
     ADMITTED,
+    BORROWED_SPARES,
     EVENT_SECOND_PASS_FAILED,
     EVENT_WORKLOAD_REFUSED,
     EVICTED,
@@ -29,6 +30,7 @@ from core.plan.admission import BEFORE, MAX_ETCD_BYTES, MOST_OF_FORMER, PLACED, 
 from core.plan.conditions import Condition, says
 from core.plan.verdicts import forgotten_before, next_pass_s, verdict_status
 from core.queueing.cycle import Verdict
+from core.queueing.lending import show_loans
 from core.queueing.outcome import Found, NotFound
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
@@ -236,18 +238,24 @@ class Verdicts:
         logger.info("workload admitted", extra={"workload": verdict.workload.key, "cluster_queue": queue})
         reserved = tracing.parse_time(verdict.workload.reserved_at) if verdict.is_second_pass else None
         message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {self._seconds_since(reserved)}s"
-        placed = [text for text in (found.together, show_choices(found.choices)) if text]
+        placed = [text for text in (found.together, show_choices(found.choices), show_loans(found.loans)) if text]
         message += f"{PLACED}{'; '.join(placed)}" if placed else ""
         message += f"{BEFORE}{before}" if before else ""
         self.events.tell(r.WORKLOADS, workload, ADMITTED, message)
 
     async def _name_spares(self, workload: Obj, verdict: Verdict, found: Found) -> Obj:
         """Before the admission by which they are held, so that whoever decides next holds the same."""
-        said = (workload["metadata"].get("annotations") or {}).get(SPARES)
+        said, notes = workload["metadata"].get("annotations") or {}, dict[str, str | None]()
         asked = {pod_set.name: pod_set.spares for pod_set in verdict.workload.pod_sets}
-        if not must_be_named(found.admission, said, asked, replaces=_pass_of(verdict) == t.REPLACEMENT):
+        replaces = _pass_of(verdict) == t.REPLACEMENT  # its assignment says of both which count no more
+        if must_be_named(found.admission, said.get(SPARES), asked, replaces=replaces):
+            notes[SPARES] = show_held_spares(found.admission)
+        borrowed = show_borrowed(found.admission)
+        if not replaces and borrowed != said.get(BORROWED_SPARES):
+            notes[BORROWED_SPARES] = borrowed
+        if not notes:
             return workload
-        return await self._annotated(workload, {SPARES: show_held_spares(found.admission)})
+        return await self._annotated(workload, notes)
 
     async def _annotated(self, workload: Obj, annotations: Mapping[str, str | None]) -> Obj:
         written = await self._writer.patch_workload(workload, {"metadata": {"annotations": dict(annotations)}})

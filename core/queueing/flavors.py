@@ -358,7 +358,8 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Sea
     if search.grows is not None:
         previous = {given.name: given.assignment for given in search.grows.pod_sets if given.assignment is not None}
         decision = resize(world, [replace(request, spares=0) for request in requests], previous, profile, free=free)
-        decision = with_spares_kept(world, requests, decision, {given.name: given.spares for given in search.grows.pod_sets}, free)
+        for_spares = search.world.free_for_spares(view, free)
+        decision = with_spares_kept(world, requests, decision, {given.name: given.spares for given in search.grows.pod_sets}, for_spares)
     else:
         past = search.past
         decision, free = past.place(world, requests, profile, search.together, free, lambda: search.free(view, past.leftovers))

@@ -24,7 +24,7 @@ import numpy as np
 
 from core.model.places import ended_since, give_up
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits
-from core.model.resources import Resources
+from core.model.resources import Resources, add
 from core.placement.free import FreeCapacity
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import Indices
@@ -288,6 +288,15 @@ class Ledger:
         """Where in domains of several nodes pods are counted that are not bound yet."""
         taken = self._taken.get(key)
         return taken.wide if taken is not None else {}
+
+    def ending_on(self, node: str) -> dict[str, int]:
+        """What pods take on a node that are ending, and of whose workload nothing is expected any more."""
+        total: dict[str, int] = {}
+        for pod in self._pods.values():
+            key = _pod_set_of(pod) if pod.terminating and pod.node == node and pod.holds else None
+            if key is not None and key not in self._taken:
+                add(total, pod.requests)
+        return total
 
     def nodes_of(self, key: PodSetKey) -> list[tuple[str, int]]:
         """The nodes that the pods of a pod set are counted on: where they are bound, else where they are expected."""
