@@ -296,8 +296,8 @@ def _replace_where_it_lasts(
     spares: Mapping[str, Sequence[tuple[str, int]]],
     given_back: Sequence[Loan],
 ) -> Decision:
-    """On the nodes that are kept free for that, else on nodes that are not about to go and have rejected no pods of it, if that can be; some
-    spares are given back by those they are lent to."""
+    """On the nodes that are kept free for that, else on nodes that are not about to go and have rejected no pods of it, if that can be;
+    some spares are given back by those they are lent to."""
     nodes = search.world.state.nodes
     free = _with_spares(view, parts, spares, given_back)
     going = {name for name, node in nodes.items() if node.taint_keys & leaving_taints} | search.past.rejecting
