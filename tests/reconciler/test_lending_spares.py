@@ -89,7 +89,7 @@ def test_the_borrower_goes_when_a_node_fails_and_the_holder_is_whole_whoever_lea
     assert "due to spare nodes that were lent to it and are taken back" in message
     assert condition(now, "low", "Evicted")[1] == "Preempted"
     assert "would fit" in wide.until_waiting("low", "TopologyPlacementFailed")
-    assert f"It was on rack {wide.prefix}" in condition(wide.read(), "low", "Evicted")[2]
+    assert f"(node {spare})" in condition(wide.read(), "low", "Evicted")[2]
     assert not places(wide.read(), "low")
     wide.delete_job("filler-1")
     now = wide.until_bound("low", 1)  # by itself, or on the same node lent once more, if that was kept free first
