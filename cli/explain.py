@@ -20,6 +20,7 @@ from core.names import (
     SPARES_HELD,
 )
 from core.plan.admission import BEFORE, PLACED, find_former
+from core.queueing.lending import borrowed_by, loans_of
 from core.queueing.outcome import Found
 from core.queueing.standing import explain_standing
 from core.runtime.resource import Obj
@@ -107,6 +108,12 @@ def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Rep
         "why": report_choices(explain_standing(outlook.state, facts)),
         "pods": {"bound": sum(bool(pod.node) for pod in pods), "gated": sum(pod.gated for pod in pods), "live": len(pods)},
     }
+    borrowed = borrowed_by(outlook.state, facts)
+    if borrowed:
+        report["borrowed"] = [{"of": key, "nodes": list(nodes)} for key, nodes in borrowed]
+    lent = loans_of(outlook.state, facts)
+    if lent:
+        report["lent"] = [{"node": loan.node, "to": list(loan.keys)} for loan in lent]
     said = [event["message"].partition(PLACED)[2].partition(BEFORE)[0] for event in events if PLACED in (event.get("message") or "")]
     return report | ({"whyThen": said[-1]} if said else {})
 
@@ -164,6 +171,12 @@ def _draw_place(console: Console, report: Report) -> None:
     if "podSets" not in report:
         return
     draw_places(console, report["podSets"])
+    for loan in report.get("borrowed", ()):
+        text = f"{', '.join(loan['nodes'])} of {loan['of']}, until that needs them"
+        write(console, labelled("spare nodes lent to it", text, WAITING), indent=1)
+    for loan in report.get("lent", ()):
+        text = f"{loan['node']} to {', '.join(loan['to']) or 'pods that are ending'}"
+        write(console, labelled("of its spare nodes lent", text), indent=1)
     if "whyThen" in report:
         write(console, labelled("why there, when it was admitted", report["whyThen"]), indent=1)
     for sentence in report["why"]:

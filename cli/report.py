@@ -7,6 +7,7 @@ from core.model.admission import Admission, PodSetAdmission
 from core.placement.change import Change
 from core.placement.choice import Choice
 from core.placement.explain import Explanation, LevelFact
+from core.queueing.lending import show_loans
 from core.queueing.outcome import Attempt, Found, NotFound
 from core.state.cluster import ClusterState
 
@@ -42,7 +43,7 @@ def report_found(state: ClusterState, found: Found) -> Report:
     report: Report = {
         "clusterQueue": found.admission.cluster_queue,
         "podSets": report_admission(state, found.admission),
-        "why": report_choices(found.choices, found.together),
+        "why": [*report_choices(found.choices, found.together), *([show_loans(found.loans)] if found.loans else [])],
     }
     if found.borrows:
         report["borrows"] = True

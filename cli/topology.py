@@ -18,6 +18,7 @@ from core.model.quantity import InvalidQuantity, canonical, format_quantity
 from core.names import HOSTNAME_LABEL
 from core.placement.survey import LevelSurvey, out_of_use, survey
 from core.placement.tree import Indices
+from core.queueing.lending import counted_once
 from core.state.cluster import ClusterState
 from core.state.flavor_view import FlavorView
 from reconciler.observed import Observed
@@ -83,7 +84,7 @@ def _flavor(state: ClusterState, view: FlavorView, pod: Pod | None) -> Report:
     resources = shown_resources(state, view)
     pod = pod or Pod({resources[0]: 1000 if resources[0] == "cpu" else 1})
     request = PodSetRequest("pod", 1, pod.requests, None, {}, None, view.flavor.tolerations)
-    levels = survey(capacity, request, resources)
+    levels = survey(counted_once(state, view), request, resources)
     return {
         "name": view.flavor.name,
         "nodeLabels": dict(view.flavor.node_labels),

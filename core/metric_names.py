@@ -21,6 +21,7 @@ from core.names import (
     REASON_QUEUE_STOPPED,
     REASON_RECLAIMED,
     REASON_RECLAIMED_BY_BORROWER,
+    REASON_SPARES_TAKEN_BACK,
 )
 from core.runtime.metrics import Instrument, Kind, Label
 
@@ -31,7 +32,7 @@ SUCCESS = "success"
 PENDING_QUEUE, TERMINATING = "pending", "terminating"
 FOUND, REFUSED = "found", "refused"
 DRIFTS = ("Outside", "Relabelled", "Split")
-HELD, MISSING = "held", "missing"
+HELD, MISSING, LENT = "held", "missing", "lent"
 USABLE, CORDONED, NOT_READY = "usable", "cordoned", "not_ready"
 ALLOWED, DENIED, MALFORMED, FAILED = "allowed", "denied", "malformed", "failed"
 
@@ -63,7 +64,10 @@ CHECK_REJECTED, JOB_CHANGED, JOB_SUSPENDED = "AdmissionCheckRejected", "JobChang
 _CAUSES = Label(
     "underlying_cause", frozenset({"", CHECK_REJECTED, JOB_CHANGED, JOB_SUSPENDED, REASON_LIMIT_EXCEEDED, REASON_MAX_EXEC_TIME})
 )
-_PREEMPTIONS = Label("reason", frozenset({REASON_IN_QUEUE, REASON_RECLAIMED, REASON_FAIR_SHARING, REASON_RECLAIMED_BY_BORROWER}))
+_PREEMPTIONS = Label(
+    "reason",
+    frozenset({REASON_IN_QUEUE, REASON_RECLAIMED, REASON_FAIR_SHARING, REASON_RECLAIMED_BY_BORROWER, REASON_SPARES_TAKEN_BACK}),
+)
 _OF_QUOTA = (COHORT, CLUSTER_QUEUE, FLAVOR, RESOURCE)
 _OF_LEVEL = (FLAVOR, LEVEL, RESOURCE)
 
@@ -277,8 +281,8 @@ DRIFTED_WORKLOADS = Instrument(
 SPARE_NODES = Instrument(
     "topogate_spare_nodes",
     Kind.GAUGE,
-    "Nodes that workloads ask to be kept free for them: kept and serving, or missing (docs/nodes.md)",
-    (CLUSTER_QUEUE, Label("state", frozenset({HELD, MISSING}))),
+    "Nodes that workloads ask to be kept free for them: kept and serving, of these lent, or missing (docs/nodes.md)",
+    (CLUSTER_QUEUE, Label("state", frozenset({HELD, LENT, MISSING}))),
 )
 NODE_STORM = Instrument(
     "topogate_node_storm",

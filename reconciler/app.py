@@ -17,6 +17,7 @@ from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller
+from core.runtime.garbage import give_back_pages
 from core.runtime.latecomers import telling_later
 from core.runtime.metrics import Reading
 from core.runtime.tasks import eternal
@@ -48,7 +49,7 @@ from reconciler.troubles import Troubles
 from reconciler.ungater import Ungater
 
 logger = logging.getLogger(__name__)
-AUDIT_S = 60.0
+AUDIT_S = PAGES_S = 60.0
 RECOUNTED_AT_ONCE = 500  # nodes, pods and pod sets, between two turns of the loop
 
 
@@ -118,12 +119,18 @@ class Reconciler:
     async def follow(self, group: asyncio.TaskGroup) -> None:
         """Lists everything and keeps it up to date in `group`; returns once it is listed."""
         eternal(group, "what cannot be seen", self.troubles.run())
+        eternal(group, "pages given back", self._give_back())
         await self.observed.start(group)
         self.is_complete = True
         logger.info(
             "state is complete",
             extra={"nodes": len(self.observed.nodes.store), "workloads": len(self.observed.workloads.store)},
         )
+
+    async def _give_back(self) -> None:
+        while True:
+            await self._clock.sleep(PAGES_S)
+            give_back_pages()
 
     async def lead(self) -> None:
         """Never returns: decides and writes, on what `follow` keeps up to date. Whatever ends a part ends all."""

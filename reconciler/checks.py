@@ -11,7 +11,7 @@ from typing import assert_never
 from core import trace_names as t
 from core.model.configuration import SecondPass
 from core.names import ADMITTED, EVICTED, PROVISIONING_CONTROLLER, QUOTA_RESERVED, REASON_ADMISSION_CHECK, REASON_DEACTIVATED
-from core.plan.admission import admitted_status, returned_status, sync_status
+from core.plan.admission import BEFORE, MOST_OF_FORMER, admitted_status, find_former, returned_status, sync_status
 from core.plan.checks import Admit, GiveBack, Sync, Wait, plan_checks, plan_refused
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
@@ -141,13 +141,14 @@ class Checks:
         queue = facts.admission.cluster_queue
         attributes: dict[str, str | int] = {t.WORKLOAD: workload["metadata"]["name"], t.CLUSTER_QUEUE: queue}
         tracing.tell_of_checks(workload, facts, attributes)
-        with tracing.step(t.ADMIT, workload, attributes):
+        before = find_former(workload.get("status") or {}, MOST_OF_FORMER)
+        with tracing.step(t.ADMIT, workload, attributes | ({t.FORMER: before} if before else {})):
             status = admitted_status(workload, facts.admission, self._writer.now(), needed)
             await self._writer.apply_admission(workload, status, strict=True)
         logger.info("workload admitted", extra={"workload": facts.key, "cluster_queue": queue})
         reserved = tracing.parse_time(facts.reserved_at)
         waited = max(0, int((self._clock.now() - reserved).total_seconds())) if reserved is not None else 0
-        message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
+        message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s{f'{BEFORE}{before}' if before else ''}"
         await self._writer.event(r.WORKLOADS, workload, ADMITTED, message)
 
     async def _give_back(self, workload: Obj, action: GiveBack, reason: str) -> Result:

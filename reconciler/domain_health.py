@@ -13,13 +13,12 @@ from core.plan.requeue import plan_eviction
 from core.queueing.domain_room import find_short
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts, family_of
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
-from reconciler.node_health import BATCH_S, STORM_LOOK_S, state_of
+from reconciler.node_health import BATCH_S, STORM_LOOK_S, place_of
 from reconciler.observed import Observed, workloads_of_pod
 from reconciler.steps import WorkloadSteps
 
@@ -76,7 +75,7 @@ class DomainHealth:
                 self._queue.add_after(workload, BATCH_S, "pod changed")
 
     def _on_node(self, change: Change) -> None:
-        if not self._users or (change.old is not None and change.new is not None and _matters(change.old) == _matters(change.new)):
+        if not self._users or (change.old is not None and change.new is not None and place_of(change.old) == place_of(change.new)):
             return
         for node in (change.old, change.new):
             labels = (node["metadata"].get("labels") or {}) if node is not None else {}
@@ -123,7 +122,3 @@ def _domains_of(facts: WorkloadFacts | None) -> frozenset[_Domain]:
         if assignment is not None and assignment.levels[-1] != HOSTNAME_LABEL
         for domain in assignment.domains
     )
-
-
-def _matters(node: Obj) -> object:
-    return state_of(node), node["metadata"].get("labels"), (node.get("status") or {}).get("allocatable")

@@ -25,6 +25,7 @@ from core.state.queue_facts import ClusterQueueFacts
 from core.state.workloads import add_usage
 from reconciler.observed import Observed, is_gated, workloads_of_pod
 from reconciler.scheduler import Scheduler
+from reconciler.spares import SpareCounts
 from reconciler.storms import Storms
 from reconciler.tracing import parse_time
 
@@ -50,7 +51,7 @@ class Gauges:
         self._shares_fairly = shares_fairly
         self.drifting = 0  # nodes
         self.adrift: Callable[[], Mapping[str, int]] = dict  # workloads, by kind
-        self.spares: Callable[[], Mapping[str, tuple[int, int]]] = dict  # nodes kept free, and missing, by ClusterQueue
+        self.spares: Callable[[], Mapping[str, SpareCounts]] = dict  # by ClusterQueue
         self._gated: dict[str, dict[str, str]] = {}  # by the workload that they name: pods with the gate, and when they were made
         self._levels: dict[str, _Rows] = {}  # of flavors, as last read
         observed.pods.add_handler(self._on_pod)
@@ -76,8 +77,8 @@ class Gauges:
             rows.setdefault(m.NODE_STORM, {})[name,] = self._storms is not None and self._storms.find(name) is not None
         spares = self.spares()
         for name in self._observed.state.cluster_queues:
-            held, missing = spares.get(name, (0, 0))
-            rows.setdefault(m.SPARE_NODES, {}).update({(name, m.HELD): held, (name, m.MISSING): missing})
+            _, held, missing, lent = spares.get(name, SpareCounts(name))
+            rows.setdefault(m.SPARE_NODES, {}).update({(name, m.HELD): held, (name, m.LENT): lent, (name, m.MISSING): missing})
         rows[m.DRIFTED_WORKLOADS] = {(kind,): self.adrift().get(kind, 0) for kind in m.DRIFTS}
         self._read_queues(rows)
         for name, facts in self._observed.state.flavors.items():

@@ -295,6 +295,11 @@ def state_of(node: Obj) -> tuple[Any, ...]:
     return spec.get("taints"), spec.get("unschedulable"), ready, node["metadata"].get("deletionTimestamp")
 
 
+def place_of(node: Obj) -> tuple[Any, ...]:
+    """What of a node may change who has a place there, and where that is: whether it serves, its labels and what it has."""
+    return state_of(node), node["metadata"].get("labels"), (node.get("status") or {}).get("allocatable")
+
+
 def _is_well(node: Obj | None) -> bool:
     """Whether nobody can have lost a node."""
     if node is None:

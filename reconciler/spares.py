@@ -7,11 +7,11 @@ write says it all; what is missing after that is filled up here.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 from core.model.spares import show_held_spares
-from core.names import SPARES, SPARES_HELD
+from core.names import HOSTNAME_LABEL, SPARES, SPARES_HELD
 from core.plan.conditions import Condition
 from core.queueing.spares import Kept, keep_spares, with_kept
 from core.runtime.clock import Clock
@@ -23,7 +23,7 @@ from core.state.facts import WorkloadFacts
 from reconciler.apply import Writer
 from reconciler.conditions import tell
 from reconciler.controllers import build_controller
-from reconciler.node_health import state_of
+from reconciler.node_health import place_of
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,15 @@ BATCH_S = 0.5  # nodes of a rack change one by one
 FILL_S, LOOK_S = 5.0, 60.0  # while some are missing, and while none is: what is free changes without telling
 MANAGER = "topogate-spares"
 REASON_HELD, REASON_MISSING, REASON_NOT_ADMITTED = "Held", "Missing", "NotAdmitted"
+
+
+class SpareCounts(NamedTuple):
+    """How many nodes are kept free, and how many more should be; of the first, how many are lent."""
+
+    queue: str
+    held: int = 0
+    missing: int = 0
+    lent: int = 0
 
 
 class Spares:
@@ -48,41 +57,58 @@ class Spares:
     ) -> None:
         self._observed, self._writer, self._leaving_taints, self._is_held = observed, writer, leaving_taints, is_held
         self._makes_room = makes_room
-        self._counts: dict[str, tuple[str, int, int]] = {}  # by workload: its ClusterQueue, spares that serve, spares that are missing
-        self._nodes: dict[str, frozenset[str]] = {}  # by workload that asks for spares and has its place: those that it has
+        self._counts: dict[str, SpareCounts] = {}  # by workload
+        self._borrowed: dict[str, frozenset[str]] = {}  # by workload that stands on others' spares: those nodes
+        self._nodes: dict[str, frozenset[str]] = {}  # by workload that asks for spares and has its place: their names, hostnames too
         self.controller = build_controller("spares", self._reconcile, clock)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
         observed.nodes.add_handler(self._on_node)
 
-    def count(self) -> Mapping[str, tuple[int, int]]:
-        """Per ClusterQueue how many nodes are kept free, and how many more should be."""
-        held, missing = Counter[str](), Counter[str]()
-        for queue, serving, lacking in self._counts.values():
-            held[queue] += serving
-            missing[queue] += lacking
-        return {queue: (held[queue], missing[queue]) for queue in {queue for queue, _, _ in self._counts.values()}}
+    def count(self) -> Mapping[str, SpareCounts]:
+        """Per ClusterQueue."""
+        total: dict[str, SpareCounts] = {}
+        for one in self._counts.values():
+            before = total.get(one.queue, SpareCounts(one.queue))
+            total[one.queue] = SpareCounts(one.queue, before.held + one.held, before.missing + one.missing, before.lent + one.lent)
+        return total
 
     # --- who is to be looked at ---------------------------------------------------------------------------------
 
     def _on_workload(self, change: Change) -> None:
         key = object_key(change.obj)
+        self._on_borrower(key)
         facts = self._observed.state.workloads.facts.get(key) if change.new is not None else None
         if facts is None or not any(pod_set.spares for pod_set in facts.pod_sets):
             self._forget(key)
             return
         if facts.admission is not None and not facts.finished:
-            self._nodes[key] = frozenset(name for given in facts.admission.pod_sets for name in given.spares)
+            names = [name for given in facts.admission.pod_sets for name in given.spares]
+            self._nodes[key] = frozenset((*names, *map(self._host_of, names)))
         else:
             self._forget(key)
         self._queue.add_after(key, BATCH_S, "workload changed")
 
+    def _host_of(self, name: str) -> str:
+        node = self._observed.state.nodes.get(name)
+        return node.labels.get(HOSTNAME_LABEL, name) if node is not None else name
+
+    def _on_borrower(self, key: str) -> None:
+        """Who lends it nodes tells of it, and so does who lent some before."""
+        before, held = self._borrowed.pop(key, frozenset()), self._observed.state.workloads.holding(key)
+        now = frozenset(node for given in held.pod_sets for node in given.borrowed) if held is not None else frozenset[str]()
+        if now:
+            self._borrowed[key] = now
+        for holder, nodes in self._nodes.items() if now != before else ():
+            if nodes & (now | before):
+                self._queue.add_after(holder, BATCH_S, f"{key} borrows or leaves its spares")
+
     def _on_node(self, change: Change) -> None:
-        if not self._nodes or (change.old is not None and change.new is not None and _matters(change.old) == _matters(change.new)):
+        if not self._nodes or (change.old is not None and change.new is not None and place_of(change.old) == place_of(change.new)):
             return
         name = change.obj["metadata"]["name"]
         for key, nodes in self._nodes.items():
-            if name in nodes or self._counts.get(key, ("", 0, 1))[2]:
+            if name in nodes or self._counts.get(key, SpareCounts("", missing=1)).missing:
                 self._queue.add_after(key, BATCH_S, f"node {name} changed")
 
     def _forget(self, key: str) -> None:
@@ -114,7 +140,8 @@ class Spares:
         workload = await self._hold(key, workload, facts, kept)
         missing = sum(one.missing for one in kept)
         if facts.admission is not None:
-            self._counts[key] = facts.admission.cluster_queue, sum(len(one.serving) for one in kept), missing
+            held, lent = sum(len(one.serving) for one in kept), sum(len(one.lent) for one in kept)
+            self._counts[key] = SpareCounts(facts.admission.cluster_queue, held, missing, lent)
         await self._tell(workload, kept)
         return RequeueAfter(FILL_S if missing else LOOK_S)
 
@@ -147,7 +174,3 @@ class Spares:
         else:
             return  # it has never had any
         await tell(self._writer, workload, condition, MANAGER)
-
-
-def _matters(node: Obj) -> object:
-    return state_of(node), node["metadata"].get("labels"), (node.get("status") or {}).get("allocatable")

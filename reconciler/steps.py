@@ -53,11 +53,9 @@ class WorkloadSteps:
         fresh: bool = False,
         also: Sequence[Condition] = (),
         requeue_state: Mapping[str, Any] | None = None,
-        stats: Mapping[str, Any] | None = None,
     ) -> None:
-        """To be stopped; quota and domains are kept until it has. In the same write other conditions, when it is queued again, and what is
-        counted of it."""
-        status = evicted_status(workload, reason, message, self._writer.now(), also, requeue_state, stats)
+        """To be stopped; quota and domains are kept until it has. In the same write other conditions, and when it is queued again."""
+        status = evicted_status(workload, reason, message, self._writer.now(), also, requeue_state)
         evicted = {t.WORKLOAD: workload["metadata"]["name"], t.REASON: reason, t.MESSAGE: message}
         with tracing.step(t.EVICT, workload, evicted):
             await self._writer.apply_admission(workload, status, strict=not fresh)
@@ -71,13 +69,15 @@ class WorkloadSteps:
                 return Done()
             case Wait(seconds):
                 return RequeueAfter(seconds)
-            case Amend(conditions, state, drop, stats):
-                status = amended_status(workload, conditions, self._writer.now(), state, drop, stats)
+            case Amend(conditions, state, drop, annotations):
+                workload = await self._annotate(workload, annotations)
+                status = amended_status(workload, conditions, self._writer.now(), state, drop)
                 await self._writer.apply_admission(workload, status, strict=True)
                 reasons = [condition.reason for condition in conditions]
                 logger.info("workload amended", extra={"workload": object_key(workload), "reasons": reasons})
-            case Evict(reason, message, also, state, stats):
-                await self.evict(workload, reason, message, also=also, requeue_state=state, stats=stats)
+            case Evict(reason, message, also, state, annotations):
+                workload = await self._annotate(workload, annotations)
+                await self.evict(workload, reason, message, also=also, requeue_state=state)
             case Deactivate():
                 target = find_condition(workload, DEACTIVATION_TARGET) or {}
                 await self._writer.deactivate(workload, f"{REASON_DEACTIVATED}DueTo{target.get('reason') or 'Unknown'}")
@@ -85,6 +85,10 @@ class WorkloadSteps:
             case _:
                 assert_never(action)
         return Done()
+
+    async def _annotate(self, workload: Obj, annotations: Mapping[str, str]) -> Obj:
+        """Before the status that goes with them; as it is now."""
+        return await self._writer.patch_workload(workload, {"metadata": {"annotations": dict(annotations)}}) if annotations else workload
 
     async def give_back(self, workload: Obj) -> bool:
         """Quota and domains of what has stopped; says whether there was anything to give back."""

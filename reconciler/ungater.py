@@ -13,7 +13,7 @@ from datetime import datetime
 from core import trace_names as t
 from core.model.admission import Admission, PodSetAdmission
 from core.names import ADMITTED, EVENT_POD_OUTSIDE_ASSIGNMENT, RANK_ORDER_KEPT
-from core.plan.conditions import Condition, says, set_conditions
+from core.plan.conditions import Condition
 from core.plan.ungate import Ungate, plan_ungating
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
@@ -27,6 +27,7 @@ from core.state.facts import PodFacts, condition_is_true, family_of, find_condit
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
+from reconciler.conditions import tell
 from reconciler.controllers import build_controller
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed, hostname_of, workloads_of_pod
@@ -224,13 +225,7 @@ class Ungater:
             condition = Condition(RANK_ORDER_KEPT, True, "RankOrderKept", "Consecutive ranks share a domain")
         else:
             return
-        conditions = (workload.get("status") or {}).get("conditions") or []
-        before = [c for c in conditions if c.get("type") == RANK_ORDER_KEPT]
-        if says(before, condition):
-            return
-        generation = int(workload["metadata"].get("generation") or 0)
-        wire = set_conditions(before, [condition], now=self._writer.now(), generation=generation)[0]
-        await self._writer.apply_workload_condition(workload, wire, UNGATER_MANAGER)
+        await tell(self._writer, workload, condition, UNGATER_MANAGER)
 
     def _watch_binding(self, key: str, workload: Obj, expected: int, pods: list[PodFacts]) -> None:
         """Ends the story of a workload's trace once all of its pods are bound."""

@@ -12,9 +12,10 @@ from core.model.admission import Admission, admission_from_wire, admission_to_wi
 from core.model.configuration import SecondPass
 from core.model.encoding import encoded_size
 from core.model.node_health import RequeueRules
-from core.model.spares import must_be_named, show_held_spares
+from core.model.spares import must_be_named, show_borrowed, show_held_spares
 from core.names import (
     ADMITTED,
+    BORROWED_SPARES,
     EVENT_SECOND_PASS_FAILED,
     EVENT_WORKLOAD_REFUSED,
     EVICTED,
@@ -25,10 +26,11 @@ from core.names import (
     SPARES,
 )
 from core.placement.choice import show_choices
-from core.plan.admission import BEFORE, MAX_ETCD_BYTES, PLACED, amended_status, find_former, waiting_status
+from core.plan.admission import BEFORE, MAX_ETCD_BYTES, MOST_OF_FORMER, PLACED, amended_status, comes_back, find_former, waiting_status
 from core.plan.conditions import Condition, says
-from core.plan.verdicts import next_pass_s, verdict_status
+from core.plan.verdicts import forgotten_before, next_pass_s, verdict_status
 from core.queueing.cycle import Verdict
+from core.queueing.lending import show_loans
 from core.queueing.outcome import Found, NotFound
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
@@ -48,7 +50,6 @@ from reconciler.telling import Events
 logger = logging.getLogger(__name__)
 WRITES_AT_ONCE = 8
 RETRY_S = 1.0
-MOST_OF_FORMER = 400  # characters, of an event that has no more than 1024
 FIND_OUT_ATTEMPTS = 120
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0  # of a workload whose verdict could not be written
 LOST_ANSWER = "the answer to the last write was lost; it is decided on anew"
@@ -214,7 +215,7 @@ class Verdicts:
         since = tracing.parse_time(verdict.workload.queued_since)
         self._tell_of_wait(workload, verdict, queue)
         self._tell_of_solve(workload, judged, queue, found)
-        before = find_former(self._status(workload, verdict), MOST_OF_FORMER) if condition_is_true(workload, EVICTED) else ""
+        before = find_former(self._status(workload, verdict), MOST_OF_FORMER) if comes_back(workload) else ""
         with tracing.step(t.ADMIT, workload, self._attributes(workload, queue) | ({t.FORMER: before} if before else {})):
             workload = await self._name_spares(workload, verdict, found)
             written = await self._written(workload, self._status(workload, verdict))
@@ -237,19 +238,27 @@ class Verdicts:
         logger.info("workload admitted", extra={"workload": verdict.workload.key, "cluster_queue": queue})
         reserved = tracing.parse_time(verdict.workload.reserved_at) if verdict.is_second_pass else None
         message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {self._seconds_since(reserved)}s"
-        placed = [text for text in (found.together, show_choices(found.choices)) if text]
+        placed = [text for text in (found.together, show_choices(found.choices), show_loans(found.loans)) if text]
         message += f"{PLACED}{'; '.join(placed)}" if placed else ""
         message += f"{BEFORE}{before}" if before else ""
         self.events.tell(r.WORKLOADS, workload, ADMITTED, message)
 
     async def _name_spares(self, workload: Obj, verdict: Verdict, found: Found) -> Obj:
         """Before the admission by which they are held, so that whoever decides next holds the same."""
-        said = (workload["metadata"].get("annotations") or {}).get(SPARES)
+        said, notes = workload["metadata"].get("annotations") or {}, dict[str, str | None]()
         asked = {pod_set.name: pod_set.spares for pod_set in verdict.workload.pod_sets}
-        if not must_be_named(found.admission, said, asked, replaces=_pass_of(verdict) == t.REPLACEMENT):
+        replaces = _pass_of(verdict) == t.REPLACEMENT  # its assignment says of both which count no more
+        if must_be_named(found.admission, said.get(SPARES), asked, replaces=replaces):
+            notes[SPARES] = show_held_spares(found.admission)
+        borrowed = show_borrowed(found.admission)
+        if not replaces and borrowed != said.get(BORROWED_SPARES):
+            notes[BORROWED_SPARES] = borrowed
+        if not notes:
             return workload
-        text = show_held_spares(found.admission)
-        written = await self._writer.patch_workload(workload, {"metadata": {"annotations": {SPARES: text}}})
+        return await self._annotated(workload, notes)
+
+    async def _annotated(self, workload: Obj, annotations: Mapping[str, str | None]) -> Obj:
+        written = await self._writer.patch_workload(workload, {"metadata": {"annotations": dict(annotations)}})
         self.replies.keep(written)
         return written
 
@@ -269,6 +278,9 @@ class Verdicts:
         """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
         queue = _queue_of(judged.verdict.workload)
         self._tell_of_solve(workload, judged, queue, outcome)
+        forgotten = forgotten_before(workload, judged.verdict, self._writer.now(), self._requeue)
+        if forgotten:
+            workload = await self._annotated(workload, forgotten)
         status = self._status(workload, judged.verdict)
         why = (find_condition({"status": status}, EVICTED) or {}).get("message") or ""  # the outcome's, and when it is queued again
         evicted = self._attributes(workload, queue) | {t.REASON: outcome.reason, t.MESSAGE: why}
@@ -285,8 +297,8 @@ class Verdicts:
 
     def _status(self, workload: Obj, verdict: Verdict) -> dict[str, Any]:
         state, outcome = self._observed.state, verdict.outcome
-        comes_back = isinstance(outcome, Found) and condition_is_true(workload, EVICTED)
-        place = describe_place(state, outcome.admission) if isinstance(outcome, Found) and comes_back else ""
+        is_told = isinstance(outcome, Found) and comes_back(workload) and not outcome.admission.awaits_topology
+        place = describe_place(state, outcome.admission) if isinstance(outcome, Found) and is_told else ""
         status = verdict_status(workload, verdict, self._writer.now(), state.resource_rules, self._requeue, place)
         assert status is not None, "a second pass that failed writes nothing"
         return status

@@ -13,9 +13,10 @@ from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.known_names import OWN, Places, warn_of_own, warn_of_template
-from core.model.podset import MOST_SPARES, read_spares
+from core.model.podset import MOST_SPARES, read_lends, read_spares
 from core.names import (
     AUTO_LEVEL,
+    LEND_SPARES,
     PLACEMENT_PROFILE,
     PLACEMENT_PROFILES,
     PODSET_GROUP_NAME,
@@ -193,6 +194,11 @@ def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
         yield error(ErrorType.INVALID, SPARE_NODES, spares, accepted)
     elif spares is not None and read_spares(spares) is None:
         yield error(ErrorType.INVALID, SPARE_NODES, spares, _SPARES_EXPECTED)
+    lends = annotations.get(LEND_SPARES)
+    if lends is not None and read_lends(lends) is None:
+        yield error(ErrorType.INVALID, LEND_SPARES, lends, "true or false is expected")
+    elif lends is not None and spares is None:
+        yield error(ErrorType.FORBIDDEN, LEND_SPARES, None, f"means nothing without {SPARE_NODES}, whose nodes are lent")
 
 
 def _validate_slices(pod_set: PodSetAnnotations) -> Iterator[FieldError]:

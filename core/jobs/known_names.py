@@ -10,6 +10,7 @@ from typing import Any
 
 from core import names
 from core.names import (
+    LEND_SPARES,
     MAX_EXEC_TIME_LABEL,
     MIN_PARALLELISM,
     PLACEMENT_PROFILE,
@@ -31,7 +32,7 @@ from core.names import (
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
 
-OF_A_TEMPLATE = (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME, SPARE_NODES)
+OF_A_TEMPLATE = (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME, SPARE_NODES, LEND_SPARES)
 OF_THE_JOB = (PLACEMENT_PROFILE, WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY)
 _ON_THE_JOB = (*OF_THE_JOB, MIN_PARALLELISM)  # of which the last is a batch/v1 Job's alone
 _OF_A_POD = (POD_GROUP_TOTAL_COUNT, POD_GROUP_FAST_ADMISSION, POD_GROUP_INDEX_LABEL_NAME, RETRIABLE_IN_GROUP)
@@ -54,7 +55,7 @@ _LIKENESS = 0.8
 
 def is_of_template(name: str) -> bool:
     """Whether an annotation of this name is read on pod templates, if anywhere."""
-    return name.startswith(PODSET) or name == SPARE_NODES
+    return name.startswith(PODSET) or name in (SPARE_NODES, LEND_SPARES)
 
 
 def find_meant(name: str) -> str | None:

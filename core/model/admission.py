@@ -23,6 +23,8 @@ class PodSetAdmission:
     delayed: str | None = None  # whether the assignment is to follow (Pending), or came, in a second pass (Ready)
     # Nodes that are kept free for it, by name; `status.admission` has no word for them (core.model.spares).
     spares: tuple[str, ...] = ()
+    # Of its own nodes, as its assignment calls them, those that are another's spares and lent to it: nor has it for these.
+    borrowed: tuple[str, ...] = ()
 
     def with_spares(self, nodes: tuple[str, ...]) -> "PodSetAdmission":
         """The same with other nodes kept free."""

@@ -74,6 +74,11 @@ def read_spares(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,4}", text) and int(text) <= MOST_SPARES else None
 
 
+def read_lends(text: str) -> bool | None:
+    """Whether an annotation says that spares are lent; None for what is written otherwise."""
+    return {"true": True, "false": False}.get(text)
+
+
 def parse_topology_request(wire: Mapping[str, Any] | None) -> TopologyRequest | None:
     """PodSetTopologyRequest JSON to the model; None where it is present but names no level.
 

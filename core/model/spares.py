@@ -5,6 +5,9 @@ decides next keeps the same; there they stand by the pod set's name:
 
     topogate.dev/spares: {"workers":["node-7","node-9"]}
 
+Who stands on such nodes of another, lent to it, says so in the same way (`topogate.dev/borrowed-spares`), with the names that its
+assignment has for them; of these those count which it uses.
+
 Of what stands there only so many count as are asked for, and none that the assignment itself uses: a node that was swapped in is a spare
 no more, without another write.
 """
@@ -36,6 +39,12 @@ def show_held_spares(admission: Admission) -> str | None:
     return json.dumps(held, separators=(",", ":"), sort_keys=True) if held else None
 
 
+def show_borrowed(admission: Admission) -> str | None:
+    """The same of nodes that are another's spares."""
+    borrowed = {given.name: list(given.borrowed) for given in admission.pod_sets if given.borrowed}
+    return json.dumps(borrowed, separators=(",", ":"), sort_keys=True) if borrowed else None
+
+
 def must_be_named(admission: Admission, said: str | None, asked: Mapping[str, int], *, replaces: bool) -> bool:
     """Whether what is written is not what an admission holds. A replacement has used some up, which its assignment says: only where others
     are spares no more, too, what is written has to be changed."""
@@ -56,6 +65,18 @@ def _with(given: PodSetAdmission, held: Sequence[str], asked: int) -> PodSetAdmi
     used = {domain.values[-1] for domain in given.assignment.domains} if given.assignment is not None else set()
     counting = tuple(sorted(node for node in held if node not in used)[:asked])
     return given if counting == given.spares else given.with_spares(counting)
+
+
+def with_borrowed(admission: Admission, nodes: Mapping[str, Sequence[str]]) -> Admission:
+    """The admission with the nodes of its that it has borrowed: of those that are written the ones which it uses."""
+    pod_sets = tuple(_with_borrowed(given, nodes.get(given.name, ())) for given in admission.pod_sets)
+    return admission if pod_sets == admission.pod_sets else Admission(admission.cluster_queue, pod_sets)
+
+
+def _with_borrowed(given: PodSetAdmission, nodes: Sequence[str]) -> PodSetAdmission:
+    used = {domain.values[-1] for domain in given.assignment.domains} if given.assignment is not None else set[str]()
+    counting = tuple(sorted(used.intersection(nodes)))
+    return given if counting == given.borrowed else replace(given, borrowed=counting)
 
 
 def spare_usage(usage: Mapping[str, int], pods: int, most: int, spares: int) -> dict[str, int]:

@@ -193,6 +193,12 @@ class FreeCapacity:
         other.explains = False
         return other
 
+    def with_free(self, free: Matrix) -> "FreeCapacity":
+        """The same nodes with other amounts free on them, to be shown."""
+        other = copy.copy(self)
+        other.free = free
+        return other
+
     def confined(self, pods: Iterable[PodTraits], inside: Flags) -> "FreeCapacity":
         """The same capacity with only some of the nodes for some pods; good for one solve."""
         other = copy.copy(self)

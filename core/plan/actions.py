@@ -14,23 +14,24 @@ RESOLUTION_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Amend:
-    """Conditions to be set and dropped; what `requeue_state` says from then on, and `schedulingStats` (None: as it stands)."""
+    """Conditions to be set and dropped, and what `requeue_state` says from then on. `annotations` of the workload are written before."""
 
     set: tuple[Condition, ...]
     requeue_state: Json | None
     drop: tuple[str, ...] = ()
-    stats: Json | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """The workload is to be stopped, with other conditions and the state of its requeuing in the same write."""
+    """The workload is to be stopped, with other conditions and the state of its requeuing in the same write. `annotations` are written
+    before."""
 
     reason: str
     message: str
     also: tuple[Condition, ...]
     requeue_state: Json = field(default_factory=dict)
-    stats: Json | None = None  # `schedulingStats` from then on; None: as it stands
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from core.names import (
 )
 from core.plan.actions import RESOLUTION_S, Action, Amend, Deactivate, Evict, Wait, to_time
 from core.plan.conditions import Condition
-from core.plan.requeue import count_in_a_row, stats_with
+from core.plan.requeue import forget
 from core.state.facts import condition_is_true, find_condition
 
 Json = Mapping[str, Any]
@@ -57,7 +57,7 @@ def plan_activity(workload: Json, now: datetime) -> Action | None:
         return None if runs or holds or (target is None and _is_marked(workload)) else _mark(workload, state)
     if _is_marked(workload):
         reactivated = Condition(REQUEUED, True, REASON_REACTIVATED, "The workload was reactivated")
-        return Amend((reactivated,), None, stats=stats_with(workload, 0) if count_in_a_row(workload) else None)
+        return Amend((reactivated,), None, annotations=forget(workload))
     return _time(workload, state, now) if runs else None
 
 

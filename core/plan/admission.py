@@ -32,7 +32,8 @@ from core.placement.explain import MAX_MESSAGE, truncate
 from core.plan.actions import to_time
 from core.plan.checks import admitted_condition, reset_checks, sync_checks
 from core.plan.conditions import Condition, set_conditions
-from core.state.facts import WorkloadFacts, find_condition
+from core.plan.evictions import stats_with_eviction
+from core.state.facts import WorkloadFacts, condition_is_true, find_condition
 
 Json = Mapping[str, Any]
 MANAGED_CONDITIONS = (
@@ -57,6 +58,7 @@ MANAGED_FIELDS = (
 )
 PREVIOUSLY, WAS_ON, PLACED_AGAIN = "Previously: ", ". It was on ", ". Placed again on "
 PLACED, BEFORE = "; placed: ", "; before: "  # what the event of an admission says behind these
+MOST_OF_FORMER = 400  # characters, of an event that has no more than 1024
 NOT_READY = "Not all pods are ready or succeeded"
 MAX_ETCD_BYTES = 1_500_000  # etcd refuses a request above 1.5 MiB; metadata and spec share that
 
@@ -87,9 +89,21 @@ def admitted_status(workload: Json, admission: Admission, now: str, checks: Sequ
             told = f"{PREVIOUSLY}{before.get('message', '')}"
             told += _placed_again(told, place) if kind == EVICTED and place else ""
             conditions.append(Condition(kind, False, QUOTA_RESERVED, told))
+        elif before is not None and kind == EVICTED and place and comes_back(workload):  # its place follows its quota
+            told = str(before.get("message") or "")
+            conditions.append(Condition(kind, False, QUOTA_RESERVED, told + _placed_again(told, place)))
     conditions.append(admitted_condition(entries, awaits_topology=admission.awaits_topology))
     conditions += _end_backoff(status, now)
     return _with(workload, status, conditions, now)
+
+
+def comes_back(workload: Json) -> bool:
+    """Whether a workload was evicted, and has not been told since where it is now."""
+    evicted = find_condition(workload, EVICTED) or {}
+    if evicted.get("status") == "True":
+        return True
+    text = str(evicted.get("message") or "")
+    return not condition_is_true(workload, ADMITTED) and text.startswith(PREVIOUSLY) and PLACED_AGAIN not in text
 
 
 def find_former(status: Json, limit: int = MAX_MESSAGE) -> str:
@@ -126,11 +140,11 @@ def evicted_status(
     now: str,
     also: Sequence[Condition] = (),
     requeue_state: Json | None = None,
-    stats: Json | None = None,
 ) -> dict[str, Any]:
-    """To be stopped: quota is kept until the job has stopped. `requeue_state` and `stats`, where there are, replace what there was."""
+    """To be stopped: quota is kept until the job has stopped. `requeue_state`, where there is one, replaces what there was."""
     state = requeue_state if requeue_state is not None else (workload.get("status") or {}).get("requeueState")
-    return _without_checks(amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state, stats=stats), now)
+    status = amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state)
+    return _begin_eviction(workload, status, reason, now)
 
 
 def amended_status(
@@ -139,15 +153,12 @@ def amended_status(
     now: str,
     requeue_state: Json | None,
     drops: Collection[str] = (),
-    stats: Json | None = None,
 ) -> dict[str, Any]:
-    """As it stands, but for some conditions that are set or dropped, for the state of its requeuing, and for `stats`, if there are any."""
+    """As it stands, but for some conditions that are set or dropped, and for the state of its requeuing."""
     status = managed_status(workload)
     status.pop("requeueState", None)
     if requeue_state:
         status["requeueState"] = dict(requeue_state)
-    if stats is not None:
-        status["schedulingStats"] = dict(stats)
     status["conditions"] = [condition for condition in status["conditions"] if condition["type"] not in drops]
     return _with(workload, status, list(conditions), now)
 
@@ -155,7 +166,7 @@ def amended_status(
 def preempted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
     """To be stopped for another's sake; `reason` says by which right."""
     conditions = [Condition(EVICTED, True, REASON_PREEMPTED, message), Condition(PREEMPTED, True, reason, message)]
-    return _without_checks(_with(workload, managed_status(workload), conditions, now), now)
+    return _begin_eviction(workload, _with(workload, managed_status(workload), conditions, now), REASON_PREEMPTED, now)
 
 
 def returned_status(workload: Json, reason: str, message: str, now: str, requeue_at: str | None = None) -> dict[str, Any]:
@@ -172,8 +183,9 @@ def sync_status(workload: Json, checks: Sequence[Json], now: str) -> dict[str, A
     return _with(workload, managed_status(workload) | {"admissionChecks": [dict(check) for check in checks]}, [], now)
 
 
-def _without_checks(status: dict[str, Any], now: str) -> dict[str, Any]:
-    """Whatever checks were passed must be passed again, and no node is to be replaced any more."""
+def _begin_eviction(workload: Json, status: dict[str, Any], reason: str, now: str) -> dict[str, Any]:
+    """It is counted; whatever checks were passed must be passed again, and no node is to be replaced any more."""
+    status["schedulingStats"] = stats_with_eviction(workload, reason)
     status.pop("unhealthyNodes", None)
     if status.get("admissionChecks"):
         status["admissionChecks"] = reset_checks(status["admissionChecks"], now)

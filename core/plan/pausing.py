@@ -3,10 +3,12 @@
 What a user says of his own job holds whatever is paused: that it is not to run (`spec.active`, `suspend`), or that it is another one.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from core.model.admission import admission_from_wire
 from core.model.pause import Pause, Stop
 from core.names import (
     ADMITTED,
@@ -62,12 +64,26 @@ def runs_or_holds(workload: Json) -> bool:
 
 
 def _admits(before: Json, after: Json) -> bool:
-    """Whether a status gives what the one before does not: quota, admission, or other nodes for those that have failed."""
+    """Whether a status gives what the one before does not: quota, admission, or another place for pods whose nodes have failed, or do not
+    take them."""
     had, has = _true(before), _true(after)
     if any(kind in has and kind not in had for kind in (QUOTA_RESERVED, ADMITTED)):
         return True
-    replaced = bool(before.get("unhealthyNodes")) and not after.get("unhealthyNodes")
-    return replaced and bool(after.get("admission")) and after.get("admission") != before.get("admission") and EVICTED not in has
+    was, now = before.get("admission"), after.get("admission")
+    if not was or not now or was == now or EVICTED in has:
+        return False
+    is_replaced = bool(before.get("unhealthyNodes")) and not after.get("unhealthyNodes")
+    return is_replaced or bool(_places(now) - _places(was))
+
+
+def _places(admission: Json) -> Counter[tuple[str, tuple[str, ...]]]:
+    """Pods by pod set and domain."""
+    found = Counter[tuple[str, tuple[str, ...]]]()
+    read = admission_from_wire(admission)
+    for given in read.pod_sets if read is not None else ():
+        for domain in given.assignment.domains if given.assignment is not None else ():
+            found[given.name, domain.values] += domain.count
+    return found
 
 
 def _true(status: Json) -> dict[str, Json]:

@@ -1,8 +1,10 @@
 """Workloads that lose their nodes time after time: each time they wait longer before they are queued again.
 
 The first time there is no wait, since another domain may have room. A node that rejects pods, though it says that it has room, would
-else be chosen again at once, and again. How often it was in a row stands in `status.schedulingStats.evictions` under the cause `InARow`,
-and so outlives whoever counts; `requeueState.count` is what waitForPodsReady deactivates by, and is left alone.
+else be chosen again at once, and again. How often it was in a row is what `status.schedulingStats` counts of them, which only goes up,
+but for those that came before it last ran well: how many these are stands in an annotation. That is written before the eviction which
+ends such a run, and is the same number if it is written again, so that a restart between the two changes nothing.
+`requeueState.count` is what waitForPodsReady deactivates by, and is left alone.
 """
 
 from collections.abc import Mapping
@@ -10,47 +12,41 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from core.model.node_health import RequeueRules
-from core.names import ADMITTED, PODS_READY, REASON_NODE_FAILURES, REASON_WAIT_FOR_START, REQUEUED
+from core.names import ADMITTED, FORGOTTEN_FAILURES, PODS_READY, REASON_NODE_FAILURES, REASON_WAIT_FOR_START, REQUEUED
 from core.placement.explain import MAX_MESSAGE, truncate
 from core.plan.actions import Evict, rounded_up, to_time
 from core.plan.conditions import Condition
+from core.plan.evictions import count_evictions
 from core.state.facts import condition_is_true, find_condition
 
 Json = Mapping[str, Any]
-IN_A_ROW = "InARow"
 
 
 def plan_eviction(workload: Json, why: str, rules: RequeueRules, now: datetime) -> Evict:
     """A workload that has lost nodes for which there are no others is to be stopped, and queued again: at once, or after a while."""
-    times = 1 if _ran_well(workload, rules, now) else count_in_a_row(workload) + 1
-    state = {name: value for name, value in _status(workload, "requeueState").items() if name != "requeueAt"}
-    stats = stats_with(workload, times)
+    ran_well = _ran_well(workload, rules, now)
+    times, forgotten = (1, forget(workload)) if ran_well else (count_in_a_row(workload) + 1, {})
+    state = {name: value for name, value in _requeue_state(workload).items() if name != "requeueAt"}
     wait = rules.wait_s(times)
     if not wait:
-        return Evict(REASON_NODE_FAILURES, why, (), state, stats)
+        return Evict(REASON_NODE_FAILURES, why, (), state, forgotten)
     until = rounded_up(now + timedelta(seconds=wait))
     then = f". It is queued again at {until}: it has lost its nodes {times} times in a row"
     message = truncate(why.removesuffix("."), MAX_MESSAGE - len(then)) + then
     requeued = Condition(REQUEUED, False, REASON_NODE_FAILURES, message)
-    return Evict(REASON_NODE_FAILURES, message, (requeued,), {**state, "requeueAt": until}, stats)
+    return Evict(REASON_NODE_FAILURES, message, (requeued,), {**state, "requeueAt": until}, forgotten)
 
 
 def count_in_a_row(workload: Json) -> int:
     """How often a workload was evicted for lost nodes, and did not run well in between."""
-    entries = _status(workload, "schedulingStats").get("evictions") or ()
-    return next((int(entry["count"]) for entry in entries if _is_ours(entry)), 0)
+    text = (workload["metadata"].get("annotations") or {}).get(FORGOTTEN_FAILURES, "")
+    forgotten = int(text) if text.isdecimal() else 0
+    return max(0, count_evictions(workload, REASON_NODE_FAILURES) - forgotten)
 
 
-def stats_with(workload: Json, times: int) -> dict[str, Any]:
-    """`status.schedulingStats` with another count in a row."""
-    stats = _status(workload, "schedulingStats")
-    others = [dict(entry) for entry in stats.get("evictions") or () if not _is_ours(entry)]
-    ours = [{"reason": REASON_NODE_FAILURES, "underlyingCause": IN_A_ROW, "count": times}] if times else []
-    return {**stats, "evictions": others + ours}
-
-
-def _is_ours(entry: Json) -> bool:
-    return (entry.get("reason"), entry.get("underlyingCause")) == (REASON_NODE_FAILURES, IN_A_ROW)
+def forget(workload: Json) -> dict[str, str]:
+    """The annotation by which what there was until now counts no more; nothing where nothing counts."""
+    return {FORGOTTEN_FAILURES: str(count_evictions(workload, REASON_NODE_FAILURES))} if count_in_a_row(workload) else {}
 
 
 def _ran_well(workload: Json, rules: RequeueRules, now: datetime) -> bool:
@@ -63,5 +59,5 @@ def _ran_well(workload: Json, rules: RequeueRules, now: datetime) -> bool:
     return now - to_time(admitted["lastTransitionTime"]) >= timedelta(seconds=rules.forget_after_s)
 
 
-def _status(workload: Json, name: str) -> Json:
-    return (workload.get("status") or {}).get(name) or {}
+def _requeue_state(workload: Json) -> Json:
+    return (workload.get("status") or {}).get("requeueState") or {}

@@ -1,8 +1,8 @@
 """Room that is being made: who was told to go, and who gets it."""
 
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Iterable
 
-from core.queueing.outcome import Preempting
+from core.queueing.outcome import Preempting, Victim
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 
@@ -64,6 +64,10 @@ class Claims:
         if before is not None and before.victims:
             self._state.note_unclaimed(before.found.admission.cluster_queue)
 
+    def take_back(self, uid: str, victims: Iterable[Victim]) -> None:
+        """Others are to go for one that has its place, and takes back what it lent them."""
+        self._evicting |= {victim.workload.key: (victim.workload.uid, uid) for victim in victims}
+
     def fulfil(self, uid: str) -> None:
         """Who waited is admitted."""
         self._by_uid.pop(uid, None)
@@ -87,8 +91,9 @@ class Claims:
 
     def spare(self, key: str) -> list[str]:
         """A victim could not be evicted. Uids of those who wait for it."""
-        self._evicting.pop(key, None)
-        return [uid for uid, claim in self._by_uid.items() if any(victim.workload.key == key for victim in claim.victims)]
+        entry = self._evicting.pop(key, None)
+        waiting = [uid for uid, claim in self._by_uid.items() if any(victim.workload.key == key for victim in claim.victims)]
+        return list(dict.fromkeys([*waiting, *([entry[1]] if entry is not None else [])]))
 
 
 def show(preempting: Preempting) -> str:

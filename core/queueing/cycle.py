@@ -32,6 +32,7 @@ from core.queueing.fair_order import FairTurns
 from core.queueing.judge import Judge
 from core.queueing.one_at_a_time import find_obstacle
 from core.queueing.outcome import Found, NotFound
+from core.queueing.past import Past
 from core.queueing.pending import Group, Order, Pending
 from core.queueing.refusal import Refusal
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass, has_stuck_pods
@@ -83,7 +84,7 @@ class Cycle:
         self._pods_ready = pods_ready
         self._profiles = profiles
         self._replacement = replacement
-        self._pending = Pending(state.workloads, pods_ready)
+        self._pending = Pending(state.workloads, pods_ready, lambda workload: bool(Past.of(state, workload).leftovers))
         self._claims = Claims(state)
         self._judge = Judge(state, profiles, self._claims, sharing, shrinks=shrinks)
         self._sharing = sharing
@@ -168,6 +169,7 @@ class Cycle:
                 self._state.observe_stuck(workload.key, None)  # they have their place; whoever is still stuck is so by the new one
             else:
                 self._failed_at[workload.uid] = now
+                self._claims.take_back(workload.uid, outcome.preempting.victims if outcome.preempting is not None else ())
             yield Verdict(workload, outcome, is_second_pass=True)
 
     def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
@@ -176,7 +178,14 @@ class Cycle:
         if pause.admissions is not None:
             return NotFound(REASON_ADMISSIONS_PAUSED, f"no place is looked for: {pause.admissions.sentence}", ())
         outcome = self._second_pass(workload, queue, self._replacement)
-        if pause.evictions is None or isinstance(outcome, Found) or not outcome.evicts:
+        if pause.evictions is None or isinstance(outcome, Found):
+            return outcome
+        if outcome.preempting is not None:
+            if not outcome.preempting.victims:
+                return outcome
+            why = f"it would take back the spare nodes that it lent, but {pause.evictions.sentence}; {outcome.message}"
+            return replace(outcome, message=truncate(why), preempting=None)
+        if not outcome.evicts:
             return outcome
         outcome = self._second_pass(workload, queue, replace(self._replacement, fails_fast=False))
         assert isinstance(outcome, NotFound)
@@ -184,7 +193,7 @@ class Cycle:
 
     def _second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts, replacement: NodeReplacement) -> Found | NotFound:
         try:
-            return find_second_pass(self._state, workload, queue, self._profiles, replacement)
+            return find_second_pass(self._state, workload, queue, self._profiles, replacement, self._claims.leaving())
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be placed: {error!r}"), ())
 
@@ -394,6 +403,7 @@ class Cycle:
         for uid in self._claims.spare(key):
             self._own.pop(uid, None)
             self._told.pop(uid, None)
+            self._failed_at.pop(uid, None)
 
     def reconsider(self, uid: str) -> None:
         """Makes the next cycle look at a workload again, whatever changed (its verdict could not be written)."""

@@ -18,7 +18,7 @@ from core.names import (
 )
 from core.placement.choice import Choice, explain_choice, explain_together
 from core.placement.decision import take_placed
-from core.placement.engine import Placement, Together, place
+from core.placement.engine import Placement, Together
 from core.placement.explain import NotFit, refusal_sentence, truncate
 from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy, taints_of
 from core.placement.free import FreeCapacity, Matrix
@@ -26,6 +26,7 @@ from core.placement.profile import Profile, Profiles
 from core.placement.resize import resize
 from core.placement.spares import with_spares_kept
 from core.queueing.outcome import Attempt, Found, NotFound
+from core.queueing.past import Leftovers, Past
 from core.queueing.quota import QuotaShortage, borrows, find_shortage, pod_set_usage, usage_of, usage_of_spares
 from core.queueing.world import World
 from core.state.cluster import ClusterState
@@ -54,6 +55,8 @@ class Search:
     world: World
     profile: Callable[[TopologyFacts], Profile]
     together: Together | None = None
+    past: Past = Past()  # noqa: RUF009, a frozen value
+    grows: Admission | None = None  # what the workload has of which it is to have more, next to it
     quota: dict[FlavorResource, int] = field(default_factory=dict)
     borrows: bool = False
     taken: list[tuple[PodSetRequest, Placement]] = field(default_factory=list)
@@ -61,7 +64,6 @@ class Search:
     choices: list[Choice] = field(default_factory=list)
     shared: str = ""
     attempts: list[Attempt] = field(default_factory=list)
-    grows: Admission | None = None  # what the workload has of which it is to have more, next to it
 
     def mark(self) -> _Mark:
         """Where the search stands, for `reset`; attempts are kept."""
@@ -77,12 +79,14 @@ class Search:
         self.attempts.append(Attempt(_names(unit), flavor, reason, sentence, refusal))
         return None
 
-    def free(self, view: FlavorView) -> Matrix | None:
-        """What these pod sets leave of a flavor's nodes, whichever flavor they have; None: all that the ledger says is free."""
+    def free(self, view: FlavorView, leftovers: Leftovers = ()) -> Matrix | None:
+        """What these pod sets leave of a flavor's nodes, and what is left behind there, whichever flavor they have; None: all that the
+        ledger says is free."""
         free, capacity = self.world.free(view), view.capacity
-        if not self.taken:
+        if not self.taken and not leftovers:
             return free
         free = (capacity.free if free is None else free).copy()
+        self.world.take(view, free, leftovers, -1)
         for request, placement in self.taken:
             take_placed(capacity, free, request, placement)
         return free
@@ -114,7 +118,7 @@ def find_admission(
 
     units = units_of(workload)
     world = World(state) if world is None else world
-    search = Search(world, profile_for, workload.together, grows=grows)
+    search = Search(world, profile_for, workload.together, Past.of(state, workload), grows)
     given: dict[str, PodSetAdmission] = {}
     for unit in units:
         outcome = _find_for_unit(state, unit, queue, search)
@@ -158,7 +162,7 @@ def _find_at_once(
     usages = [usage_of(unit, queue, world.state.resource_rules) for unit in units]
     choices = product(*(list(_combinations(queue, usage)) for usage in usages))
     for choice in islice(choices, _MOST_CHOICES):
-        search, state = Search(world, profile_for), world.state
+        search, state = Search(world, profile_for, None, Past.of(world.state, workload)), world.state
         served = [_serve(state, *part, queue, search) for part in zip(units, usages, choice, strict=True)]
         if None in served:
             continue
@@ -354,9 +358,11 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Sea
     if search.grows is not None:
         previous = {given.name: given.assignment for given in search.grows.pod_sets if given.assignment is not None}
         decision = resize(world, [replace(request, spares=0) for request in requests], previous, profile, free=free)
-        decision = with_spares_kept(world, requests, decision, {given.name: given.spares for given in search.grows.pod_sets}, free)
+        for_spares = search.world.free_for_spares(view, free)
+        decision = with_spares_kept(world, requests, decision, {given.name: given.spares for given in search.grows.pod_sets}, for_spares)
     else:
-        decision = place(world, requests, profile, free=free, together=search.together)
+        past = search.past
+        decision, free = past.place(world, requests, profile, search.together, free, lambda: search.free(view, past.leftovers))
     if decision.refusal is not None:
         sentence = refusal_sentence(view.topology.name, decision.refusal) if search.world.explains else ""
         search.refuse(unit, flavor.name, REASON_TOPOLOGY_PLACEMENT_FAILED, sentence, decision.refusal)

@@ -7,9 +7,11 @@ Nobody is preempted for it: the job runs on with what it has.
 
 from dataclasses import replace
 
+from core.model.spares import with_borrowed
 from core.placement.explain import truncate
 from core.placement.profile import Profiles
 from core.queueing.flavors import find_admission
+from core.queueing.lending import loans_of, offers_to, renewed
 from core.queueing.outcome import Found, NotFound
 from core.queueing.world import World
 from core.state.cluster import ClusterState
@@ -21,16 +23,19 @@ def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueu
     """How a workload is admitted in place of the one that it replaces; by itself, where that holds nothing any more."""
     elder = state.workloads.facts.get(workload.replaces) if workload.replaces is not None else None
     held = state.workloads.holding(elder.key) if elder is not None and elder.owner_uid == workload.owner_uid is not None else None
-    if workload.replaces is None or held is None or held.cluster_queue != queue.name:
+    if workload.replaces is None or elder is None or held is None or held.cluster_queue != queue.name:
         return find_admission(state, workload, queue, profiles)
-    world = World(state)
+    # Where it stands on another's spares it may have more of these, but of no others.
+    borrowed = {given.name: given.borrowed for given in held.pod_sets if given.borrowed}
+    lent = {node for nodes in borrowed.values() for node in nodes}
+    world = World(state, offers=renewed(offers_to(state, workload.priority), lent) if lent else (), loans=loans_of(state, elder))
     world.remove(workload.replaces)
     try:
         outcome = find_admission(state, workload, queue, profiles, world, held)
     finally:
         world.restore_all()
     if isinstance(outcome, Found):
-        return outcome
+        return replace(outcome, admission=with_borrowed(outcome.admission, borrowed))
     runs = sum(given.count for given in held.pod_sets)
     asked = sum(pod_set.count for pod_set in workload.pod_sets)
     message = truncate(f"the job runs on with {runs} of {asked} pods; for those to come: {outcome.message}")

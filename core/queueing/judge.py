@@ -14,11 +14,13 @@ from core.placement.profile import Profiles
 from core.queueing.claims import Claims, show
 from core.queueing.flavors import find_admission
 from core.queueing.growth import find_growth
+from core.queueing.lending import note_loans, offers_to
 from core.queueing.outcome import Found, NotFound, Preempting
 from core.queueing.partial import can_shrink, fewest, find_largest
 from core.queueing.preemption import find_preemption
 from core.queueing.refusal import asked_of_quota, could_be_given
 from core.queueing.rules import find_violation
+from core.queueing.world import World
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import STOP, ClusterQueueFacts
@@ -46,12 +48,27 @@ class Judge:
             broken = find_violation(self._state, workload, queue) if suspicious else None
             if broken is not None:
                 return NotFound(REASON_MISCONFIGURED, broken, outcome.attempts, breaks_rule=True)
+            if isinstance(outcome, NotFound) and outcome.reason == REASON_TOPOLOGY_PLACEMENT_FAILED:
+                borrowing = self._with_borrowed_spares(workload, queue)
+                if borrowing is not None:
+                    return borrowing
             outcome = self._or_preempting(workload, queue, outcome)
             if isinstance(outcome, NotFound) and outcome.preempting is None and self._shrinks and can_shrink(workload):
                 return self._with_fewer_pods(workload, queue, outcome)
             return outcome
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
+
+    def _with_borrowed_spares(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | None:
+        """A place for one that has no other, on spares of workloads of higher priority that lend them. Who has others go for its sake waits
+        for that; and nodes are kept free for nobody on nodes that are kept free for another."""
+        if self._claims.of(workload.uid) is not None or any(pod_set.spares for pod_set in workload.pod_sets):
+            return None
+        offers = offers_to(self._state, workload.priority)
+        if not offers:
+            return None
+        found = find_admission(self._state, workload, queue, self._profiles, World(self._state, offers=offers))
+        return note_loans(self._state, workload, found, offers) if isinstance(found, Found) else None
 
     def _or_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: Found | NotFound) -> Found | NotFound:
         if isinstance(outcome, Found):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from core.model.admission import Admission
-from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER
+from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER, REASON_SPARES_TAKEN_BACK
 from core.placement.choice import Choice
 from core.placement.engine import Placement
 from core.placement.explain import NotFit
@@ -14,6 +14,7 @@ _WHY = {
     REASON_RECLAIMED: "reclamation within the cohort",
     REASON_RECLAIMED_BY_BORROWER: "reclamation within the cohort while borrowing",
     REASON_FAIR_SHARING: "fair sharing within the cohort",
+    REASON_SPARES_TAKEN_BACK: "spare nodes that were lent to it and are taken back",
 }
 
 
@@ -40,6 +41,7 @@ class Found:
     borrows: bool = False  # from its cohort
     checks: tuple[str, ...] = ()  # admission checks to be passed
     leaves: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()  # pod set, and the nodes from which it takes how many pods
+    loans: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of a holder of spares, and those it lends for this
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Workloads that wait, in groups of those that ask a LocalQueue for the same: what the first of a group is refused, all of it are."""
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
 from core.model.pods_ready import PodsReadyRules
@@ -34,9 +34,15 @@ class _Place:
 
 
 class Pending:
-    """All groups, in step with the workloads as of the last `sync`."""
+    """All groups, in step with the workloads as of the last `sync`. Who `is_apart` then, in what it may have, is a group by itself."""
 
-    def __init__(self, workloads: Workloads, rules: PodsReadyRules | None = None) -> None:
+    def __init__(
+        self,
+        workloads: Workloads,
+        rules: PodsReadyRules | None = None,
+        is_apart: Callable[[WorkloadFacts], bool] = lambda workload: False,
+    ) -> None:
+        self._is_apart = is_apart
         self._workloads = workloads
         self._rules = rules
         self._changed = workloads.watch_pending()
@@ -66,7 +72,7 @@ class Pending:
         return others
 
     def _put_in(self, key: str, workload: WorkloadFacts) -> Group:
-        same = _key_of(workload)
+        same = (workload.uid if self._is_apart(workload) else "", _key_of(workload))
         group = self._groups.get(same)
         if group is None:
             group = self._groups[same] = Group(same)

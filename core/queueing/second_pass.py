@@ -8,13 +8,23 @@ failed nodes is replaced at once (core.placement.replacement).
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 
 import numpy as np
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.gates import NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST, ChosenGates
-from core.names import CHECK_READY, LEAVING_TAINTS, REASON_NODE_FAILURES, REASON_TOPOLOGY_PLACEMENT_FAILED, TOPOLOGY_PENDING, TOPOLOGY_READY
+from core.names import (
+    CHECK_READY,
+    LEAVING_TAINTS,
+    REASON_NODE_FAILURES,
+    REASON_SPARES_TAKEN_BACK,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+    REASON_WAITING_FOR_PREEMPTED,
+    TOPOLOGY_PENDING,
+    TOPOLOGY_READY,
+)
 from core.placement.decision import Decision, Placement, take_from
 from core.placement.engine import place
 from core.placement.explain import NotFit, Refusal, refusal_sentence, truncate
@@ -24,10 +34,14 @@ from core.placement.profile import Profile, Profiles
 from core.placement.replacement import replace_failed
 from core.placement.tree import Flags
 from core.placement.what_if import WhatIf
+from core.queueing.claims import show
 from core.queueing.flavors import Search, found_by, place_unit
+from core.queueing.lending import Loan, give_back, loans_of
 from core.queueing.order import queue_order
-from core.queueing.outcome import Attempt, Found, NotFound
-from core.queueing.world import World
+from core.queueing.outcome import Attempt, Found, NotFound, Preempting, Victim
+from core.queueing.past import Past
+from core.queueing.taking_back import choose_loans, find_needed
+from core.queueing.world import World, without
 from core.state.cluster import ClusterState
 from core.state.facts import CheckState, PodSetFacts, TopologyFacts, WorkloadFacts
 from core.state.flavor_view import FlavorView
@@ -107,17 +121,19 @@ def find_second_pass(
     queue: ClusterQueueFacts,
     profiles: Profiles,
     replacement: NodeReplacement = REPLACES,
+    leaving: Collection[str] = (),
 ) -> Found | NotFound:
-    """A place for all that need one, or for none. Who both lost nodes and waits for a place gets the first now, the second next."""
+    """A place for all that need one, or for none. Who both lost nodes and waits for a place gets the first now, the second next. Workloads
+    that are `leaving` (keys) are to go already, and need not be told again."""
 
     def profile_for(topology: TopologyFacts) -> Profile:
         return profiles.nearest(workload.profile, queue.profile, topology.profile)
 
     assert workload.admission is not None
-    search = Search(World(state), profile_for, workload.together)
+    search = Search(World(state), profile_for, workload.together, Past.of(state, workload))
     lost = bool(workload.unhealthy_nodes) and _has_lost_nodes(state, workload)
     if replacement.is_on and (lost or has_stuck_pods(state, workload)):
-        return _find_replacement(search, workload, workload.admission, replacement)
+        return _find_replacement(search, workload, workload.admission, replacement, leaving)
     waiting: dict[str, list[PodSetFacts]] = {}
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=True):
         flavor = state.topology_flavor(given.flavors.values())
@@ -152,7 +168,9 @@ def updated(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
 # --- failed nodes -----------------------------------------------------------------------------------------
 
 
-def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admission, replacement: NodeReplacement) -> Found | NotFound:
+def _find_replacement(
+    search: Search, workload: WorkloadFacts, admission: Admission, replacement: NodeReplacement, leaving: Collection[str]
+) -> Found | NotFound:
     """Other nodes for the pods that have lost theirs, flavor by flavor."""
     fails_fast = replacement.fails_fast and bool(workload.unhealthy_nodes)  # what runs is not evicted for a pod that is stuck beside it
     state, checks = search.world.state, tuple(check.name for check in workload.checks)
@@ -163,20 +181,31 @@ def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admiss
     ]
     leaves: list[tuple[str, tuple[tuple[str, int], ...]]] = []
     kept: dict[str, frozenset[str]] = {}
+    going: dict[str, WorkloadFacts] = {}  # who stands on spares that are needed
+    taken_back: list[str] = []
     for name, group in groupby(sorted(held, key=lambda one: one[0]), key=lambda one: one[0]):
         members, view = list(group), state.view(name)
         if view is None:
             return _no_replacement(search, workload, name, f'flavor "{name}" or its topology is not there', fails_fast=fails_fast)
         parts = [_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
         spares = {pod_set.name: view.spares_of(given) for _, pod_set, given in members}
-        decision = _replace_where_it_lasts(search, view, parts, workload, replacement.leaving_taints, spares)
+        loans = loans_of(state, workload, leaving)
+        decide = partial(_replace_where_it_lasts, search, view, parts, workload, replacement.leaving_taints, spares)
+        decision = choose_loans(view.capacity.tree, [part.request for part in parts], loans, decide)
         if decision.refusal is not None:
             # Who has pods on a node that is about to be named, too, is judged when it is: nothing is known to be lost for good yet.
             hurried = fails_fast and decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
             sentence = refusal_sentence(view.topology.name, decision.refusal)
             return _no_replacement(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
         search.placements += ((name, placement) for placement in decision.placements)
-        kept |= _still_spare(view, parts, decision.placements, spares)
+        kept |= _still_spare(view, parts, decision.placements, spares, loans)
+        if loans:
+            gained = _gained(view, parts, decision.placements)
+            rest = _less(view, parts, gained, _with_spares(view, parts, spares))
+            there = {node for nodes in gained.values() for node, _ in nodes}
+            borrowers, taken = find_needed(view.capacity, rest, there, loans)
+            going |= {borrower.workload.key: borrower.workload for borrower in borrowers}
+            taken_back += taken
         leaves += (
             (placement.pod_set, left)
             for part, placement in zip(parts, decision.placements, strict=True)
@@ -185,7 +214,21 @@ def _find_replacement(search: Search, workload: WorkloadFacts, admission: Admiss
     placed = {placement.pod_set: placement for _, placement in search.placements}
     pod_sets = tuple(_moved(given, placed.get(given.name), kept.get(given.name, ())) for given in admission.pod_sets)
     found = replace(admission, pod_sets=pod_sets)
-    return Found(found, tuple(search.placements), tuple(search.attempts), checks=checks, leaves=tuple(leaves))
+    outcome = Found(found, tuple(search.placements), tuple(search.attempts), checks=checks, leaves=tuple(leaves))
+    return _wait_for_borrowers(workload, outcome, taken_back, going.values(), leaving) if taken_back else outcome
+
+
+def _wait_for_borrowers(
+    workload: WorkloadFacts, found: Found, nodes: Sequence[str], borrowers: Collection[WorkloadFacts], leaving: Collection[str]
+) -> NotFound:
+    """What is found once those are gone who stand on the spares that it takes."""
+    victims = tuple(Victim(w, REASON_SPARES_TAKEN_BACK) for w in borrowers if not w.evicted and w.key not in leaving)
+    told = {victim.workload.key for victim in victims}
+    preempting = Preempting(found, victims, tuple(sorted(w.key for w in borrowers if w.key not in told)))
+    lost = f"node(s) {', '.join(sorted(workload.unhealthy_nodes))}" if workload.unhealthy_nodes else "nodes that do not take its pods"
+    why = show(preempting) or "waits until pods that end there are gone"
+    message = truncate(f"its pods of {lost} go to spare node(s) that it had lent: {', '.join(sorted(nodes))}; it {why}")
+    return NotFound(REASON_WAITING_FOR_PREEMPTED, message, found.attempts, preempting=preempting)
 
 
 def _moved(given: PodSetAdmission, placement: Placement | None, kept: Collection[str]) -> PodSetAdmission:
@@ -195,16 +238,34 @@ def _moved(given: PodSetAdmission, placement: Placement | None, kept: Collection
     return replace(given, assignment=placement.assignment, spares=tuple(name for name in given.spares if name in kept))
 
 
+def _gained(view: FlavorView, parts: Sequence[Held], placements: Sequence[Placement]) -> dict[str, list[tuple[str, int]]]:
+    """By pod set how many pods more there are on which nodes than until now."""
+    found = {}
+    for part, placement in zip(parts, placements, strict=True):
+        before = dict(_before(view, part))
+        found[placement.pod_set] = [(name, count - before.get(name, 0)) for name, count in placement.nodes if count > before.get(name, 0)]
+    return found
+
+
+def _less(view: FlavorView, parts: Sequence[Held], gained: Mapping[str, Sequence[tuple[str, int]]], free: Matrix) -> Matrix:
+    """What these pods leave of what is free."""
+    left = free.copy()
+    for part in parts:
+        take_from(view.capacity, left, part.request, gained[part.request.name])
+    return left
+
+
 def _still_spare(
-    view: FlavorView, parts: Sequence[Held], placements: Sequence[Placement], spares: Mapping[str, Sequence[tuple[str, int]]]
+    view: FlavorView,
+    parts: Sequence[Held],
+    placements: Sequence[Placement],
+    spares: Mapping[str, Sequence[tuple[str, int]]],
+    loans: Sequence[Loan],
 ) -> dict[str, frozenset[str]]:
     """By pod set its spares that have room for what its fullest node has now, and none of its pods: they may have been given to pods of
     another pod set, or that node may have got more."""
-    capacity, left = view.capacity, _with_spares(view, parts, spares).copy()
-    for part, placement in zip(parts, placements, strict=True):
-        before = dict(_before(view, part))
-        gained = [(name, count - before.get(name, 0)) for name, count in placement.nodes if count > before.get(name, 0)]
-        take_from(capacity, left, part.request, gained)
+    capacity = view.capacity
+    left = _less(view, parts, _gained(view, parts, placements), _with_spares(view, parts, spares, loans))
     found: dict[str, frozenset[str]] = {}
     for part, placement in zip(parts, placements, strict=True):
         now, kept = dict(placement.nodes), set[str]()
@@ -233,11 +294,13 @@ def _replace_where_it_lasts(
     workload: WorkloadFacts,
     leaving_taints: frozenset[str],
     spares: Mapping[str, Sequence[tuple[str, int]]],
+    given_back: Sequence[Loan],
 ) -> Decision:
-    """On the nodes that are kept free for that, else on nodes that are not about to go, if that can be."""
+    """On the nodes that are kept free for that, else on nodes that are not about to go and have rejected no pods of it, if that can be;
+    some spares are given back by those they are lent to."""
     nodes = search.world.state.nodes
-    free = _with_spares(view, parts, spares)
-    going = {name for name, node in nodes.items() if node.taint_keys & leaving_taints}
+    free = _with_spares(view, parts, spares, given_back)
+    going = {name for name, node in nodes.items() if node.taint_keys & leaving_taints} | search.past.rejecting
     kept = {name for each in spares.values() for name, _ in each} - going
     if kept:
         others = np.array([name not in kept for name in view.capacity.tree.names], dtype=bool)
@@ -252,12 +315,16 @@ def _replace_where_it_lasts(
     return _replace(search, view, parts, workload, np.zeros(len(view.capacity.tree), dtype=bool), free)
 
 
-def _with_spares(view: FlavorView, parts: Sequence[Held], spares: Mapping[str, Sequence[tuple[str, int]]]) -> Matrix:
-    """What is free for a workload: the nodes that are kept free for it, too."""
+def _with_spares(
+    view: FlavorView, parts: Sequence[Held], spares: Mapping[str, Sequence[tuple[str, int]]], given_back: Sequence[Loan] = ()
+) -> Matrix:
+    """What is free for a workload: the nodes that are kept free for it, too; where they are lent what others leave of them, unless they are
+    given back."""
     if not any(spares.values()):
         return view.capacity.free
     world = WhatIf(view.capacity)
     world.release((part.request, spares[part.request.name]) for part in parts)
+    give_back(view.capacity, world.free, given_back)
     return world.free
 
 
@@ -268,7 +335,7 @@ def _replace(search: Search, view: FlavorView, parts: list[Held], workload: Work
 
     def anywhere(beyond: Flags | None = None) -> Decision:
         out_of_reach = but if beyond is None else but | beyond
-        left = _without(free, out_of_reach) if out_of_reach.any() else free
+        left = without(free, out_of_reach) if out_of_reach.any() else free
         return replace_failed(view.capacity, parts, failed, profile, free=left, recreated=workload.remade)
 
     level = view.capacity.tree.find_level(tie.level) if tie is not None else None
@@ -283,14 +350,8 @@ def _replace(search: Search, view: FlavorView, parts: list[Held], workload: Work
         decision = anywhere(beyond)
     else:
         requests = [replace(part.request, count=part.assignment.count) for part in parts]
-        decision = place(view.capacity, requests, profile, free=_without(free, out | but), together=tie)
+        decision = place(view.capacity, requests, profile, free=without(free, out | but), together=tie)
     return decision if decision.refusal is None or tie.required else anywhere()
-
-
-def _without(free: Matrix, nodes: Flags) -> Matrix:
-    free = free.copy()
-    free[:, nodes] = np.minimum(free[:, nodes], 0)
-    return free
 
 
 def _left(view: FlavorView, part: Held, placement: Placement) -> tuple[tuple[str, int], ...]:

@@ -18,6 +18,7 @@ from core.placement.free import Matrix
 from core.placement.spares import domain_of, flags_of, pick_spares
 from core.placement.survey import out_of_use
 from core.placement.tree import Flags
+from core.queueing.lending import Loan, give_back, loans_of, show_lent
 from core.queueing.second_pass import updated
 from core.state.cluster import ClusterState
 from core.state.facts import PodSetFacts, WorkloadFacts
@@ -36,6 +37,7 @@ class Kept:
     broken: tuple[tuple[str, str], ...]
     pods: int
     fills: bool = True  # whether others were looked for
+    lent: tuple[Loan, ...] = ()  # of those that serve
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -51,6 +53,7 @@ class Kept:
         names = ", ".join(self.serving[:_SHOWN]) + (f" and {len(self.serving) - _SHOWN} more" if len(self.serving) > _SHOWN else "")
         text = f"pod set {self.pod_set}: {len(self.serving)} of {self.wanted} spare node(s) kept free for {self.pods} pod(s) each"
         text += f": {names}" if names else ""
+        text += f"; {show_lent(self.lent)}" if self.lent else ""
         if self.missing:
             none = f"no other node of its domain has room for {self.pods} pod(s)"
             text += f"; {none if self.fills else 'no other is taken while workloads make room for one that waits'}"
@@ -66,6 +69,7 @@ def keep_spares(
     if workload.admission is None:
         return ()
     kept: list[Kept] = []
+    loans = loans_of(state, workload)
     worlds: dict[str, Matrix] = {}  # by flavor: what is free beside what is decided here
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=False):
         view = _view_of(state, given)
@@ -74,11 +78,12 @@ def keep_spares(
         name = view.flavor.name
         if name not in worlds:
             worlds[name] = view.capacity.free.copy()
+            give_back(view.capacity, worlds[name], loans)
         request = state.request_for(pod_set, view.flavor)
         take_from(view.capacity, worlds[name], request, view.spares_of(given), -1)
         found = _keep(state, view, workload, pod_set, given, worlds[name], leaving_taints, fills=fills)
         take_from(view.capacity, worlds[name], request, [(node, found.pods) for node in found.nodes])
-        kept.append(found)
+        kept.append(replace(found, lent=tuple(loan for loan in loans if loan.node in found.serving and loan.node in given.spares)))
     return tuple(kept)
 
 

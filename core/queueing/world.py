@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+import numpy as np
+
 from core.model.quota import Amounts, QuotaTree
 from core.model.resources import Resources
 from core.placement.free import FreeCapacity, Matrix
+from core.placement.tree import Flags
+from core.queueing.lending import Loan, Offer, give_back, release
 from core.state.cluster import ClusterState
 from core.state.flavor_view import FlavorView
 from core.state.workloads import admission_usage
@@ -13,12 +17,21 @@ from core.state.workloads import admission_usage
 _Held = Sequence[tuple[Resources, Sequence[tuple[str, int]]]]  # requests of one pod, pods per node
 
 
+def without(free: Matrix, nodes: Flags) -> Matrix:
+    """Free amounts with nothing free on some nodes."""
+    free = free.copy()
+    free[:, nodes] = np.minimum(free[:, nodes], 0)
+    return free
+
+
 class World:
     """The state with some workloads thought away. Nodes are copied once per flavor; the tree of quota is changed in place, so that
     whoever thinks somebody away must think everybody back before the state is used again."""
 
-    def __init__(self, state: ClusterState, *, explains: bool = True) -> None:
+    def __init__(self, state: ClusterState, *, explains: bool = True, offers: Sequence[Offer] = (), loans: Sequence[Loan] = ()) -> None:
         self.state = state
+        self._offers = offers  # what is lent to whoever looks for a place
+        self.loans = loans  # what who looks has lent, of its own spares
         self.explains = explains  # whether its answers say why; a search that asks often does better without
         self._free: dict[str, tuple[Matrix, set[str]]] = {}  # and who is gone in it
         self._gone: dict[str, None] = {}
@@ -38,16 +51,28 @@ class World:
     def free(self, view: FlavorView) -> Matrix | None:
         """Free amounts on the nodes of a flavor; None: as the ledger has them. Most who are thought away are back before anybody
         looks at nodes, so these are only reckoned here."""
-        if not self._gone and view.flavor.name not in self._free:
-            return None
-        free, gone = self._free.setdefault(view.flavor.name, (view.capacity.free.copy(), set()))
+        if view.flavor.name not in self._free:
+            if not self._gone and not self._offers:
+                return None
+            matrix = view.capacity.free.copy()
+            release(view, matrix, self._offers)
+            self._free[view.flavor.name] = matrix, set()
+        free, gone = self._free[view.flavor.name]
         for key in sorted(gone.difference(self._gone)):
-            self._take(view, free, self.held(key), 1)
+            self.take(view, free, self.held(key), 1)
             gone.discard(key)
         for key in self._gone:
             if key not in gone:
-                self._take(view, free, self.held(key), -1)
+                self.take(view, free, self.held(key), -1)
                 gone.add(key)
+        return free
+
+    def free_for_spares(self, view: FlavorView, free: Matrix | None) -> Matrix | None:
+        """What is free for the spares of who looks, which may be lent; `free` is what is so for its pods."""
+        if not self.loans:
+            return free
+        free = (view.capacity.free if free is None else free).copy()
+        give_back(view.capacity, free, self.loans)
         return free
 
     def capacity(self, view: FlavorView) -> FreeCapacity:
@@ -91,7 +116,8 @@ class World:
             self.restore(key)
 
     @staticmethod
-    def _take(view: FlavorView, free: Matrix, held: _Held, times: int) -> None:
+    def take(view: FlavorView, free: Matrix, held: _Held, times: int) -> None:
+        """Takes so many times from free amounts what somebody holds on nodes; what is on others takes nothing."""
         index, axis = view.capacity.tree.index, view.capacity.axis
         for requests, nodes in held:
             rows = [(axis[resource], amount * times) for resource, amount in requests.items() if resource in axis]

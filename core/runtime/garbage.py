@@ -1,7 +1,12 @@
 """The collector of cycles looks at every object that lives, and nothing else runs meanwhile: most of a second for some tens of thousands of
-pods, again and again while they are listed. What a server's lists leave behind stays, and has no cycles: it need not be looked at."""
+pods, again and again while they are listed. What a server's lists leave behind stays, and has no cycles: it need not be looked at.
 
+And the C library keeps pages that have become free between others, until it is told to give them back."""
+
+import ctypes
 import gc
+from collections.abc import Callable
+from functools import cache
 
 
 def spare_what_lives() -> None:
@@ -12,3 +17,22 @@ def spare_what_lives() -> None:
     """
     gc.collect(1)
     gc.freeze()
+
+
+def give_back_pages() -> bool:
+    """Gives the system pages of the C heap on which nothing is any more; False where the C library cannot (musl, macOS).
+
+    Texts and buffers of requests come and go between what stays: without this a process that serves for days takes 2 to 3 MB more for
+    each thousand workloads that are over, though it holds nothing of them. Takes a millisecond or two for 50 MB.
+    """
+    trim = _find_trim()
+    return trim is not None and bool(trim(0))
+
+
+@cache
+def _find_trim() -> Callable[[int], int] | None:
+    try:
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return None
+    return trim

@@ -64,6 +64,7 @@ class ClusterState:
         self._claims: list[str] = []
         self.stuck: dict[str, Plan] = {}  # by workload: pods that nodes do not take, though they serve others of it
         self._leaving: dict[str, list[PodSetKey]] = {}  # what is counted where decisions on their way take pods from
+        self._lending: set[str] = set()  # those who lend nodes, as far as that is known to have been noted
         self._quota_is_old = False
         self._dropped: set[str] = set()  # flavors whose view events have dropped, until the next refresh
 
@@ -246,6 +247,7 @@ class ClusterState:
 
     def _after(self, key: str, before: _Held, *, helps: bool = True) -> None:
         now = self._held(key)
+        self._note_lending(key)
         if now == before:
             return
         if before[0] is not None:
@@ -263,6 +265,14 @@ class ClusterState:
                 self._reserve(elder, held)  # what was to take its place does not
         else:
             self._reserve(key, now[0])
+
+    def _note_lending(self, key: str) -> None:
+        """Who begins to lend nodes may help somebody who waits."""
+        if not self.workloads.lends(key):
+            self._lending.discard(key)
+        elif key not in self._lending:
+            self._lending.add(key)
+            self.changes += 1
 
     # --- views --------------------------------------------------------------------------------------
 

@@ -11,17 +11,19 @@ from typing import Any
 
 from core.model.admission import Admission, admission_from_wire
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits, traits_of_pod, traits_of_template
-from core.model.podset import TopologyRequest, parse_topology_request, read_spares
+from core.model.podset import TopologyRequest, parse_topology_request, read_lends, read_spares
 from core.model.resources import PODS, Resources, add, parse_resources, pod_requests, zero_requests
-from core.model.spares import read_held_spares, with_spares
+from core.model.spares import read_held_spares, with_borrowed, with_spares
 from core.names import (
     ADMITTED,
+    BORROWED_SPARES,
     COORDINATE_PREFIXES,
     DEACTIVATION_TARGET,
     EVICTED,
     FINISHED,
     JOB_NAME_LABELS,
     JOB_UID_LABELS,
+    LEND_SPARES,
     LOCAL_QUEUE_LABEL,
     MAIN_POD_SET,
     PLACEMENT_PROFILE,
@@ -265,6 +267,7 @@ class PodSetFacts:
     min_count: int | None = None  # the fewest pods it can do with; None: all
     reclaimed: int = 0  # pods that have done their work and come no more (status.reclaimablePods)
     spares: int = 0  # nodes to be kept free beside those that its pods get
+    lends: bool = False  # these, to workloads of lower priority, until it needs them
 
     @classmethod
     def read(cls, pod_set: Json, namespace: str = "", labels: Labels | None = None, reclaimed: int = 0) -> "PodSetFacts":
@@ -290,6 +293,7 @@ class PodSetFacts:
             None if pod_set.get("minCount") is None else int(pod_set["minCount"]),
             reclaimed,
             (read_spares(notes.get(SPARE_NODES, "")) or 0) if count > reclaimed else 0,  # none for pods that come no more
+            read_lends(notes.get(LEND_SPARES, "")) or False,
         )
 
 
@@ -381,6 +385,9 @@ class WorkloadFacts:
         spares = (metadata.get("annotations") or {}).get(SPARES)
         if admission is not None and spares:
             admission = with_spares(admission, read_held_spares(spares), {pod_set.name: pod_set.spares for pod_set in pod_sets})
+        borrowed = (metadata.get("annotations") or {}).get(BORROWED_SPARES)
+        if admission is not None and borrowed:
+            admission = with_borrowed(admission, read_held_spares(borrowed))
         facts = cls(
             object_key(workload),
             metadata.get("uid", ""),

@@ -30,6 +30,10 @@ class FlavorView:
         level = self.capacity.tree.levels[self.capacity.tree.lowest]
         return self.capacity.tree.names[int(level.starts[domain]) : int(level.ends[domain])]
 
+    def host_of(self, name: str) -> str:
+        """What an assignment calls a node that is there, where the lowest level is the hostname; as a rule by its name."""
+        return self.capacity.tree.emitted[self.capacity.tree.index[name]][-1]
+
     def spares_of(self, given: PodSetAdmission) -> tuple[tuple[str, int], ...]:
         """Nodes that are kept free for a pod set, with the pods that each has room for: those that are there, and have none of its pods."""
         tree = self.capacity.tree

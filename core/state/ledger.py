@@ -24,7 +24,7 @@ import numpy as np
 
 from core.model.places import ended_since, give_up
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits
-from core.model.resources import Resources
+from core.model.resources import Resources, add
 from core.placement.free import FreeCapacity
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import Indices
@@ -107,6 +107,8 @@ class Ledger:
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
         # Those that have ended well, by key: when they were made, and where they ran.
         self._succeeded: dict[PodSetKey, dict[str, tuple[str, str]]] = {}
+        self._left_behind: dict[PodSetKey, dict[str, PodFacts]] = {}  # of those bound, by key, that nobody waits for any more
+        self._rejected: dict[PodSetKey, dict[str, PodFacts]] = {}  # those that a kubelet has refused, by key
         self._stale: dict[PodSetKey, None] = {}  # of those with a surplus, whose pods have changed since it was given up
 
     @property
@@ -132,6 +134,7 @@ class Ledger:
         if pod is not None:
             self._pods[key] = pod
         awaited = self.neighbours.observe_pod(key, old, pod)
+        self._note_oddity(key, old, pod)
         if old is not None and pod is not None and _same_burden(old, pod):
             return awaited
         self.daemons.observe_pod(old, pod)
@@ -152,6 +155,23 @@ class Ledger:
             self._settle(key, taken, node)
             if taken.reservation.surplus:
                 self._stale[key] = None
+
+    def _note_oddity(self, pod_key: str, old: PodFacts | None, pod: PodFacts | None) -> None:
+        for facts, is_there in ((old, False), (pod, True)):
+            if facts is None or not (facts.dropped or facts.rejected) or (key := _pod_set_of(facts)) is None:
+                continue
+            if facts.dropped and facts.holds:
+                _list(self._left_behind, key, pod_key, facts if is_there else None)
+            if facts.rejected:
+                _list(self._rejected, key, pod_key, facts if is_there else None)
+
+    def left_behind(self, key: PodSetKey) -> Collection[PodFacts]:
+        """Pods of a pod set that is assigned nothing which take their node's room though nobody waits for their end."""
+        return self._left_behind.get(key, {}).values() if key not in self._taken else ()
+
+    def rejected(self, key: PodSetKey) -> Collection[PodFacts]:
+        """Pods of a pod set that a kubelet has refused, as long as they are there."""
+        return self._rejected.get(key, {}).values()
 
     def _note_success(self, pod_key: str, pod: PodFacts, sign: int) -> None:
         key = _pod_set_of(pod)
@@ -269,6 +289,15 @@ class Ledger:
         taken = self._taken.get(key)
         return taken.wide if taken is not None else {}
 
+    def ending_on(self, node: str) -> dict[str, int]:
+        """What pods take on a node that are ending, and of whose workload nothing is expected any more."""
+        total: dict[str, int] = {}
+        for pod in self._pods.values():
+            key = _pod_set_of(pod) if pod.terminating and pod.node == node and pod.holds else None
+            if key is not None and key not in self._taken:
+                add(total, pod.requests)
+        return total
+
     def nodes_of(self, key: PodSetKey) -> list[tuple[str, int]]:
         """The nodes that the pods of a pod set are counted on: where they are bound, else where they are expected."""
         taken = self._taken.get(key)
@@ -323,6 +352,16 @@ class Ledger:
 
 def _pod_set_of(pod: PodFacts) -> PodSetKey | None:
     return (pod.workload, pod.pod_set, pod.owner_uid) if pod.workload and pod.pod_set else None
+
+
+def _list(table: dict[PodSetKey, dict[str, PodFacts]], key: PodSetKey, pod_key: str, pod: PodFacts | None) -> None:
+    """Enters a pod of a pod set, None: strikes it off."""
+    if pod is not None:
+        table.setdefault(key, {})[pod_key] = pod
+        return
+    del table[key][pod_key]
+    if not table[key]:
+        del table[key]
 
 
 def _count(counters: dict[PodSetKey, Counter[str]], key: PodSetKey, node: str, sign: int) -> None:

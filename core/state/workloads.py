@@ -1,6 +1,6 @@
 """Workloads with what was decided for them but not yet observed, and the quota they hold."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from core.model.admission import Admission
@@ -36,6 +36,8 @@ class Workloads:
         self._awaiting: dict[str, WorkloadFacts] = {}
         self._unhealthy: dict[str, WorkloadFacts] = {}
         self._pending: dict[str, WorkloadFacts] = {}
+        self._lenders: dict[str, None] = {}  # of those who hold something
+        self._borrowers: dict[str, None] = {}
         self._elders: dict[str, str] = {}  # a workload of an elastic job -> the one whose place it takes
         self._heirs: dict[str, dict[str, None]] = {}  # and the other way round: all that say so
         self._watches: list[set[str]] = []  # keys of those whose waiting has changed
@@ -141,6 +143,8 @@ class Workloads:
             self._leaving.add(key)
         else:
             self._leaving.discard(key)
+        _keep(self._lenders, key, now is not None and facts is not None and _lends(now, facts))
+        _keep(self._borrowers, key, now is not None and any(given.borrowed for given in now.pod_sets))
         if assumed is None and now is not None and facts is not None and now.awaits_topology and facts.active and not facts.evicted:
             self._awaiting[key] = facts
         else:
@@ -238,6 +242,19 @@ class Workloads:
         """Workloads that hold something and whose pods are not said to be ready, and their ClusterQueues."""
         return self._starting
 
+    def lenders(self) -> Sequence[str]:
+        """Keys of workloads that would lend nodes which are kept free for them, whatever becomes of them now."""
+        return list(self._lenders)
+
+    def lends(self, key: str) -> bool:
+        """Whether a workload lends nodes that are kept free for it: it needs none of them now, as far as its nodes are concerned."""
+        facts = self.facts.get(key) if key in self._lenders else None
+        return facts is not None and facts.active and not (facts.evicted or facts.deleting or facts.unhealthy_nodes)
+
+    def borrowers(self) -> Sequence[str]:
+        """Keys of workloads that were given such nodes of others."""
+        return list(self._borrowers)
+
     def awaiting_topology(self) -> list[WorkloadFacts]:
         """Workloads that have quota and wait for a second pass."""
         return list(self._awaiting.values())
@@ -276,6 +293,17 @@ class Workloads:
     def usage(self, cluster_queue: str) -> Amounts:
         """Quota of a ClusterQueue that is held, per flavor and resource."""
         return self._usage.get(cluster_queue, {})
+
+
+def _keep(index: dict[str, None], key: str, is_in: bool) -> None:
+    if is_in:
+        index[key] = None
+    else:
+        index.pop(key, None)
+
+
+def _lends(admission: Admission, facts: WorkloadFacts) -> bool:
+    return any(given.spares and pod_set.lends for pod_set, given in zip(facts.pod_sets, admission.pod_sets, strict=False))
 
 
 def add_usage(total: dict[FlavorResource, int], admission: Admission, times: int = 1) -> None:

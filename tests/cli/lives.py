@@ -8,8 +8,8 @@ from cli.documents import complete
 from core.jobs.contract import Defaults
 from core.jobs.job import Job
 from core.jobs.kinds import KINDS
-from core.model.spares import show_held_spares
-from core.names import SPARES
+from core.model.spares import show_borrowed, show_held_spares
+from core.names import BORROWED_SPARES, SPARES
 from core.plan.verdicts import verdict_status
 from core.plan.workload import build_workload
 from core.queueing.cycle import Cycle, Verdict
@@ -55,9 +55,10 @@ def decided(documents: Sequence[Obj]) -> list[Obj]:
 
 
 def _with_spares(workload: Obj, verdict: Verdict) -> Obj:
-    """With the names of the nodes that are kept free for it."""
-    text = show_held_spares(verdict.outcome.admission) if isinstance(verdict.outcome, Found) else None
-    metadata = workload["metadata"]
-    return (
-        {**workload, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), SPARES: text}}} if text else workload
-    )
+    """With the names of the nodes that are kept free for it, and of those that are kept free for others and lent to it."""
+    if not isinstance(verdict.outcome, Found):
+        return workload
+    metadata, admission = workload["metadata"], verdict.outcome.admission
+    said = {SPARES: show_held_spares(admission), BORROWED_SPARES: show_borrowed(admission)}
+    notes = {**(metadata.get("annotations") or {}), **{name: text for name, text in said.items() if text}}
+    return {**workload, "metadata": {**metadata, "annotations": notes}} if any(said.values()) else workload

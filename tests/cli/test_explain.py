@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.names import COMPONENT_WORKLOAD_INDEX, FINISHED, IS_GROUP_WORKLOAD, SPARE_NODES, SPARES_HELD
+from core.names import COMPONENT_WORKLOAD_INDEX, FINISHED, IS_GROUP_WORKLOAD, LEND_SPARES, SPARE_NODES, SPARES_HELD
 from tests.cli.commands import BLOCK, RACK, Commands, job, nodes, queues
 from tests.cli.lives import NOW, decided, queued
 
@@ -95,6 +95,30 @@ def test_one_that_was_evicted_before_says_why_and_from_where(topogate: Commands)
     condition(workload, "Evicted").update(status="True", message="its node was lost")
     ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents))
     assert ran.out.count("its node was lost") == 1, "it is the condition that is shown"
+
+
+def test_nodes_that_are_lent_are_told_of_both_and_counted_once(topogate: Commands):
+    holder, borrower = job("a", 3, required=RACK), job("b", 1, unconstrained="true")
+    holder["spec"]["template"]["metadata"]["annotations"] |= {SPARE_NODES: "1", LEND_SPARES: "true"}
+    there = [node for node in nodes() if node["metadata"]["labels"][RACK] == "b0-r0"]
+    documents = [*there, *queues(), *queued(holder), *queued(borrower)]
+    workload_of(documents, "a")["spec"]["priority"] = 5
+    file = topogate.write("cluster.yaml", *decided(documents))
+    (lent,) = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data["lent"]
+    (key,) = lent["to"]
+    assert key.startswith("default/job-b")
+    told = topogate.run("explain", "job", "b", "--nodes", file, "-o", "json").data
+    (borrowed,) = told["borrowed"]
+    assert borrowed["nodes"] == [lent["node"]]
+    assert {domain["values"][-1] for domain in told["podSets"][0]["domains"]} == {lent["node"]}
+    assert f"of its spare nodes lent: {lent['node']} to {key}" in topogate.run("explain", "job", "a", "--nodes", file).out
+    ran = topogate.run("explain", "job", "b", "--nodes", file)
+    assert f"spare nodes lent to it: {lent['node']} of {borrowed['of']}, until that needs them" in ran.out
+    (topology,) = topogate.run("topology", "default", "--nodes", file, "-o", "json").data["topologies"]
+    (rack,) = topology["flavors"][0]["domains"][0]["domains"]
+    (host,) = [host for host in rack["domains"] if host["values"][-1] == lent["node"]]
+    assert (host["used"]["nvidia.com/gpu"], host["fits"]) == ("8", 0)
+    assert rack["used"]["nvidia.com/gpu"] == "32"
 
 
 def test_nodes_that_are_kept_free_for_it_are_told_and_taken_for_others(topogate: Commands):

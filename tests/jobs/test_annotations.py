@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from core.jobs.annotations import PodSetAnnotations, is_label_name, topology_request, validate_pod_sets
 from core.jobs.contract import ErrorType, Rules
 from core.names import (
+    LEND_SPARES,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
     REQUIRED_TOPOLOGY,
@@ -58,6 +59,8 @@ def layers(*entries: tuple[str, Any]) -> str:
         {SLICE_CONSTRAINTS: '[{"topology": "rack", "size": 4,},]'},
         {REQUIRED_TOPOLOGY: "rack", PODSET_GROUP_NAME: "a-group"},
         {REQUIRED_TOPOLOGY: "rack", SPARE_NODES: "2"},
+        {REQUIRED_TOPOLOGY: "rack", SPARE_NODES: "2", LEND_SPARES: "true"},
+        {REQUIRED_TOPOLOGY: "rack", SPARE_NODES: "2", LEND_SPARES: "false"},
         {UNCONSTRAINED_TOPOLOGY: "true", SPARE_NODES: "0"},
         {SLICE_REQUIRED_TOPOLOGY: "rack", SLICE_SIZE: "4", SPARE_NODES: "64"},
     ],
@@ -96,6 +99,8 @@ def test_what_is_right_is_let_pass(annotations: dict[str, str]):
         ({REQUIRED_TOPOLOGY: "r", SPARE_NODES: ""}, ErrorType.INVALID, SPARE_NODES, "a whole number of nodes from 0 to 64"),
         ({SPARE_NODES: "2"}, ErrorType.INVALID, SPARE_NODES, "means nothing without a topology; a whole number"),
         ({SPARE_NODES: "two"}, ErrorType.INVALID, SPARE_NODES, "means nothing without a topology; a whole number"),
+        ({REQUIRED_TOPOLOGY: "r", SPARE_NODES: "1", LEND_SPARES: "yes"}, ErrorType.INVALID, LEND_SPARES, "true or false is expected"),
+        ({REQUIRED_TOPOLOGY: "r", LEND_SPARES: "true"}, ErrorType.FORBIDDEN, LEND_SPARES, "means nothing without topogate.dev/spare-nodes"),
         ({PODSET_GROUP_NAME: "g"}, ErrorType.FORBIDDEN, PODSET_GROUP_NAME, "a group needs"),
     ],
 )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from core.model.admission import Admission, PodSetAdmission
+from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.pause import Pause, Stop
 from core.names import (
     REASON_ADMISSION_CHECK,
@@ -91,6 +92,21 @@ def ready(workload: Json) -> Mapping[str, Any]:
     return amended_status(workload, [Condition("PodsReady", True, "Started", "")], NOW, None)
 
 
+def placed(**pods: int) -> Admission:
+    """On nodes of these names."""
+    assignment = TopologyAssignment(("kubernetes.io/hostname",), tuple(DomainCount((node,), count) for node, count in pods.items()))
+    return Admission("cq", (PodSetAdmission("main", {"cpu": "gpu"}, {"cpu": 1000}, assignment.count, assignment),))
+
+
+def spread() -> Json:
+    """Runs on two nodes."""
+    return with_status(admitted_status(waiting(), placed(a=1, b=2), NOW))
+
+
+def place_on(**pods: int) -> Change:
+    return lambda workload: admitted_status(workload, placed(**pods), NOW)
+
+
 def shrink(workload: Json) -> Mapping[str, Any]:
     return managed_status(workload) | {"admission": {"clusterQueue": "cq", "podSetAssignments": []}}
 
@@ -101,6 +117,8 @@ ADMITS: list[tuple[Callable[[], Json], Change]] = [
     (reserved, admit),
     (broken, lambda workload: admitted_status(workload, replace(admission(), cluster_queue="other"), NOW)),
     (lambda: with_status(released_status(evicted(), "stopped", NOW)), admit),
+    (spread, place_on(a=1, c=2)),  # pods that are stuck
+    (spread, place_on(a=2, b=1)),
 ]
 OURS = (REASON_QUEUE_STOPPED, REASON_PODS_READY_TIMEOUT, REASON_DEACTIVATED_BY_TIME, REASON_NODE_FAILURES, REASON_ADMISSION_CHECK)
 EVICTS: list[tuple[Callable[[], Json], Change]] = [
@@ -117,6 +135,8 @@ NEITHER: list[tuple[Callable[[], Json], Change]] = [
     (broken, admit),  # its nodes are well again
     (broken, shrink),
     (running, shrink),
+    (spread, place_on(a=1, b=2)),
+    (spread, place_on(b=1)),
     (evicted, lambda workload: released_status(workload, "stopped", NOW)),
     (evicted, evict_for(REASON_SUSPENDED_BY_USER)),
     (evicted, evict_for(REASON_PODS_READY_TIMEOUT)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,10 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.node_health import RequeueRules
-from core.names import EVICTED, PODS_READY, QUOTA_RESERVED, REASON_WAIT_FOR_RECOVERY, REASON_WAIT_FOR_START, REQUEUED
+from core.names import (
+    EVICTED,
+    FORGOTTEN_FAILURES,
+    PODS_READY,
+    QUOTA_RESERVED,
+    REASON_MAX_EXEC_TIME,
+    REASON_WAIT_FOR_RECOVERY,
+    REASON_WAIT_FOR_START,
+    REQUEUED,
+)
 from core.plan.actions import Amend, Evict
 from core.plan.activity import plan_activity
-from core.plan.admission import admitted_status, amended_status, evicted_status, released_status
+from core.plan.admission import admitted_status, amended_status, evicted_status, preempted_status, released_status
+from core.plan.evictions import count_evictions
 from core.plan.pods_ready import Seen, plan_pods_ready
 from core.plan.requeue import count_in_a_row, plan_eviction
 from core.state.facts import condition_is_true, find_condition
@@ -48,10 +59,14 @@ class Life:
     def plan(self, now: float) -> Evict:
         return plan_eviction(self.wire, WHY, self.rules, T0 + timedelta(seconds=now))
 
+    def annotate(self, annotations: Mapping[str, str]) -> None:
+        self.wire["metadata"]["annotations"] = {**self.wire["metadata"].get("annotations", {}), **annotations}
+
     def evict(self, now: float) -> float | None:
         """For how long it is held back."""
         step = self.plan(now)
-        self.wire["status"] = evicted_status(self.wire, step.reason, step.message, at(now), step.also, step.requeue_state, step.stats)
+        self.annotate(step.annotations)
+        self.wire["status"] = evicted_status(self.wire, step.reason, step.message, at(now), step.also, step.requeue_state)
         self.wire["status"] = released_status(self.wire, step.message, at(now))
         until = self.wire["status"].get("requeueState", {}).get("requeueAt")
         return (datetime.fromisoformat(until) - T0).total_seconds() - now if until else None
@@ -88,7 +103,7 @@ def test_it_is_told_until_when_it_waits_and_why():
 
 
 def test_a_message_of_any_length_says_when_it_is_queued_again():
-    life = Life(schedulingStats={"evictions": [{"reason": "NodeFailures", "underlyingCause": "InARow", "count": 3}]})
+    life = Life(schedulingStats={"evictions": [{"reason": "NodeFailures", "underlyingCause": "", "count": 3}]})
     life.admit(0)
     step = plan_eviction(life.wire, "no room " * 1000, RULES, T0)
     assert len(step.message) <= 1024
@@ -127,19 +142,58 @@ def test_what_waits_for_its_pods_is_counted_apart():
     life.admit(41)
     late = plan_pods_ready(life.wire, Seen(ready=False), READINESS, T0 + timedelta(seconds=1000), 0.0)
     assert isinstance(late, Evict)
-    assert (late.reason, late.requeue_state["count"], late.stats) == ("PodsReadyTimeout", 2, None)
+    assert (late.reason, late.requeue_state["count"], late.annotations) == ("PodsReadyTimeout", 2, {})
 
 
-def test_other_statistics_are_left_as_they_are():
-    others = [
-        {"reason": "NodeFailures", "underlyingCause": "", "count": 7},
-        {"reason": "Preempted", "underlyingCause": "InARow", "count": 2},
-    ]
-    life = Life(schedulingStats={"evictions": others})
+def test_evictions_are_counted_by_reason_and_these_numbers_only_go_up():
+    """As clients of the peer read them; what is in a row is told by them, and by nothing that goes down."""
+    life = Life(schedulingStats={"evictions": [{"reason": "NodeFailures", "underlyingCause": "Else", "count": 7}]})
     life.admit(0)
     life.evict(1)
-    ours = {"reason": "NodeFailures", "underlyingCause": "InARow", "count": 1}
-    assert life.wire["status"]["schedulingStats"] == {"evictions": [*others, ours]}
+    life.admit(2)
+    life.wire["status"] = preempted_status(life.wire, "InClusterQueue", "for another", at(3))
+    life.admit(1000)
+    life.evict(2000)
+    assert count_in_a_row(life.wire) == 1, "it had run well in between"
+    life.admit(2001)
+    life.wire["status"] = evicted_status(life.wire, f"DeactivatedDueTo{REASON_MAX_EXEC_TIME}", "too long", at(2002))
+    assert life.wire["status"]["schedulingStats"]["evictions"] == [
+        {"reason": "NodeFailures", "underlyingCause": "Else", "count": 7},
+        {"reason": "Preempted", "underlyingCause": "", "count": 1},
+        {"reason": "NodeFailures", "underlyingCause": "", "count": 2},
+        {"reason": "Deactivated", "underlyingCause": REASON_MAX_EXEC_TIME, "count": 1},
+    ]
+    assert [count_evictions(life.wire, reason) for reason in ("NodeFailures", "PodsReadyTimeout")] == [2, 0]
+
+
+def test_one_that_is_being_stopped_is_not_counted_twice():
+    life = Life()
+    life.admit(0)
+    for _ in range(2):
+        life.wire["status"] = evicted_status(life.wire, "NodeFailures", WHY, at(1))
+    assert count_in_a_row(life.wire) == 1
+
+
+def test_a_restart_between_the_two_writes_changes_nothing():
+    """What is forgotten is written first. Whoever starts anew then plans the same; and so it is where the node comes back instead."""
+    life = Life()
+    for now in (0.0, 100.0):
+        life.admit(now)
+        life.evict(now + 1)
+    life.admit(200)
+    life.annotate(life.plan(600).annotations)
+    assert life.wire["metadata"]["annotations"] == {FORGOTTEN_FAILURES: "2"}
+    assert life.evict(601) is None
+    assert count_in_a_row(life.wire) == 1
+    life.admit(602)
+    assert life.evict(603) == 10
+
+
+@pytest.mark.parametrize("text", ["many", "-1", "", "99"])
+def test_whatever_somebody_writes_there_is_read(text: str):
+    life = Life(schedulingStats={"evictions": [{"reason": "NodeFailures", "underlyingCause": "", "count": 3}]})
+    life.annotate({FORGOTTEN_FAILURES: text})
+    assert count_in_a_row(life.wire) == (0 if text == "99" else 3)
 
 
 def test_who_is_activated_again_begins_anew():
@@ -150,12 +204,13 @@ def test_who_is_activated_again_begins_anew():
     life.wire["spec"]["active"] = False
     mark = plan_activity(life.wire, T0)
     assert isinstance(mark, Amend)
-    life.wire["status"] = amended_status(life.wire, mark.set, at(200), mark.requeue_state, mark.drop, mark.stats)
+    life.wire["status"] = amended_status(life.wire, mark.set, at(200), mark.requeue_state, mark.drop)
     assert count_in_a_row(life.wire) == 2
     life.wire["spec"]["active"] = True
     again = plan_activity(life.wire, T0)
     assert isinstance(again, Amend)
-    life.wire["status"] = amended_status(life.wire, again.set, at(201), again.requeue_state, again.drop, again.stats)
+    life.annotate(again.annotations)
+    life.wire["status"] = amended_status(life.wire, again.set, at(201), again.requeue_state, again.drop)
     assert count_in_a_row(life.wire) == 0
     life.admit(202)
     assert life.evict(203) is None

@@ -32,7 +32,7 @@ class Sparing(Running):
         return self.workload(workload_json(name, [pod_set], owner=f"owner-{name}", **options))
 
     def write(self, verdict: Verdict) -> None:
-        name, replaces = verdict.workload.key.partition("/")[2], bool(verdict.workload.unhealthy_nodes)
+        name, replaces = verdict.workload.key.partition("/")[2], bool(verdict.workload.unhealthy_nodes) or verdict.workload.admitted
         said = (self.objects[name]["metadata"].get("annotations") or {}).get(SPARES)
         asked = {pod_set.name: pod_set.spares for pod_set in verdict.workload.pod_sets}
         if isinstance(verdict.outcome, Found) and must_be_named(verdict.outcome.admission, said, asked, replaces=replaces):

@@ -117,7 +117,7 @@ class Paper:
     async def patch_workload(self, workload: Obj, body: Mapping[str, Any]) -> Obj:
         notes = {**(workload["metadata"].get("annotations") or {}), **(body.get("metadata") or {}).get("annotations", {})}
         metadata = {**workload["metadata"], "annotations": {name: value for name, value in notes.items() if value is not None}}
-        return self.put({**workload, "metadata": metadata, "spec": {**workload["spec"], **body["spec"]}})
+        return self.put({**workload, "metadata": metadata, "spec": {**workload["spec"], **body.get("spec", {})}})
 
     async def deactivate(self, workload: Obj, reason: str) -> Obj:
         return await self.patch_workload(workload, {"spec": {"active": False}})

@@ -104,7 +104,7 @@ def test_what_the_rest_does_not_hold_is_evicted_with_the_reason_once_that_has_la
     assert racks.evicted() == (
         f"Workload was evicted as its nodes failed: {RACK} r0 has room for 0 of 2 pod(s) of pod set main; out of use: b (NotReady)"
     )
-    assert count_in_a_row({"status": racks.statuses[-1]}) == 1
+    assert count_in_a_row({"metadata": {}, "status": racks.statuses[-1]}) == 1
 
 
 def test_a_shortage_that_ends_in_time_is_forgotten(racks: PaperRacks):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.names import EVICTED, PODS_SCHEDULABLE, QUOTA_RESERVED, REQUEUED
+from core.names import EVICTED, FORGOTTEN_FAILURES, PODS_SCHEDULABLE, QUOTA_RESERVED, REQUEUED
 from e2e import truth
 from e2e.cluster import Cluster
 from e2e.history import History
@@ -21,8 +21,9 @@ from tests.reconciler.test_failing_racks import evictions, recover, touched
 
 # Long enough to be seen, short enough to be waited for.
 RULES = {"unschedulableDelay": "2s", "requeue": {"base": "8s", "limit": "30s"}}
-# Not by index: the Job controller keeps the last failed pod of an index until it has made another, and of a suspended job it makes none.
 PATIENT = {"backoffLimit": 1000}
+# The Job controller keeps the last failed pod of an index until it has made another, and of a suspended job it makes none.
+BY_INDEX = {"backoffLimitPerIndex": 1000}
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,14 @@ def lose_and_recover(scene: Scene, job: str) -> truth.Snapshot:
     return now
 
 
+def activate_anew(scene: Scene, job: str) -> None:
+    """Its user has it stopped, and queued again."""
+    scene.patch_workload(job, {"spec": {"active": False}})
+    scene.eventually("it to have stopped", lambda now: said(now, job, QUOTA_RESERVED).get("status") == "False")
+    scene.eventually("it to be marked", lambda now: said(now, job, REQUEUED).get("reason", "").startswith("Deactivated"))
+    scene.patch_workload(job, {"spec": {"active": True}})
+
+
 def test_who_loses_its_nodes_again_waits_longer_also_for_a_reconciler_that_was_started_anew(
     open_scene: Callable[..., Scene], topogate: Topogate, configured: Path
 ) -> None:
@@ -83,9 +92,39 @@ def test_who_loses_its_nodes_again_waits_longer_also_for_a_reconciler_that_was_s
     waited = datetime.fromisoformat(said(now, "train", "Admitted")["lastTransitionTime"]) - datetime.fromisoformat(until)
     assert waited.total_seconds() >= 0, "not before its time"
     status = workload(now, "train")["status"]
-    assert status["schedulingStats"]["evictions"] == [{"reason": "NodeFailures", "underlyingCause": "InARow", "count": 2}]
+    assert status["schedulingStats"]["evictions"] == [{"reason": "NodeFailures", "underlyingCause": "", "count": 2}]
     assert "requeueState" not in status
     assert truth.is_true(workload(now, "train"), REQUEUED)
+    activate_anew(tight, "train")
+    now = tight.eventually("it to begin anew", lambda now: FORGOTTEN_FAILURES in workload(now, "train")["metadata"].get("annotations", {}))
+    assert workload(now, "train")["metadata"]["annotations"][FORGOTTEN_FAILURES] == "2"
+    tight.until_bound("train", 2)
+
+
+def test_pods_that_were_deleted_by_force_do_not_keep_their_own_job_from_the_only_node_that_it_has(open_scene: Callable[..., Scene]) -> None:
+    tight = open_scene(racks=1, nodes=2)
+    tight.submit("train", pods=2, gpus=8, required=tight.rack, indexed=True, spec=BY_INDEX)
+    now = lose_and_recover(tight, "train")
+    was = {pod["metadata"]["uid"] for pod in now.pods_of("train")}
+    now = tight.until_bound("train", 2)
+    assert not was & places(now, "train").keys(), "others, in the place of those"
+    assert truth.as_assigned(now, "train") == []
+
+
+def test_a_node_that_rejected_pods_of_a_job_is_not_what_it_gets_next(open_scene: Callable[..., Scene]) -> None:
+    """As a kubelet writes it whose devices have gone while the node says that they are there."""
+    hall = open_scene(racks=1, nodes=3)
+    hall.submit("train", pods=2, gpus=8, required=hall.rack, indexed=True, spec=PATIENT)
+    before = places(hall.until_bound("train", 2), "train")
+    rejected, node = min(before.items(), key=lambda place: place[1])
+    (name,) = (pod["metadata"]["name"] for pod in live(hall.read(), "train") if pod["metadata"]["uid"] == rejected)
+    refusal = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy devices present"}
+    hall.api.patch(f"/api/v1/namespaces/{hall.namespace}/pods/{name}/status", {"status": refusal})
+    others = {name for name in hall.read().nodes if name.startswith(hall.prefix)} - {node}
+    hall.eventually("another node", lambda now: set(places(now, "train").values()) == others)
+    activate_anew(hall, "train")
+    now = hall.until_bound("train", 2)
+    assert set(places(now, "train").values()) == others, "it was stopped, and begins anew"
 
 
 def test_the_next_admission_says_where_it_was_and_where_it_is(open_scene: Callable[..., Scene]) -> None:

@@ -83,7 +83,7 @@ def test_a_share_is_one_of_all_nodes_that_a_workload_has():
     (reason, message) = paper.events[-1]
     assert reason == "EvictedDueToNodeFailures"
     assert "3 of 4, nodeReplacement.maxShare is 0.5: n1 (it is gone), n2 (it is gone), n3 (it is gone)" in message
-    assert count_in_a_row({"status": paper.statuses[-1]}) == 1
+    assert count_in_a_row({"metadata": {}, "status": paper.statuses[-1]}) == 1
 
 
 def test_a_hostname_that_is_not_the_nodes_name():

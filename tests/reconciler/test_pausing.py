@@ -91,6 +91,36 @@ async def test_an_admission_that_was_decided_and_not_sent_yet_is_taken_back(pape
         assert all(paper.is_true("Admitted", w["metadata"]["name"]) for w in paper.all("Workload"))
 
 
+async def test_another_place_for_pods_that_are_stuck_that_was_not_sent_yet_is_taken_back(paper: PausePaper):
+    names = [f"w{i}" for i in range(20)]
+    for name in names:
+        paper.workload(name, count=1, owner=("batch/v1", "Job", name), topology={"required": RACK})
+    put_queue(paper, "20")
+    for i in range(10):
+        paper.node(f"r1-{i}", "r1")
+
+    def node_of(name: str) -> str:
+        (given,) = paper.get("Workload", name)["status"]["admission"]["podSetAssignments"]
+        return str(given["topologyAssignment"])
+
+    async with paper.running():
+        await until(5)
+        before = {name: node_of(name) for name in names}
+        paper.client.latency_s = 1.0
+        state = paper.observed.state
+        for name in names:
+            (held,) = state.ledger.held_by(f"ns/{name}")
+            state.observe_stuck(f"ns/{name}", {"main": held[1]})
+        paper.node("another", "r3")
+        await until(5.5)
+        paper.pause("admissions")
+        await until(20)
+        moved = [name for name in names if node_of(name) != before[name]]
+        assert 0 < len(moved) <= 8, "those on their way"
+        assert state.ledger.drift() == {}
+        assert all(paper.is_true("Admitted", name) for name in names)
+
+
 async def test_who_has_passed_its_checks_is_admitted_when_it_goes_on(paper: PausePaper):
     put_check(paper, "check")
     put_queue(paper, admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})

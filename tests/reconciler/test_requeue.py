@@ -8,21 +8,25 @@ from typing import Any, cast
 import pytest
 
 from core.model.node_health import RequeueRules
-from core.names import ADMITTED, EVICTED, QUOTA_RESERVED
+from core.names import ADMITTED, EVICTED, FORGOTTEN_FAILURES, QUOTA_RESERVED
+from core.runtime.errors import Conflict, Unreachable
 from core.state.facts import condition_is_true, find_condition
 from reconciler.apply import Writer
 from reconciler.steps import WorkloadSteps
+from tests.builders import RACK, cluster_queue_json, condition_json
+from tests.reconciler.paper_pause import PausePaper
 from tests.reconciler.test_second_pass import PassPaper
 
 pytestmark = pytest.mark.looptime
+CHECKS = {"admissionChecks": [{"name": "check"}]}
 RULES = RequeueRules(base_s=10, limit_s=40, forget_after_s=1000)
 
 
 class LosingPaper(PassPaper):
     """One whose job stops as soon as it is told to."""
 
-    def __init__(self) -> None:
-        super().__init__(checked=False)
+    def __init__(self, *, checked: bool = False) -> None:
+        super().__init__(checked=checked)
         self.changed = asyncio.Event()
         self.observed.workloads.add_handler(lambda change: self.changed.set())
         self.submit(3)
@@ -78,6 +82,24 @@ async def test_a_scheduler_that_is_started_anew_goes_on_waiting_and_counting(loo
         assert 19 < await paper.lose_all() < 23
 
 
+@pytest.mark.parametrize("error", [None, Conflict(409, "Conflict", "somebody wrote"), Unreachable("lost")])
+async def test_who_has_run_well_begins_anew_also_where_the_eviction_fails_at_first(looptime: Any, error: Exception | None) -> None:
+    """What is forgotten is written before it, and stands there already when it is decided on anew."""
+    paper = LosingPaper()
+    async with paper.running(requeue=RULES):
+        await paper.until(ADMITTED)
+        for _ in range(2):
+            await paper.lose_all()
+        assert FORGOTTEN_FAILURES not in paper.get("Workload", "w")["metadata"].get("annotations", {})
+        await asyncio.sleep(RULES.forget_after_s + 1)
+        paper.failing += [error] if error is not None else []
+        assert await paper.lose_all() < 4
+        assert paper.get("Workload", "w")["metadata"]["annotations"] == {FORGOTTEN_FAILURES: "2"}
+        assert 9 < await paper.lose_all() < 13
+    (counted,) = paper.get("Workload", "w")["status"]["schedulingStats"]["evictions"]
+    assert counted == {"reason": "NodeFailures", "underlyingCause": "", "count": 4}
+
+
 async def test_its_next_admission_says_where_it_was_and_where_it_is(looptime: Any) -> None:
     """Also where the reconciler was started anew between the eviction and the admission."""
     paper = LosingPaper()
@@ -99,3 +121,52 @@ async def test_its_next_admission_says_where_it_was_and_where_it_is(looptime: An
     (told,) = [said for reason, said in paper.told("w") if reason == ADMITTED and "; before: " in said]
     assert "; placed: pod set main: " in told
     assert told.endswith(". It was on cloud/rack r1 (node r1-n). Placed again on cloud/rack r2 (node r2-n)")
+
+
+async def test_so_it_does_where_its_place_follows_its_checks(looptime: Any) -> None:
+    """What was told when it got quota had no place yet to tell."""
+    paper = LosingPaper(checked=True)
+    async with paper.running(requeue=RULES):
+        await paper.until(QUOTA_RESERVED)
+        paper.say_ready()
+        await paper.until(ADMITTED)
+        paper.lose("r1-n")
+        paper.node("r2-n", "r2", cpu=1000)
+        await paper.until(EVICTED)
+    await paper.stop()
+    paper.node("r1-n", "r1", cpu=1000)
+    paper.node("r2-n", "r2")
+    expected = ". It was on cloud/rack r1 (node r1-n). Placed again on cloud/rack r2 (node r2-n)"
+    async with paper.running(requeue=RULES):
+        await paper.until(QUOTA_RESERVED)
+        assert paper.message(EVICTED).endswith(". It was on cloud/rack r1 (node r1-n)")
+        paper.say_ready()
+        await paper.until(ADMITTED)
+        await asyncio.sleep(1)
+        assert paper.message(EVICTED).startswith("Previously: Workload was evicted")
+        assert paper.message(EVICTED).endswith(expected)
+        (told,) = [said for reason, said in paper.told("w") if reason == ADMITTED and "; before: " in said]
+        assert told.endswith(expected)
+        paper.node("r3-n", "r3")
+        paper.lose("r2-n")
+        await asyncio.sleep(1)
+        assert "r3-n" in paper.nodes()
+        assert paper.message(EVICTED).endswith(expected), "what came after that was no admission"
+
+
+async def test_so_does_the_event_where_it_has_its_place_and_waits_for_a_check() -> None:
+    paper = PausePaper()
+    active = {"conditions": [{"type": "Active", "status": "True"}]}
+    paper.put({"kind": "AdmissionCheck", "metadata": {"name": "check"}, "spec": {"controllerName": "x"}, "status": active})
+    paper.put({"kind": "ClusterQueue", **cluster_queue_json("cq", {"gpu": "10"}, admissionChecksStrategy=CHECKS)})
+    train = paper.workload("train", count=3, owner=None, topology={"required": RACK})
+    evicted = condition_json(EVICTED, message="its node was lost. It was on cloud/rack r9 (node n)")
+    paper.put({**train, "status": {"conditions": [evicted]}})
+    async with paper.running():
+        await asyncio.sleep(1)
+        check = {"name": "check", "state": "Ready", "message": "", "lastTransitionTime": paper.now()}
+        paper.change("train", {"status": {"admissionChecks": [check]}})
+        await asyncio.sleep(1)
+    (told,) = [message for reason, message in paper.told("train") if reason == ADMITTED]
+    before = "; before: its node was lost. It was on cloud/rack r9 (node n). Placed again on cloud/rack r1 (node r1-n)"
+    assert told.endswith(before)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 
-from core.names import LEAVING_TAINTS, SPARE_NODES, SPARES, SPARES_HELD
+from core.names import BORROWED_SPARES, HOSTNAME_LABEL, LEAVING_TAINTS, LEND_SPARES, SPARE_NODES, SPARES, SPARES_HELD
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict
 from core.runtime.resource import Obj
@@ -28,13 +29,26 @@ class PaperSpares(PaperNodes):
         self.fails: Exception | None = None
         self.patches = 0
 
-    def asks(self, spares: int, *hosts: str, unhealthy: tuple[str, ...] = (), held: str | None = None) -> None:
+    def asks(self, spares: int, *hosts: str, unhealthy: tuple[str, ...] = (), held: str | None = None, lends: bool = False) -> None:
         self.workload(*hosts, unhealthy=unhealthy)
         workload = self.now_as_it_is()
         (pod_set,) = workload["spec"]["podSets"]
-        template = {**pod_set["template"], "metadata": {"annotations": {SPARE_NODES: str(spares)}}}
+        notes = {SPARE_NODES: str(spares)} | ({LEND_SPARES: "true"} if lends else {})
+        template = {**pod_set["template"], "metadata": {"annotations": notes}}
         topology = {"required": "cloud/rack"}
         self.change({"spec": {**workload["spec"], "podSets": [{**pod_set, "template": template, "topologyRequest": topology}]}}, held)
+
+    def borrower(self, name: str, host: str, pods: int) -> None:
+        """Another workload, on a node that it has borrowed."""
+        mine = self.now_as_it_is()
+        given = {"name": "main", "count": pods, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": str(pods)}}
+        values = [{"domainCount": 1, "podCounts": {"universal": pods}, "valuesPerLevel": [{"universal": host}]}]
+        given["topologyAssignment"] = {"levels": [HOSTNAME_LABEL], "slices": values}
+        template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+        spec = {"queueName": "main", "podSets": [{"name": "main", "count": pods, "template": template}]}
+        metadata = {**mine["metadata"], "name": name, "uid": name, "annotations": {BORROWED_SPARES: json.dumps({"main": [host]})}}
+        status = {**mine["status"], "admission": {"clusterQueue": "q", "podSetAssignments": [given]}}
+        self.observed.workloads.put({**mine, "metadata": metadata, "spec": spec, "status": status})
 
     def now_as_it_is(self) -> Obj:
         workload = self.observed.workloads.store.get(KEY)
@@ -105,7 +119,7 @@ def test_what_is_missing_is_held_named_and_told() -> None:
     assert paper.named == '{"main":["r0-n1"]}'
     assert paper.told == ("True", "Held", "pod set main: 1 of 1 spare node(s) kept free for 1 pod(s) each: r0-n1")
     assert paper.free("r0-n1") == 7000
-    assert paper.spares.count() == {"q": (1, 0)}
+    assert paper.spares.count() == {"q": ("q", 1, 0, 0)}
 
 
 def test_what_is_well_is_written_once() -> None:
@@ -151,7 +165,7 @@ def test_where_there_is_no_other_what_lacks_is_told_and_looked_for_again() -> No
     assert paper.told is not None
     assert paper.told[:2] == ("False", "Missing")
     assert "1 of 2 spare node(s) kept free for 1 pod(s) each: r0-n1; no other node of its domain has room" in paper.told[2]
-    assert paper.spares.count() == {"q": (1, 1)}
+    assert paper.spares.count() == {"q": ("q", 1, 1, 0)}
     paper.node("r0-n2")
     assert paper.keep() == RequeueAfter(LOOK_S)
     assert paper.told[0] == "True"
@@ -251,3 +265,30 @@ def test_with_the_gate_of_replacement_off_none_are_kept() -> None:
     paper.keep()
     assert paper.named is None
     assert paper.free("r0-n1") == 8000
+
+
+def test_one_that_is_lent_is_told_with_whom_and_counted_and_told_again_when_it_is_left() -> None:
+    paper = racks(2)
+    paper.asks(1, "r0-n0", lends=True, held='{"main":["r0-n1"]}')
+    spec = paper.now_as_it_is()["spec"]
+    paper.change({"spec": {**spec, "priority": 5}})
+    paper.keep()
+    assert paper.spares.count() == {"q": ("q", 1, 0, 0)}
+    looked: list[object] = []
+    paper.spares.controller.queue.add_after = lambda key, *_: looked.append(key)  # type: ignore[method-assign]
+    paper.borrower("low", "r0-n1", pods=8)
+    assert looked == [KEY]
+    paper.keep()
+    assert paper.told == (
+        "True",
+        "Held",
+        "pod set main: 1 of 1 spare node(s) kept free for 1 pod(s) each: r0-n1; 1 of these lent: r0-n1 to ns/low",
+    )
+    assert paper.spares.count() == {"q": ("q", 1, 0, 1)}
+    looked.clear()
+    paper.observed.workloads.fill([paper.now_as_it_is()])
+    assert looked == [KEY]
+    paper.keep()
+    assert paper.told is not None
+    assert "lent" not in paper.told[2]
+    assert paper.spares.count() == {"q": ("q", 1, 0, 0)}

@@ -20,7 +20,7 @@ from core.names import (
     WORKLOAD_ANNOTATION,
 )
 from core.plan.ungate import Ungate
-from core.runtime.errors import Invalid
+from core.runtime.errors import Invalid, NotFound
 from core.runtime.metrics import Metrics
 from core.runtime.resource import Obj
 from core.runtime.workqueue import Item
@@ -85,6 +85,18 @@ def test_the_order_of_ranks_is_told_although_one_pod_cannot_be_ungated():
         paper.reconcile()
     assert paper.ungated == ["p0"]
     assert [c["status"] for c in paper.get("Workload", "w")["status"]["conditions"] if c["type"] == RANK_ORDER_KEPT] == ["True"]
+
+
+def test_a_workload_that_goes_while_its_pods_are_ungated_is_no_failure():
+    class Gone(Ungated):
+        async def apply_workload_condition(self, *_: Any, **__: Any) -> Obj:
+            raise NotFound(404, "NotFound", "it is gone")
+
+    paper = Gone()
+    paper.put(workload())
+    paper.put(pod(0))
+    paper.reconcile()
+    assert paper.ungated == ["p0"]
 
 
 def test_the_time_to_an_open_gate_is_told_since_the_pod_was_there_and_admitted():

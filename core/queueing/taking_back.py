@@ -1,0 +1,68 @@
+"""What a workload that has lost nodes takes back of the spares that it lent: as little as gives its pods as good a place as all of it.
+
+Another node that serves as well is taken at once, and nobody goes. Else those go who stand where its pods are to be, and it waits for them
+in its old place: what is lent stays reserved for it, and is lent to nobody while it has lost nodes.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+
+from core.model.podset import Mode, PodSetRequest
+from core.placement.decision import Decision
+from core.placement.free import FreeCapacity, Matrix
+from core.placement.slices import Shape, find_shape
+from core.placement.spares import flags_of
+from core.placement.tree import TopologyTree
+from core.queueing.lending import Borrower, Loan, enough_of
+
+
+def choose_loans(
+    tree: TopologyTree, requests: Sequence[PodSetRequest], loans: Sequence[Loan], decide: Callable[[Sequence[Loan]], Decision]
+) -> Decision:
+    """The decision on lost pods with as few of the loans ended as will do; `decide` says what it is with some of them ended. More of them
+    never make it worse."""
+    without = decide(())
+    if not loans:
+        return without
+    wanted = _cost(tree, requests, decide(loans))
+    if _cost(tree, requests, without) <= wanted:
+        return without
+    low, high = 1, len(loans)
+    while low < high:
+        middle = (low + high) // 2
+        if _cost(tree, requests, decide(loans[:middle])) <= wanted:
+            high = middle
+        else:
+            low = middle + 1
+    return decide(loans[:low])
+
+
+def find_needed(capacity: FreeCapacity, left: Matrix, nodes: Collection[str], loans: Sequence[Loan]) -> tuple[list[Borrower], list[str]]:
+    """Who has to go from which of the nodes where pods are to be, and the nodes; `left` is what these leave free if nobody goes."""
+    going: dict[str, Borrower] = {}
+    short = []
+    for loan in loans:
+        place = capacity.tree.index.get(loan.node)
+        if loan.node not in nodes or place is None:
+            continue
+        lack = {resource: -int(left[row, place]) for resource, row in capacity.axis.items() if left[row, place] < 0}
+        if lack:
+            short.append(loan.node)
+            rest = {resource: amount - loan.ending.get(resource, 0) for resource, amount in lack.items()}
+            going |= {borrower.workload.key: borrower for borrower in enough_of(loan.borrowers, rest)}
+    return list(going.values()), short
+
+
+def _cost(tree: TopologyTree, requests: Sequence[PodSetRequest], decision: Decision) -> tuple[bool, list[int]]:
+    """No place costs more than any; else the domains that pods are in which are together by preference, the coarsest level first."""
+    if decision.refusal is not None:
+        return True, []
+    spread = [0] * len(tree.levels)
+    for request, placement in zip(requests, decision.placements, strict=True):
+        shape = find_shape(tree, request)
+        if isinstance(shape, Shape) and request.topology is not None and request.topology.mode is Mode.PREFERRED:
+            used = flags_of(tree, (node for node, _ in placement.nodes))
+            for level in range(shape.start + 1):
+                spread[level] += int(np.count_nonzero(tree.any_nodes(level, used)))
+    return False, spread
