@@ -88,8 +88,7 @@ def build_crd(kind: str, versions: Sequence[Version]) -> dict[str, Any]:
     if crd.short_names:
         names["shortNames"] = list(crd.short_names)
     spec: dict[str, Any] = {"group": crd.group, "names": names, "scope": crd.scope}
-    if len(versions) > 1:
-        spec["conversion"] = copy.deepcopy(dict(CONVERSION)) if kind in CONVERTED else {"strategy": "None"}
+    spec["conversion"] = copy.deepcopy(dict(CONVERSION)) if kind in CONVERTED else {"strategy": "None"}
     spec["versions"] = [_build_version(version) for version in versions]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
