@@ -145,6 +145,23 @@ def test_a_holder_has_its_spare_once_those_are_gone_who_stand_there(data: st.Dat
     assert scene.where(holder).total() == before.total()
 
 
+@settings(max_examples=100)
+@given(st.data())
+def test_when_nothing_happens_any_more_it_comes_to_rest(data: st.DataObject) -> None:
+    scene = begun(data)
+    for _ in range(data.draw(st.integers(0, 6))):
+        step(scene, data)
+    stands: list[object] = []
+    for _ in range(12):
+        scene.run()
+        check(scene)
+        scene.let_leave()
+        scene.keep_all()
+        there = [name for name in (*HOLDERS, *OTHERS) if f"{NAMESPACE}/{name}" in scene.state.workloads.facts]
+        stands.append([(name, scene.where(name), scene.held(name), scene.facts(name).evicted) for name in there])
+    assert stands[-1] == stands[-2] == stands[-3]
+
+
 @given(st.data())
 def test_without_the_annotation_nothing_is_lent_and_nobody_is_told_otherwise(data: st.DataObject) -> None:
     scene = begun(data, lends="false")
