@@ -8,7 +8,15 @@ from functools import partial
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
 from core.model.configuration import FairSharing, ResourceRules, SecondPass
-from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, LOCAL_QUEUE_METRICS, NO_GATES, RECLAIMABLE_PODS, ChosenGates
+from core.model.gates import (
+    ELASTIC_JOBS,
+    ELASTIC_JOBS_WITH_TOPOLOGY,
+    LOCAL_QUEUE_METRICS,
+    NO_GATES,
+    POD_GROUPS,
+    RECLAIMABLE_PODS,
+    ChosenGates,
+)
 from core.model.node_health import HealthRules
 from core.model.pods_ready import PodsReadyRules
 from core.names import SYSTEM_NAMESPACE
@@ -194,7 +202,7 @@ class Deciding:
         self.domain_health = DomainHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
         self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
         self.spares = Spares(observed, writer, clock, replacement.leaving_taints, self.storms.holds, lambda: self.scheduler.makes_room)
-        self.pod_groups = PodGroups(observed, writer, clock)
+        self.pod_groups = PodGroups(observed, writer, clock) if gates.is_on(POD_GROUPS) else None
         self.drift = DriftAudit(observed, writer, clock)
         self.milestones = Milestones(observed, clock, recorder)
         by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)

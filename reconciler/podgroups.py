@@ -8,7 +8,9 @@ that ends between any two writes leaves nothing that another could not go on wit
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
+from core.model.pause import ADMISSIONS
 from core.names import POD_GROUP_SCHEDULED
 from core.placement.feasibility import InvalidSelector
 from core.plan.conditions import Condition, says, set_conditions
@@ -18,7 +20,7 @@ from core.podgroups.facts import UnknownAlias, read_aliases, read_pod_group, res
 from core.podgroups.members import GroupKey, Member, group_of, read_member
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.errors import Conflict, KubeError, NotFound, ServerError, TooManyRequests, Unreachable
+from core.runtime.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError, Unreachable
 from core.runtime.expectations import Expectations
 from core.runtime.resource import Obj
 from core.runtime.store import Change
@@ -27,13 +29,37 @@ from core.runtime.workqueue import Item
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.node_health import place_of
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
 BATCH_S = 0.2  # pods of a group come one by one
-RETRY_S = 5.0  # what helps is told by events; this is for what nobody tells
-MOST_SHED = 20  # times in a row that one write may be refused with 429
+LOOK_S = 5.0  # room may be given back without any event of a pod or a node
+WORKERS = 4
 _DRA = "spec.schedulingConstraints.draConstraints"
+_SHOWN = 3  # replicas that a condition speaks of
+_ANEW = -1  # whatever has changed
+INVALID, REFUSED, PAUSED = "Invalid", "Refused", "AdmissionsPaused"
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A pod of a group that is there to stay: since when, and who it is in the order of groups that wait."""
+
+    at_s: float
+    priority: int
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    """How a pod looks once the last write to it is seen."""
+
+    gated: bool
+    kept: str | None  # None: whatever it is nominated for
+
+    def is_seen_on(self, member: Member) -> bool:
+        return member.gated == self.gated and self.kept in (None, member.kept)
 
 
 class PodGroups:
@@ -42,90 +68,149 @@ class PodGroups:
     def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
         self._observed, self._writer, self._clock = observed, writer, clock
         self._plugins = default_plugins()
-        self._expectations = Expectations()
+        self._expectations, self._awaited = Expectations(), dict[str, _Awaited]()  # by uid of pods
         self._throttle = Throttle(clock)
-        self._came: dict[GroupKey, dict[str, float]] = {}  # when each of its pods was first seen, by uid
-        self._waiting: set[GroupKey] = set()
+        self._seen: dict[GroupKey, dict[str, _Seen]] = {}  # its pods by uid
+        self._decided: dict[str, str] = {}  # by uid of pods that are not bound: where they were decided to go
+        self._waiting: dict[GroupKey, int] = {}  # and what had changed in the cluster when they were last judged
+        self._steps: dict[GroupKey, Step] = {}  # the last of each replica of a group that has several
         self._unsure: dict[GroupKey, set[str]] = {}  # pods of which it is not known what was written, by key
-        self.controller = build_controller("podgroups", self._reconcile, clock)
+        self.controller = build_controller("podgroups", self._reconcile, clock, workers=WORKERS)
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
         observed.pod_groups.add_handler(self._on_group)
         observed.node_topologies.add_handler(lambda change: self._look_again("a NodeTopology changed"))
-        observed.nodes.add_handler(lambda change: self._look_again("a node changed"))
+        observed.nodes.add_handler(self._on_node)
 
     # --- what is seen ---------------------------------------------------------------------------------------------
 
     def _on_pod(self, change: Change) -> None:
-        group = group_of(change.obj)
-        if group is None:
-            if change.new is None or (change.new.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        group = group_of(change.new) if change.new is not None else None
+        before = group_of(change.old) if change.old is not None else None
+        uid = change.obj["metadata"]["uid"]
+        if before is not None and before != group:
+            self._forget(before, uid)
+        if group is None or change.new is None:
+            if self._waiting and (change.new is None or (change.new.get("status") or {}).get("phase") in ("Succeeded", "Failed")):
                 self._look_again("a pod is gone")
             return
-        uid = change.obj["metadata"]["uid"]
-        member = read_member(change.new) if change.new is not None else None
-        self._expectations.observe(group, uid)
-        self._keep(group, uid, member)
-        came = self._came.setdefault(group, {})
-        if member is None or not member.is_live:
-            came.pop(uid, None)
-            if not came:
-                del self._came[group]
-            self._look_again("a pod is gone")
+        member = read_member(change.new)
+        assert member is not None  # it names a group
+        if not member.is_live or member.node:
+            self._decided.pop(uid, None)
+        awaited = self._awaited.get(uid)
+        if awaited is None or not member.is_live or member.node or awaited.is_seen_on(member):
+            self._observe(group, uid)
+        self._fold(member)
+        if member.is_live:
+            seen = self._seen.setdefault(group, {})
+            seen.setdefault(uid, _Seen(self._clock.monotonic(), member.priority, member.created))
+            self._is_due(group)
         else:
-            came.setdefault(uid, self._clock.monotonic())
+            self._forget(group, uid)
+
+    def _forget(self, group: GroupKey, uid: str) -> None:
+        """A pod is gone, is over, or belongs to the group no more: what was kept for it is others'."""
+        self._observe(group, uid)
+        self._decided.pop(uid, None)
+        self._observed.state.whole.keep(str(group), uid, None, {})
+        seen = self._seen.get(group, {})
+        seen.pop(uid, None)
+        if not seen:
+            self._seen.pop(group, None)
+        self._is_due(group)
+        self._look_again("a pod is gone")
+
+    def _is_due(self, group: GroupKey) -> None:
+        if group in self._waiting:
+            self._waiting[group] = _ANEW
         self._queue.add_after(group, BATCH_S, "its pods changed")
 
-    def _keep(self, group: GroupKey, uid: str, member: Member | None) -> None:
+    def _observe(self, group: GroupKey, uid: str) -> None:
+        self._awaited.pop(uid, None)
+        self._expectations.observe(group, uid)
+
+    def _fold(self, member: Member) -> None:
         """What is kept for a pod until it is bound; from then on the pod itself counts."""
-        waits = member is not None and member.is_live and not member.node
-        if member is not None and waits and member.place:
-            self._observed.state.whole.keep(str(group), uid, member.place, member.request.requests, member.request.traits)
+        whole, place = self._observed.state.whole, self._known(member).place
+        if member.is_live and not member.node and place:
+            whole.keep(str(member.group), member.uid, place, member.request.requests, member.request.traits)
         else:
-            self._observed.state.whole.keep(str(group), uid, None, {})
+            whole.keep(str(member.group), member.uid, None, {})
+
+    def _known(self, member: Member) -> Member:
+        """With the place that was decided on, where the pod does not say it yet, or kube-scheduler has taken its nomination back."""
+        decided = self._decided.get(member.uid)
+        if not decided or member.node or member.kept or not (member.gated or member.sent == decided):
+            return member
+        return replace(member, kept=decided)
 
     def _on_group(self, change: Change) -> None:
+        if change.old is not None and change.new is not None and change.old.get("spec") == change.new.get("spec"):
+            return
         metadata = change.obj["metadata"]
-        replicas = int((change.obj.get("spec") or {}).get("replicas") or 1)
-        for replica in range(replicas):
-            key = GroupKey(metadata.get("namespace") or "", metadata["name"], replica)
-            if replica == 0 or key in self._came:
-                self._queue.add_after(key, BATCH_S, "the group changed")
+        named = metadata.get("namespace") or "", metadata["name"]
+        if change.new is None:
+            for key in [key for key in self._steps if (key.namespace, key.name) == named]:
+                del self._steps[key]
+        for key in {GroupKey(*named), *(key for key in self._seen if (key.namespace, key.name) == named)}:
+            if key in self._waiting:
+                self._waiting[key] = _ANEW
+            self._queue.add_after(key, BATCH_S, "the group changed")
+
+    def _on_node(self, change: Change) -> None:
+        if self._waiting and (change.old is None or change.new is None or place_of(change.old) != place_of(change.new)):
+            self._look_again("a node changed")
 
     def _look_again(self, why: str) -> None:
-        for key in self._waiting:
+        """Who waits, by priority and then by age."""
+        for key in sorted(self._waiting, key=self._turn):
+            self._waiting[key] = _ANEW
             self._queue.add_after(key, BATCH_S, why)
+
+    def _turn(self, key: GroupKey) -> tuple[int, str, GroupKey]:
+        seen = self._seen.get(key, {}).values()
+        return -max((one.priority for one in seen), default=0), min((one.created for one in seen), default=""), key
 
     # --- one replica of a group -----------------------------------------------------------------------------------
 
     async def _reconcile(self, item: Item) -> Result:
         key = item.key
         assert isinstance(key, GroupKey)
+        return await self.look(key)
+
+    async def look(self, key: GroupKey) -> Result:
+        """The next step of one replica of a group. Raises what the API server refuses for a time."""
         group = self._observed.pod_groups.store.get(f"{key.namespace}/{key.name}")
-        if group is None:
-            self._waiting.discard(key)
-            return Done()  # its pods wait until there is one
         now = self._clock.monotonic()
         if not self._expectations.satisfied(key, now):
             return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
-        members = [*self._members(key, await self._find_out(key)).values()]
-        try:
-            step = self._plan(key, group, members)
-        except (UnknownAlias, InvalidSelector) as error:
-            step = Step(False, "Invalid", str(error))
-        await self._do(key, step)
-        if step.keep:
+        changes = self._observed.state.changes
+        if self._waiting.get(key) == changes:
+            return RequeueAfter(LOOK_S)  # nothing has come or gone since it was judged
+        members = [self._known(member) for member in self._members(key, await self._find_out(key)).values()]
+        step = self._plan(key, group, members)
+        step = self._held_up(step)
+        refused = await self._do(key, step)
+        if refused is not None:
+            step = refused
+        elif step.keep:
             self._queue.add(key, "its places are kept")
             return Done()
-        (self._waiting.discard if step.is_scheduled else self._waiting.add)(key)
-        await self._tell(group, key, step)
-        if step.retry_s is not None:
-            return RequeueAfter(step.retry_s)
-        return Done() if step.is_scheduled else RequeueAfter(RETRY_S)
+        if group is None:
+            self._waiting.pop(key, None)
+            return Done()  # its pods wait until there is one
+        await self._tell(group, key, step, has_pods=bool(members))
+        if step.waits:
+            self._waiting[key] = changes
+            return RequeueAfter(LOOK_S)
+        self._waiting.pop(key, None)
+        return RequeueAfter(step.retry_s) if step.retry_s is not None else Done()
 
     def _members(self, key: GroupKey, found_out: dict[str, Member]) -> dict[str, Member]:
         seen = (read_member(pod) for pod in self._observed.pods.store.by_index("podgroup", str(key)))
-        return {member.key: member for member in seen if member is not None} | found_out
+        members = {member.key: member for member in seen if member is not None}
+        return members | {pod: found for pod, found in found_out.items() if pod in members and members[pod].uid == found.uid}
 
     async def _find_out(self, key: GroupKey) -> dict[str, Member]:
         """What was written where the answer was lost: until that is known the place stays kept. Raises KubeError."""
@@ -135,91 +220,123 @@ class PodGroups:
             try:
                 member = read_member(await self._writer.read_pod(namespace, name))
             except NotFound:
-                member = None  # its event is on the way
+                continue  # its event is on the way
             if member is not None:
-                self._keep(key, member.uid, member)
-                found[member.key] = member
-            self._unsure[key].discard(pod)
+                found[pod] = member
         self._unsure.pop(key, None)
+        for member in found.values():
+            if not member.kept and not member.sent:  # it was not written
+                self._undecide(member)
         return found
 
-    def _plan(self, key: GroupKey, group: Obj, members: Sequence[Member]) -> Step:
-        """Raises UnknownAlias and InvalidSelector."""
+    def _undecide(self, member: Member) -> None:
+        """A place that was decided on is not written: it is no more, unless the pod of that name says so, or is another by now."""
+        self._decided.pop(member.uid, None)
+        pod = self._observed.pods.store.get(member.key)
+        present = read_member(pod) if pod is not None else None
+        if present is not None and present.uid == member.uid:
+            self._fold(present)
+        else:
+            self._observed.state.whole.keep(str(member.group), member.uid, None, {})
+
+    def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member]) -> Step:
+        kept = tuple(member for member in members if member.is_live and member.gated and member.place)
+        if group is None:
+            return Step(False, INVALID, "there is no such PodGroup", give_back=kept)
         facts = read_pod_group(group)
-        if facts.claim_templates:
-            return Step(False, "Invalid", f"{_DRA}: constraints on devices are not served yet; topologyConstraints are")
+        problem = ""
+        if not 0 <= key.replica < facts.replicas:
+            problem = f"a pod names replica {key.replica}; the group has {facts.replicas}, from 0"
+        elif facts.claim_templates:
+            problem = f"{_DRA}: constraints on devices are not served yet; topologyConstraints are"
+        if problem:
+            return Step(False, INVALID, problem, give_back=kept)
         if not facts.is_constrained:
             free = tuple((member, "") for member in members if member.is_live and member.gated)
             return Step(True, "NoConstraint", "the group has no constraint: kube-scheduler places its pods", let_go=free)
-        levels = resolve(facts.levels, read_aliases(self._observed.node_topologies.store.list()))
-        since = max(self._came.get(key, {}).values(), default=0.0)
-        view = self._observed.state.whole.capacity
-        return plan_step(facts, levels, key, members, view, self._plugins, self._clock.monotonic() - since)
+        try:
+            levels = resolve(facts.levels, read_aliases(self._observed.node_topologies.store.list()))
+            since = max((one.at_s for one in self._seen.get(key, {}).values()), default=0.0)
+            view = self._observed.state.whole.capacity
+            return plan_step(facts, levels, key, members, view, self._plugins, self._clock.monotonic() - since)
+        except (UnknownAlias, InvalidSelector) as error:
+            return Step(False, INVALID, str(error), give_back=kept, waits=True)
 
-    async def _do(self, key: GroupKey, step: Step) -> None:
-        """The writes of a step; raises the first error, once all others have been tried."""
-        whole = self._observed.state.whole
+    def _held_up(self, step: Step) -> Step:
+        """While admissions are paused no group gets places, and none is let go."""
+        stop = self._observed.state.pause.of(ADMISSIONS)
+        if stop is None or not (step.keep or step.let_go):
+            return step
+        return Step(False, PAUSED, stop.sentence, give_back=step.give_back, waits=True)
+
+    # --- writes ---------------------------------------------------------------------------------------------------
+
+    async def _do(self, key: GroupKey, step: Step) -> Step | None:
+        """The writes of a step. What the API server will not have is a step of its own: it says so. Raises other errors, once all other
+        pods have been tried."""
         for member, node in step.keep:
-            whole.keep(str(key), member.uid, node, member.request.requests, member.request.traits)
+            self._decided[member.uid] = node
+            self._observed.state.whole.keep(str(key), member.uid, node, member.request.requests, member.request.traits)
+        for member in step.give_back:
+            self._decided.pop(member.uid, None)
         given_back = [(member, "") for member in step.give_back]
-        await self._write(key, given_back, lambda place: self._writer.keep_place(*place))
-        await self._write(key, step.keep, lambda place: self._writer.keep_place(*place))
-        await self._write(key, step.let_go, lambda place: self._writer.let_go(*self._as_seen(place)))
+        failed = await self._write(key, given_back, lambda place: self._writer.keep_place(*place), lambda place: _Awaited(True, ""))
+        failed += await self._write(key, step.keep, lambda place: self._writer.keep_place(*place), lambda place: _Awaited(True, place[1]))
+        failed += await self._write(
+            key, step.let_go, lambda place: self._writer.let_go(self._as_seen(place[0]), place[1]), lambda place: _Awaited(False, None)
+        )
         if step.let_go:
             logger.info("pods of a group let go", extra={"group": str(key), "count": len(step.let_go)})
+        refusals = [(member, error) for member, error in failed if isinstance(error, Invalid | Forbidden)]
+        others = [error for _, error in failed if not isinstance(error, Invalid | Forbidden)]
+        if others:
+            raise others[0]
+        if not refusals:
+            return None
+        member, error = refusals[0]
+        return Step(False, REFUSED, f"the API server does not take what is written of pod {member.key}: {error}", waits=True)
 
-    def _as_seen(self, place: Place) -> tuple[Obj, str]:
-        member, node = place
+    def _as_seen(self, member: Member) -> Obj:
         pod = self._observed.pods.store.get(member.key)
         if pod is None or pod["metadata"]["uid"] != member.uid:
             raise NotFound(404, "NotFound", f"pod {member.key} is gone")
-        return pod, node
+        return pod
 
-    async def _write(self, key: GroupKey, places: Sequence[Place], write: Callable[[Place], Awaitable[Obj]]) -> None:
-        """One write per pod, none waited for by another; what is seen of it is waited for before the group is judged again."""
-        if not places:
-            return
+    async def _write(
+        self, key: GroupKey, places: Sequence[Place], write: Callable[[Place], Awaitable[Obj]], awaited: Callable[[Place], _Awaited]
+    ) -> list[tuple[Member, KubeError]]:
+        """One write per pod, none waited for by another; what is seen of it is waited for before the group is judged again. Returns those
+        that failed, but for pods that are gone."""
         self._expectations.expect(key, [member.uid for member, _ in places], self._clock.monotonic())
+        self._awaited |= {place[0].uid: awaited(place) for place in places}
         results = await asyncio.gather(*(self._write_one(key, place, write) for place in places))
-        failed = [error for error in results if error is not None]
-        if failed:
-            raise failed[0]
+        return [(member, error) for (member, _), error in zip(places, results, strict=True) if error is not None]
 
     async def _write_one(self, key: GroupKey, place: Place, write: Callable[[Place], Awaitable[Obj]]) -> KubeError | None:
         member, _ = place
-        before = self._observed.pods.store.get(member.key)
         try:
-            written = await self._throttled(lambda: write(place))
+            written = await self._throttle.run(lambda: write(place))
         except (Unreachable, ServerError) as error:
-            self._expectations.observe(key, member.uid)
+            self._observe(key, member.uid)
             self._unsure.setdefault(key, set()).add(member.key)
             return error
         except KubeError as error:
-            self._expectations.observe(key, member.uid)
-            self._keep(key, member.uid, read_member(before) if before is not None else None)
-            return None if isinstance(error, NotFound | Conflict) else error  # gone, or another of this name: its event is on the way
-        if before is not None and written["metadata"].get("resourceVersion") == before["metadata"].get("resourceVersion"):
-            self._expectations.observe(key, member.uid)
+            self._observe(key, member.uid)
+            self._undecide(member)
+            return None if isinstance(error, NotFound | Conflict) else error  # gone, or changed: its event is on the way
+        seen = self._observed.pods.store.get(member.key)
+        if seen is None or seen["metadata"]["uid"] != member.uid or _version(seen) == _version(written):
+            self._observe(key, member.uid)  # nothing was changed, or it is seen already
         return None
 
-    async def _throttled(self, write: Callable[[], Awaitable[Obj]]) -> Obj:
-        for _ in range(MOST_SHED):
-            async with self._throttle:
-                try:
-                    written = await write()
-                except TooManyRequests as error:
-                    self._throttle.shed(error.retry_after)
-                    continue
-                self._throttle.succeeded()
-                return written
-        return await write()
+    # --- telling --------------------------------------------------------------------------------------------------
 
-    async def _tell(self, group: Obj, key: GroupKey, step: Step) -> None:
-        """The condition of the group; of one with replicas it says which one it speaks of."""
-        replicas = int(group["spec"].get("replicas") or 1)
-        message = f"replica {key.replica}: {step.message}" if replicas > 1 else step.message
-        condition = Condition(POD_GROUP_SCHEDULED, step.is_scheduled, step.reason, message)
+    async def _tell(self, group: Obj, key: GroupKey, step: Step, *, has_pods: bool) -> None:
+        """The condition of the group, of all its replicas together."""
         before = (group.get("status") or {}).get("conditions") or []
+        if not has_pods and before:
+            return  # those that it had are gone: what became of them stands
+        condition = self._condition(group, key, step)
         if says(before, condition):
             return
         generation = int(group["metadata"].get("generation") or 0)
@@ -228,5 +345,22 @@ class PodGroups:
             await self._writer.patch_status(r.POD_GROUPS, group, {"conditions": wire})
         except NotFound:
             return
-        logger.info("group judged", extra={"group": str(key), "scheduled": step.is_scheduled, "why": message})
-        await self._writer.event(r.POD_GROUPS, group, step.reason, message, warning=not step.is_scheduled)
+        logger.info("group judged", extra={"group": str(key), "scheduled": condition.status, "why": condition.message})
+        await self._writer.event(r.POD_GROUPS, group, condition.reason, condition.message, warning=not condition.status)
+
+    def _condition(self, group: Obj, key: GroupKey, step: Step) -> Condition:
+        if int(group["spec"].get("replicas") or 1) == 1:
+            return Condition(POD_GROUP_SCHEDULED, step.is_scheduled, step.reason, step.message)
+        self._steps[key] = step
+        mine = sorted((other, of) for other, of in self._steps.items() if (other.namespace, other.name) == (key.namespace, key.name))
+        lacking = [(other, of) for other, of in mine if not of.is_scheduled]
+        if not lacking:
+            return Condition(POD_GROUP_SCHEDULED, True, step.reason, f"{len(mine)} replicas have their places")
+        texts = [f"replica {other.replica}: {of.message}" for other, of in lacking[:_SHOWN]]
+        more = f"; and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
+        return Condition(POD_GROUP_SCHEDULED, False, lacking[0][1].reason, f"{'; '.join(texts)}{more}")
+
+
+def _version(pod: Obj) -> str | None:
+    version = pod["metadata"].get("resourceVersion")
+    return str(version) if version is not None else None

@@ -49,8 +49,8 @@ def slim_pod(pod: Obj) -> Obj:
     names = _ANNOTATIONS + (_OF_QUEUED_PODS if queued else ()) + (_OF_WAITING_PODS if waits else ())
     if queued and ROLE_HASH not in annotations:  # marked by another's webhook, or an older one
         annotations = {**annotations, ROLE_HASH: role_hash(spec)}
-    if MEMBER_OF_LABEL in (metadata.get("labels") or {}) and not spec.get("nodeName"):
-        return without_managed_fields(pod)  # all that kube-scheduler goes by, until it is bound
+    # All that kube-scheduler goes by, of who is placed as a member of a group and not bound yet.
+    grouped = MEMBER_OF_LABEL in (metadata.get("labels") or {}) and not spec.get("nodeName")
     return {
         "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp")
         | _pick(metadata, "deletionGracePeriodSeconds")
@@ -59,22 +59,29 @@ def slim_pod(pod: Obj) -> Obj:
         | {"annotations": {key: value for key, value in annotations.items() if key in names or key.startswith(COORDINATE_PREFIXES)}},
         "spec": _pick(spec, "nodeName", "schedulingGates", "nodeSelector", "overhead", "resources", "hostNetwork")
         | (_pick(spec, "tolerations") if waits else {})  # its flavor's are added when it starts
-        | _pick_anti_affinity(spec)
+        | (
+            _pick(spec, "affinity", "tolerations", "topologySpreadConstraints", "volumes", "priority")
+            if grouped
+            else _pick_anti_affinity(spec)
+        )
         | {
             part: [_pick(c, "resources", "restartPolicy") | _pick_host_ports(c, spec) for c in spec[part]]
             for part in ("containers", "initContainers")
             if spec.get(part)
         },
-        "status": _pick(status, "phase") | (_pick(status, "reason") if status.get("phase") == "Failed" else {}) | _pick_conditions(pod),
+        "status": _pick(status, "phase", *(("nominatedNodeName",) if grouped else ()))
+        | (_pick(status, "reason") if status.get("phase") == "Failed" else {})
+        | _pick_conditions(pod, waits_for_scheduler=grouped),
     }
 
 
-def _pick_conditions(pod: Obj) -> dict[str, Any]:
+def _pick_conditions(pod: Obj, *, waits_for_scheduler: bool = False) -> dict[str, Any]:
     """Whether it is ready; of ours that wait for kube-scheduler also since when it finds no node, and why."""
     status = pod.get("status") or {}
     if _is_ready(status):
         return {"conditions": _READY}
-    if (pod.get("spec") or {}).get("nodeName") or WORKLOAD_ANNOTATION not in (pod["metadata"].get("annotations") or {}):
+    ours = waits_for_scheduler or WORKLOAD_ANNOTATION in (pod["metadata"].get("annotations") or {})
+    if (pod.get("spec") or {}).get("nodeName") or not ours:
         return {}
     refused = [c for c in status.get("conditions") or () if c.get("type") == "PodScheduled" and c.get("reason") == "Unschedulable"]
     return {"conditions": [_pick(c, "type", "status", "reason", "message", "lastTransitionTime") for c in refused]} if refused else {}

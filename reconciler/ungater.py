@@ -6,7 +6,7 @@ placed together; a workload with ungatings still unobserved is left alone until 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -17,7 +17,7 @@ from core.plan.conditions import Condition
 from core.plan.ungate import Ungate, plan_ungating
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.errors import Conflict, Invalid, KubeError, NotFound, TooManyRequests
+from core.runtime.errors import Conflict, Invalid, KubeError, NotFound
 from core.runtime.expectations import Expectations
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
@@ -35,7 +35,6 @@ from reconciler.observed import Observed, hostname_of, workloads_of_pod
 logger = logging.getLogger(__name__)
 HELD_S = 10.0  # the node on which a pod ends may go down meanwhile
 BATCH_S = 1.0  # KEP-2724, Enforcing the assignment
-MOST_SHED = 20  # times in a row that one write may be refused with 429
 UNGATER_MANAGER = "topogate-ungater"
 
 
@@ -153,8 +152,8 @@ class Ungater:
         namespace, _, name = action.pod.key.partition("/")
         try:
             if node is not None:
-                await self._throttled(lambda: self._writer.nominate(action.pod, node))
-            written = await self._throttled(lambda: self._writer.ungate(namespace, name, action))
+                await self._throttle.run(lambda: self._writer.nominate(action.pod, node))
+            written = await self._throttle.run(lambda: self._writer.ungate(namespace, name, action))
         except (NotFound, Conflict):
             self._expectations.observe(key, action.pod.uid)  # gone, or another pod of this name; its event is on the way
             return None
@@ -177,19 +176,6 @@ class Ungater:
         if since is not None:
             seconds = (self._clock.now() - since).total_seconds()
             self._recorder.ungated(max(0.0, seconds), tracing.traceparent_of(workload))
-
-    async def _throttled(self, write: Callable[[], Awaitable[Obj]]) -> Obj:
-        """A write at the pace that the API server can take; what it sheds is tried again when it says so."""
-        for _ in range(MOST_SHED):
-            async with self._throttle:
-                try:
-                    written = await write()
-                except TooManyRequests as error:
-                    self._throttle.shed(error.retry_after)
-                    continue
-                self._throttle.succeeded()
-                return written
-        return await write()
 
     async def _deal_with_strays(self, workload: Obj, strays: Sequence[PodFacts]) -> None:
         """A pod that is not bound yet is deleted, so that another one comes in its place, gated; one that runs is told of."""

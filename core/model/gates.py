@@ -1,4 +1,4 @@
-"""Feature gates that topogate serves: names and defaults are the peer's of today (DESIGN rule a).
+"""Feature gates that topogate serves: names and defaults are the peer's of today (DESIGN rule a), but for those that are its own.
 
 What a gate does here is one of two things. One that switches has both sides. What topogate always does cannot be switched off: that
 would be a promise not kept.
@@ -17,6 +17,7 @@ class Stage(Enum):
     BETA = "beta"
     DEPRECATED = "deprecated"
     REMOVED = "removed"
+    OWN = "alpha, topogate's own"  # no gate of the peer
 
 
 class Effect(Enum):
@@ -27,7 +28,7 @@ class Effect(Enum):
 
 
 class Gate(NamedTuple):
-    """A gate's default in the peer (off where it is removed), its stage there and its effect here."""
+    """A gate's default in the peer (off where it is removed or not the peer's), its stage there and its effect here."""
 
     default: bool
     stage: Stage
@@ -50,6 +51,7 @@ ELASTIC_JOBS = "ElasticJobsViaWorkloadSlices"
 ELASTIC_JOBS_WITH_TOPOLOGY = "ElasticJobsViaWorkloadSlicesWithTAS"
 RECLAIMABLE_PODS = "ReclaimablePods"
 LOCAL_QUEUE_METRICS = "LocalQueueMetrics"
+POD_GROUPS = "TopologyAwareWorkloadScheduling"  # as Kubernetes calls its own
 PROFILE_GATES = (PROFILE_MIXED, PROFILE_BEST_FIT, PROFILE_LEAST_FREE, PROFILE_MOST_FREE)  # at most one of them is on
 
 GATES: Mapping[str, Gate] = {
@@ -78,6 +80,7 @@ GATES: Mapping[str, Gate] = {
     ELASTIC_JOBS: Gate(True, Stage.BETA, Effect.SWITCHES),
     ELASTIC_JOBS_WITH_TOPOLOGY: Gate(False, Stage.ALPHA, Effect.SWITCHES),
     LOCAL_QUEUE_METRICS: Gate(True, Stage.BETA, Effect.SWITCHES),
+    POD_GROUPS: Gate(False, Stage.OWN, Effect.SWITCHES),
 }
 
 

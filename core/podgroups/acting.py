@@ -23,7 +23,8 @@ Place = tuple[Member, str]  # a pod and a node
 class Step:
     """What to do, in this order: places to give back, places to keep, pods to let go; and what to say of the group.
 
-    `retry_s`: when to look again though nothing has changed; None: only when something has.
+    `waits`: whether somebody waits for room, or for anything else that others may bring. `retry_s`: when to look again though nothing has
+    changed; None: only when something has.
     """
 
     is_scheduled: bool
@@ -32,6 +33,7 @@ class Step:
     give_back: tuple[Member, ...] = ()
     keep: tuple[Place, ...] = ()
     let_go: tuple[Place, ...] = ()
+    waits: bool = False
     retry_s: float | None = None
 
 
@@ -58,16 +60,19 @@ def plan_step(
     them came. Raises InvalidSelector.
     """
     live = in_order(member for member in members if member.is_live)
+    done = sum(member.succeeded for member in members)
     placed, waiting = [m for m in live if m.place], [m for m in live if m.gated and not m.place]
-    lost = tuple(m for m in placed if m.gated and not _is_there(view, m.place))
+    adrift = [m for m in live if not m.gated and not m.place]  # without the gate, and not sent by topogate
+    lost = tuple(m for m in placed if m.gated and not m.node and not _is_usable(view, m.place))
     if lost:
-        return Step(False, UNSCHEDULABLE, f"node {lost[0].place}, where a place was kept for pod {lost[0].key}, is gone", give_back=lost)
+        why = f"node {lost[0].place}, where a place was kept for pod {lost[0].key}, cannot be used any more"
+        return Step(False, UNSCHEDULABLE, why, give_back=lost, waits=True)
     wanted = facts.min_count or 1
-    here = len(placed) + len(waiting)
+    here = len(placed) + len(waiting) + len(adrift) + done
     if here < wanted:
         return _waits_for_pods(here, wanted, placed)
     if not waiting:
-        return _whole(placed, wanted)
+        return _whole(placed, adrift, done)
     desired = facts.desired_count or 0
     if not placed and here < desired and waited_s < patience.seconds:
         message = f"{here} of {desired} desired pods are there; more are waited for, up to {patience.seconds:g} s after the last"
@@ -77,7 +82,7 @@ def plan_step(
         key.name,
         as_pod_sets(waiting),
         tuple(constraints),
-        max(wanted, len(placed) + 1),  # of those that come later each single one is welcome
+        max(wanted - done, len(placed) + 1),  # of those that come later each single one is welcome
         facts.desired_count,
         key.replica,
         Counter(member.place for member in placed),
@@ -85,36 +90,41 @@ def plan_step(
     outcome = decide(view, group, plugins)
     if outcome.chosen is not None:
         keep = tuple(_places(outcome.chosen, waiting))
-        message = f"{_name(outcome.chosen)} has places for {len(keep) + len(placed)} of {here} pods"
-        return Step(False, SCHEDULED, message, keep=keep)
-    if len(placed) < wanted and placed and all(member.gated for member in placed):
-        return Step(
-            False, UNSCHEDULABLE, "the places that are kept for some of its pods leave none for the others", give_back=tuple(placed)
-        )
+        message = f"{_name(outcome.chosen)} has places for {len(keep) + len(placed)} of {here - done} pods"
+        return Step(False, SCHEDULED, message, keep=keep, waits=True)
+    if len(placed) + done < wanted and placed and all(member.gated for member in placed):
+        why = "the places that are kept for some of its pods leave none for the others"
+        return Step(False, UNSCHEDULABLE, why, give_back=tuple(placed), waits=True)
     why = str(explain(view, group, outcome.tried))
-    if len(placed) >= wanted:
-        return replace(_whole(placed, wanted), message=f"{len(placed)} pods have their places, {len(waiting)} more do not: {why}")
-    return Step(False, UNSCHEDULABLE, why)
+    if len(placed) + done >= wanted:
+        whole = _whole(placed, adrift, done)
+        return replace(whole, message=f"{whole.message}; {_pods(len(waiting))} more wait: {why}", waits=True)
+    return Step(False, UNSCHEDULABLE, why, waits=True)
 
 
 def _waits_for_pods(here: int, wanted: int, placed: Sequence[Member]) -> Step:
     """A gang that is not all there: nobody is let go, and no place is kept from others for it, unless it had been whole."""
-    message = f"{here} of at least {wanted} pods are there"
     kept = tuple(member for member in placed if member.gated)
-    return Step(False, WAITING, message, give_back=kept if len(kept) == len(placed) else ())
+    return Step(False, WAITING, f"{here} of at least {wanted} pods are there", give_back=kept if len(kept) == len(placed) else ())
 
 
-def _whole(placed: Sequence[Member], wanted: int) -> Step:
+def _whole(placed: Sequence[Member], adrift: Sequence[Member], done: int) -> Step:
     """Everybody who waits for nothing else is let go, lowest rank first."""
     let_go = tuple((member, member.place) for member in placed if member.gated)
-    stuck = [member for member in placed if not member.gated and not member.node and member.unschedulable]
+    stuck = [member for member in (*placed, *adrift) if not member.gated and not member.node and member.unschedulable]
     if stuck:
-        message = f"kube-scheduler does not bind pod {stuck[0].key} to node {stuck[0].place}, where its place is: {stuck[0].unschedulable}"
-        return Step(False, UNSCHEDULABLE, message, let_go=let_go)
-    return Step(len(placed) >= wanted, SCHEDULED, f"{len(placed)} pods have their places", let_go=let_go)
+        where = f"to node {stuck[0].place}, where its place is" if stuck[0].place else "anywhere"
+        message = f"kube-scheduler does not bind pod {stuck[0].key} {where}: {stuck[0].unschedulable}"
+        return Step(False, UNSCHEDULABLE, message, let_go=let_go, waits=True)
+    message = f"{_pods(len(placed))} {'has its place' if len(placed) == 1 else 'have their places'}"
+    return Step(True, SCHEDULED, f"{message}, {done} have succeeded" if done else message, let_go=let_go)
 
 
-def _is_there(view: FreeCapacity, node: str) -> bool:
+def _pods(count: int) -> str:
+    return f"{count} pod{'' if count == 1 else 's'}"
+
+
+def _is_usable(view: FreeCapacity, node: str) -> bool:
     at = view.tree.index.get(node)
     return at is not None and bool(view.usable[at])
 

@@ -13,11 +13,12 @@ from typing import Any
 from core.model.pod_traits import traits_of_template
 from core.model.podset import PodSetRequest
 from core.model.resources import pod_requests
-from core.names import INDEX_LABELS, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL
+from core.names import INDEX_LABELS, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL, WORKLOAD_ANNOTATION
 
 Json = Mapping[str, Any]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _NODE_NAME = "metadata.name"
+NO_REPLICA = -1
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,7 +37,8 @@ class GroupKey:
 class Member:
     """A pod of a group. `request` is of one pod, its name without meaning.
 
-    `node`: where it is bound; `sent`: where alone it may go, without the gate; `kept`: where a place is kept for it, with the gate.
+    `node`: where it is bound; `sent`: where alone it may go, without the gate; `kept`: where a place is kept for it. Only where a place is
+    kept has the pod been sent by topogate: anybody may write what node a pod wants, but not for which one it is nominated.
     """
 
     key: str
@@ -49,15 +51,16 @@ class Member:
     kept: str = ""
     index: int | None = None
     over: bool = False
+    succeeded: bool = False
     leaving: bool = False
-    has_owner: bool = False
+    priority: int = 0
     created: str = ""
     unschedulable: str = ""  # what kube-scheduler said of it, without the gate
 
     @property
     def place(self) -> str:
         """The node that it has or is to have; empty while none is known."""
-        return self.node or (self.kept if self.gated else self.sent)
+        return self.node or (self.kept if self.gated or self.sent == self.kept else "")
 
     @property
     def is_live(self) -> bool:
@@ -66,13 +69,14 @@ class Member:
 
 
 def group_of(pod: Json) -> GroupKey | None:
-    """The group that a pod names; None where it names none."""
-    labels = pod["metadata"].get("labels") or {}
+    """The group that a pod names; None where it names none, or has its place by a workload. A replica that is no number is -1."""
+    metadata = pod["metadata"]
+    labels = metadata.get("labels") or {}
     name = labels.get(MEMBER_OF_LABEL)
-    if not name:
+    if not name or WORKLOAD_ANNOTATION in (metadata.get("annotations") or {}):
         return None
     replica = labels.get(REPLICA_LABEL, "0")
-    return GroupKey(pod["metadata"].get("namespace") or "", name, int(replica) if re.fullmatch(r"[0-9]{1,6}", replica) else 0)
+    return GroupKey(metadata.get("namespace") or "", name, int(replica) if re.fullmatch(r"[0-9]{1,9}", replica) else NO_REPLICA)
 
 
 def read_member(pod: Json) -> Member | None:
@@ -92,8 +96,9 @@ def read_member(pod: Json) -> Member | None:
         status.get("nominatedNodeName") or "",
         _index(metadata.get("labels") or {}),
         status.get("phase") in ("Succeeded", "Failed"),
+        status.get("phase") == "Succeeded",
         bool(metadata.get("deletionTimestamp")),
-        any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()),
+        int(spec.get("priority") or 0),
         metadata.get("creationTimestamp") or "",
         _refusal(status),
     )
@@ -120,10 +125,14 @@ def _shared_labels(pod: Json) -> dict[str, str]:
 
 
 def pinned_node(spec: Json) -> str:
-    """The only node that all terms of a pod's required node affinity name; empty where there is none."""
+    """The only node that all terms of a pod's required node affinity name; empty where there is none. Empty terms match nothing."""
     terms = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED, {}).get("nodeSelectorTerms") or ()
-    found = {_named(term) for term in terms}
+    found = {_named(term) for term in terms if _says(term)}
     return found.pop() if len(found) == 1 else ""
+
+
+def _says(term: Json) -> bool:
+    return bool(term.get("matchExpressions") or term.get("matchFields"))
 
 
 def _named(term: Json) -> str:
@@ -135,12 +144,13 @@ def _named(term: Json) -> str:
 
 
 def pin(spec: Json, node: str) -> dict[str, Any]:
-    """The node affinity of a pod that may go to one node only, whatever else it asks for."""
+    """The node affinity of a pod that may go to one node only, whatever else it asks for. Terms that match nothing stay as they are: the
+    API server lets nobody add to them."""
     affinity = dict((spec.get("affinity") or {}).get("nodeAffinity") or {})
-    terms: list[dict[str, Any]] = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    terms: list[dict[str, Any]] = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
     field = {"key": _NODE_NAME, "operator": "In", "values": [node]}
-    pinned = [{**term, "matchFields": [*(term.get("matchFields") or ()), field]} for term in terms]
-    return {**affinity, _REQUIRED: {"nodeSelectorTerms": pinned}}
+    pinned = [{**term, "matchFields": [*(term.get("matchFields") or ()), field]} if _says(term) else term for term in terms]
+    return {**affinity, _REQUIRED: {"nodeSelectorTerms": pinned or [{"matchFields": [field]}]}}
 
 
 def _index(labels: Mapping[str, str]) -> int | None:

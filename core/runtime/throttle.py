@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from core.runtime.clock import Clock
+from core.runtime.errors import TooManyRequests
+
+Answer = TypeVar("Answer")
+MOST_SHED = 20  # times in a row that one request may be refused with 429
 
 
 class Throttle:
@@ -49,6 +54,20 @@ class Throttle:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._leave()
+
+    async def run(self, request: Callable[[], Awaitable[Answer]]) -> Answer:
+        """A request at the pace that the server can take; what it sheds is asked again when it says so, up to `MOST_SHED` times in a row.
+        Raises what `request` raises."""
+        for _ in range(MOST_SHED):
+            async with self:
+                try:
+                    answer = await request()
+                except TooManyRequests as error:
+                    self.shed(error.retry_after)
+                    continue
+                self.succeeded()
+                return answer
+        return await request()
 
     def succeeded(self) -> None:
         """A request was answered."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-RACK, ZONE = "rack", "zone"
+RACK, ZONE = "example.com/rack", "example.com/zone"
 CPUS_A_NODE = 2
 
 

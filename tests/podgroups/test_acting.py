@@ -238,5 +238,6 @@ def test_what_a_pod_asks_of_nodes_by_itself_stays_when_it_is_pinned() -> None:
     pinned = {"affinity": {"nodeAffinity": pin(spec, "n1")}}
     terms = pinned["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert terms[0]["matchExpressions"] == term["matchExpressions"]
+    assert terms[1] == {}, "it matches nothing, and nobody may add to it"
     assert pinned_node(pinned) == "n1"
     assert pinned_node(spec) == ""

@@ -16,7 +16,16 @@ from e2e.writes_proxy import Cut, WritesProxy
 from tests.reconciler.kinds.pods import pod_spec
 from tests.reconciler.scenes import Scene
 
+GATE = ("--feature-gates=TopologyAwareWorkloadScheduling=true",)
 GROUPS = "/apis/topogate.dev/v1alpha1/namespaces/{}/podgroups"
+
+
+@pytest.fixture(scope="module")
+def topogate(cluster: Cluster) -> Iterator[Topogate]:
+    with Topogate(cluster, leader_election=False) as running:
+        running.kill_reconciler()
+        running.start_reconciler(options=GATE)
+        yield running
 
 
 @pytest.fixture
@@ -161,12 +170,12 @@ def test_pods_of_equal_priority_that_come_meanwhile_take_no_place_of_a_group(hal
 def cut_hall(hall: Scene, topogate: Topogate, proxy: WritesProxy, kubeconfig: Path) -> Iterator[Scene]:
     """The same, with a reconciler whose writes can be cut off."""
     topogate.kill_reconciler()
-    topogate.start_reconciler(kubeconfig=kubeconfig)
+    topogate.start_reconciler(kubeconfig=kubeconfig, options=GATE)
     yield hall
     proxy.cut(None)
     if topogate.reconciler is not None:
         topogate.kill_reconciler()
-    topogate.start_reconciler()
+    topogate.start_reconciler(options=GATE)
 
 
 @pytest.mark.parametrize(("at", "after"), [(1, False), (2, True), (3, False), (4, True), (5, False), (6, True), (7, False), (8, True)])
@@ -185,7 +194,7 @@ def test_killed_between_the_writes_of_a_gang_it_is_whole_with_the_next_process(
     ]
     if let_go:
         assert len([pod for pod in now.pods if (pod.get("status") or {}).get("nominatedNodeName") or pod in let_go]) == 4
-    topogate.start_reconciler(kubeconfig=kubeconfig)
+    topogate.start_reconciler(kubeconfig=kubeconfig, options=GATE)
     now = cut_hall.eventually("all to be bound", lambda now: len(places(now, "train")) == 4)
     assert len(racks_of(cut_hall, now, "train")) == 1
 

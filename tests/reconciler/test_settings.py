@@ -48,7 +48,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *texts: str, profile: str = "kep
 
 
 def test_names_and_defaults_are_the_peers_of_today():
-    ours = {name: gate.default for name, gate in GATES.items() if gate.stage is not Stage.REMOVED}
+    ours = {name: gate.default for name, gate in GATES.items() if gate.stage not in (Stage.REMOVED, Stage.OWN)}
     assert ours == {name: PEER[name] for name in ours}
     assert not PEER.keys() & (GATES.keys() - ours.keys()), "a gate that the peer has is not removed"
     missing = {name for name in PEER if name.startswith("TAS")} - GATES.keys()
