@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE
 from e2e import truth
@@ -17,6 +19,7 @@ from tests.reconciler.kinds.pods import pod_spec
 from tests.reconciler.scenes import Scene
 
 GATE = ("--feature-gates=TopologyAwareWorkloadScheduling=true",)
+DOCUMENT = Path(__file__).parents[2] / "docs" / "podgroups.md"
 GROUPS = "/apis/topogate.dev/v1alpha1/namespaces/{}/podgroups"
 
 
@@ -130,6 +133,17 @@ def test_a_group_without_a_constraint_is_kube_schedulers(hall: Scene) -> None:
     add(hall, "free", 0, 1)
     hall.eventually("both to be bound", lambda now: len(places(now, "free")) == 2)
     assert told(hall, "free")["reason"] == "NoConstraint"
+
+
+def test_what_the_document_shows_is_placed(hall: Scene) -> None:
+    """Its gang wants two pods: the second is like the first."""
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    shown = list(yaml.safe_load_all(text))
+    second = {**shown[1], "metadata": {**shown[1]["metadata"], "name": "train-1"}}
+    for obj in (*shown, second):
+        hall.create({**obj, "metadata": {**obj["metadata"], "namespace": hall.namespace}})
+    now = hall.eventually("both to be bound", lambda now: len(places(now, "train")) == 2)
+    assert len(racks_of(hall, now, "train")) == 1
 
 
 def test_a_level_that_nobody_has_named_is_told(hall: Scene) -> None:
