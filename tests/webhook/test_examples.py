@@ -18,6 +18,7 @@ from tests.webhook.asking import Webhook, causes, hook
 
 ROOT = Path(__file__).parents[2]
 REFUSED = "job-three-mistakes.yaml"
+UNQUEUED = "podgroups.md"  # which is about pods without a queue: the API server judges what it shows
 EXAMPLES = {
     path.name: path.read_text()
     for path in (*sorted((ROOT / "examples").glob("*.yaml")), *sorted((ROOT / "examples" / "kinds").glob("*.yaml")))
@@ -30,7 +31,6 @@ DOCUMENTED = {
 }
 JUDGED = {rules.kind for rules in OBJECTS}
 UNJUDGED = {"AdmissionCheck", "ConfigMap", "LocalQueue", "ProvisioningRequestConfig", "Service", "TrainingRuntime", "WorkloadPriorityClass"}
-UNQUEUED = "podgroups.md"  # which is about pods without a queue: the API server judges what it shows
 
 
 def objects(text: str) -> list[dict[str, Any]]:
