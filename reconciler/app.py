@@ -57,7 +57,8 @@ from reconciler.troubles import Troubles
 from reconciler.ungater import Ungater
 
 logger = logging.getLogger(__name__)
-AUDIT_S = PAGES_S = 60.0
+AUDIT_S = 60.0
+PAGES_S = 60.0
 RECOUNTED_AT_ONCE = 500  # nodes, pods and pod sets, between two turns of the loop
 
 

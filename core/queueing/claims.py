@@ -1,8 +1,9 @@
 """Room that is being made: who was told to go, and who gets it."""
 
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container
 
-from core.queueing.outcome import Preempting, Victim
+from core.queueing.lending import loans_of
+from core.queueing.outcome import Preempting
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 
@@ -13,7 +14,8 @@ class Claims:
     """Those who wait for others to be gone, and those others.
 
     During a cycle a claim counts as taken from the moment at which its workload's turn has come: those behind it see no room,
-    those before it do.
+    those before it do. Of those who have lost nodes, and wait for what they lent, it counts from the start: what they hold already would
+    be worth nothing without the rest.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -21,6 +23,7 @@ class Claims:
         self._by_uid: dict[str, Preempting] = {}
         self._evicting: dict[str, tuple[str, str]] = {}  # key -> uid of who is to be evicted and is not seen to be yet, and for whom
         self._preemptors: set[str] = set()  # uids of those for whose sake others were told to go
+        self._taking_back: dict[str, tuple[str, Preempting]] = {}  # by uid: key of one that has lost nodes, and what it waits for
 
     def preemptors(self) -> list[str]:
         """Uids of those for whose sake others were told to go, and who wait for that room since."""
@@ -34,6 +37,11 @@ class Claims:
         self._evicting = {
             key: entry for key, entry in self._evicting.items() if key in facts and facts[key].uid == entry[0] and not facts[key].evicted
         }
+        for uid, (key, preempting) in list(self._taking_back.items()):
+            if not self._has_lost(key, uid):
+                self._forget_taking_back(uid)
+            elif not self._state.workloads.is_assumed(key):  # else it has its new place, if only that can be written
+                self._state.claim_beside(key, preempting.beside.amounts, preempting.beside.pods)
 
     def leaving(self) -> set[str]:
         """Those who are to go and still hold something."""
@@ -44,8 +52,12 @@ class Claims:
         return self._evicting.keys()
 
     def uids(self) -> list[str]:
-        """Of those who wait for others to go."""
+        """Of those who wait for others to go, and have no place yet."""
         return list(self._by_uid)
+
+    def any(self) -> bool:
+        """Whether anybody waits for others to go."""
+        return bool(self._by_uid or self._taking_back)
 
     def of(self, uid: str) -> Preempting | None:
         """What a workload waits for, if for others to go."""
@@ -64,9 +76,44 @@ class Claims:
         if before is not None and before.victims:
             self._state.note_unclaimed(before.found.admission.cluster_queue)
 
-    def take_back(self, uid: str, victims: Iterable[Victim]) -> None:
-        """Others are to go for one that has its place, and takes back what it lent them."""
-        self._evicting |= {victim.workload.key: (victim.workload.uid, uid) for victim in victims}
+    # --- those who have lost nodes ------------------------------------------------------------------
+
+    def take_back(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
+        """What one that has its place, and has lost nodes, waits for from now on: that others leave what it lent them."""
+        _, before = self._taking_back.get(workload.uid, ("", None))
+        if before is not None and (preempting is None or preempting.beside != before.beside):
+            self._forget_taking_back(workload.uid)
+        if preempting is not None:
+            self._taking_back[workload.uid] = workload.key, preempting
+            self._evicting |= {victim.workload.key: (victim.workload.uid, workload.uid) for victim in preempting.victims}
+        self.claim_rest(workload)
+
+    def claim_rest(self, workload: WorkloadFacts) -> None:
+        """Takes what it waits for, and does not hold, out of what the others see, until the end of the cycle."""
+        if workload.uid in self._taking_back:
+            _, preempting = self._taking_back[workload.uid]
+            self._state.claim_beside(workload.key, preempting.beside.amounts, preempting.beside.pods)
+
+    def is_awaiting(self, workload: WorkloadFacts) -> bool:
+        """Whether those who were told to leave what it lent them are still there, on nodes where that comes to an end."""
+        _, preempting = self._taking_back.get(workload.uid, ("", None))
+        if preempting is None:
+            return False
+        told, leaving = {victim.workload.key for victim in preempting.victims} | set(preempting.leaving), self.leaving()
+        nodes, loans = self._state.nodes, loans_of(self._state, workload, leaving)
+        return any(not (told & leaving).isdisjoint(loan.keys) for loan in loans if nodes[loan.node].state.ready)
+
+    def _has_lost(self, key: str, uid: str) -> bool:
+        facts, state = self._state.workloads.facts.get(key), self._state
+        is_there = facts is not None and facts.uid == uid and state.workloads.holding(key) is not None
+        return is_there and facts is not None and not facts.evicted and bool(facts.unhealthy_nodes or key in state.stuck)
+
+    def _forget_taking_back(self, uid: str) -> None:
+        _, preempting = self._taking_back.pop(uid, ("", None))
+        if preempting is not None:
+            self._state.note_unclaimed(preempting.found.admission.cluster_queue)
+
+    # --- the end of waiting -------------------------------------------------------------------------
 
     def fulfil(self, uid: str) -> None:
         """Who waited is admitted."""

@@ -162,6 +162,7 @@ class Cycle:
                 continue
             if (workload.unhealthy_nodes or has_stuck_pods(self._state, workload)) and self._is_in_storm(workload):
                 continue
+            self._state.lift_beside(workload.key)
             outcome = self._judge_again(workload, queue)
             if isinstance(outcome, Found):
                 plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
@@ -169,15 +170,20 @@ class Cycle:
                 self._state.observe_stuck(workload.key, None)  # they have their place; whoever is still stuck is so by the new one
             else:
                 self._failed_at[workload.uid] = now
-                self._claims.take_back(workload.uid, outcome.preempting.victims if outcome.preempting is not None else ())
+                if outcome.preempting is not None or not (outcome.reason == REASON_ADMISSIONS_PAUSED or self._claims.is_awaiting(workload)):
+                    self._claims.take_back(workload, outcome.preempting)
+                else:
+                    self._claims.claim_rest(workload)
             yield Verdict(workload, outcome, is_second_pass=True)
 
     def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
-        """Who could have no place, and would be evicted for that, keeps what it has while evictions are paused."""
+        """Who could have no place, and would be evicted for that, keeps what it has while evictions are paused, and while those leave who
+        were told to go for its sake: a node that it was to get beside may come back meanwhile."""
         pause = self._state.pause
         if pause.admissions is not None:
             return NotFound(REASON_ADMISSIONS_PAUSED, f"no place is looked for: {pause.admissions.sentence}", ())
-        outcome = self._second_pass(workload, queue, self._replacement)
+        keeps = replace(self._replacement, fails_fast=False)
+        outcome = self._second_pass(workload, queue, keeps if self._claims.is_awaiting(workload) else self._replacement)
         if pause.evictions is None or isinstance(outcome, Found):
             return outcome
         if outcome.preempting is not None:
@@ -187,7 +193,7 @@ class Cycle:
             return replace(outcome, message=truncate(why), preempting=None)
         if not outcome.evicts:
             return outcome
-        outcome = self._second_pass(workload, queue, replace(self._replacement, fails_fast=False))
+        outcome = self._second_pass(workload, queue, keeps)
         assert isinstance(outcome, NotFound)
         return replace(outcome, message=truncate(f"it would be evicted, but {pause.evictions.sentence}; {outcome.message}"))
 
@@ -396,7 +402,7 @@ class Cycle:
     @property
     def makes_room(self) -> bool:
         """Whether somebody waits for room that others were told to make, or are making: nobody else may take it before he is judged."""
-        return bool(self._claims.uids())
+        return self._claims.any()
 
     def spare(self, key: str) -> None:
         """A victim that could not be evicted: who wanted it to go is judged anew."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from core.model.admission import Admission
+from core.model.resources import Resources
 from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER, REASON_SPARES_TAKEN_BACK
 from core.placement.choice import Choice
 from core.placement.engine import Placement
@@ -58,12 +59,22 @@ class Victim:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """What a workload that has its place takes of other nodes beside what it holds: of each so much, and pods of which pod set."""
+
+    amounts: tuple[tuple[str, Resources], ...] = ()
+    pods: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Preempting:
-    """How a workload will be admitted once the victims, and those who are leaving already, are gone."""
+    """How a workload will be admitted once the victims, and those who are leaving already, are gone; `beside`: of one that has its place
+    and gets another."""
 
     found: Found
     victims: tuple[Victim, ...]
     leaving: tuple[str, ...]  # keys
+    beside: Beside = Beside()
 
 
 @dataclass(frozen=True, slots=True)

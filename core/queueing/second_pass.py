@@ -15,13 +15,12 @@ import numpy as np
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.gates import NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST, ChosenGates
+from core.model.resources import Resources
 from core.names import (
     CHECK_READY,
     LEAVING_TAINTS,
     REASON_NODE_FAILURES,
-    REASON_SPARES_TAKEN_BACK,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
-    REASON_WAITING_FOR_PREEMPTED,
     TOPOLOGY_PENDING,
     TOPOLOGY_READY,
 )
@@ -34,13 +33,12 @@ from core.placement.profile import Profile, Profiles
 from core.placement.replacement import replace_failed
 from core.placement.tree import Flags
 from core.placement.what_if import WhatIf
-from core.queueing.claims import show
 from core.queueing.flavors import Search, found_by, place_unit
 from core.queueing.lending import Loan, give_back, loans_of
 from core.queueing.order import queue_order
-from core.queueing.outcome import Attempt, Found, NotFound, Preempting, Victim
+from core.queueing.outcome import Attempt, Beside, Found, NotFound
 from core.queueing.past import Past
-from core.queueing.taking_back import choose_loans, find_needed
+from core.queueing.taking_back import choose_loans, find_beside, find_needed, wait_for_borrowers
 from core.queueing.world import World, without
 from core.state.cluster import ClusterState
 from core.state.facts import CheckState, PodSetFacts, TopologyFacts, WorkloadFacts
@@ -183,6 +181,8 @@ def _find_replacement(
     kept: dict[str, frozenset[str]] = {}
     going: dict[str, WorkloadFacts] = {}  # who stands on spares that are needed
     taken_back: list[str] = []
+    amounts: list[tuple[str, Resources]] = []
+    pods: list[tuple[str, tuple[tuple[str, int], ...]]] = []
     for name, group in groupby(sorted(held, key=lambda one: one[0]), key=lambda one: one[0]):
         members, view = list(group), state.view(name)
         if view is None:
@@ -206,6 +206,8 @@ def _find_replacement(
             borrowers, taken = find_needed(view.capacity, rest, there, loans)
             going |= {borrower.workload.key: borrower.workload for borrower in borrowers}
             taken_back += taken
+            amounts += find_beside(view.capacity, rest)
+            pods += ((pod_set, tuple(nodes)) for pod_set, nodes in gained.items() if nodes)
         leaves += (
             (placement.pod_set, left)
             for part, placement in zip(parts, decision.placements, strict=True)
@@ -215,20 +217,9 @@ def _find_replacement(
     pod_sets = tuple(_moved(given, placed.get(given.name), kept.get(given.name, ())) for given in admission.pod_sets)
     found = replace(admission, pod_sets=pod_sets)
     outcome = Found(found, tuple(search.placements), tuple(search.attempts), checks=checks, leaves=tuple(leaves))
-    return _wait_for_borrowers(workload, outcome, taken_back, going.values(), leaving) if taken_back else outcome
-
-
-def _wait_for_borrowers(
-    workload: WorkloadFacts, found: Found, nodes: Sequence[str], borrowers: Collection[WorkloadFacts], leaving: Collection[str]
-) -> NotFound:
-    """What is found once those are gone who stand on the spares that it takes."""
-    victims = tuple(Victim(w, REASON_SPARES_TAKEN_BACK) for w in borrowers if not w.evicted and w.key not in leaving)
-    told = {victim.workload.key for victim in victims}
-    preempting = Preempting(found, victims, tuple(sorted(w.key for w in borrowers if w.key not in told)))
-    lost = f"node(s) {', '.join(sorted(workload.unhealthy_nodes))}" if workload.unhealthy_nodes else "nodes that do not take its pods"
-    why = show(preempting) or "waits until pods that end there are gone"
-    message = truncate(f"its pods of {lost} go to spare node(s) that it had lent: {', '.join(sorted(nodes))}; it {why}")
-    return NotFound(REASON_WAITING_FOR_PREEMPTED, message, found.attempts, preempting=preempting)
+    if not taken_back:
+        return outcome
+    return wait_for_borrowers(workload, outcome, taken_back, going.values(), leaving, Beside(tuple(amounts), tuple(pods)))
 
 
 def _moved(given: PodSetAdmission, placement: Placement | None, kept: Collection[str]) -> PodSetAdmission:

@@ -19,6 +19,7 @@ from core.placement.spares import domain_of, flags_of, pick_spares
 from core.placement.survey import out_of_use
 from core.placement.tree import Flags
 from core.queueing.lending import Loan, give_back, loans_of, show_lent
+from core.queueing.past import Past
 from core.queueing.second_pass import updated
 from core.state.cluster import ClusterState
 from core.state.facts import PodSetFacts, WorkloadFacts
@@ -64,8 +65,8 @@ class Kept:
 def keep_spares(
     state: ClusterState, workload: WorkloadFacts, leaving_taints: Collection[str] = (), *, fills: bool = True
 ) -> tuple[Kept, ...]:
-    """Per pod set that asks for spares and has its place; nodes with any of the `leaving_taints` only where there are no others. Unless it
-    `fills` up none is taken that is not held already."""
+    """Per pod set that asks for spares and has its place; only where there are no others nodes with any of the `leaving_taints`, and those
+    whose kubelets have rejected pods of it. Unless it `fills` up none is taken that is not held already."""
     if workload.admission is None:
         return ()
     kept: list[Kept] = []
@@ -120,8 +121,8 @@ def _keep(
 
     own, held = flags_of(tree, _nodes_of(view, given)), flags_of(tree, given.spares)
     inside = _domain(view, workload, request, own) & ~flags_of(tree, workload.unhealthy_nodes)
-    going = [name for name, node in state.nodes.items() if node.taint_keys and not node.taint_keys.isdisjoint(leaving_taints)]
-    leaving = flags_of(tree, going)
+    going = {name for name, node in state.nodes.items() if node.taint_keys and not node.taint_keys.isdisjoint(leaving_taints)}
+    leaving = flags_of(tree, going | Past.of(state, workload).rejecting)
     serving: list[int] = []
     try:
         others = (inside & ~leaving, inside) if fills else (held & False, held & False)

@@ -1,20 +1,27 @@
 """What a workload that has lost nodes takes back of the spares that it lent: as little as gives its pods as good a place as all of it.
 
 Another node that serves as well is taken at once, and nobody goes. Else those go who stand where its pods are to be, and it waits for them
-in its old place: what is lent stays reserved for it, and is lent to nobody while it has lost nodes.
+in its old place: what is lent stays reserved for it, and is lent to nobody while it has lost nodes. What it is to get beside is claimed for
+it meanwhile (core.queueing.claims): without that those would have gone for nothing.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
 from core.model.podset import Mode, PodSetRequest
+from core.model.resources import Resources
+from core.names import REASON_SPARES_TAKEN_BACK, REASON_WAITING_FOR_PREEMPTED
 from core.placement.decision import Decision
+from core.placement.explain import truncate
 from core.placement.free import FreeCapacity, Matrix
 from core.placement.slices import Shape, find_shape
 from core.placement.spares import flags_of
 from core.placement.tree import TopologyTree
+from core.queueing.claims import show
 from core.queueing.lending import Borrower, Loan, enough_of
+from core.queueing.outcome import Beside, Found, NotFound, Preempting, Victim
+from core.state.facts import WorkloadFacts
 
 
 def choose_loans(
@@ -52,6 +59,31 @@ def find_needed(capacity: FreeCapacity, left: Matrix, nodes: Collection[str], lo
             rest = {resource: amount - loan.ending.get(resource, 0) for resource, amount in lack.items()}
             going |= {borrower.workload.key: borrower for borrower in enough_of(loan.borrowers, rest)}
     return list(going.values()), short
+
+
+def find_beside(capacity: FreeCapacity, left: Matrix) -> Iterator[tuple[str, Resources]]:
+    """By node what pods take there that is not kept for them, where they leave so much free."""
+    more = capacity.free - left
+    for node in np.flatnonzero((more > 0).any(axis=0)).tolist():
+        yield capacity.tree.names[node], {resource: int(more[row, node]) for resource, row in capacity.axis.items() if more[row, node] > 0}
+
+
+def wait_for_borrowers(
+    workload: WorkloadFacts,
+    found: Found,
+    nodes: Sequence[str],
+    borrowers: Collection[WorkloadFacts],
+    leaving: Collection[str],
+    beside: Beside,
+) -> NotFound:
+    """What is found once those are gone who stand on the spares that it takes."""
+    victims = tuple(Victim(w, REASON_SPARES_TAKEN_BACK) for w in borrowers if not w.evicted and w.key not in leaving)
+    told = {victim.workload.key for victim in victims}
+    preempting = Preempting(found, victims, tuple(sorted(w.key for w in borrowers if w.key not in told)), beside)
+    lost = f"node(s) {', '.join(sorted(workload.unhealthy_nodes))}" if workload.unhealthy_nodes else "nodes that do not take its pods"
+    why = show(preempting) or "waits until pods that end there are gone"
+    message = truncate(f"its pods of {lost} go to spare node(s) that it had lent: {', '.join(sorted(nodes))}; it {why}")
+    return NotFound(REASON_WAITING_FOR_PREEMPTED, message, found.attempts, preempting=preempting)
 
 
 def _cost(tree: TopologyTree, requests: Sequence[PodSetRequest], decision: Decision) -> tuple[bool, list[int]]:

@@ -32,7 +32,9 @@ def give_back_pages() -> bool:
 @cache
 def _find_trim() -> Callable[[int], int] | None:
     try:
-        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+        trim = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):
         return None
-    return trim
+    trim.argtypes, trim.restype = [ctypes.c_size_t], ctypes.c_int
+    found: Callable[[int], int] = trim
+    return found

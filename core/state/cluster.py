@@ -13,7 +13,7 @@ from core.model.configuration import ResourceRules
 from core.model.pause import NOTHING_PAUSED, Pause
 from core.model.podset import PodSetRequest
 from core.model.quota import QuotaTree
-from core.model.resources import PODS, add
+from core.model.resources import PODS, Resources, add
 from core.placement.free import FreeCapacity, with_pod
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import NodeLabels, TopologyTree
@@ -62,6 +62,7 @@ class ClusterState:
         self._views: dict[str, FlavorView] = {}
         self._plans: dict[str, Plan] = {}
         self._claims: list[str] = []
+        self._beside: dict[str, list[PodSetKey]] = {}  # what is claimed for workloads beside what they hold
         self.stuck: dict[str, Plan] = {}  # by workload: pods that nodes do not take, though they serve others of it
         self._leaving: dict[str, list[PodSetKey]] = {}  # what is counted where decisions on their way take pods from
         self._lending: set[str] = set()  # those who lend nodes, as far as that is known to have been noted
@@ -214,6 +215,28 @@ class ClusterState:
             self._claims.append(key)
             self.assume(key, admission, plan)
 
+    def claim_beside(
+        self, key: str, amounts: Iterable[tuple[str, Resources]], pods: Iterable[tuple[str, Sequence[tuple[str, int]]]]
+    ) -> None:
+        """Counts what a workload that holds a place will be given beside it once others are gone, until `drop_claims`: amounts per node,
+        and pods of its pod sets, which may keep others away."""
+        self.lift_beside(key)
+        facts = self.workloads.facts.get(key)
+        if facts is None:
+            return
+        traits = {pod_set.name: pod_set.traits for pod_set in facts.pod_sets}
+        reserved = [Reservation(taken, ((node, 1),)) for node, taken in amounts]
+        reserved += (Reservation({}, nodes, traits=traits[name]) for name, nodes in pods if name in traits)
+        for i, reservation in enumerate(reserved):
+            one: PodSetKey = (facts.pods_key, f"beside {i}", facts.owner_uid)
+            self._beside.setdefault(key, []).append(one)
+            self.ledger.reserve(one, reservation)
+
+    def lift_beside(self, key: str) -> None:
+        """Takes back the last: whoever claimed it is judged anew."""
+        for one in self._beside.pop(key, ()):
+            self.ledger.reserve(one, None)
+
     def note_unclaimed(self, cluster_queue: str) -> None:
         """What somebody was to be given is others' to have: that could help who was refused for it."""
         self.changes += 1
@@ -226,6 +249,8 @@ class ClusterState:
             self.workloads.forget(key)
             self._after(key, before, helps=False)
         self._claims.clear()
+        for key in list(self._beside):
+            self.lift_beside(key)
 
     def starting(self) -> Iterator[tuple[str, str]]:
         """Workloads whose pods are not ready yet, and their ClusterQueues; claims have no pods to come."""

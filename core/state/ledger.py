@@ -19,6 +19,7 @@ Since each end of a pod may move that choice, it is made again by `settle`; unti
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from core.state.usage import Usage, UsageTable
 
 Drift = Mapping[str, tuple[Mapping[str, int], Mapping[str, int]]]  # node -> its usage, and what a recount says
 PodSetKey = tuple[str, str, str | None]  # workload key, pod set name, uid of the owner of its pods
+K = TypeVar("K", str, PodSetKey)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class Ledger:
         self._succeeded: dict[PodSetKey, dict[str, tuple[str, str]]] = {}
         self._left_behind: dict[PodSetKey, dict[str, PodFacts]] = {}  # of those bound, by key, that nobody waits for any more
         self._rejected: dict[PodSetKey, dict[str, PodFacts]] = {}  # those that a kubelet has refused, by key
+        self._ending: dict[str, dict[str, PodFacts]] = {}  # of those bound, by node and by key, that are ending
         self._stale: dict[PodSetKey, None] = {}  # of those with a surplus, whose pods have changed since it was given up
 
     @property
@@ -158,8 +161,10 @@ class Ledger:
 
     def _note_oddity(self, pod_key: str, old: PodFacts | None, pod: PodFacts | None) -> None:
         for facts, is_there in ((old, False), (pod, True)):
-            if facts is None or not (facts.dropped or facts.rejected) or (key := _pod_set_of(facts)) is None:
+            if facts is None or not (facts.terminating or facts.dropped or facts.rejected) or (key := _pod_set_of(facts)) is None:
                 continue
+            if facts.terminating and facts.holds:
+                _list(self._ending, facts.node, pod_key, facts if is_there else None)
             if facts.dropped and facts.holds:
                 _list(self._left_behind, key, pod_key, facts if is_there else None)
             if facts.rejected:
@@ -292,9 +297,8 @@ class Ledger:
     def ending_on(self, node: str) -> dict[str, int]:
         """What pods take on a node that are ending, and of whose workload nothing is expected any more."""
         total: dict[str, int] = {}
-        for pod in self._pods.values():
-            key = _pod_set_of(pod) if pod.terminating and pod.node == node and pod.holds else None
-            if key is not None and key not in self._taken:
+        for pod in self._ending.get(node, {}).values():
+            if _pod_set_of(pod) not in self._taken:
                 add(total, pod.requests)
         return total
 
@@ -354,8 +358,8 @@ def _pod_set_of(pod: PodFacts) -> PodSetKey | None:
     return (pod.workload, pod.pod_set, pod.owner_uid) if pod.workload and pod.pod_set else None
 
 
-def _list(table: dict[PodSetKey, dict[str, PodFacts]], key: PodSetKey, pod_key: str, pod: PodFacts | None) -> None:
-    """Enters a pod of a pod set, None: strikes it off."""
+def _list(table: dict[K, dict[str, PodFacts]], key: K, pod_key: str, pod: PodFacts | None) -> None:
+    """Enters a pod of a pod set, or of a node, None: strikes it off."""
     if pod is not None:
         table.setdefault(key, {})[pod_key] = pod
         return

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.names import HOSTNAME_LABEL
+from core.queueing.outcome import NotFound
 from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
 from tests.queueing.scene import admitted, times
 from tests.queueing.test_lending import Lending, lending
 
 RACKS, WIDE = 2, 4
+THIEVES = [f"t{i}" for i in range(12)]
 NODES = [f"r{r}-n{n}" for r in range(RACKS) for n in range(WIDE)]
 HOLDERS, OTHERS = ("w0", "w1"), ("a", "b", "c", "d")
-CREATED = times([*HOLDERS, *OTHERS])
+CREATED = times([*HOLDERS, *OTHERS, *THIEVES])
 ASKED: list[dict[str, Any]] = [{"required": RACK}, {"preferred": RACK}, {"unconstrained": True}]
 
 
@@ -143,6 +146,85 @@ def test_a_holder_has_its_spare_once_those_are_gone_who_stand_there(data: st.Dat
     assert not scene.facts(holder).evicted
     assert all(scene.state.nodes[node].state.ready for node in scene.where(holder))
     assert scene.where(holder).total() == before.total()
+
+
+@dataclass
+class Promise:
+    """A holder for whose sake some were told to go, who is going, and where the holder is to be."""
+
+    holder: str
+    going: set[str]
+    nodes: set[str]
+
+
+def losing(scene: Lives, data: st.DataObject) -> Promise | None:
+    """Some nodes of a holder that lends others fail, a moment after there is room elsewhere again."""
+    full = [node for node in NODES if scene.state.nodes[node].state.ready and scene.free(node) > 0]
+    for node in full:
+        scene.change(node, unschedulable=True)
+    for name in OTHERS:
+        if f"{NAMESPACE}/{name}" not in scene.state.workloads.facts:
+            scene.join(name, 1, "4", data.draw(st.integers(0, 5)), ASKED[2])
+    scene.run()
+    for node in full:
+        scene.change(node)
+    lending_now = [name for name in HOLDERS if scene.lent(name)]
+    if not lending_now:
+        return None
+    holder = data.draw(st.sampled_from(lending_now))
+    borrowers = {name for names in scene.lent(holder).values() for name in names}
+    for name in OTHERS:
+        if name not in borrowers and data.draw(st.booleans()):
+            scene.delete(name)
+    for node in data.draw(st.sets(st.sampled_from(sorted(scene.where(holder))), min_size=1)):
+        scene.break_and_tell(node)
+    preempting = outcome.preempting if isinstance(outcome := scene.run().get(holder), NotFound) else None
+    if preempting is None or not preempting.victims:
+        return None
+    nodes = {node for _, placement in preempting.found.placements for node, _ in placement.nodes}
+    going = [*preempting.leaving, *(victim.workload.key for victim in preempting.victims)]
+    return Promise(holder, {key.partition("/")[2] for key in going}, nodes)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_for_whose_sake_somebody_went_is_whole_once_they_are_gone_whoever_comes_meanwhile(data: st.DataObject) -> None:
+    scene = begun(data, sizes=False)
+    for _ in range(data.draw(st.integers(0, 3))):
+        step(scene, data)
+    promise = losing(scene, data)
+    if promise is None:
+        return
+    was, thieves, more_room = scene.where(promise.holder), iter(THIEVES), False
+    left = {node for name in promise.going for node in scene.where(name)} & promise.nodes
+    for _ in range(data.draw(st.integers(1, 4))):
+        match data.draw(st.sampled_from(["come", "come", "leave", "lose", "late"])):
+            case "come":
+                for name in [next(thieves) for _ in range(data.draw(st.integers(1, 3)))]:
+                    cpu, priority = data.draw(st.sampled_from("1234")), data.draw(st.integers(0, 12))
+                    scene.join(name, data.draw(st.integers(1, 2)), cpu, priority, data.draw(st.sampled_from(ASKED)))
+            case "leave":
+                for name in data.draw(st.sets(st.sampled_from(OTHERS))):
+                    if scene.holds(name) and scene.facts(name).evicted:
+                        more_room |= name not in promise.going
+                        scene.leave(name)
+            case "lose":  # others that have lost nodes look for room, too
+                others = sorted({*NODES} - promise.nodes - {*scene.where(promise.holder)})
+                scene.break_and_tell(data.draw(st.sampled_from(others)))
+            case "late":
+                scene.cycle.reconsider(f"uid-{promise.holder}")
+        scene.run()
+        check(scene)
+    for name in promise.going:
+        if scene.holds(name) and scene.facts(name).evicted:
+            scene.leave(name)
+    scene.run()
+    check(scene)
+    assert not scene.facts(promise.holder).evicted
+    assert not scene.facts(promise.holder).unhealthy_nodes
+    assert all(scene.state.nodes[node].state.ready for node in scene.where(promise.holder))
+    assert scene.where(promise.holder).total() == was.total()
+    assert more_room or left <= {*scene.where(promise.holder)}, "nobody went for nothing"
 
 
 @settings(max_examples=100)

@@ -16,7 +16,7 @@ from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found, NotFound
 from core.queueing.spares import Kept, keep_spares, with_kept
 from core.state.facts import NodeFacts, WorkloadFacts
-from tests.builders import NAMESPACE, RACK, Node, node_json, pod_set_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, workload_json
 from tests.queueing.running import Running
 from tests.queueing.scene import admitted
 
@@ -483,3 +483,16 @@ def check(scene: Sparing, everybody: list[str]) -> None:
         topology = facts.pod_sets[0].topology
         if topology is not None and topology.mode.value == "required":
             assert len({node[:2] for node in pods | spares}) == 1
+
+
+def test_a_node_whose_kubelet_rejected_pods_of_it_is_kept_only_where_there_is_no_other() -> None:
+    scene = sparing()
+    scene.ask("w", 2, 1)
+    scene.run()
+    assert scene.held("w") == ("r0-n2",)
+    rejected = pod_json("p", node="r0-n2", cpu="4", phase="Failed", workload="w", owner="owner-w")
+    rejected["status"]["reason"] = "OutOfcpu"
+    scene.pod(rejected)
+    assert scene.keep("w").serving == ("r0-n3",)
+    scene.change("r0-n3", unschedulable=True)
+    assert scene.keep("w").serving == ("r0-n2",)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from core.model.admission import Admission, PodSetAdmission, admission_to_wire
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.state.cluster import ClusterState
-from core.state.facts import WorkloadFacts
-from tests.builders import NAMESPACE, RACK, condition_json, pod_set_json, workload_json
+from core.state.facts import PodFacts, WorkloadFacts
+from tests.builders import NAMESPACE, RACK, condition_json, pod_json, pod_set_json, workload_json
 from tests.state.test_cluster import OWNER, cluster, see_pod, see_workload
 
 KEY = f"{NAMESPACE}/w"
@@ -54,6 +56,40 @@ def test_whoever_is_gone_is_counted_nowhere() -> None:
     state.observe_workload(KEY, None)
     assert cpu(state) == {}
     assert state.ledger.drift() == {}
+
+
+def ending(name: str = "p", node: str = "n0", *, of: str | None = "w", terminating: bool = True, phase: str = "Running") -> PodFacts:
+    return PodFacts.read(pod_json(name, node=node, cpu="2", workload=of, owner=OWNER, terminating=terminating, phase=phase))
+
+
+def test_what_ends_on_a_node_is_known_of_pods_whose_workload_holds_nothing_any_more() -> None:
+    state = cluster([HOSTNAME_LABEL], cpus=(4, 4))
+    ledger = state.ledger
+    state.observe_pod("p", ending(terminating=False))
+    assert ledger.ending_on("n0") == {}
+    state.observe_pod("p", ending())
+    state.observe_pod("q", ending("q"))
+    state.observe_pod("elsewhere", ending("elsewhere", "n1"))
+    state.observe_pod("stranger", ending("stranger", of=None))
+    assert ledger.ending_on("n0") == {"cpu": 4000, "pods": 2}
+    see_workload(state, on_hosts(n1=1), count=1)
+    assert ledger.ending_on("n0") == {}, "they count as those of their workload"
+    state.observe_workload(KEY, None)
+    state.observe_pod("q", None)
+    assert ledger.ending_on("n0") == {"cpu": 2000, "pods": 1}
+    state.observe_pod("p", ending(phase="Failed"))
+    assert ledger.ending_on("n0") == {}
+    assert ledger.ending_on("n1") == {"cpu": 2000, "pods": 1}
+    assert state.ledger.drift() == {}
+
+
+def test_who_asks_what_ends_on_a_node_looks_at_no_other_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = cluster([HOSTNAME_LABEL], cpus=(4, 4))
+    for i in range(100):
+        state.observe_pod(f"p{i}", ending(f"p{i}", "n1", terminating=bool(i % 2)))
+    state.observe_pod("p", ending())
+    monkeypatch.setattr(state.ledger, "_pods", {})
+    assert state.ledger.ending_on("n0") == {"cpu": 2000, "pods": 1}
 
 
 def test_an_older_event_changes_nothing() -> None:
