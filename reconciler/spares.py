@@ -4,6 +4,8 @@ is held. What serves and what takes its place is judged in `core.queueing.spares
 They are held from the moment of the decision, in the ledger; named on the Workload, so that a restart or another leader holds the same;
 and told in its condition `topogate.dev/SparesHeld`. A lost node is replaced by a spare in the decision that replaces nodes, whose one
 write says it all; what is missing after that is filled up here.
+
+Who stands on lent spares says so in an annotation, without which its holder could not send it away: what others make of that is undone.
 """
 
 import logging
@@ -11,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from core.model.spares import show_held_spares
-from core.names import HOSTNAME_LABEL, SPARES, SPARES_HELD
+from core.names import BORROWED_SPARES, HOSTNAME_LABEL, SPARES, SPARES_HELD
 from core.plan.conditions import Condition
 from core.queueing.spares import Kept, keep_spares, with_kept
 from core.runtime.clock import Clock
@@ -42,6 +44,18 @@ class SpareCounts(NamedTuple):
     lent: int = 0
 
 
+def find_unsaid(change: Change) -> str | None:
+    """What a workload said of the nodes which it has borrowed, where it says less now and has the place that it had."""
+    if change.old is None or change.new is None:
+        return None
+    said, says = ((each["metadata"].get("annotations") or {}).get(BORROWED_SPARES) for each in (change.old, change.new))
+    if not said or said == says:
+        return None
+    before, now = (WorkloadFacts.read(each).admission for each in (change.old, change.new))
+    pairs = zip(before.pod_sets, now.pod_sets, strict=False) if before is not None and now is not None else ()
+    return said if any(old.assignment == new.assignment and not set(old.borrowed) <= set(new.borrowed) for old, new in pairs) else None
+
+
 class Spares:
     """Reconciles one workload at a time by namespace/name. `is_held` says of one whether it is in a storm, `makes_room` whether anybody is
     going for another's sake: that room is not to be filled with spares."""
@@ -59,6 +73,7 @@ class Spares:
         self._makes_room = makes_room
         self._counts: dict[str, SpareCounts] = {}  # by workload
         self._borrowed: dict[str, frozenset[str]] = {}  # by workload that stands on others' spares: those nodes
+        self._unsaid: dict[str, str] = {}  # by workload of which somebody else has changed what it says of them: what that was
         self._nodes: dict[str, frozenset[str]] = {}  # by workload that asks for spares and has its place: their names, hostnames too
         self.controller = build_controller("spares", self._reconcile, clock)
         self._queue = self.controller.queue
@@ -78,6 +93,10 @@ class Spares:
     def _on_workload(self, change: Change) -> None:
         key = object_key(change.obj)
         self._on_borrower(key)
+        unsaid = find_unsaid(change)
+        if unsaid is not None:
+            self._unsaid[key] = unsaid
+            self._queue.add(key, "somebody else has changed what it has borrowed")
         facts = self._observed.state.workloads.facts.get(key) if change.new is not None else None
         if facts is None or not any(pod_set.spares for pod_set in facts.pod_sets):
             self._forget(key)
@@ -124,6 +143,11 @@ class Spares:
         """Keeps the spares of a workload, and tells of them. Raises what the API server refuses."""
         state, workload = self._observed.state, self._observed.workloads.store.get(key)
         facts = state.workloads.facts.get(key)
+        if key in self._unsaid:
+            if workload is not None and facts is not None and facts.admission is not None:
+                await self._writer.patch_workload(workload, {"metadata": {"annotations": {BORROWED_SPARES: self._unsaid[key]}}})
+                logger.warning("what a workload has borrowed was changed by somebody else, and is written again", extra={"workload": key})
+            del self._unsaid[key]
         if workload is None or facts is None or facts.finished or key not in self._nodes:
             if workload is not None and facts is not None:
                 await self._tell(workload, None)

@@ -38,7 +38,7 @@ from core.queueing.lending import Loan, give_back, loans_of
 from core.queueing.order import queue_order
 from core.queueing.outcome import Attempt, Beside, Found, NotFound
 from core.queueing.past import Past
-from core.queueing.taking_back import choose_loans, find_beside, find_needed, wait_for_borrowers
+from core.queueing.taking_back import choose_loans, fewest_first, find_beside, find_needed, wait_for_borrowers
 from core.queueing.world import World, without
 from core.state.cluster import ClusterState
 from core.state.facts import CheckState, PodSetFacts, TopologyFacts, WorkloadFacts
@@ -189,7 +189,7 @@ def _find_replacement(
             return _no_replacement(search, workload, name, f'flavor "{name}" or its topology is not there', fails_fast=fails_fast)
         parts = [_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
         spares = {pod_set.name: view.spares_of(given) for _, pod_set, given in members}
-        loans = loans_of(state, workload, leaving)
+        loans = fewest_first(loans_of(state, workload, leaving), leaving)
         decide = partial(_replace_where_it_lasts, search, view, parts, workload, replacement.leaving_taints, spares)
         decision = choose_loans(view.capacity.tree, [part.request for part in parts], loans, decide)
         if decision.refusal is not None:

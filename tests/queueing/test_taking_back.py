@@ -194,3 +194,23 @@ def test_a_pause_of_admissions_gives_nothing_away() -> None:
     scene.leave("low")
     assert admitted(scene.run()) == {"w"}
     assert is_whole(scene)
+
+
+def test_of_two_lent_nodes_that_one_is_taken_which_fewer_have_to_leave() -> None:
+    scene = Lending()
+    scene.rack("r0", 3)
+    scene.ask("w", 1, 2)
+    scene.run()
+    for name, cpu in (("c", "3"), ("a", "1")):
+        scene.submit(name, 1, cpu=cpu)
+        scene.run()
+    scene.submit("b", 1, cpu="4")
+    scene.run()
+    shared, alone = sorted(scene.lent(), key=lambda node: -len(scene.lent()[node]))
+    assert {node: set(names) for node, names in scene.lent().items()} == {shared: {"a", "c"}, alone: {"b"}}
+    assert shared < alone
+    scene.break_down("r0-n0")
+    scene.lose("w", "r0-n0")
+    preempting = told(scene.run()["w"]).preempting
+    assert preempting is not None
+    assert [victim.workload.key for victim in preempting.victims] == [f"{NAMESPACE}/b"]

@@ -98,6 +98,22 @@ def test_the_borrower_goes_when_a_node_fails_and_the_holder_is_whole_whoever_lea
     assert borrowed == (json.dumps({"main": [node]}, separators=(",", ":")) if spares(now, "train") == [node] else None)
 
 
+@pytest.mark.parametrize("instead", [None, "{}"])
+def test_what_a_borrower_says_of_that_is_written_again_when_somebody_changes_it(wide: Scene, high: str, instead: str | None) -> None:
+    _, spare = lent(wide, high)
+    name = workload(wide.read(), "low")["metadata"]["name"]
+    path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{wide.namespace}/workloads/{name}"
+    changed = wide.cluster.api.patch(path, {"metadata": {"annotations": {BORROWED_SPARES: instead}}})
+    assert changed["metadata"].get("annotations", {}).get(BORROWED_SPARES) == instead
+
+    def says(now: truth.Snapshot) -> bool:
+        notes: dict[str, str] = workload(now, "low")["metadata"].get("annotations") or {}
+        return notes.get(BORROWED_SPARES) == json.dumps({"main": [spare]}, separators=(",", ":"))
+
+    wide.eventually("it to be written again", says)
+    wide.eventually("the holder to know it", lambda now: f"1 of these lent: {spare} to {wide.namespace}/{name}" in told(now, "train")[1])
+
+
 def test_what_is_neither_true_nor_false_is_refused_where_it_stands(wide: Scene) -> None:
     with pytest.raises(ApiError, match=r"spec\.template\.metadata\.annotations\[topogate\.dev/lend-spares\].*true or false is expected"):
         wide.submit("train", pods=1, required=wide.rack, annotations={SPARE_NODES: "1", LEND_SPARES: "maybe"})
