@@ -165,7 +165,10 @@ class PodFacts:
 
     @classmethod
     def read(cls, pod: Json) -> "PodFacts":
+        """Raises what a pod from a file may make it raise; the API server has none such."""
         metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+        if not isinstance(spec.get("nodeName") or "", str):
+            raise ValueError(f"spec.nodeName: {spec['nodeName']!r} is no name")
         requests = pod_requests(spec)
         add(requests, {PODS: 1})
         name = family_of_pod(pod)

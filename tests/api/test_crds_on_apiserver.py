@@ -20,7 +20,7 @@ AT = "2026-01-01T00:00:00Z"
 
 
 def test_every_crd_is_established_and_structural(cluster, crds):
-    assert len(crds) == 9
+    assert len(crds) == 11
     for name in crds:
         conditions = {c["type"]: c for c in cluster.api.get(f"{CRDS}/{name}")["status"]["conditions"]}
         assert conditions["Established"]["status"] == "True"

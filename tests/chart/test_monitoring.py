@@ -128,6 +128,7 @@ def test_variables_are_asked_of_what_there_is():
 
 
 @pytest.mark.cluster  # Helm may have to be built
+@pytest.mark.timeout(600)  # Helm may have to be built
 def test_the_chart_has_them_for_who_wants_them(tmp_path: Path):
     values = {
         "enablePrometheus": True,

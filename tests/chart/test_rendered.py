@@ -16,6 +16,7 @@ from certs.rotation import SECRETS, Target
 from core.api.schema import CRD_DIR
 from core.jobs.kinds import KINDS
 from core.model.gates import GATES
+from core.names import OWN_GROUP, OWN_VERSION, VERSION
 from core.runtime.rights import rights as rights_on
 from reconciler import rights
 from tests.chart.helm import CHART, Refused, helm, one, render
@@ -280,7 +281,8 @@ def test_rights_on_what_is_told_are_by_name_and_for_nothing_else(tmp_path: Path,
 
 def test_the_old_version_can_be_left_unserved_and_crds_stay(tmp_path: Path):
     for crd in (obj for obj in render(tmp_path, {"crds": {"servesOldVersions": False}}) if obj["kind"] == "CustomResourceDefinition"):
-        assert [version["name"] for version in crd["spec"]["versions"] if version["served"]] == ["v1beta2"]
+        only = OWN_VERSION if crd["spec"]["group"] == OWN_GROUP else VERSION
+        assert [version["name"] for version in crd["spec"]["versions"] if version["served"]] == [only]
         assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 

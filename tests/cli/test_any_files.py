@@ -56,6 +56,13 @@ def replaced(document: Obj, path: tuple[Any, ...], value: Any) -> Any:
     return changed
 
 
+def test_a_pod_on_a_node_that_is_no_name_is_told_of(topogate: Commands) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": {"nodeName": [None], "containers": []}}
+    ran = topogate.run("topology", "--nodes", topogate.write("cluster.yaml", *CLUSTER, pod))
+    assert ran.code in (0, 1, 2), ran.err
+    assert "nodeName" in ran.err
+
+
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_json_in_any_place_is_used_or_told_of(topogate: Commands, data: st.DataObject):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -26,7 +27,9 @@ def run_pytest(folder: Path, source: str, *options: str) -> str:
         *options,
         folder,
     ]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60).stdout
+    # Where several processes share a run it is not one of them.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, env=env).stdout
 
 
 def test_a_test_that_leaves_a_task_behind_fails_and_is_told_which(tmp_path):
