@@ -39,7 +39,7 @@ def user_of(api: Api, namespace: str, name: str = "user", role: str = "edit") ->
 
 def may(user: Api, verb: str, group: str, resource: str, namespace: str = "") -> bool:
     """The API server's authorizer takes up bindings, and the controller manager rules of aggregated roles, a moment later."""
-    asked = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
+    asked = {"verb": verb, "group": group, **_split(resource), "namespace": namespace}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": asked}}
     answer = user.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
     return bool(answer["status"]["allowed"])
@@ -63,3 +63,8 @@ def refused(status: int, told: str, act: Any) -> None:
         act()
     assert error.value.status == status, error.value
     assert told in str(error.value)
+
+
+def _split(resource: str) -> dict[str, str]:
+    name, _, subresource = resource.partition("/")
+    return {"resource": name} | ({"subresource": subresource} if subresource else {})

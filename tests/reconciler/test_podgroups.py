@@ -136,12 +136,13 @@ def test_a_group_without_a_constraint_is_kube_schedulers(hall: Scene) -> None:
 
 
 def test_what_the_document_shows_is_placed(hall: Scene) -> None:
-    """Its gang wants two pods: the second is like the first."""
-    (text,) = re.findall(r"^```yaml\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
-    shown = list(yaml.safe_load_all(text))
-    second = {**shown[1], "metadata": {**shown[1]["metadata"], "name": "train-1"}}
-    for obj in (*shown, second):
+    """Its level, under the name that a NodeTopology gives it there, too."""
+    texts = re.findall(r"^```yaml\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    for obj in yaml.safe_load_all(texts[0]):
         hall.create({**obj, "metadata": {**obj["metadata"], "namespace": hall.namespace}})
+    (names,) = yaml.safe_load_all(texts[1])
+    hall.api.create("/apis/topogate.dev/v1alpha1/nodetopologies", names)
+    hall.api.delete("/apis/topogate.dev/v1alpha1/nodetopologies/ours")
     now = hall.eventually("both to be bound", lambda now: len(places(now, "train")) == 2)
     assert len(racks_of(hall, now, "train")) == 1
 
