@@ -101,8 +101,11 @@ def test_a_batch_administrator_writes_queues_and_no_status(scene: Scene) -> None
 @pytest.mark.parametrize(("role", "writes"), [("view", False), ("edit", True), ("admin", True)])
 def test_groups_of_pods_are_read_with_any_role_and_written_with_those_that_edit(role: str, writes: bool, scene: Scene) -> None:
     user = user_of(scene.api, scene.namespace, name=f"one-with-{role}", role=role)
-    wait_for("rights on groups", lambda: may(user, "list", "topogate.dev", "podgroups", scene.namespace))
-    assert may(user, "create", "topogate.dev", "podgroups", scene.namespace) is writes
-    for verb in ("patch", "update"):
-        assert not may(user, verb, "topogate.dev", "podgroups/status", scene.namespace)
-    assert not may(user, "list", "topogate.dev", "nodetopologies")
+    try:
+        wait_for("rights on groups", lambda: may(user, "list", "topogate.dev", "podgroups", scene.namespace))
+        assert may(user, "create", "topogate.dev", "podgroups", scene.namespace) is writes
+        for verb in ("patch", "update"):
+            assert not may(user, verb, "topogate.dev", "podgroups/status", scene.namespace)
+        assert not may(user, "list", "topogate.dev", "nodetopologies")
+    finally:
+        user.close()
