@@ -196,18 +196,11 @@ class Writer:
         metadata = pod["metadata"]
         await self._client.delete(r.PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
 
-    async def nominate(self, pod: PodFacts, node: str) -> Obj:
-        """Keeps the place of a gated pod on a node against pods of no higher priority (kube-scheduler 1.36)."""
+    async def nominate(self, pod: PodFacts | Member, node: str) -> Obj:
+        """Keeps the place of a gated pod on a node against pods of no higher priority (kube-scheduler 1.36); an empty `node` gives it
+        back."""
         namespace, _, name = pod.key.partition("/")
-        body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}}
-        return await self._client.patch(
-            r.PODS, name, namespace, body, kind=PatchKind.MERGE, subresource="status", field_manager=FIELD_MANAGER
-        )
-
-    async def keep_place(self, member: Member, node: str) -> Obj:
-        """Keeps a place for a pod of a group that has our gate, as `nominate` does; an empty `node` gives it back."""
-        namespace, _, name = member.key.partition("/")
-        body = {"metadata": {"uid": member.uid}, "status": {"nominatedNodeName": node or None}}
+        body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node or None}}
         return await self._client.patch(
             r.PODS, name, namespace, body, kind=PatchKind.MERGE, subresource="status", field_manager=FIELD_MANAGER
         )

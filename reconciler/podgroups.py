@@ -280,8 +280,8 @@ class PodGroups:
         for member in step.give_back:
             self._decided.pop(member.uid, None)
         given_back = [(member, "") for member in step.give_back]
-        failed = await self._write(key, given_back, lambda place: self._writer.keep_place(*place), lambda place: _Awaited(True, ""))
-        failed += await self._write(key, step.keep, lambda place: self._writer.keep_place(*place), lambda place: _Awaited(True, place[1]))
+        failed = await self._write(key, given_back, lambda place: self._writer.nominate(*place), lambda place: _Awaited(True, ""))
+        failed += await self._write(key, step.keep, lambda place: self._writer.nominate(*place), lambda place: _Awaited(True, place[1]))
         failed += await self._write(
             key, step.let_go, lambda place: self._writer.let_go(self._as_seen(place[0]), place[1]), lambda place: _Awaited(False, None)
         )

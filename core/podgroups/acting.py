@@ -16,6 +16,7 @@ from core.podgroups.group import PodGroupInfo, TopologyConstraint
 from core.podgroups.members import GroupKey, Member, as_pod_sets, in_order
 
 SCHEDULED, UNSCHEDULABLE, WAITING = "Scheduled", "Unschedulable", "WaitingForPods"
+PATIENCE_S = 5.0  # pods of a group that says how many there will be are waited for so long, since the last one came
 Place = tuple[Member, str]  # a pod and a node
 
 
@@ -37,13 +38,6 @@ class Step:
     retry_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long pods of a group that says how many there will be are waited for, since the last one came."""
-
-    seconds: float = 5.0
-
-
 def plan_step(
     facts: PodGroupFacts,
     constraints: Sequence[TopologyConstraint],
@@ -52,7 +46,6 @@ def plan_step(
     view: FreeCapacity,
     plugins: Plugins,
     waited_s: float,
-    patience: Patience = Patience(),
 ) -> Step:
     """The next step for one replica of a group; doing it and planning again leads to a group that is whole, or to the reason why not.
 
@@ -74,9 +67,9 @@ def plan_step(
     if not waiting:
         return _whole(placed, adrift, done)
     desired = facts.desired_count or 0
-    if not placed and here < desired and waited_s < patience.seconds:
-        message = f"{here} of {desired} desired pods are there; more are waited for, up to {patience.seconds:g} s after the last"
-        return Step(False, WAITING, message, retry_s=patience.seconds - waited_s)
+    if not placed and here < desired and waited_s < PATIENCE_S:
+        message = f"{here} of {desired} desired pods are there; more are waited for, up to {PATIENCE_S:g} s after the last"
+        return Step(False, WAITING, message, retry_s=PATIENCE_S - waited_s)
     group = PodGroupInfo(
         key.namespace,
         key.name,

@@ -148,7 +148,7 @@ class PaperGroups:
     def now(self) -> str:
         return "2026-01-01T00:00:00Z"
 
-    async def keep_place(self, member: Any, node: str) -> Obj:
+    async def nominate(self, member: Any, node: str) -> Obj:
         return self._write("keep" if node else "give back", member.key, lambda pod: pod["status"].__setitem__("nominatedNodeName", node))
 
     async def let_go(self, pod: Obj, node: str) -> Obj:
