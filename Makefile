@@ -28,9 +28,12 @@ venv: $(STAMP) ## only the Python packages, in .venv: enough for check and the f
 demo: $(STAMP) ## start a control plane, place annotated jobs on it, show and verify where they went
 	@$(BIN)/python -m e2e.demo
 
-test: $(STAMP) ## the whole test suite, real control plane included (PROCESSES=2 shares it, each with a control plane of its own)
+# Each has a control plane of its own, which takes a core and 1.5 GiB while it is tried.
+PROCESSES ?= 2
+
+test: $(STAMP) ## the whole test suite, real control plane included, in PROCESSES=2 that share it
 	@$(BIN)/python -m e2e.binaries
-	@$(BIN)/python -m pytest $(if $(PROCESSES),--numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder)
+	@$(BIN)/python -m pytest $(if $(filter-out 1,$(PROCESSES)),--numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder)
 
 check: $(STAMP) ## lint, types, the dependency law, drift of generated files
 	@$(BIN)/ruff check .

@@ -25,7 +25,7 @@ from core.placement.free import FreeCapacity, Matrix
 from core.placement.profile import Profile, Profiles
 from core.placement.resize import resize
 from core.placement.spares import with_spares_kept
-from core.queueing.outcome import Attempt, Found, NotFound
+from core.queueing.outcome import Attempt, Found, NotFound, sentences_of
 from core.queueing.past import Leftovers, Past
 from core.queueing.quota import QuotaShortage, borrows, find_shortage, pod_set_usage, usage_of, usage_of_spares
 from core.queueing.world import World
@@ -129,8 +129,7 @@ def find_admission(
                 found = _find_at_once(world, workload, units, queue, profile_for)
                 if found is not None:
                     return found
-            sentences = "; ".join(dict.fromkeys(attempt.sentence for attempt in tried))
-            message = f"couldn't assign flavors to pod set {names}: {sentences}"
+            message = f"couldn't assign flavors to pod set {names}: {sentences_of(tried, names)}"
             return NotFound(_worst(tried), truncate(message), tuple(search.attempts))
         given |= {admission.name: admission for admission in outcome}
     ordered = tuple(given[pod_set.name] for pod_set in workload.pod_sets)

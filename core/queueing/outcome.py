@@ -1,5 +1,6 @@
 """What a search comes to: a way to admit a workload, or why there is none and who must go first."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from core.model.admission import Admission
@@ -28,6 +29,11 @@ class Attempt:
     reason: str
     sentence: str
     refusal: NotFit | None = None
+
+
+def sentences_of(attempts: Iterable[Attempt], pod_set: str) -> str:
+    """What each attempt came to, each said once, behind words that have named the pod set already."""
+    return "; ".join(dict.fromkeys(attempt.sentence.removeprefix(f"pod set {pod_set}: ") for attempt in attempts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from core.placement.what_if import WhatIf
 from core.queueing.flavors import Search, found_by, place_unit
 from core.queueing.lending import Loan, give_back, loans_of
 from core.queueing.order import queue_order
-from core.queueing.outcome import Attempt, Beside, Found, NotFound
+from core.queueing.outcome import Attempt, Beside, Found, NotFound, sentences_of
 from core.queueing.past import Past
 from core.queueing.taking_back import choose_loans, fewest_first, find_beside, find_needed, wait_for_borrowers
 from core.queueing.world import World, without
@@ -139,9 +139,8 @@ def find_second_pass(
             waiting.setdefault(flavor, []).append(updated(replace(pod_set, count=given.count), workload.checks))
     for name, pod_sets in waiting.items():
         if not place_unit(state, tuple(pod_sets), state.flavors[name], search):
-            sentences = "; ".join(dict.fromkeys(attempt.sentence for attempt in search.attempts))
             names = ", ".join(pod_set.name for pod_set in pod_sets)
-            message = truncate(f'couldn\'t place pod set {names} on the nodes of flavor "{name}": {sentences}')
+            message = truncate(f'couldn\'t place pod set {names} on the nodes of flavor "{name}": {sentences_of(search.attempts, names)}')
             return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, tuple(search.attempts))
     placed = {placement.pod_set: placement for _, placement in search.placements}
     pod_sets_given = tuple(

@@ -152,6 +152,7 @@ def test_an_affinity_that_kubernetes_would_not_accept_is_said_and_stops_nobody_e
     assert isinstance(verdicts["good"], Found)
     assert isinstance(verdicts["odd"], NotFound)
     assert "operator Gt needs one integer" in verdicts["odd"].message
+    assert verdicts["odd"].message.count("pod set main") == 1, "who is spoken of is named once"
 
 
 def test_an_absurd_request_is_refused_and_stops_nobody_else():

@@ -139,7 +139,7 @@ def test_a_spare_that_is_deleted_is_exchanged_and_one_that_is_cordoned_too(wide:
 def test_a_job_waits_for_its_spares_and_is_told_how_many_there_is_room_for(wide: Scene) -> None:
     wide.submit("train", pods=3, gpus=8, required=wide.rack, annotations={SPARE_NODES: "2"})
     message = wide.until_waiting("train", "TopologyPlacementFailed")
-    assert "its 3 pod(s) fit, but not with 2 spare node(s) beside them" in message
+    assert message.startswith("couldn't assign flavors to pod set main: its 3 pod(s) fit, but not with 2 spare node(s) beside them")
     assert "has room for the pods and 1 of the 2 spare node(s)" in message
 
 
