@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 
 from core.model.pause import ADMISSIONS
 from core.names import POD_GROUP_SCHEDULED
-from core.placement.feasibility import InvalidSelector
 from core.plan.conditions import Condition, says, set_conditions
-from core.podgroups.acting import Place, Step, plan_step
+from core.podgroups.acting import Place, Step
 from core.podgroups.algorithm import default_plugins
-from core.podgroups.facts import UnknownAlias, read_aliases, read_pod_group, resolve
 from core.podgroups.members import GroupKey, Member, group_of, read_member
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
@@ -29,6 +27,7 @@ from core.runtime.workqueue import Item
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.group_steps import keep_place, members_of, next_step
 from reconciler.node_health import place_of
 from reconciler.observed import Observed
 
@@ -36,10 +35,9 @@ logger = logging.getLogger(__name__)
 BATCH_S = 0.2  # pods of a group come one by one
 LOOK_S = 5.0  # room may be given back without any event of a pod or a node
 WORKERS = 4
-_DRA = "spec.schedulingConstraints.draConstraints"
 _SHOWN = 3  # replicas that a condition speaks of
 _ANEW = -1  # whatever has changed
-INVALID, REFUSED, PAUSED = "Invalid", "Refused", "AdmissionsPaused"
+REFUSED, PAUSED = "Refused", "AdmissionsPaused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +129,7 @@ class PodGroups:
         self._expectations.observe(group, uid)
 
     def _fold(self, member: Member) -> None:
-        """What is kept for a pod until it is bound; from then on the pod itself counts."""
-        whole, place = self._observed.state.whole, self._known(member).place
-        if member.is_live and not member.node and place:
-            whole.keep(str(member.group), member.uid, place, member.request.requests, member.request.traits)
-        else:
-            whole.keep(str(member.group), member.uid, None, {})
+        keep_place(self._observed, member, self._known(member).place)
 
     def _known(self, member: Member) -> Member:
         """With the place that was decided on, where the pod does not say it yet, or kube-scheduler has taken its nomination back."""
@@ -208,8 +201,7 @@ class PodGroups:
         return RequeueAfter(step.retry_s) if step.retry_s is not None else Done()
 
     def _members(self, key: GroupKey, found_out: dict[str, Member]) -> dict[str, Member]:
-        seen = (read_member(pod) for pod in self._observed.pods.store.by_index("podgroup", str(key)))
-        members = {member.key: member for member in seen if member is not None}
+        members = members_of(self._observed, key)
         return members | {pod: found for pod, found in found_out.items() if pod in members and members[pod].uid == found.uid}
 
     async def _find_out(self, key: GroupKey) -> dict[str, Member]:
@@ -240,27 +232,8 @@ class PodGroups:
             self._observed.state.whole.keep(str(member.group), member.uid, None, {})
 
     def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member]) -> Step:
-        kept = tuple(member for member in members if member.is_live and member.gated and member.place)
-        if group is None:
-            return Step(False, INVALID, "there is no such PodGroup", give_back=kept)
-        facts = read_pod_group(group)
-        problem = ""
-        if not 0 <= key.replica < facts.replicas:
-            problem = f"a pod names replica {key.replica}; the group has {facts.replicas}, from 0"
-        elif facts.claim_templates:
-            problem = f"{_DRA}: constraints on devices are not served yet; topologyConstraints are"
-        if problem:
-            return Step(False, INVALID, problem, give_back=kept)
-        if not facts.is_constrained:
-            free = tuple((member, "") for member in members if member.is_live and member.gated)
-            return Step(True, "NoConstraint", "the group has no constraint: kube-scheduler places its pods", let_go=free)
-        try:
-            levels = resolve(facts.levels, read_aliases(self._observed.node_topologies.store.list()))
-            since = max((one.at_s for one in self._seen.get(key, {}).values()), default=0.0)
-            view = self._observed.state.whole.capacity
-            return plan_step(facts, levels, key, members, view, self._plugins, self._clock.monotonic() - since)
-        except (UnknownAlias, InvalidSelector) as error:
-            return Step(False, INVALID, str(error), give_back=kept, waits=True)
+        since = max((one.at_s for one in self._seen.get(key, {}).values()), default=0.0)
+        return next_step(self._observed, self._plugins, key, group, members, self._clock.monotonic() - since)
 
     def _held_up(self, step: Step) -> Step:
         """While admissions are paused no group gets places, and none is let go."""

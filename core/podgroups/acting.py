@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from core.placement.free import FreeCapacity
 from core.placement.node_counts import NodeCounts
 from core.podgroups.algorithm import Chosen, decide
-from core.podgroups.explain import explain
+from core.podgroups.explain import GroupExplanation, explain
 from core.podgroups.facts import PodGroupFacts
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
@@ -25,7 +25,7 @@ class Step:
     """What to do, in this order: places to give back, places to keep, pods to let go; and what to say of the group.
 
     `waits`: whether somebody waits for room, or for anything else that others may bring. `retry_s`: when to look again though nothing has
-    changed; None: only when something has.
+    changed; None: only when something has. `explanation`: what each placement lacks, where pods wait for one.
     """
 
     is_scheduled: bool
@@ -36,6 +36,7 @@ class Step:
     let_go: tuple[Place, ...] = ()
     waits: bool = False
     retry_s: float | None = None
+    explanation: GroupExplanation | None = None
 
 
 def plan_step(
@@ -88,11 +89,11 @@ def plan_step(
     if len(placed) + done < wanted and placed and all(member.gated for member in placed):
         why = "the places that are kept for some of its pods leave none for the others"
         return Step(False, UNSCHEDULABLE, why, give_back=tuple(placed), waits=True)
-    why = str(explain(view, group, outcome.tried))
+    lacks = explain(view, group, outcome.tried)
     if len(placed) + done >= wanted:
         whole = _whole(placed, adrift, done)
-        return replace(whole, message=f"{whole.message}; {_pods(len(waiting))} more wait: {why}", waits=True)
-    return Step(False, UNSCHEDULABLE, why, waits=True)
+        return replace(whole, message=f"{whole.message}; {_pods(len(waiting))} more wait: {lacks}", waits=True, explanation=lacks)
+    return Step(False, UNSCHEDULABLE, str(lacks), waits=True, explanation=lacks)
 
 
 def _waits_for_pods(here: int, wanted: int, placed: Sequence[Member]) -> Step:

@@ -1,0 +1,64 @@
+"""What a group of pods needs next, from what is observed of the cluster: for the reconciler, and for who only wants to know."""
+
+from collections.abc import Sequence
+
+from core.placement.feasibility import InvalidSelector
+from core.podgroups.acting import Step, plan_step
+from core.podgroups.facts import UnknownAlias, read_aliases, read_pod_group, resolve
+from core.podgroups.framework import Plugins
+from core.podgroups.members import GroupKey, Member, group_of, read_member
+from core.runtime.resource import Obj
+from reconciler.observed import Observed
+
+INVALID, NO_CONSTRAINT = "Invalid", "NoConstraint"
+_DRA = "spec.schedulingConstraints.draConstraints"
+
+
+def members_of(observed: Observed, key: GroupKey) -> dict[str, Member]:
+    """All pods that name one replica of a group, by key."""
+    seen = (read_member(pod) for pod in observed.pods.store.by_index("podgroup", str(key)))
+    return {member.key: member for member in seen if member is not None}
+
+
+def keep_place(observed: Observed, member: Member, place: str) -> None:
+    """Counts what is kept for a pod until it is bound; from then on the pod itself counts."""
+    if member.is_live and not member.node and place:
+        observed.state.whole.keep(str(member.group), member.uid, place, member.request.requests, member.request.traits)
+    else:
+        observed.state.whole.keep(str(member.group), member.uid, None, {})
+
+
+def keep_places(observed: Observed) -> None:
+    """Counts what is kept for pods of all groups: once, for who looks at a cluster that does not change."""
+    for key in keys_of(observed):
+        for member in members_of(observed, key).values():
+            keep_place(observed, member, member.place)
+
+
+def keys_of(observed: Observed, group: str | None = None) -> list[GroupKey]:
+    """Replicas of which there is a pod: of one group, by its key, or of all."""
+    named = {key for pod in observed.pods.store.list() if (key := group_of(pod)) is not None}
+    return sorted(key for key in named if group in (None, f"{key.namespace}/{key.name}"))
+
+
+def next_step(observed: Observed, plugins: Plugins, key: GroupKey, group: Obj | None, members: Sequence[Member], waited_s: float) -> Step:
+    """The next step of one replica of a group, which may be none that is there. `waited_s`: since the last of its pods came."""
+    kept = tuple(member for member in members if member.is_live and member.gated and member.place)
+    if group is None:
+        return Step(False, INVALID, "there is no such PodGroup", give_back=kept)
+    facts = read_pod_group(group)
+    problem = ""
+    if not 0 <= key.replica < facts.replicas:
+        problem = f"a pod names replica {key.replica}; the group has {facts.replicas}, from 0"
+    elif facts.claim_templates:
+        problem = f"{_DRA}: constraints on devices are not served yet; topologyConstraints are"
+    if problem:
+        return Step(False, INVALID, problem, give_back=kept)
+    if not facts.is_constrained:
+        free = tuple((member, "") for member in members if member.is_live and member.gated)
+        return Step(True, NO_CONSTRAINT, "the group has no constraint: kube-scheduler places its pods", let_go=free)
+    try:
+        levels = resolve(facts.levels, read_aliases(observed.node_topologies.store.list()))
+        return plan_step(facts, levels, key, members, observed.state.whole.capacity, plugins, waited_s)
+    except (UnknownAlias, InvalidSelector) as error:
+        return Step(False, INVALID, str(error), give_back=kept, waits=True)
