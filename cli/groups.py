@@ -10,6 +10,7 @@ from rich.text import Text
 from cli.draw import BAD, GOOD, HEAD, QUIET, WAITING, labelled, write
 from cli.finding import Asked
 from cli.report import Report
+from core.model.configuration import PodGroupRules
 from core.names import POD_GROUP_SCHEDULED
 from core.podgroups.acting import Step
 from core.podgroups.algorithm import default_plugins
@@ -59,7 +60,7 @@ def _asks(facts: PodGroupFacts) -> Report:
 def _replica(observed: Observed, group: Obj, key: GroupKey, plugins: Plugins) -> Report:
     members = list(members_of(observed, key).values())
     live = [member for member in members if member.is_live]
-    step = next_step(observed, plugins, key, group, members, AT_ONCE_S)
+    step = next_step(observed, plugins, PodGroupRules(), key, group, members, AT_ONCE_S)
     bound = Counter(member.node for member in live if member.node)
     kept = Counter(member.place for member in live if member.place and not member.node)
     pods = {"live": len(live), "bound": bound.total(), "placed": kept.total(), "gated": sum(one.gated and not one.place for one in live)}

@@ -106,7 +106,7 @@ def offline(
 
 
 def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str, wrong: list[str]) -> list[Document]:
-    """Adds to a live cluster what jobs and pods of the same files refer to, as if it were there before them; returns all other documents."""
+    """Adds to a live cluster what jobs and pods of the same files refer to, as if it were there before; returns all other documents."""
     observed = outlook.observed
     referred = (*observed.related.informers.values(), observed.pod_groups, observed.node_topologies)
     informers = {informer.resource: informer for informer in referred}

@@ -12,6 +12,7 @@ from cli.reviewing import Queued
 from core.jobs.pod import Pod
 from core.jobs.pod_parents import PodParent
 from core.jobs.shape import find_misshapen
+from core.model.configuration import PodGroupRules
 from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, QUEUE_NAME_LABEL, REPLICA_LABEL
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.members import GroupKey, group_of
@@ -123,7 +124,7 @@ def _priority(observed: Observed, key: GroupKey) -> int:
 def _plan_one(observed: Observed, key: GroupKey) -> Report:
     members = list(members_of(observed, key).values())
     group = observed.pod_groups.store.get(f"{key.namespace}/{key.name}")
-    step = next_step(observed, default_plugins(), key, group, members, AT_ONCE_S)
+    step = next_step(observed, default_plugins(), PodGroupRules(), key, group, members, AT_ONCE_S)
     for member, node in step.keep:
         keep_place(observed, replace(member, kept=node), node)
     told: Report = {"apiVersion": r.POD_GROUPS.api_version, "kind": r.POD_GROUPS.kind, "namespace": key.namespace, "name": key.name}

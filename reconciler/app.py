@@ -7,7 +7,7 @@ from functools import partial
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
-from core.model.configuration import FairSharing, ResourceRules, SecondPass
+from core.model.configuration import FairSharing, PodGroupRules, ResourceRules, SecondPass
 from core.model.gates import (
     ELASTIC_JOBS,
     ELASTIC_JOBS_WITH_TOPOLOGY,
@@ -84,6 +84,7 @@ class Reconciler:
         replacement: NodeReplacement = REPLACES,
         resource_rules: ResourceRules | None = None,
         node_health: HealthRules = HealthRules(),  # noqa: B008, a frozen value
+        pod_groups: PodGroupRules = PodGroupRules(),  # noqa: B008, a frozen value
         gates: ChosenGates = NO_GATES,
         sharing: FairSharing | None = None,
         shrinks: bool = True,
@@ -115,6 +116,7 @@ class Reconciler:
             second_pass=second_pass,
             replacement=replacement,
             node_health=node_health,
+            pod_groups=pod_groups,
             gates=gates,
             sharing=sharing,
             shrinks=shrinks,
@@ -166,6 +168,7 @@ class Deciding:
         second_pass: SecondPass,
         replacement: NodeReplacement,
         node_health: HealthRules,
+        pod_groups: PodGroupRules,
         gates: ChosenGates,
         sharing: FairSharing | None,
         shrinks: bool,
@@ -203,7 +206,7 @@ class Deciding:
         self.domain_health = DomainHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
         self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
         self.spares = Spares(observed, writer, clock, replacement.leaving_taints, self.storms.holds, lambda: self.scheduler.makes_room)
-        self.pod_groups = PodGroups(observed, writer, clock) if gates.is_on(POD_GROUPS) else None
+        self.pod_groups = PodGroups(observed, writer, clock, pod_groups) if gates.is_on(POD_GROUPS) else None
         self.drift = DriftAudit(observed, writer, clock)
         self.milestones = Milestones(observed, clock, recorder)
         by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)

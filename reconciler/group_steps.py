@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from core.model.configuration import PodGroupRules
 from core.placement.feasibility import InvalidSelector
 from core.podgroups.acting import Step, plan_step
 from core.podgroups.facts import UnknownAlias, read_aliases, read_pod_group, resolve
@@ -41,7 +42,15 @@ def keys_of(observed: Observed, group: str | None = None) -> list[GroupKey]:
     return sorted(key for key in named if group in (None, f"{key.namespace}/{key.name}"))
 
 
-def next_step(observed: Observed, plugins: Plugins, key: GroupKey, group: Obj | None, members: Sequence[Member], waited_s: float) -> Step:
+def next_step(
+    observed: Observed,
+    plugins: Plugins,
+    rules: PodGroupRules,
+    key: GroupKey,
+    group: Obj | None,
+    members: Sequence[Member],
+    waited_s: float,
+) -> Step:
     """The next step of one replica of a group, which may be none that is there. `waited_s`: since the last of its pods came."""
     kept = tuple(member for member in members if member.is_live and member.gated and member.place)
     if group is None:
@@ -59,6 +68,6 @@ def next_step(observed: Observed, plugins: Plugins, key: GroupKey, group: Obj | 
         return Step(True, NO_CONSTRAINT, "the group has no constraint: kube-scheduler places its pods", let_go=free)
     try:
         levels = resolve(facts.levels, read_aliases(observed.node_topologies.store.list()))
-        return plan_step(facts, levels, key, members, observed.state.whole.capacity, plugins, waited_s)
+        return plan_step(facts, levels, key, members, observed.state.whole.capacity, plugins, waited_s, rules)
     except (UnknownAlias, InvalidSelector) as error:
         return Step(False, INVALID, str(error), give_back=kept, waits=True)

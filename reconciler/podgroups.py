@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
+from core.model.configuration import PodGroupRules
 from core.model.pause import ADMISSIONS
 from core.names import POD_GROUP_SCHEDULED
 from core.plan.conditions import Condition, says, set_conditions
@@ -63,7 +64,8 @@ class _Awaited:
 class PodGroups:
     """Reconciles one replica of a group at a time, by its key."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock, rules: PodGroupRules = PodGroupRules()) -> None:  # noqa: B008  # frozen
+        self._rules = rules
         self._observed, self._writer, self._clock = observed, writer, clock
         self._plugins = default_plugins()
         self._expectations, self._awaited = Expectations(), dict[str, _Awaited]()  # by uid of pods
@@ -233,7 +235,7 @@ class PodGroups:
 
     def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member]) -> Step:
         since = max((one.at_s for one in self._seen.get(key, {}).values()), default=0.0)
-        return next_step(self._observed, self._plugins, key, group, members, self._clock.monotonic() - since)
+        return next_step(self._observed, self._plugins, self._rules, key, group, members, self._clock.monotonic() - since)
 
     def _held_up(self, step: Step) -> Step:
         """While admissions are paused no group gets places, and none is let go."""

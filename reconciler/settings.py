@@ -4,12 +4,22 @@ import argparse
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from core.api.configuration import read_configuration_file
 from core.api.mistakes import InvalidFile
-from core.model.configuration import Address, Configuration, FairSharing, Integrations, LeaseRules, ResourceRules, SecondPass, WebhookRules
-from core.model.gates import GATES, BadGates, ChosenGates, Effect, read_gates
+from core.model.configuration import (
+    Address,
+    Configuration,
+    FairSharing,
+    Integrations,
+    LeaseRules,
+    PodGroupRules,
+    ResourceRules,
+    SecondPass,
+    WebhookRules,
+)
+from core.model.gates import DESIRED_COUNT, GATES, BadGates, ChosenGates, Effect, read_gates
 from core.model.node_health import HealthRules
 from core.model.pods_ready import PodsReadyRules
 from core.names import COMPACT_PROFILE, KEP_PROFILE, PLACEMENT_PROFILES, SYSTEM_NAMESPACE, VARIABLE_PREFIX
@@ -51,6 +61,7 @@ class Settings:
     otlp_protocol: str | None = None  # None: as the environment says
     trace_ratio: float | None = None  # None: as the environment says
     trace_slow_s: float = SLOW_S
+    pod_groups: PodGroupRules = field(default_factory=PodGroupRules)  # as file and gates say
 
 
 def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconciler", environ: Mapping[str, str] | None = None) -> Settings:
@@ -104,6 +115,7 @@ def _settings(given: Given, file: Configuration, gates: ChosenGates, profiles: P
         given.get("otlp_protocol"),
         given.get("trace_ratio"),
         given.get("trace_slow"),
+        replace(file.pod_groups, counts_desired=gates.is_on(DESIRED_COUNT)),
     )
 
 

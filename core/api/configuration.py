@@ -14,6 +14,7 @@ from core.api.configuration_wire import (
     MetricsBlock,
     NodeReplacementBlock,
     NodeRequeueBlock,
+    PodGroupsBlock,
     RequeuingStrategy,
     Resources,
     SparesBlock,
@@ -29,6 +30,7 @@ from core.model.configuration import (
     FairSharing,
     Integrations,
     LeaseRules,
+    PodGroupRules,
     ResourceRules,
     SecondPass,
     Transformation,
@@ -71,6 +73,7 @@ def build_configuration(file: ConfigurationFile) -> Configuration:
         integrations=_integrations(file.integrations or IntegrationsBlock()),
         lease=_lease(file.leader_election or LeaderElection()),
         webhook=_webhook(file.webhook or WebhookBlock()),
+        pod_groups=_pod_groups(ours.pod_groups or PodGroupsBlock()),
         metrics=(file.metrics or MetricsBlock()).bind_address,
         health=(file.health or HealthBlock()).health_probe_bind_address,
         gates=placement_gates(file.feature_gates or {}),
@@ -178,6 +181,10 @@ def _lease(block: LeaderElection) -> LeaseRules:
 
 def _webhook(block: WebhookBlock) -> WebhookRules:
     return WebhookRules(block.host, block.port, block.cert_dir)
+
+
+def _pod_groups(block: PodGroupsBlock) -> PodGroupRules:
+    return PodGroupRules(_or(block.desired_count_wait, PodGroupRules().desired_count_wait_s))
 
 
 def _or(given: float | None, usual: float) -> float:

@@ -263,9 +263,16 @@ class NodeReplacementBlock(Strict):
     spares: SparesBlock | None = None
 
 
+class PodGroupsBlock(Strict):
+    """How groups of pods without a queue are placed."""
+
+    desired_count_wait: Pause | None = None
+
+
 class Topogate(Strict):
     """What only topogate has."""
 
+    pod_groups: PodGroupsBlock | None = None
     node_replacement: NodeReplacementBlock | None = None
     second_pass: SecondPassBlock | None = None
     placement_profile: Literal["kep", "compact"] | None = None

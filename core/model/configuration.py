@@ -101,6 +101,16 @@ class LeaseRules:
 
 
 @dataclass(frozen=True, slots=True)
+class PodGroupRules:
+    """How groups of pods are placed. Pods of one that says how many there will be are waited for `desired_count_wait_s` since the last
+    one came; `counts_desired`: whether anybody looks at what it says of that (the gate of it).
+    """
+
+    desired_count_wait_s: float = 5.0
+    counts_desired: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     """Where something is served; `host` None: on the address it would be served on anyway. A port of 0: nowhere."""
 
@@ -132,6 +142,7 @@ class Configuration:
     resources: ResourceRules = ResourceRules()
     integrations: Integrations = Integrations()
     lease: LeaseRules = LeaseRules()
+    pod_groups: PodGroupRules = PodGroupRules()  # but for the gate
     gates: Mapping[str, bool] = field(default_factory=dict)
     webhook: WebhookRules = WebhookRules()
     metrics: Address | None = None

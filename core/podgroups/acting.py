@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from core.model.configuration import PodGroupRules
 from core.placement.free import FreeCapacity
 from core.placement.node_counts import NodeCounts
 from core.podgroups.algorithm import Chosen, decide
@@ -16,7 +17,6 @@ from core.podgroups.group import PodGroupInfo, TopologyConstraint
 from core.podgroups.members import GroupKey, Member, as_pod_sets, in_order
 
 SCHEDULED, UNSCHEDULABLE, WAITING = "Scheduled", "Unschedulable", "WaitingForPods"
-PATIENCE_S = 5.0  # pods of a group that says how many there will be are waited for so long, since the last one came
 Place = tuple[Member, str]  # a pod and a node
 
 
@@ -47,6 +47,7 @@ def plan_step(
     view: FreeCapacity,
     plugins: Plugins,
     waited_s: float,
+    rules: PodGroupRules = PodGroupRules(),  # noqa: B008  # frozen
 ) -> Step:
     """The next step for one replica of a group; doing it and planning again leads to a group that is whole, or to the reason why not.
 
@@ -67,17 +68,17 @@ def plan_step(
         return _waits_for_pods(here, wanted, placed)
     if not waiting:
         return _whole(placed, adrift, done)
-    desired = facts.desired_count or 0
-    if not placed and here < desired and waited_s < PATIENCE_S:
-        message = f"{here} of {desired} desired pods are there; more are waited for, up to {PATIENCE_S:g} s after the last"
-        return Step(False, WAITING, message, retry_s=PATIENCE_S - waited_s)
+    desired, patience_s = facts.desired_count if rules.counts_desired else None, rules.desired_count_wait_s
+    if not placed and here < (desired or 0) and waited_s < patience_s:
+        message = f"{here} of {desired} desired pods are there; more are waited for, up to {patience_s:g} s after the last"
+        return Step(False, WAITING, message, retry_s=patience_s - waited_s)
     group = PodGroupInfo(
         key.namespace,
         key.name,
         as_pod_sets(waiting),
         tuple(constraints),
         max(wanted - done, len(placed) + 1),  # of those that come later each single one is welcome
-        facts.desired_count,
+        desired,
         key.replica,
         Counter(member.place for member in placed),
     )

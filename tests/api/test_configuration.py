@@ -31,6 +31,7 @@ from core.model.configuration import (
     FairSharing,
     Integrations,
     LeaseRules,
+    PodGroupRules,
     PreemptionStrategy,
     ResourceRules,
     SecondPass,
@@ -248,12 +249,17 @@ def test_where_metrics_and_probes_are_served(text: str, address: Address | None)
 def test_our_own_block():
     block = {
         "secondPass": {"baseDelay": "1s", "timeout": "1m"},
+        "podGroups": {"desiredCountWait": "30s"},
         "placementProfile": "compact",
         "reserveDaemonSets": False,
         "nominateNodes": True,
     }
     expected = Configuration(
-        second_pass=SecondPass(1.0, 60.0), placement_profile="compact", reserves_daemon_sets=False, nominates_nodes=True
+        second_pass=SecondPass(1.0, 60.0),
+        pod_groups=PodGroupRules(30.0),
+        placement_profile="compact",
+        reserves_daemon_sets=False,
+        nominates_nodes=True,
     )
     assert read(topogate=block) == expected
     assert read(topogate={"secondPass": {"timeout": "10m"}}).second_pass == SecondPass(10.0, 600.0)
