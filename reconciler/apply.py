@@ -19,6 +19,7 @@ from core.names import (
     REASON_UNSCHEDULABLE_ON_NODE,
     TERMINATED_BY,
     TOPOLOGY_GATE,
+    TRACEPARENT_ANNOTATION,
 )
 from core.plan.admission import apply_body
 from core.plan.merge import merge_patch
@@ -205,13 +206,15 @@ class Writer:
             r.PODS, name, namespace, body, kind=PatchKind.MERGE, subresource="status", field_manager=FIELD_MANAGER
         )
 
-    async def let_go(self, pod: Obj, node: str) -> Obj:
-        """Takes the gate off a pod of a group that was seen and sends it to its node alone, in one write; with an empty `node` to any."""
+    async def let_go(self, pod: Obj, node: str, story: str | None = None) -> Obj:
+        """Takes the gate off a pod of a group that was seen and sends it to its node alone, in one write; with an empty `node` to any.
+        `story`: the traceparent that the pod is to name."""
         metadata = pod["metadata"]
         spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": PODGROUP_GATE}]}
         if node:
             spec["affinity"] = {"nodeAffinity": pin(pod["spec"], node)}
-        body = {"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}, "spec": spec}
+        told = {"annotations": {TRACEPARENT_ANNOTATION: story}} if story is not None else {}
+        body = {"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], **told}, "spec": spec}
         return await self._client.patch(
             r.PODS, metadata["name"], metadata["namespace"], body, kind=PatchKind.STRATEGIC, field_manager=FIELD_MANAGER
         )
@@ -294,6 +297,10 @@ class Writer:
             field_manager=MANAGER_WORKLOAD_CONTROLLER,
             subresource="status",
         )
+
+    async def annotate(self, resource: Resource, obj: Obj, annotations: Mapping[str, str]) -> Obj:
+        """Adds annotations to an object as it was seen."""
+        return await self._patch_seen(resource, obj, {"metadata": {"annotations": dict(annotations)}})
 
     async def set_finalizers(self, resource: Resource, obj: Obj, finalizers: Sequence[str]) -> Obj:
         """The finalizers of an object as it was seen."""

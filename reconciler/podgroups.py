@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from core.model.configuration import PodGroupRules
 from core.model.pause import ADMISSIONS
@@ -29,8 +30,10 @@ from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.group_steps import keep_place, members_of, next_step
+from reconciler.group_tracing import GroupStories
 from reconciler.node_health import place_of
 from reconciler.observed import Observed
+from reconciler.tracing import traceparent_of
 
 logger = logging.getLogger(__name__)
 BATCH_S = 0.2  # pods of a group come one by one
@@ -70,6 +73,7 @@ class PodGroups:
         self._plugins = default_plugins()
         self._expectations, self._awaited = Expectations(), dict[str, _Awaited]()  # by uid of pods
         self._throttle = Throttle(clock)
+        self._stories = GroupStories(writer, clock)
         self._seen: dict[GroupKey, dict[str, _Seen]] = {}  # its pods by uid
         self._decided: dict[str, str] = {}  # by uid of pods that are not bound: where they were decided to go
         self._waiting: dict[GroupKey, int] = {}  # and what had changed in the cluster when they were last judged
@@ -146,6 +150,7 @@ class PodGroups:
         metadata = change.obj["metadata"]
         named = metadata.get("namespace") or "", metadata["name"]
         if change.new is None:
+            self._stories.forget(change.obj)
             for key in [key for key in self._steps if (key.namespace, key.name) == named]:
                 del self._steps[key]
         for key in {GroupKey(*named), *(key for key in self._seen if (key.namespace, key.name) == named)}:
@@ -183,10 +188,11 @@ class PodGroups:
         changes = self._observed.state.changes
         if self._waiting.get(key) == changes:
             return RequeueAfter(LOOK_S)  # nothing has come or gone since it was judged
-        members = [self._known(member) for member in self._members(key, await self._find_out(key)).values()]
-        step = self._plan(key, group, members)
-        step = self._held_up(step)
-        refused = await self._do(key, step)
+        found_out = await self._find_out(key)
+        group = await self._stories.begin(group) if group is not None else None
+        members, began = [self._known(member) for member in self._members(key, found_out).values()], self._clock.now()
+        step = self._held_up(self._plan(key, group, members))
+        refused = await self._do(key, group, step, began)
         if refused is not None:
             step = refused
         elif step.keep:
@@ -196,6 +202,8 @@ class PodGroups:
             self._waiting.pop(key, None)
             return Done()  # its pods wait until there is one
         await self._tell(group, key, step, has_pods=bool(members))
+        if not any(member.is_live and not member.node for member in members):
+            self._stories.bound(group, key, sum(member.is_live for member in members))
         if step.waits:
             self._waiting[key] = changes
             return RequeueAfter(LOOK_S)
@@ -246,7 +254,7 @@ class PodGroups:
 
     # --- writes ---------------------------------------------------------------------------------------------------
 
-    async def _do(self, key: GroupKey, step: Step) -> Step | None:
+    async def _do(self, key: GroupKey, group: Obj | None, step: Step, began: datetime) -> Step | None:
         """The writes of a step. What the API server will not have is a step of its own: it says so. Raises other errors, once all other
         pods have been tried."""
         for member, node in step.keep:
@@ -256,11 +264,20 @@ class PodGroups:
             self._decided.pop(member.uid, None)
         given_back = [(member, "") for member in step.give_back]
         failed = await self._write(key, given_back, lambda place: self._writer.nominate(*place), lambda place: _Awaited(True, ""))
-        failed += await self._write(key, step.keep, lambda place: self._writer.nominate(*place), lambda place: _Awaited(True, place[1]))
-        failed += await self._write(
-            key, step.let_go, lambda place: self._writer.let_go(self._as_seen(place[0]), place[1]), lambda place: _Awaited(False, None)
-        )
-        if step.let_go:
+        if group is not None and step.keep:
+            with self._stories.keeping(group, key, step, began):
+                failed += await self._write(
+                    key, step.keep, lambda place: self._writer.nominate(*place), lambda place: _Awaited(True, place[1])
+                )
+        if group is not None and step.let_go:
+            story = traceparent_of(group)
+            with self._stories.letting_go(group, key, step.let_go):
+                failed += await self._write(
+                    key,
+                    step.let_go,
+                    lambda place: self._writer.let_go(self._as_seen(place[0]), place[1], story),
+                    lambda place: _Awaited(False, None),
+                )
             logger.info("pods of a group let go", extra={"group": str(key), "count": len(step.let_go)})
         refusals = [(member, error) for member, error in failed if isinstance(error, Invalid | Forbidden)]
         others = [error for _, error in failed if not isinstance(error, Invalid | Forbidden)]
@@ -320,6 +337,8 @@ class PodGroups:
             await self._writer.patch_status(r.POD_GROUPS, group, {"conditions": wire})
         except NotFound:
             return
+        if not step.is_scheduled and step.explanation is not None:
+            self._stories.refused(group, key, step, condition.message)
         logger.info("group judged", extra={"group": str(key), "scheduled": condition.status, "why": condition.message})
         await self._writer.event(r.POD_GROUPS, group, condition.reason, condition.message, warning=not condition.status)
 

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL
+from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL, TRACEPARENT_ANNOTATION
 from core.podgroups.members import GroupKey, pin, pinned_node
 from core.runtime.client import Client
 from core.runtime.controller import Result
@@ -151,9 +151,17 @@ class PaperGroups:
     async def nominate(self, member: Any, node: str) -> Obj:
         return self._write("keep" if node else "give back", member.key, lambda pod: pod["status"].__setitem__("nominatedNodeName", node))
 
-    async def let_go(self, pod: Obj, node: str) -> Obj:
+    async def annotate(self, resource: Any, group: Obj, annotations: Mapping[str, str]) -> Obj:
+        metadata = {**group["metadata"], "annotations": dict(annotations), "resourceVersion": str(next(self._versions))}
+        changed = {**group, "metadata": metadata}
+        self.observed.pod_groups.put(changed)
+        return changed
+
+    async def let_go(self, pod: Obj, node: str, story: str | None = None) -> Obj:
         def change(stored: Obj) -> None:
             stored["spec"]["schedulingGates"] = []
+            if story is not None:
+                stored["metadata"]["annotations"] = {TRACEPARENT_ANNOTATION: story}
             if node:
                 stored["spec"]["affinity"] = {"nodeAffinity": pin(stored["spec"], node)}
 
