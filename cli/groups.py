@@ -87,7 +87,7 @@ def _explained(explanation: GroupExplanation) -> Report:
                 "name": fact.name,
                 "nodes": fact.nodes,
                 "fit": fact.fit,
-                "lacks": {amount.resource: str(amount).partition(" ")[0] for amount in fact.short},
+                "lacks": {amount.resource: str(amount).partition(" ")[0] for amount in fact.lacks},
             }
             for fact in explanation.facts
         ],

@@ -1,17 +1,23 @@
 """What a group of pods needs next, from what is observed of the cluster: for the reconciler, and for who only wants to know."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from core.model.configuration import PodGroupRules
 from core.placement.feasibility import InvalidSelector
 from core.podgroups.acting import Step, plan_step
+from core.podgroups.device_placement import DevicePlacement, find_apart
+from core.podgroups.devices import NotServed
 from core.podgroups.facts import UnknownAlias, read_aliases, read_pod_group, resolve
 from core.podgroups.framework import Plugins
+from core.podgroups.inventory import Kept
 from core.podgroups.members import GroupKey, Member, group_of, read_member
 from core.runtime.resource import Obj
+from reconciler import resources as r
 from reconciler.observed import Observed
 
 INVALID, NO_CONSTRAINT = "Invalid", "NoConstraint"
+APART = "DevicesApart"
 _DRA = "spec.schedulingConstraints.draConstraints"
 
 
@@ -22,7 +28,10 @@ def members_of(observed: Observed, key: GroupKey) -> dict[str, Member]:
 
 
 def keep_place(observed: Observed, member: Member, place: str) -> None:
-    """Counts what is kept for a pod until it is bound; from then on the pod itself counts."""
+    """Counts what is kept for a pod until it is bound; from then on the pod itself counts. Its devices do once they are allocated."""
+    if observed.devices is not None:
+        is_placed = member.is_live and bool(place)
+        observed.devices.inventory.keep(member.uid, Kept(member.group.namespace, place, member.claims) if is_placed else None)
     if member.is_live and not member.node and place:
         observed.state.whole.keep(str(member.group), member.uid, place, member.request.requests, member.request.traits)
     else:
@@ -34,6 +43,13 @@ def keep_places(observed: Observed) -> None:
     for key in keys_of(observed):
         for member in members_of(observed, key).values():
             keep_place(observed, member, member.place)
+
+
+def forget_place(observed: Observed, key: GroupKey, uid: str) -> None:
+    """A pod has no place any more, or is gone."""
+    observed.state.whole.keep(str(key), uid, None, {})
+    if observed.devices is not None:
+        observed.devices.inventory.keep(uid, None)
 
 
 def keys_of(observed: Observed, group: str | None = None) -> list[GroupKey]:
@@ -59,8 +75,8 @@ def next_step(
     problem = ""
     if not 0 <= key.replica < facts.replicas:
         problem = f"a pod names replica {key.replica}; the group has {facts.replicas}, from 0"
-    elif facts.claim_templates:
-        problem = f"{_DRA}: constraints on devices are not served yet; topologyConstraints are"
+    elif facts.claim_templates and (observed.devices is None or observed.devices.are_missing):
+        problem = f"{_DRA}: the API server does not serve {r.RESOURCE_SLICES.api_version}"
     if problem:
         return Step(False, INVALID, problem, give_back=kept)
     if not facts.is_constrained:
@@ -68,6 +84,15 @@ def next_step(
         return Step(True, NO_CONSTRAINT, "the group has no constraint: kube-scheduler places its pods", let_go=free)
     try:
         levels = resolve(facts.levels, read_aliases(observed.node_topologies.store.list()))
-        return plan_step(facts, levels, key, members, observed.state.whole.capacity, plugins, waited_s, rules)
+        if observed.devices is None or not facts.claim_templates:
+            return plan_step(facts, levels, key, members, observed.state.whole.capacity, plugins, waited_s, rules)
+        inventory, placed = observed.devices.inventory, [member.claims for member in members if member.is_live and member.place]
+        devices = DevicePlacement(inventory, key.namespace, facts.claim_templates, placed)
+        plugins = replace(plugins, generators=(*plugins.generators, devices), states=(*plugins.states, devices))
+        step = plan_step(facts, levels, key, members, observed.state.whole.capacity, plugins, waited_s, rules)
+        apart = find_apart(inventory, key.namespace, facts.claim_templates, placed)
+        return replace(step, is_scheduled=False, reason=APART, message=f"{step.message}; {apart}") if apart else step
     except (UnknownAlias, InvalidSelector) as error:
         return Step(False, INVALID, str(error), give_back=kept, waits=True)
+    except NotServed as error:
+        return Step(False, INVALID, f"{_DRA}: {error}", give_back=kept, waits=True)

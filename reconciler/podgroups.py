@@ -17,6 +17,7 @@ from core.names import POD_GROUP_SCHEDULED
 from core.plan.conditions import Condition, says, set_conditions
 from core.podgroups.acting import Place, Step
 from core.podgroups.algorithm import default_plugins
+from core.podgroups.devices import read_claim
 from core.podgroups.members import GroupKey, Member, group_of, read_member
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
@@ -29,7 +30,7 @@ from core.runtime.workqueue import Item
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
-from reconciler.group_steps import keep_place, members_of, next_step
+from reconciler.group_steps import forget_place, keep_place, members_of, next_step
 from reconciler.group_tracing import GroupStories
 from reconciler.node_health import place_of
 from reconciler.observed import Observed
@@ -85,6 +86,9 @@ class PodGroups:
         observed.pod_groups.add_handler(self._on_group)
         observed.node_topologies.add_handler(lambda change: self._look_again("a NodeTopology changed"))
         observed.nodes.add_handler(self._on_node)
+        if observed.devices is not None:
+            for informer in observed.devices.informers:
+                informer.add_handler(self._on_claim if informer is observed.devices.claims else self._on_devices)
 
     # --- what is seen ---------------------------------------------------------------------------------------------
 
@@ -117,7 +121,7 @@ class PodGroups:
         """A pod is gone, is over, or belongs to the group no more: what was kept for it is others'."""
         self._observe(group, uid)
         self._decided.pop(uid, None)
-        self._observed.state.whole.keep(str(group), uid, None, {})
+        forget_place(self._observed, group, uid)
         seen = self._seen.get(group, {})
         seen.pop(uid, None)
         if not seen:
@@ -161,6 +165,22 @@ class PodGroups:
     def _on_node(self, change: Change) -> None:
         if self._waiting and (change.old is None or change.new is None or place_of(change.old) != place_of(change.new)):
             self._look_again("a node changed")
+
+    def _on_devices(self, change: Change) -> None:
+        if self._waiting and not _has_same_spec(change):
+            self._look_again("devices changed")
+
+    def _on_claim(self, change: Change) -> None:
+        """Who waits may have devices now that are free; whose claim it is may be told that they do not lie together."""
+        if change.old is not None and change.new is not None and _allocation(change.old) == _allocation(change.new):
+            return
+        for pod in read_claim(change.obj).users:
+            member = self._observed.pods.store.get(pod)
+            group = group_of(member) if member is not None else None
+            if group is not None:
+                self._is_due(group)
+        if self._waiting:
+            self._look_again("a claim on devices changed")
 
     def _look_again(self, why: str) -> None:
         """Who waits, by priority and then by age."""
@@ -239,7 +259,7 @@ class PodGroups:
         if present is not None and present.uid == member.uid:
             self._fold(present)
         else:
-            self._observed.state.whole.keep(str(member.group), member.uid, None, {})
+            forget_place(self._observed, member.group, member.uid)
 
     def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member]) -> Step:
         since = max((one.at_s for one in self._seen.get(key, {}).values()), default=0.0)
@@ -259,7 +279,7 @@ class PodGroups:
         pods have been tried."""
         for member, node in step.keep:
             self._decided[member.uid] = node
-            self._observed.state.whole.keep(str(key), member.uid, node, member.request.requests, member.request.traits)
+            keep_place(self._observed, member, node)
         for member in step.give_back:
             self._decided.pop(member.uid, None)
         given_back = [(member, "") for member in step.give_back]
@@ -353,6 +373,14 @@ class PodGroups:
         texts = [f"replica {other.replica}: {of.message}" for other, of in lacking[:_SHOWN]]
         more = f"; and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
         return Condition(POD_GROUP_SCHEDULED, False, lacking[0][1].reason, f"{'; '.join(texts)}{more}")
+
+
+def _has_same_spec(change: Change) -> bool:
+    return change.old is not None and change.new is not None and change.old.get("spec") == change.new.get("spec")
+
+
+def _allocation(claim: Obj) -> object:
+    return (claim.get("status") or {}).get("allocation")
 
 
 def _version(pod: Obj) -> str | None:

@@ -49,8 +49,8 @@ def slim_pod(pod: Obj) -> Obj:
     names = _ANNOTATIONS + (_OF_QUEUED_PODS if queued else ()) + (_OF_WAITING_PODS if waits else ())
     if queued and ROLE_HASH not in annotations:  # marked by another's webhook, or an older one
         annotations = {**annotations, ROLE_HASH: role_hash(spec)}
-    # All that kube-scheduler goes by, of who is placed as a member of a group and not bound yet.
-    grouped = MEMBER_OF_LABEL in (metadata.get("labels") or {}) and not spec.get("nodeName")
+    member = MEMBER_OF_LABEL in (metadata.get("labels") or {})
+    grouped = member and not spec.get("nodeName")  # of these all that kube-scheduler goes by
     return {
         "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp")
         | _pick(metadata, "deletionGracePeriodSeconds")
@@ -58,6 +58,7 @@ def slim_pod(pod: Obj) -> Obj:
         | {"ownerReferences": [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]}
         | {"annotations": {key: value for key, value in annotations.items() if key in names or key.startswith(COORDINATE_PREFIXES)}},
         "spec": _pick(spec, "nodeName", "schedulingGates", "nodeSelector", "overhead", "resources", "hostNetwork")
+        | (_pick(spec, "resourceClaims") if member else {})
         | (_pick(spec, "tolerations") if waits else {})  # its flavor's are added when it starts
         | (
             _pick(spec, "affinity", "tolerations", "topologySpreadConstraints", "volumes", "priority")
@@ -69,7 +70,7 @@ def slim_pod(pod: Obj) -> Obj:
             for part in ("containers", "initContainers")
             if spec.get(part)
         },
-        "status": _pick(status, "phase", *(("nominatedNodeName",) if grouped else ()))
+        "status": _pick(status, "phase", *(("nominatedNodeName",) if grouped else ()), *(("resourceClaimStatuses",) if member else ()))
         | (_pick(status, "reason") if status.get("phase") == "Failed" else {})
         | _pick_conditions(pod, waits_for_scheduler=grouped),
     }

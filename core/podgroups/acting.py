@@ -14,7 +14,7 @@ from core.podgroups.explain import GroupExplanation, explain
 from core.podgroups.facts import PodGroupFacts
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
-from core.podgroups.members import GroupKey, Member, as_pod_sets, in_order
+from core.podgroups.members import GroupKey, Member, as_pod_sets, claims_of_sets, in_order
 
 SCHEDULED, UNSCHEDULABLE, WAITING = "Scheduled", "Unschedulable", "WaitingForPods"
 Place = tuple[Member, str]  # a pod and a node
@@ -81,6 +81,7 @@ def plan_step(
         desired,
         key.replica,
         Counter(member.place for member in placed),
+        claims_of_sets(waiting),
     )
     outcome = decide(view, group, plugins)
     if outcome.chosen is not None:
@@ -90,7 +91,7 @@ def plan_step(
     if len(placed) + done < wanted and placed and all(member.gated for member in placed):
         why = "the places that are kept for some of its pods leave none for the others"
         return Step(False, UNSCHEDULABLE, why, give_back=tuple(placed), waits=True)
-    lacks = explain(view, group, outcome.tried)
+    lacks = explain(view, group, outcome.tried, plugins.states, outcome.why)
     if len(placed) + done >= wanted:
         whole = _whole(placed, adrift, done)
         return replace(whole, message=f"{whole.message}; {_pods(len(waiting))} more wait: {lacks}", waits=True, explanation=lacks)

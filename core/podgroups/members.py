@@ -5,7 +5,7 @@ that has a place has it as `status.nominatedNodeName` while it has the gate, and
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -14,6 +14,7 @@ from core.model.pod_traits import traits_of_template
 from core.model.podset import PodSetRequest
 from core.model.resources import pod_requests
 from core.names import INDEX_LABELS, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL, WORKLOAD_ANNOTATION
+from core.podgroups.devices import PodClaim, read_pod_claims
 
 Json = Mapping[str, Any]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -56,6 +57,7 @@ class Member:
     priority: int = 0
     created: str = ""
     unschedulable: str = ""  # what kube-scheduler said of it, without the gate
+    claims: tuple[PodClaim, ...] = ()
 
     @property
     def place(self) -> str:
@@ -101,6 +103,7 @@ def read_member(pod: Json) -> Member | None:
         int(spec.get("priority") or 0),
         metadata.get("creationTimestamp") or "",
         _refusal(status),
+        read_pod_claims(pod),
     )
 
 
@@ -172,7 +175,17 @@ def in_order(members: Iterable[Member]) -> list[Member]:
 
 def as_pod_sets(members: Sequence[Member]) -> tuple[PodSetRequest, ...]:
     """Consecutive equal pods as one set each."""
-    sets = []
-    for number, (request, equal) in enumerate(groupby(members, key=lambda one: one.request)):
-        sets.append(replace(request, name=f"{number}", count=len(list(equal))))
-    return tuple(sets)
+    return tuple(replace(equal[0].request, name=f"{number}", count=len(equal)) for number, equal in enumerate(_by_equal(members)))
+
+
+def claims_of_sets(members: Sequence[Member]) -> tuple[tuple[PodClaim, ...], ...]:
+    """What the pods of each of these sets name; of claims that are made for each pod only the template."""
+    return tuple(_claims(equal[0]) for equal in _by_equal(members))
+
+
+def _by_equal(members: Sequence[Member]) -> Iterator[list[Member]]:
+    return (list(equal) for _, equal in groupby(members, key=lambda one: (one.request, _claims(one))))
+
+
+def _claims(member: Member) -> tuple[PodClaim, ...]:
+    return tuple(claim._replace(name="") if claim.template else claim for claim in member.claims)

@@ -30,7 +30,7 @@ class PaperGroups:
 
     def __init__(self, racks: Mapping[str, tuple[int, ...]]) -> None:
         self.clock = ManualClock()
-        self.observed = Observed(cast("Client", None), self.clock)
+        self.observed = Observed(cast("Client", None), self.clock, watches_devices=True)
         self.groups = PodGroups(self.observed, cast("Writer", self), self.clock)
         self.pods: dict[str, Obj] = {}
         self.told: list[tuple[str, str, str]] = []  # status, reason and message, as often as they were written
@@ -65,6 +65,20 @@ class PaperGroups:
 
     def gang(self, count: int, **more: Any) -> Obj:
         return self.group({"gang": {"minCount": count}}, **more)
+
+    def devices(self, *objects: Obj) -> None:
+        """Slices, claims, templates and classes are there, or change."""
+        devices = self.observed.devices
+        assert devices is not None
+        for obj in objects:
+            (informer,) = (one for one in devices.informers if one.resource.kind == obj["kind"])
+            informer.put({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(next(self._versions))}})
+
+    def drop_device(self, obj: Obj) -> None:
+        devices = self.observed.devices
+        assert devices is not None
+        (informer,) = (one for one in devices.informers if one.resource.kind == obj["kind"])
+        informer._fold(Deleted(obj))
 
     def drop_group(self, name: str = "g") -> None:
         group = self.observed.pod_groups.store.get(f"{NAMESPACE}/{name}")

@@ -1,0 +1,209 @@
+"""Devices that lie together: which pool a group gets, and how many of its pods each node takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.names import HOSTNAME_LABEL
+from core.placement.free import FreeCapacity
+from core.podgroups.algorithm import Outcome, decide, default_plugins
+from core.podgroups.device_placement import DevicePlacement
+from core.podgroups.devices import NotServed, PodClaim
+from core.podgroups.explain import explain
+from core.podgroups.framework import Plugins
+from core.podgroups.group import PodGroupInfo
+from core.podgroups.inventory import Inventory, Kept
+from tests.builders import RACK, view_of
+from tests.podgroups.builders import group, name_of, node, placed
+from tests.podgroups.devices import OWN, TEMPLATE, claim, claim_spec, inventory, pool_of_nodes, resource_slice, template
+
+
+def asked(pods: int, *claims: PodClaim, by: tuple[str, ...] = (), **other: Any) -> PodGroupInfo:
+    """Equal pods of one CPU, each with these claims."""
+    return replace(group((pods, 1), by=by, **other), claims=(claims or OWN,))
+
+
+def plugins_for(there: Inventory, templates: tuple[str, ...] = (TEMPLATE,), running: tuple[tuple[PodClaim, ...], ...] = ()) -> Plugins:
+    devices, usual = DevicePlacement(there, "ns", templates, running), default_plugins()
+    return replace(usual, generators=(*usual.generators, devices), states=(devices,))
+
+
+def ask(view: FreeCapacity, there: Inventory, wanted: PodGroupInfo, **other: Any) -> Outcome:
+    return decide(view, wanted, plugins_for(there, **other))
+
+
+def told(view: FreeCapacity, there: Inventory, wanted: PodGroupInfo, **other: Any) -> str:
+    plugins = plugins_for(there, **other)
+    outcome = decide(view, wanted, plugins)
+    assert outcome.chosen is None
+    return str(explain(view, wanted, outcome.tried, plugins.states, outcome.why))
+
+
+NODES = ("a", "b", "c", "d")
+
+
+@pytest.fixture
+def view() -> FreeCapacity:
+    """Four nodes of eight CPUs, two to a rack."""
+    return view_of([HOSTNAME_LABEL], [node(name, "b", f"r{at // 2 + 1}", 8) for at, name in enumerate(NODES)])
+
+
+def test_all_pods_go_where_one_pool_has_devices_for_them(view: FreeCapacity) -> None:
+    there = inventory(*pool_of_nodes("p", {"a": 1, "b": 2}), *pool_of_nodes("q", {"c": 2, "d": 2}))
+    outcome = ask(view, there, asked(4))
+    assert name_of(outcome) == "pool gpu.example.com/q"
+    assert placed(outcome) == {"c": 2, "d": 2}
+
+
+def test_a_group_waits_where_no_pool_has_enough_and_is_told_what_each_lacks(view: FreeCapacity) -> None:
+    there = inventory(*pool_of_nodes("p", {"a": 1, "b": 1}), *pool_of_nodes("q", {"c": 2, "d": 1}))
+    assert told(view, there, asked(4)) == (
+        "none of 2 placement(s) takes 4 pod(s), the best takes 3: "
+        "pool gpu.example.com/q 3 of 4, short of 1 device(s) of claim template one-gpu; "
+        "pool gpu.example.com/p 2 of 4, short of 2 device(s) of claim template one-gpu."
+    )
+
+
+def test_what_is_allocated_is_not_free(view: FreeCapacity) -> None:
+    there = inventory(*pool_of_nodes("p", {"a": 2, "b": 2}), claim("other", [("p", "a-0")]))
+    assert ask(view, there, asked(4)).chosen is None
+    assert placed(ask(view, there, asked(3))) == {"b": 2, "a": 1}
+    there.observe_claim("ns/other", None)
+    assert sum(placed(ask(view, there, asked(4))).values()) == 4
+
+
+def test_devices_that_all_nodes_reach_are_counted_once(view: FreeCapacity) -> None:
+    there = inventory(resource_slice("fabric", 3))
+    assert ask(view, there, asked(4)).chosen is None
+    outcome = ask(view, there, asked(3))
+    assert placed(outcome) == {"a": 3}
+
+
+def test_own_and_shared_devices_of_one_pool_add_up(view: FreeCapacity) -> None:
+    own = [resource_slice("p", 1, node=name, slices=3) for name in ("a", "c")]
+    there = inventory(*own, resource_slice("p", 2, slices=3))
+    assert sum(placed(ask(view, there, asked(4))).values()) == 4
+    assert ask(view, there, asked(5)).chosen is None
+
+
+def test_a_rack_and_a_pool_are_both_shared(view: FreeCapacity) -> None:
+    there = inventory(*pool_of_nodes("p", {"a": 1, "c": 2, "d": 1}))
+    outcome = ask(view, there, asked(3, by=(RACK,)))
+    assert (name_of(outcome), placed(outcome)) == ("r2 pool gpu.example.com/p", {"c": 2, "d": 1})
+    assert "cloud/rack r2 pool gpu.example.com/p 3 of 4, short of 1 device(s)" in told(view, there, asked(4, by=(RACK,)))
+
+
+def test_pods_that_are_placed_count_until_their_devices_are_allocated(view: FreeCapacity) -> None:
+    there = inventory(*pool_of_nodes("p", {"a": 2}))
+    there.keep("uid", Kept("ns", "a", (PodClaim(TEMPLATE, "its-claim"),)))
+    assert ask(view, there, asked(2)).chosen is None
+    assert placed(ask(view, there, asked(1))) == {"a": 1}
+    there.observe_claim("ns/its-claim", claim_of(claim("its-claim", [("p", "a-1")])))
+    assert placed(ask(view, there, asked(1))) == {"a": 1}
+    assert ask(view, there, asked(2)).chosen is None
+    there.keep("uid", None)
+    there.observe_claim("ns/its-claim", None)
+    assert placed(ask(view, there, asked(2))) == {"a": 2}
+
+
+def claim_of(obj: dict[str, Any]) -> Any:
+    from core.podgroups.devices import read_claim
+
+    return read_claim(obj)
+
+
+def test_those_that_come_later_go_to_the_pool_that_the_others_have_devices_of(view: FreeCapacity) -> None:
+    there = inventory(
+        *pool_of_nodes("p", {"a": 2, "b": 2}), *pool_of_nodes("q", {"c": 8}), claim("mine", [("p", "a-0")]), claim("apart", [("q", "c-0")])
+    )
+    late = asked(2, running={"a": 1})
+    mine, apart = (PodClaim(TEMPLATE, "mine"),), (PodClaim(TEMPLATE, "apart"),)
+    assert name_of(ask(view, there, late, running=(mine,))) == "pool gpu.example.com/p"
+    assert told(view, there, late, running=(mine, apart)) == (
+        "its devices of claim template one-gpu do not lie together, but in pools gpu.example.com/p (1), gpu.example.com/q (1), "
+        "so that there is none for the others."
+    )
+    assert "not allocated" in told(view, there, late, running=(OWN,))
+
+
+def test_one_claim_for_all_is_one_allocation(view: FreeCapacity) -> None:
+    shared = PodClaim("", "ours")
+    there = inventory(
+        template("four", claim_spec(4)), claim("ours", spec=claim_spec(4)), resource_slice("small", 3), resource_slice("large", 4)
+    )
+    outcome = ask(view, there, asked(8, shared), templates=("four",))
+    assert (name_of(outcome), sum(placed(outcome).values())) == ("pool gpu.example.com/large", 8)
+    there.observe_slice("large-all", None)
+    assert "short of 1 device(s) of claim template four" in told(view, there, asked(8, shared), templates=("four",))
+
+
+def test_an_allocated_claim_for_all_confines_the_group(view: FreeCapacity) -> None:
+    on_c = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["c"]}]}]}
+    there = inventory(claim("ours", [("p", "x")], nodeSelector=on_c), resource_slice("p", [{"name": "x"}], node="c"))
+    assert placed(ask(view, there, asked(2, PodClaim("", "ours")))) == {"c": 2}
+    assert ask(view, there, asked(9, PodClaim("", "ours"))).chosen is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"devices": {"requests": [{"name": "any", "firstAvailable": [{"name": "a"}]}]}}, "devices.requests[any].firstAvailable"),
+        (claim_spec(allocationMode="All"), "devices.requests[gpus].exactly.allocationMode All"),
+        (claim_spec(adminAccess=True), "devices.requests[gpus].exactly.adminAccess"),
+        (claim_spec(capacity={"requests": {"memory": "1Gi"}}), "devices.requests[gpus].exactly.capacity"),
+        ({"devices": {"constraints": [{"matchAttribute": "a/b"}], **claim_spec()["devices"]}}, "devices.constraints"),
+        (claim_spec(deviceClassName="none"), "there is no DeviceClass none"),
+        (claim_spec(1, "device.nothing == 1"), "cannot be evaluated for device"),
+    ],
+)
+def test_what_cannot_be_served_is_named(view: FreeCapacity, spec: dict[str, Any], says: str) -> None:
+    there = inventory(template("odd", spec), resource_slice("p", 2))
+    with pytest.raises(NotServed) as told:
+        ask(view, there, asked(1, PodClaim("odd", "")), templates=("odd",))
+    assert says in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("odd", "says"),
+    [
+        ({"consumesCounters": [{"counterSet": "c"}]}, "consumesCounters of devices in pool gpu.example.com/p (1)"),
+        ({"allowMultipleAllocations": True}, "allowMultipleAllocations of devices in pool gpu.example.com/p (1)"),
+        ({"taints": [{"key": "broken", "effect": "NoExecute"}]}, "taint broken:NoExecute of devices in pool gpu.example.com/p (1)"),
+    ],
+)
+def test_devices_that_are_not_understood_are_left_out_and_told(view: FreeCapacity, odd: dict[str, Any], says: str) -> None:
+    there = inventory(resource_slice("p", [{"name": "x", **odd}, {"name": "y"}]))
+    assert placed(ask(view, there, asked(1))) == {"a": 1}
+    text = told(view, there, asked(2))
+    assert "short of 1 device(s) of claim template one-gpu" in text
+    assert says in text
+
+
+def test_a_tolerated_taint_keeps_nobody_away(view: FreeCapacity) -> None:
+    taints = [{"key": "test", "value": "x", "effect": "NoSchedule"}]
+    there = inventory(
+        template("hard", claim_spec(tolerations=[{"key": "test", "operator": "Exists"}])),
+        resource_slice("p", [{"name": "x", "taints": taints}]),
+    )
+    assert placed(ask(view, there, asked(1, PodClaim("hard", "")), templates=("hard",))) == {"a": 1}
+
+
+def test_a_pool_that_is_not_complete_is_not_used(view: FreeCapacity) -> None:
+    there = inventory(resource_slice("p", 2, node="a", slices=2), resource_slice("q", 1))
+    assert "pool gpu.example.com/p is not complete: 1 of 2 ResourceSlices are there" in told(view, there, asked(2))
+
+
+def test_older_generations_do_not_count(view: FreeCapacity) -> None:
+    there = inventory(resource_slice("p", 8, name="old"), resource_slice("p", 1, name="new", generation=2))
+    assert ask(view, there, asked(2)).chosen is None
+    assert placed(ask(view, there, asked(1))) == {"a": 1}
+
+
+def test_a_template_that_no_pod_has_a_claim_of_is_told(view: FreeCapacity) -> None:
+    with pytest.raises(NotServed, match="no pod of it has a claim made from ResourceClaimTemplate one-gpu"):
+        ask(view, inventory(resource_slice("p", 2)), asked(1, PodClaim("other", "")))
+    with pytest.raises(NotServed, match="there is no ResourceClaimTemplate none"):
+        ask(view, inventory(), asked(1), templates=("none",))
