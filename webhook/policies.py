@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import JobKind
-from core.jobs.known_names import PODSET, WORKLOAD
+from core.jobs.known_names import GROUPED, PODSET, WORKLOAD
 from core.jobs.pod_kinds import pod_kinds
 from core.jobs.pod_parents import Deployment, LeaderWorkerSet, PodParent
+from core.jobs.podgroup import Grouping
 from core.jobs.shape import Fields, ListOf, MapOf, Shape
 from core.names import (
     ADMISSION_GATE,
@@ -23,6 +24,8 @@ from core.names import (
     LWS_NAME_LABEL,
     LWS_WORKER_INDEX_LABEL,
     MANAGED_NAMESPACE_LABEL,
+    PODGROUP_GATE,
+    PODGROUP_TOPOLOGY,
     PODSET_LABEL,
     QUEUE_NAME_LABEL,
     SLICE_NAME,
@@ -31,7 +34,7 @@ from core.names import (
 )
 
 PREFIX = "topogate"
-_GATES = (TOPOLOGY_GATE, ADMISSION_GATE)
+_GATES = (TOPOLOGY_GATE, ADMISSION_GATE, PODGROUP_GATE)
 _IS_TOPOGATE = (
     f"authorizer.group('{GROUP}').resource('workloads').subresource('status').namespace(object.metadata.namespace).check('patch').allowed()"
 )
@@ -267,9 +270,23 @@ def _unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
             "message": f"it has annotations that say how to place its pods, but {so}",
         },
     ]
+    grouped = [f"{kind.kind}.{kind.group}" for kind in (*kinds, *_parents(kinds)) if isinstance(kind, Grouping)]
+    validations.append(
+        {
+            "expression": f"{_value('object', 'annotations', PODGROUP_TOPOLOGY)} == ''"
+            f" || (request.kind.kind + '.' + request.kind.group) in {grouped}",
+            "message": f"metadata.annotations[{PODGROUP_TOPOLOGY}]: this annotation does nothing here; "
+            f"{', '.join(GROUPED[:-1])} and {GROUPED[-1]} read it",
+        }
+    )
     parents = _parents(kinds)
     with_templates: tuple[_Kind, ...] = (*kinds, *parents)
     for kind in with_templates:
+        groups = _in_any(kind.spec_shape, "dyn(object).spec", "annotations", lambda there: f"'{PODGROUP_TOPOLOGY}' in {there}")
+        if groups and isinstance(kind, Grouping):
+            place = f"set it in metadata.annotations of the {kind.kind} itself"
+            message = f"the annotation {PODGROUP_TOPOLOGY} does nothing on a pod template: {place}"
+            validations.append({"expression": _unless(kind, groups), "message": message})
         # Templates are read as what they are in one kind only, which the type checker of the API server cannot know.
         asks = _in_any(kind.spec_shape, "dyn(object).spec", "annotations", _asks)
         queued = _in_any(kind.spec_shape, "dyn(object).spec", "labels", lambda there: f"'{QUEUE_NAME_LABEL}' in {there}")
