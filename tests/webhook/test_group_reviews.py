@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -38,7 +38,7 @@ def template(**more: Any) -> Obj:
 
 def made(kind: str, text: str | None = RACK, **metadata: Any) -> Obj:
     """An object that asks for a group and has two templates, if its kind can."""
-    spec: Obj = {
+    specs: dict[str, Obj] = {
         "Job": {"parallelism": 4, "completions": 4, "template": template()},
         "JobSet": {
             "replicatedJobs": [
@@ -50,7 +50,8 @@ def made(kind: str, text: str | None = RACK, **metadata: Any) -> Obj:
             "replicas": 2,
             "leaderWorkerTemplate": {"size": 3, "leaderTemplate": template(), "workerTemplate": template()},
         },
-    }[kind]
+    }
+    spec = specs[kind]
     own = {"name": "train", "namespace": "team-a", "annotations": {} if text is None else {PODGROUP_TOPOLOGY: text}, **metadata}
     of = BY_NAME[kind]
     return {"apiVersion": f"{of.group}/{of.version}", "kind": kind, "metadata": own, "spec": spec}
@@ -73,7 +74,7 @@ def judged(obj: Obj, old: Obj | None = None, webhook: Webhook | None = None) -> 
 
 
 def templates(obj: Obj) -> list[Obj]:
-    return [role.template for role in BY_NAME[obj["kind"]].roles(obj)]
+    return [cast("Obj", role.template) for role in BY_NAME[obj["kind"]].roles(obj)]
 
 
 def groups(obj: Obj) -> list[str | None]:
