@@ -162,6 +162,21 @@ def _rules_of_two_systems(kind: Grouping, job: Json) -> Iterator[FieldError]:
         for name in OF_A_TEMPLATE:
             if name in role.annotations:
                 yield FieldError(ErrorType.FORBIDDEN, f"{role.annotations_shown}[{name}]", None, others)
+    for shown, text in _asked_between(kind, job).items():
+        accepted = f"may not stand beside that of the {kind.kind} itself: what it makes would be a group by itself; keep one of them"
+        yield FieldError(ErrorType.FORBIDDEN, f"{shown}[{PODGROUP_TOPOLOGY}]", text, accepted)
+
+
+def _asked_between(kind: Grouping, job: Json) -> dict[str, Any]:
+    """The annotation on templates of objects between a job and its pods, such as the Jobs of a JobSet, by where it stands."""
+    found: dict[str, Any] = {}
+    for role in kind.roles(job):
+        for end in range(1, len(role.path)):
+            annotations = get(job, (*role.path[:end], "metadata", "annotations"))
+            if isinstance(annotations, Mapping) and PODGROUP_TOPOLOGY in annotations:
+                shown = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in role.path[:end]).lstrip(".")
+                found[f"{shown}.{OWN}"] = annotations[PODGROUP_TOPOLOGY]
+    return found
 
 
 def _rules_of_nodes(kind: Grouping, job: Json) -> Iterator[FieldError]:
@@ -180,7 +195,7 @@ def _beside(kind: Grouping, job: Json) -> list[object]:
         [(role.template.get("spec") or {}).get("nodeName"), *(name in role.annotations for name in OF_A_TEMPLATE)]
         for role in kind.roles(job)
     ]
-    return [_map(job, "labels").get(QUEUE_NAME_LABEL), ties, templates]
+    return [_map(job, "labels").get(QUEUE_NAME_LABEL), ties, templates, _asked_between(kind, job)]
 
 
 def _map(job: Json, part: str) -> Mapping[str, Any]:

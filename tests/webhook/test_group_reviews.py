@@ -7,6 +7,8 @@ import re
 from typing import Any, cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from core.jobs.kinds import KINDS
 from core.jobs.known_names import GROUPED, OF_A_TEMPLATE
@@ -22,6 +24,7 @@ from core.names import (
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
 from tests.webhook.asking import Webhook, apply, causes, patch_of
+from tests.webhook.test_misshapen import JSON, places, replaced
 from webhook.lookup import LookupFailed
 from webhook.registration import MUTATE_GROUP, VALIDATE_GROUP, hook_path
 from webhook.review import Reviews
@@ -263,6 +266,18 @@ def test_all_mistakes_are_told_at_once(kind: str):
     assert mutated(obj) == obj, "a queued job is no member"
 
 
+def test_jobs_of_a_job_set_are_groups_by_themselves_or_all_together():
+    obj = made("JobSet")
+    obj["spec"]["replicatedJobs"][1]["template"]["metadata"] = {"annotations": {PODGROUP_TOPOLOGY: BLOCK}}
+    field = f"spec.replicatedJobs[1].template.metadata.annotations[{PODGROUP_TOPOLOGY}]"
+    says = f'"{BLOCK}": may not stand beside that of the JobSet itself: what it makes would be a group by itself; keep one of them'
+    assert causes(judged(obj)) == {field: says}
+    stored = mutated(made("JobSet"))
+    later = copy.deepcopy(stored)
+    later["spec"]["replicatedJobs"][1]["template"]["metadata"] = {"annotations": {PODGROUP_TOPOLOGY: BLOCK}}
+    assert causes(judged(later, stored)) == {field: says}
+
+
 def test_a_job_that_its_managed_namespace_queues_is_refused_and_told_why():
     webhook = Webhook(default_queue=True)
     stored = webhook.mutate(made("Job"))
@@ -320,6 +335,28 @@ def test_what_an_older_rule_let_pass_may_be_labelled_and_finished():
     assert judged(new, old)["allowed"]
     new["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": {}}
     assert judged(new, old)["allowed"]
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_whatever_stands_in_any_place_it_is_answered_and_what_is_changed_once_is_changed_for_good(kind: str, data: st.DataObject):
+    whole = {**made(kind), "status": {}}
+    at = data.draw(st.sampled_from([place for place in places(whole) if place and place[0] in ("metadata", "spec")]))
+    obj = replaced(whole, at, data.draw(JSON))
+    response = Webhook().ask(path(MUTATE_GROUP, kind), obj)
+    assert response["allowed"]
+    stored = apply(obj, patch_of(response))
+    again = Webhook().ask(path(MUTATE_GROUP, kind), stored)
+    assert apply(stored, patch_of(again)) == stored
+    judged_obj(kind, stored, None)
+    judged_obj(kind, stored, whole)
+    judged_obj(kind, whole, stored)
+
+
+def judged_obj(kind: str, obj: Obj, old: Obj | None) -> None:
+    """No answer but yes or no."""
+    assert Webhook().ask(path(VALIDATE_GROUP, kind), obj, old)["allowed"] in (True, False)
 
 
 @pytest.mark.parametrize("kind", GROUPED)
