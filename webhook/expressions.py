@@ -19,6 +19,7 @@ Kind = JobKind | PodParent
 def policy_of(
     name: str, rules: Sequence[Rule], validations: Sequence[Mapping[str, str]], conditions: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
+    """A policy that refuses what breaks one of its rules, of objects that meet all conditions."""
     spec: dict[str, Any] = {
         "failurePolicy": "Fail",
         "matchConstraints": {"matchPolicy": "Equivalent", "namespaceSelector": NOT_SYSTEM, "resourceRules": list(rules)},
@@ -35,6 +36,7 @@ def policy_of(
 
 
 def rules_of(kinds: Sequence[Kind], operations: Sequence[str]) -> list[Rule]:
+    """What is judged: objects of these kinds."""
     by_group: dict[str, list[Kind]] = {}
     for kind in kinds:
         by_group.setdefault(kind.group, []).append(kind)
@@ -51,10 +53,12 @@ def rules_of(kinds: Sequence[Kind], operations: Sequence[str]) -> list[Rule]:
 
 
 def rule_of_pods(operation: str) -> Rule:
+    """The same of pods."""
     return {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": [operation], "scope": "Namespaced"}
 
 
 def parents_of(kinds: Sequence[JobKind]) -> list[PodParent]:
+    """Kinds that are queued through their pods."""
     return [kind for kind in pod_kinds(kinds) if isinstance(kind, PodParent)]
 
 
@@ -84,11 +88,13 @@ def in_any(shape: Shape, here: str, part: str, question: Callable[[str], str], d
 
 
 def has_field(way: str, last: str) -> str:
+    """Whether a field is there, and all on the way to it."""
     parts = way.split(".")
     return " && ".join(f"has({'.'.join(parts[: i + 1])})" for i in range(1, len(parts))) + f" && has({way}.{last})"
 
 
 def has_gate(obj: str, gate: str) -> str:
+    """Whether a pod, or a template, waits behind a gate."""
     return f"(has({obj}.spec.schedulingGates) && {obj}.spec.schedulingGates.exists(g, g.name == '{gate}'))"
 
 

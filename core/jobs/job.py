@@ -29,8 +29,8 @@ class Job(TemplatedKind):
         return [Role(MAIN_POD_SET, pods_at_once(spec), path, "spec.template", template, pod_index_label=index, min_count=least)]
 
     def gang(self, job: Json) -> Gang:
-        """All pods that it runs at once."""
-        return Gang(pods_at_once(job.get("spec") or {}))
+        """All pods that it runs at once, but for those that have succeeded and are not made again: they may be gone."""
+        return Gang(pods_at_once(job.get("spec") or {}) - self.reclaimable_pods(job).get(MAIN_POD_SET, 0))
 
     def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
         yield from rules_of_elastic(job)

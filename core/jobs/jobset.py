@@ -42,10 +42,16 @@ class JobSet(TemplatedKind):
         return roles
 
     def gang(self, job: Json) -> Gang:
-        """All pods of all replicated jobs that are made at once: not of those which come after another one."""
+        """All pods of all replicated jobs that are made at once: not of those which come after another one, nor of Jobs that have
+        succeeded, which may be gone."""
+        done = self.reclaimable_pods(job)
         in_order = get(job, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
         replicated = get(job, ("spec", "replicatedJobs")) or ()
-        counts = [role.count for role, one in zip(self.roles(job), replicated, strict=True) if not one.get("dependsOn")]
+        counts = [
+            role.count - done.get(role.pod_set, 0)
+            for role, one in zip(self.roles(job), replicated, strict=True)
+            if not one.get("dependsOn")
+        ]
         return Gang(sum(counts[:1] if in_order else counts))
 
     def active_pods(self, job: Json, dropped: int = 0) -> int:

@@ -78,6 +78,28 @@ def test_a_job_is_all_pods_that_run_at_once(spec: Obj, expected: int):
     assert counts("Job", **spec) == (expected, 1)
 
 
+@pytest.mark.parametrize(
+    ("spec", "succeeded", "expected"),
+    [
+        ({"parallelism": 4, "completions": 4}, 0, 4),
+        ({"parallelism": 4, "completions": 4}, 3, 1),
+        ({"parallelism": 4, "completions": 4}, 4, 1),
+        ({"parallelism": 4, "completions": 10}, 6, 4),
+        ({"parallelism": 4, "completions": 10}, 8, 2),
+    ],
+)
+def test_pods_of_a_job_that_have_succeeded_and_may_be_gone_are_not_waited_for(spec: Obj, succeeded: int, expected: int):
+    obj = {**made("Job"), "spec": {"template": template(), **spec}, "status": {"succeeded": succeeded}}
+    assert group(obj)["spec"]["schedulingPolicy"] == {"gang": {"minCount": expected}}
+
+
+def test_nor_are_those_of_jobs_of_a_job_set():
+    obj = {**made("JobSet"), "status": {"replicatedJobsStatus": [{"name": "a", "succeeded": 1}]}}
+    assert group(obj)["spec"]["schedulingPolicy"] == {"gang": {"minCount": 6}}
+    obj["spec"]["startupPolicy"] = {"startupPolicyOrder": "InOrder"}
+    assert group(obj)["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
+
+
 def replicated(name: str, count: int, **more: Any) -> Obj:
     return {"name": name, "replicas": count, "template": {"spec": {"parallelism": 2, "template": template()}}, **more}
 
