@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from core.names import (
 from e2e import manifests, truth
 from e2e.api import ApiError, wait_for
 from e2e.cluster import Cluster
+from e2e.standins.base import StandIn
 from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
 from e2e.standins.mpijob import MPIJobStandIn
@@ -85,6 +87,16 @@ def until_bound(scene: Scene, count: int) -> list[Obj]:
 
 def racks(scene: Scene, pods: list[Obj]) -> int:
     return len(domains(scene.read(), pods, scene.rack))
+
+
+@contextmanager
+def installed(kind: StandIn) -> Iterator[None]:
+    """A kind whose controller is stood in for, so long."""
+    try:
+        with kind:
+            yield
+    finally:
+        kind.uninstall()
 
 
 # --- Job ------------------------------------------------------------------------------------------------------------
@@ -217,8 +229,7 @@ def test_in_a_managed_namespace_with_a_default_queue_it_is_refused_and_told_why(
 
 
 def test_all_jobs_of_a_job_set_are_in_one_rack(hall: Scene) -> None:
-    kind = JobSetStandIn(hall.api)
-    with kind:
+    with installed(JobSetStandIn(hall.api)):
         jobs = replicated("leader", 1, 1), replicated("workers", 2, 1)
         metadata = {"name": "train", "namespace": hall.namespace}
         spec = {"replicatedJobs": list(jobs)}
@@ -229,12 +240,25 @@ def test_all_jobs_of_a_job_set_are_in_one_rack(hall: Scene) -> None:
         (group,) = groups(hall)
         assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
         assert group["metadata"]["ownerReferences"][0]["kind"] == "JobSet"
-    kind.uninstall()
+
+
+def test_each_job_of_a_job_set_that_asks_itself_is_a_group(hall: Scene) -> None:
+    with installed(JobSetStandIn(hall.api)):
+        workers = replicated("workers", 2, 2)
+        workers["template"]["metadata"] = {"annotations": {PODGROUP_TOPOLOGY: hall.rack}}
+        metadata = {"name": "train", "namespace": hall.namespace}
+        spec = {"replicatedJobs": [workers]}
+        hall.create({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec})
+        pods = until_bound(hall, 4)
+        found = groups(hall)
+        assert sorted(group["metadata"]["ownerReferences"][0]["name"] for group in found) == ["train-workers-0", "train-workers-1"]
+        for group in found:
+            mine = [pod for pod in pods if pod["metadata"]["labels"][MEMBER_OF_LABEL] == group["metadata"]["name"]]
+            assert (len(mine), racks(hall, mine)) == (2, 1)
 
 
 def test_launcher_and_workers_of_an_mpi_job_are_in_one_rack(hall: Scene) -> None:
-    kind = MPIJobStandIn(hall.api)
-    with kind:
+    with installed(MPIJobStandIn(hall.api)):
         replicas = {"Launcher": {"replicas": 1, "template": one(hall, 1)}, "Worker": {"replicas": 3, "template": one(hall, 4)}}
         metadata = {"name": "train", "namespace": hall.namespace}
         spec = {"slotsPerWorker": 1, "mpiReplicaSpecs": replicas}
@@ -243,7 +267,6 @@ def test_launcher_and_workers_of_an_mpi_job_are_in_one_rack(hall: Scene) -> None
         assert racks(hall, pods) == 1
         (group,) = groups(hall)
         assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
-    kind.uninstall()
 
 
 def one(hall: Scene, gpus: int) -> Obj:
@@ -252,8 +275,7 @@ def one(hall: Scene, gpus: int) -> Obj:
 
 
 def test_each_replica_of_a_leader_worker_set_is_in_a_rack_of_its_own_size_and_it_is_scaled(hall: Scene) -> None:
-    kind = LeaderWorkerSetStandIn(hall.api)
-    with kind:
+    with installed(LeaderWorkerSetStandIn(hall.api)):
         metadata = {"name": "serve", "namespace": hall.namespace}
         spec = {"replicas": 1, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template(8)}}
         hall.create(
@@ -277,7 +299,6 @@ def test_each_replica_of_a_leader_worker_set_is_in_a_rack_of_its_own_size_and_it
         hall.api.patch(path, {"spec": {"replicas": 1}})
         hall.eventually("one to be gone", lambda now: all(leads_zero(pod) for pod in live(now, hall)))
         hall.eventually("the other to be told of alone", lambda _: told(hall, name).get("status") == "True")
-    kind.uninstall()
 
 
 def leads_zero(pod: Obj) -> bool:
