@@ -44,6 +44,7 @@ from reconciler.observed import Observed
 from reconciler.orphans import Orphans
 from reconciler.pausing import Pausing
 from reconciler.podgroups import PodGroups
+from reconciler.podgroups_of_jobs import PodGroupsOfJobs
 from reconciler.pods import Pods
 from reconciler.pods_ready import PodsReady
 from reconciler.provisioning import Provisioning
@@ -208,6 +209,7 @@ class Deciding:
         self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
         self.spares = Spares(observed, writer, clock, replacement.leaving_taints, self.storms.holds, lambda: self.scheduler.makes_room)
         self.pod_groups = PodGroups(observed, writer, clock, pod_groups) if gates.is_on(POD_GROUPS) else None
+        self.pod_groups_of_jobs = PodGroupsOfJobs(observed, writer, clock) if gates.is_on(POD_GROUPS) else None
         self.drift = DriftAudit(observed, writer, clock)
         self.milestones = Milestones(observed, clock, recorder)
         by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)
@@ -236,6 +238,7 @@ class Deciding:
             self.domain_health,
             self.spares,
             self.pod_groups,
+            self.pod_groups_of_jobs,
         )
         return tuple(part.controller for part in parts if part is not None)
 

@@ -219,6 +219,13 @@ class Writer:
             r.PODS, metadata["name"], metadata["namespace"], body, kind=PatchKind.STRATEGIC, field_manager=FIELD_MANAGER
         )
 
+    async def apply_pod_group(self, group: Obj, present: Obj | None) -> Obj:
+        """The PodGroup of a job; where one is there already, that very one."""
+        metadata = group["metadata"]
+        uid = {} if present is None else {"uid": present["metadata"]["uid"]}
+        body = {**group, "metadata": {**metadata, **uid}}
+        return await self._client.apply(r.POD_GROUPS, metadata["name"], metadata["namespace"], body, field_manager=FIELD_MANAGER)
+
     async def terminate_pod(self, pod: Obj, message: str) -> Obj:
         """Says of a pod that it has failed, and why, if it still is as it was seen: it may have been bound meanwhile. What controls it
         makes another one."""

@@ -347,7 +347,12 @@ class PodGroups:
         """The condition of the group, of all its replicas together."""
         before = (group.get("status") or {}).get("conditions") or []
         if not has_pods and before:
-            return  # those that it had are gone: what became of them stands
+            # Those that it had are gone: what became of them stands, unless there are other replicas that have some.
+            was_one_of_several = self._steps.pop(key, None) is not None
+            other = next((other for other in self._steps if (other.namespace, other.name) == (key.namespace, key.name)), None)
+            if other is None or not was_one_of_several:
+                return
+            key, step = other, self._steps[other]
         condition = self._condition(group, key, step)
         if says(before, condition):
             return

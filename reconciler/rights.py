@@ -61,7 +61,7 @@ def in_cluster(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
             granted |= rights(resource_of_related(related), *_SEEN)
     granted |= rights(r.WORKLOADS, *_SEEN, "get", "create", "patch", "delete") | rights(r.WORKLOADS, "patch", subresource="status")
     granted |= rights(r.PODS, *_SEEN, "get", "patch", "delete") | rights(r.PODS, "patch", subresource="status")
-    granted |= rights(r.POD_GROUPS, "patch")  # the story that they name
+    granted |= rights(r.POD_GROUPS, "create", "patch")  # of jobs that ask for one, with which they go; and the story that each names
     granted |= rights(r.PROVISIONING_REQUESTS, *_SEEN, "create", "delete") | rights(r.POD_TEMPLATES, "get", "create", "delete")
     return granted | rights(r.EVENTS, "create")
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from core.api.crd import AGE, Column, Crd
-from core.api.marks import ATOMIC_LIST, IMMUTABLE, Mark, int_format, list_map, rule, server_default
+from core.api.marks import ATOMIC_LIST, Mark, int_format, list_map, rule, server_default
 from core.api.meta import DNS_LABEL, LABEL_NAME, MAX_LEVELS, Conditions, ObjectName, Resource, Wire
 from core.names import OWN_GROUP
 
@@ -85,7 +85,16 @@ class PodGroupSchedulingConstraints(Wire):
 
 
 class PodGroupSpec(Wire):
-    """How the pods that name the group are placed."""
+    """How the pods that name the group are placed. How many they are may change, not what they ask for."""
+
+    rules: ClassVar[tuple[Mark, ...]] = (
+        rule(
+            """has(self.schedulingConstraints) == has(oldSelf.schedulingConstraints)
+            && (!has(self.schedulingConstraints) || self.schedulingConstraints == oldSelf.schedulingConstraints)""",
+            "schedulingConstraints cannot be changed",
+        ),
+        rule("has(self.schedulingPolicy.gang) == has(oldSelf.schedulingPolicy.gang)", "the kind of schedulingPolicy cannot be changed"),
+    )
 
     scheduling_policy: PodGroupSchedulingPolicy
     """How many pods must be placed at once."""
@@ -116,7 +125,7 @@ class PodGroup(Resource):
         group=OWN_GROUP,
     )
 
-    spec: Annotated[PodGroupSpec, IMMUTABLE]
+    spec: PodGroupSpec
     """How its pods are placed."""
     status: PodGroupStatus = Field(default_factory=PodGroupStatus)
     """What became of it."""

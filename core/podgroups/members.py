@@ -13,7 +13,18 @@ from typing import Any
 from core.model.pod_traits import traits_of_template
 from core.model.podset import PodSetRequest
 from core.model.resources import pod_requests
-from core.names import INDEX_LABELS, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL, WORKLOAD_ANNOTATION
+from core.names import (
+    INDEX_LABELS,
+    JOBSET_JOB_INDEX_LABEL,
+    JOBSET_ROLE_LABEL,
+    LWS_GROUP_INDEX_LABEL,
+    LWS_NAME_LABEL,
+    LWS_WORKER_INDEX_LABEL,
+    MEMBER_OF_LABEL,
+    PODGROUP_GATE,
+    REPLICA_LABEL,
+    WORKLOAD_ANNOTATION,
+)
 from core.podgroups.devices import PodClaim, read_pod_claims
 
 Json = Mapping[str, Any]
@@ -58,6 +69,7 @@ class Member:
     created: str = ""
     unschedulable: str = ""  # what kube-scheduler said of it, without the gate
     claims: tuple[PodClaim, ...] = ()
+    part: tuple[str, int] = ("", 0)  # of a JobSet: the replicated job, and which of its Jobs
 
     @property
     def place(self) -> str:
@@ -71,13 +83,19 @@ class Member:
 
 
 def group_of(pod: Json) -> GroupKey | None:
-    """The group that a pod names; None where it names none, or has its place by a workload. A replica that is no number is -1."""
+    """The group that a pod names; None where it names none, or has its place by a workload. A replica that is no number is -1.
+
+    Of a LeaderWorkerSet, whose templates cannot know it, the replica is the one of that, unless the pod says another: its webhook, or its
+    controller a moment later, labels the pod, and until then it is no member.
+    """
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
     name = labels.get(MEMBER_OF_LABEL)
     if not name or WORKLOAD_ANNOTATION in (metadata.get("annotations") or {}):
         return None
-    replica = labels.get(REPLICA_LABEL, "0")
+    replica = labels.get(REPLICA_LABEL, labels.get(LWS_GROUP_INDEX_LABEL) if LWS_NAME_LABEL in labels else "0")
+    if replica is None:
+        return None
     return GroupKey(metadata.get("namespace") or "", name, int(replica) if re.fullmatch(r"[0-9]{1,9}", replica) else NO_REPLICA)
 
 
@@ -104,6 +122,7 @@ def read_member(pod: Json) -> Member | None:
         metadata.get("creationTimestamp") or "",
         _refusal(status),
         read_pod_claims(pod),
+        _part(metadata.get("labels") or {}),
     )
 
 
@@ -157,7 +176,16 @@ def pin(spec: Json, node: str) -> dict[str, Any]:
 
 
 def _index(labels: Mapping[str, str]) -> int | None:
-    text = next((labels[label] for label in INDEX_LABELS if label in labels), "")
+    """The ordinal of a leader of a LeaderWorkerSet is that of its replica, so that its own label comes first."""
+    text = next((labels[label] for label in (LWS_WORKER_INDEX_LABEL, *INDEX_LABELS) if label in labels), "")
+    return _number(text)
+
+
+def _part(labels: Mapping[str, str]) -> tuple[str, int]:
+    return labels.get(JOBSET_ROLE_LABEL, ""), _number(labels.get(JOBSET_JOB_INDEX_LABEL, "")) or 0
+
+
+def _number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
@@ -169,8 +197,8 @@ def _refusal(status: Json) -> str:
 
 
 def in_order(members: Iterable[Member]) -> list[Member]:
-    """By index where pods have one, then by age and name: ranks follow each other."""
-    return sorted(members, key=lambda one: (one.index is None, one.index or 0, one.created, one.key))
+    """Job by job; in each by index where pods have one, then by age and name: ranks follow each other."""
+    return sorted(members, key=lambda one: (one.part, one.index is None, one.index or 0, one.created, one.key))
 
 
 def as_pod_sets(members: Sequence[Member]) -> tuple[PodSetRequest, ...]:
