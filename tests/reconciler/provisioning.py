@@ -98,6 +98,14 @@ def evicted(now: truth.Snapshot, reason: str, job: str = "train") -> bool:
     return condition.get("status") == "True" and condition.get("reason") == reason
 
 
+def why_evicted(now: truth.Snapshot, job: str = "train") -> str:
+    """What events say of its evictions for a check: the condition is another's as soon as it is admitted again."""
+    workload = now.workload_of(job)
+    uid = workload["metadata"]["uid"] if workload is not None else None
+    told = (event for event in now.events if uid is not None and event["involvedObject"].get("uid") == uid)
+    return "; ".join(event["message"] for event in told if event["reason"] == "EvictedDueToAdmissionCheck")
+
+
 def has_quota(now: truth.Snapshot, job: str = "train") -> bool:
     return truth.is_true(now.workload_of(job), "QuotaReserved")
 

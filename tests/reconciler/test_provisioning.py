@@ -18,7 +18,7 @@ from e2e.cluster import Cluster
 from e2e.standins.autoscaler import AutoscalerStandIn, Eta, Nodes, Refusal
 from e2e.topogate import Topogate
 from e2e.writes_proxy import Cut, WritesProxy
-from tests.reconciler.provisioning import AT_ONCE, ROOT, Provisioned, evicted, has_quota, reasons_of_events
+from tests.reconciler.provisioning import AT_ONCE, ROOT, Provisioned, evicted, has_quota, reasons_of_events, why_evicted
 from tests.reconciler.scenes import GPU, Scene
 
 TIMEOUT_S = 6
@@ -112,8 +112,7 @@ def test_too_few_nodes_are_asked_for_once_more(scene: Scene, make: Make) -> None
     nodes = make()
     nodes.answer(Nodes(), Nodes([nodes.node(2)]))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    now = scene.eventually("its quota to be given back", lambda now: evicted(now, "AdmissionCheck"))
-    assert f"within {TIMEOUT_S} s" in truth.condition(now.workload_of("train"), "Evicted")["message"]
+    scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in why_evicted(now))
     now = scene.until_bound("train", 3)
     assert nodes.state(now)["retryCount"] == 1
     first, second = (asked["metadata"]["name"] for asked in nodes.asked())
@@ -127,7 +126,7 @@ def test_nodes_scattered_over_racks_are_asked_for_once_more_and_then_no_more(sce
     nodes = make(ONCE_MORE)
     nodes.answer(Nodes([nodes.node(rack, 1) for rack in (3, 4, 5)]), Nodes([nodes.node(rack, 1) for rack in (6, 7, 8)]))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    scene.eventually("its quota to be given back", lambda now: evicted(now, "AdmissionCheck"))
+    scene.eventually("its quota to be given back", why_evicted)
     now = scene.eventually("it to be deactivated", lambda now: evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
     assert (now.workload_of("train") or {})["spec"]["active"] is False
     assert "given up after 2 attempts" in truth.condition(now.workload_of("train"), "Evicted")["message"]
@@ -140,8 +139,7 @@ def test_who_never_gets_nodes_is_deactivated_and_has_all_attempts_anew_when_acti
     nodes = make(ONCE_MORE)
     nodes.answer(Refusal("no such machines in zone a"), Refusal("and none in zone b"), Nodes([nodes.node(1)]))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    now = scene.eventually("its quota to be given back", lambda now: evicted(now, "AdmissionCheck"))
-    assert "Retrying after failure: no such machines in zone a" in truth.condition(now.workload_of("train"), "Evicted")["message"]
+    scene.eventually("its quota to be given back", lambda now: "Retrying after failure: no such machines in zone a" in why_evicted(now))
     now = scene.eventually("it to be deactivated", lambda now: evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
     assert "and none in zone b (given up after 2 attempts)" in truth.condition(now.workload_of("train"), "Evicted")["message"]
     assert "retryCount" not in nodes.state(now)
