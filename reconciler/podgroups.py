@@ -15,9 +15,9 @@ from core.names import POD_GROUP_SCHEDULED
 from core.placement.feasibility import InvalidSelector
 from core.plan.conditions import Condition, says, set_conditions
 from core.podgroups.acting import Place, Step, plan_step
-from core.podgroups.algorithm import default_plugins
 from core.podgroups.facts import UnknownAlias, read_aliases, read_pod_group, resolve
 from core.podgroups.members import GroupKey, Member, group_of, read_member
+from core.podgroups.outside import Answers, Unanswered
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError, Unreachable
@@ -29,6 +29,7 @@ from core.runtime.workqueue import Item
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.group_plugins import GroupPlugins
 from reconciler.node_health import place_of
 from reconciler.observed import Observed
 
@@ -65,9 +66,8 @@ class _Awaited:
 class PodGroups:
     """Reconciles one replica of a group at a time, by its key."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
-        self._observed, self._writer, self._clock = observed, writer, clock
-        self._plugins = default_plugins()
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock, plugins: GroupPlugins) -> None:
+        self._observed, self._writer, self._clock, self.plugins = observed, writer, clock, plugins
         self._expectations, self._awaited = Expectations(), dict[str, _Awaited]()  # by uid of pods
         self._throttle = Throttle(clock)
         self._seen: dict[GroupKey, dict[str, _Seen]] = {}  # its pods by uid
@@ -118,6 +118,7 @@ class PodGroups:
         seen.pop(uid, None)
         if not seen:
             self._seen.pop(group, None)
+            self.plugins.forget(group)
         self._is_due(group)
         self._look_again("a pod is gone")
 
@@ -181,6 +182,14 @@ class PodGroups:
 
     async def look(self, key: GroupKey) -> Result:
         """The next step of one replica of a group. Raises what the API server refuses for a time."""
+        answers = self.plugins.answers()
+        while True:
+            try:
+                return await self._look(key, answers)
+            except Unanswered as open_question:
+                await self.plugins.answer(open_question.question, answers)  # and all is seen anew: it may have changed meanwhile
+
+    async def _look(self, key: GroupKey, answers: Answers) -> Result:
         group = self._observed.pod_groups.store.get(f"{key.namespace}/{key.name}")
         now = self._clock.monotonic()
         if not self._expectations.satisfied(key, now):
@@ -188,9 +197,14 @@ class PodGroups:
         changes = self._observed.state.changes
         if self._waiting.get(key) == changes:
             return RequeueAfter(LOOK_S)  # nothing has come or gone since it was judged
-        members = [self._known(member) for member in self._members(key, await self._find_out(key)).values()]
-        step = self._plan(key, group, members)
-        step = self._held_up(step)
+        found_out = await self._find_out(key)
+        members = [self._known(member) for member in self._members(key, found_out).values()]
+        try:
+            step = self._held_up(self._plan(key, group, members, answers))
+        except Unanswered:
+            self._unsure |= {key: set(found_out)} if found_out else {}  # found out anew: by then it may be old
+            raise
+        self.plugins.remember(key, answers)
         refused = await self._do(key, step)
         if refused is not None:
             step = refused
@@ -202,7 +216,7 @@ class PodGroups:
             return Done()  # its pods wait until there is one
         await self._tell(group, key, step, has_pods=bool(members))
         if step.waits:
-            self._waiting[key] = changes
+            self._waiting[key] = _ANEW if self.plugins.is_missed(key) else changes
             return RequeueAfter(LOOK_S)
         self._waiting.pop(key, None)
         return RequeueAfter(step.retry_s) if step.retry_s is not None else Done()
@@ -239,7 +253,8 @@ class PodGroups:
         else:
             self._observed.state.whole.keep(str(member.group), member.uid, None, {})
 
-    def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member]) -> Step:
+    def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member], answers: Answers) -> Step:
+        """Raises Unanswered."""
         kept = tuple(member for member in members if member.is_live and member.gated and member.place)
         if group is None:
             return Step(False, INVALID, "there is no such PodGroup", give_back=kept)
@@ -258,7 +273,7 @@ class PodGroups:
             levels = resolve(facts.levels, read_aliases(self._observed.node_topologies.store.list()))
             since = max((one.at_s for one in self._seen.get(key, {}).values()), default=0.0)
             view = self._observed.state.whole.capacity
-            return plan_step(facts, levels, key, members, view, self._plugins, self._clock.monotonic() - since)
+            return plan_step(facts, levels, key, members, view, self.plugins.plugins(answers), self._clock.monotonic() - since)
         except (UnknownAlias, InvalidSelector) as error:
             return Step(False, INVALID, str(error), give_back=kept, waits=True)
 
@@ -336,7 +351,9 @@ class PodGroups:
         before = (group.get("status") or {}).get("conditions") or []
         if not has_pods and before:
             return  # those that it had are gone: what became of them stands
-        condition = self._condition(group, key, step)
+        condition, note = self._condition(group, key, step), self.plugins.note(key.namespace, key.name)
+        if note:
+            condition = replace(condition, message=f"{condition.message}; {note}")
         if says(before, condition):
             return
         generation = int(group["metadata"].get("generation") or 0)
