@@ -64,6 +64,7 @@ class GroupPlugins:
         self._processes = {
             launch.which: PluginProcess(launch, rules.limits) for launch in (launches(rules) if outside is None else outside)
         }
+        self._turns = {which: asyncio.Lock() for which in self._processes}
         self._troubles: dict[Which, _Trouble] = {}
         self._missed: dict[GroupKey, dict[Which, str]] = {}  # by whom the last decision on a group was made without
         for which in self._processes:
@@ -84,13 +85,16 @@ class GroupPlugins:
 
     async def answer(self, question: Question, answers: Answers) -> None:
         """Asks, and keeps what is answered; or the decision is made without who does not answer."""
-        which, trouble = question.which, self._troubles.get(question.which)
+        which = question.which
         answers.times += 1
         if answers.times > OFTEN:
             answers.pass_over(which, _RESTLESS)
-        elif trouble is not None and self._clock.monotonic() < trouble.until_s:  # another group has found out meanwhile
-            answers.pass_over(which, trouble.why)
-        else:
+            return
+        async with self._turns[which]:
+            trouble = self._troubles.get(which)
+            if trouble is not None and self._clock.monotonic() < trouble.until_s:  # others have found out, while this one waited
+                answers.pass_over(which, trouble.why)
+                return
             try:
                 await self._ask(question, answers)
             except PluginFailed as error:

@@ -1,8 +1,9 @@
 """The process of one plugin of another package: loads it, and answers one question after the other. Started by
 `reconciler.plugin_process`, and by nobody else; imports nothing of topogate, so that it is small and starts at once.
 
-One line of JSON each way, on the socket that is its standard input. What a plugin prints goes to the log of the reconciler. A process
-whose reconciler is gone ends: it reads the end of the socket, or an alarm ends a plugin that never comes back.
+Lines on the socket that is its standard input: a number and JSON one way, JSON with that number the other. What a plugin prints goes to
+the log of the reconciler. A process whose reconciler is gone ends: it reads the end of the socket, or an alarm ends a plugin that never
+comes back.
 """
 
 import contextlib
@@ -211,20 +212,21 @@ def main() -> None:
 def _serve(questions: BinaryIO, replies: BinaryIO) -> None:
     cluster, plugin, limit_s = Cluster(), None, 0.0
     for line in questions:
-        message = json.loads(line)
+        first, _, rest = line.partition(b" ")
+        number, message = int(first), json.loads(rest)
         if "nodes" in message:
             cluster = Cluster() if message["first"] else cluster
             cluster.take(message["nodes"])
             if message["last"]:
-                _reply(replies, {"answer": None})
+                _reply(replies, number, {"answer": None})
         elif "load" in message:
             limit_s = message["limit_s"]
             _limit(message["memory_bytes"])
             plugin, reply = _guarded(load, message["load"], message["start_s"])
-            _reply(replies, {**reply, "answer": None})
+            _reply(replies, number, {**reply, "answer": None})
         else:
             found, reply = _guarded(partial(answer, plugin, cluster), message, limit_s)
-            _reply(replies, {**reply, "answer": found})
+            _reply(replies, number, {**reply, "answer": found})
 
 
 def _guarded(work: Callable[[Json], Any], message: Json, limit_s: float) -> tuple[Any, Json]:
@@ -246,8 +248,8 @@ def _guarded(work: Callable[[Json], Any], message: Json, limit_s: float) -> tupl
             sys.stdout.flush()
 
 
-def _reply(replies: BinaryIO, reply: Json) -> None:
-    replies.write(json.dumps(reply).encode() + b"\n")
+def _reply(replies: BinaryIO, number: int, reply: Json) -> None:
+    replies.write(json.dumps({"number": number, **reply}).encode() + b"\n")
     replies.flush()
 
 

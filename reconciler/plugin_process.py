@@ -34,6 +34,7 @@ PART = 500
 LINES = 20
 """That a plugin prints are logged, for each process."""
 END_S = 5.0
+HUNG_UP_TURNS = 50
 # Libraries take address space for each thread of a pool that nobody needs here.
 _ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -70,6 +71,7 @@ class _Child:
     def __init__(self, which: Which) -> None:
         self._which = which
         self.is_new = True  # it has not answered anything yet
+        self._number = 0  # of what it is asked: an answer has that of its question
         self.tree: weakref.ref[TopologyTree] | None = None  # whose nodes it was told
         self._own, theirs = socket.socketpair()
         self._out, printed = socket.socketpair()
@@ -98,8 +100,9 @@ class _Child:
         self._printing = asyncio.create_task(self._log_what_is_printed(), name=f"what plugin {self._which.name} prints")
 
     async def tell(self, message: bytes) -> None:
+        self._number += 1
         try:
-            self._writer.write(message)
+            self._writer.write(b"%d %s\n" % (self._number, message))
             await self._writer.drain()
         except ConnectionError as error:
             raise _Gone from error
@@ -117,8 +120,8 @@ class _Child:
             reply = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise PluginFailed(NONSENSE, "it answered with something that is no JSON") from error
-        if not isinstance(reply, dict) or not ("answer" in reply or "failed" in reply):
-            raise PluginFailed(NONSENSE, "it answered with something that is no answer")
+        if not isinstance(reply, dict) or reply.get("number") != self._number or not reply.keys() & {"answer", "failed"}:
+            raise PluginFailed(NONSENSE, "it answered something else than what was asked")
         self.is_new = False
         return reply
 
@@ -135,9 +138,13 @@ class _Child:
         finally:
             writer.close()
 
-    async def end(self) -> str:
-        """Ends it and all that it has started; how it has ended."""
-        before = self.process.poll()
+    async def end(self, *, has_hung_up: bool = False) -> str:
+        """Ends it and all that it has started; how it has ended. One that has hung up gets a moment to end by itself, which says more."""
+        for _ in range(HUNG_UP_TURNS):
+            if not has_hung_up or self._has_ended():
+                break
+            await asyncio.sleep(0.01)
+        by_itself = self._has_ended()
         self.kill()
         if self._printing is not None:
             self._writer.close()
@@ -149,7 +156,11 @@ class _Child:
             self._out.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(self.process.wait, END_S)
-        return _how(self.process.returncode if before is None else before)
+        return _how(self.process.returncode) if by_itself else "its process hung up"
+
+    def _has_ended(self) -> bool:
+        """It is not buried by that: until it is, nobody else can get its id."""
+        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def kill(self) -> None:
         """At once, without a turn of the event loop."""
@@ -167,12 +178,11 @@ def _how(status: int | None) -> str:
 
 
 class PluginProcess:
-    """Asks one plugin one question at a time."""
+    """Asks one plugin, one question after the other: whoever owns it sees to that."""
 
     def __init__(self, launch: Launch, limits: PluginLimits) -> None:
         self._launch, self._limits = launch, limits
         self._child: _Child | None = None
-        self._turn = asyncio.Lock()
 
     @property
     def pid(self) -> int | None:
@@ -193,28 +203,27 @@ class PluginProcess:
             await child.end()
 
     async def _said(self, question: Question | None) -> Any:
-        async with self._turn:
-            while True:
-                is_old = self._child is not None and not self._child.is_new
-                try:
-                    return await self._attempt(question)
-                except _Gone:
-                    how = await self._end()
-                    if not is_old:
-                        raise PluginFailed(ENDED, how) from None
-                    # Somebody else may have ended it: only one that ends time and again is to blame.
-                    logger.warning("the process of a plugin is gone", extra={"plugin": self._launch.which.name, "why": how})
-                except PluginFailed:
-                    await self._end()
-                    raise
-                except BaseException:
-                    if self._child is not None:
-                        self._child.kill()  # or an answer that nobody has read would be taken for that to the next question
-                    raise
+        while True:
+            is_old = self._child is not None and not self._child.is_new
+            try:
+                return await self._attempt(question)
+            except _Gone:
+                how = await self._end(has_hung_up=True)
+                if not is_old:
+                    raise PluginFailed(ENDED, how) from None
+                # Somebody else may have ended it: only one that ends time and again is to blame.
+                logger.warning("the process of a plugin is gone", extra={"plugin": self._launch.which.name, "why": how})
+            except PluginFailed:
+                await self._end()
+                raise
+            except BaseException:
+                if self._child is not None:
+                    self._child.kill()  # or an answer that nobody has read would be taken for that to the next question
+                raise
 
-    async def _end(self) -> str:
+    async def _end(self, *, has_hung_up: bool = False) -> str:
         child, self._child = self._child, None
-        return await child.end() if child is not None else ""
+        return await child.end(has_hung_up=has_hung_up) if child is not None else ""
 
     async def _attempt(self, question: Question | None) -> Any:
         child = self._child
@@ -265,7 +274,7 @@ class PluginProcess:
 
 
 def _line(message: Mapping[str, Any]) -> bytes:
-    return json.dumps(message).encode() + b"\n"
+    return json.dumps(message).encode()
 
 
 def _failure(reply: Mapping[str, Any], limits: PluginLimits) -> PluginFailed:

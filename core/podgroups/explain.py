@@ -43,6 +43,7 @@ class GroupExplanation:
     exclusions: tuple[Exclusion, ...]
     total_nodes: int
     running: int = 0
+    is_labelled: bool = False  # whether any node has the label of the level
 
     def __str__(self) -> str:
         """The sentence that the user reads."""
@@ -62,6 +63,8 @@ class GroupExplanation:
     def _without_placements(self) -> str:
         if self.running:
             return f"its {self.running} running pod(s) are in no one {self.level or 'placement'}, so that there is none for the others."
+        if self.is_labelled:
+            return f"there is no placement: the plugins make none of the nodes with the label {self.level}."
         return f"there is no placement: no node has the label {self.level}." if self.level else "there is no node."
 
 
@@ -72,7 +75,8 @@ def explain(view: FreeCapacity, group: PodGroupInfo, tried: Sequence[Placements]
     level = group.constraints[-1].level if group.constraints else ""
     exclusions = find_exclusions(view, group.pod_sets[0], view.free) if group.pod_sets else ()
     if placements is None:
-        return GroupExplanation(group.key, level, group.missing, group.count, (), exclusions, len(view.tree), group.has_running)
+        labelled = any(level in labels for labels in view.tree.labels)
+        return GroupExplanation(group.key, level, group.missing, group.count, (), exclusions, len(view.tree), group.has_running, labelled)
     fits = _fits(cycle, group, placements)
     sizes = placements.sums(np.ones(len(view.tree), dtype=np.int64))
     short = _short(view, group, placements)

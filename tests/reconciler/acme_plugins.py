@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -141,6 +142,38 @@ class Brood:
         child = subprocess.Popen(["sleep", "600"])
         Path(self._path).write_text(str(child.pid))
         os._exit(7)
+
+
+class Scribbles:
+    """Writes on whatever is open, the line to the reconciler included."""
+
+    def score(self, group: Any, nodes: Any, candidates: Any) -> Any:
+        for open_file in range(3, 30):
+            with contextlib.suppress(OSError):
+                os.write(open_file, b'{"number": 3, "answer": "none"\n')
+        return Prefers().score(group, nodes, candidates)
+
+
+class Doubles:
+    """Becomes two, and both answer."""
+
+    def score(self, group: Any, nodes: Any, candidates: Any) -> Any:
+        os.fork()
+        return Prefers().score(group, nodes, candidates)
+
+
+class Closes:
+    """All that is open, and what Python thinks is its output; then it may sleep."""
+
+    def __init__(self, *, sleeps: bool = False) -> None:
+        self._sleeps = sleeps
+
+    def score(self, group: Any, nodes: Any, candidates: Any) -> Any:
+        sys.stdout.close()
+        os.closerange(0, 30)
+        if self._sleeps:
+            time.sleep(600)
+        return {}
 
 
 not_callable = "a text"

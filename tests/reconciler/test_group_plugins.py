@@ -7,103 +7,40 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from core.metric_names import PLUGIN_ANSWERS
 from core.model.group_plugins import GENERATE, SCORE, GroupPluginRules, PluginChoice, PluginLimits, Which
-from core.podgroups.members import GroupKey
 from core.runtime.clock import Clock
-from core.runtime.controller import Done, RequeueAfter
-from core.runtime.metrics import Instrument
+from reconciler import plugin_child
 from reconciler.group_plugins import LONGEST_PAUSE_S, PAUSE_S, GroupPlugins
 from reconciler.metrics import Recorder
-from reconciler.plugin_process import Launch
 from tests.builders import RACK
 from tests.reconciler.paper_groups import NAMESPACE, PaperGroups
+from tests.reconciler.paper_plugins import (
+    KEY,
+    NAME,
+    PATIENT,
+    RACKS,
+    Counted,
+    acme_is_found,
+    is_there,
+    launch,
+    paper,
+    place,
+    settle,
+    with_plugins,
+)
 
-KEY = GroupKey(NAMESPACE, "g")
-PATIENT = PluginLimits(call_s=60.0, start_s=60.0)
-SHORT = PluginLimits(call_s=0.3, start_s=60.0)
-NAME = "acme"
-RACKS = {"r1": (4,), "r2": (4,), "r3": (4,)}
-
-
-@pytest.fixture(autouse=True)
-def _found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-
-
-class Counted:
-    """A sink that only counts."""
-
-    def __init__(self) -> None:
-        self.counts: dict[tuple[str, ...], float] = {}
-
-    def add(self, instrument: Instrument, *values: str, by: float = 1) -> None:
-        assert instrument is PLUGIN_ANSWERS
-        self.counts[values] = self.counts.get(values, 0) + by
-
-    def record(self, instrument: Instrument, value: float, *values: str, traceparent: str | None = None) -> None:
-        raise AssertionError(instrument)
-
-
-def launch(target: str, role: str = SCORE, name: str = NAME, **arguments: Any) -> Launch:
-    return Launch(Which(role, name), f"acme_plugins:{target}", arguments)
-
-
-def with_plugins(*launches: Launch, limits: PluginLimits = PATIENT, counted: Counted | None = None) -> Callable[[Clock], GroupPlugins]:
-    """Those beside the usual ones."""
-    usual = GroupPluginRules()
-    chosen = {role: tuple(PluginChoice(one.which.name) for one in launches if one.which.role == role) for role in (GENERATE, SCORE)}
-    rules = GroupPluginRules(usual.generators + chosen[GENERATE], usual.scorers + chosen[SCORE], limits)
-    recorder = Recorder(counted if counted is not None else Counted())
-    return lambda clock: GroupPlugins(rules, clock, recorder, launches)
-
-
-@asynccontextmanager
-async def paper(*launches: Launch, racks: Mapping[str, tuple[int, ...]] = RACKS, **options: Any) -> AsyncIterator[PaperGroups]:
-    """Groups that are placed with these plugins; none of their processes is left."""
-    opened = PaperGroups(racks, with_plugins(*launches, **options))
-    try:
-        yield opened
-    finally:
-        pids = opened.plugins.pids
-        await opened.plugins.close()
-        assert not [pid for pid in pids.values() if is_there(pid)]
-
-
-async def place(opened: PaperGroups, count: int = 2, group: str = "g") -> dict[str, str]:
-    """A gang of so many pods, as far as it gets; nodes of those that were let go."""
-    opened.gang(count, name=group)
-    names = [f"{group}-{number}" for number in range(count)]
-    opened.add(*names, group=group)
-    await settle(opened, group)
-    return {name: node for name, node in opened.where().items() if name in names}
-
-
-async def settle(opened: PaperGroups, group: str = "g") -> Done | RequeueAfter:
-    for _ in range(10):
-        before = len(opened.writes)
-        result = await opened.groups.look(GroupKey(NAMESPACE, group))
-        if len(opened.writes) == before:
-            return result
-    raise AssertionError("it does not come to rest")
-
-
-def is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+__all__ = ["acme_is_found"]
 
 
 # --- what they say counts -------------------------------------------------------------------------------------------
@@ -128,6 +65,23 @@ async def test_a_scorer_gets_its_arguments_and_counts_by_its_weight():
         assert counted.counts["one", "raised"] == 0, "counters begin at zero"
     finally:
         await opened.plugins.close()
+
+
+async def test_built_in_plugins_are_weighed_and_switched_off():
+    """By default the rack is taken that is fuller then; without a scorer the first by name; by distance the one with fewer nodes."""
+    for scorers, chosen in (
+        (GroupPluginRules().scorers, "r3"),
+        ((), "r1"),
+        ((PluginChoice("BinPacking", 0.0), PluginChoice("PodCount")), "r1"),
+        ((PluginChoice("BinPacking"), PluginChoice("RankDistance", 100.0)), "r2"),
+    ):
+        rules = GroupPluginRules(scorers=scorers)
+        opened = PaperGroups({"r1": (2, 2, 8), "r2": (6,), "r3": (2, 3)}, _rules(rules))
+        assert {node.partition("-")[0] for node in (await place(opened, 4)).values()} == {chosen}
+
+
+def _rules(rules: GroupPluginRules) -> Callable[[Clock], GroupPlugins]:
+    return lambda clock: GroupPlugins(rules, clock)
 
 
 async def test_a_generator_parts_what_there_is():
@@ -211,142 +165,6 @@ async def test_nobody_is_asked_where_there_is_nothing_to_choose(tmp_path: Path):
     assert not seen.exists()
 
 
-# --- and one that fails is passed over ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("bad", "kind", "says"),
-    [
-        (launch("Raises"), "raised", "it raised LookupError"),
-        (launch("Leaves"), "raised", "it raised SystemExit"),
-        (launch("Exits"), "ended", "its process ended with status 7"),
-        (launch("Answers", code="[1, 2, 3]"), "nonsense", "it gave an answer that makes no sense"),
-        (launch("Answers", code="{}"), "nonsense", "no sense"),
-        (launch("Answers", code="dict.fromkeys(names, float('nan'))"), "nonsense", "no sense"),
-        (launch("Answers", code="dict.fromkeys(names, float('-inf'))"), "nonsense", "no sense"),
-        (launch("Answers", code="dict.fromkeys(names, 10 ** 400)"), "nonsense", "no sense"),
-        (launch("Answers", code="dict.fromkeys(names, 'much')"), "nonsense", "no sense"),
-        (launch("Answers", code="dict.fromkeys([*names, 'r9'], 1)"), "nonsense", "no sense"),
-        (launch("Answers", code="None"), "nonsense", "no sense"),
-        (launch("Answers", GENERATE, code="None"), "nonsense", "no sense"),
-        (launch("Answers", GENERATE, code="[{'name': 'x', 'nodes': ['nowhere']}]"), "nonsense", "no sense"),
-        (launch("Answers", GENERATE, code="[{'name': 'x', 'nodes': []}]"), "nonsense", "no sense"),
-        (launch("Answers", GENERATE, code="[{'name': 'x', 'nodes': 3}]"), "nonsense", "no sense"),
-        (launch("Answers", GENERATE, code="[{'name': 'x', 'nodes': nodes}]"), "nonsense", "no sense"),
-        (launch("Answers", GENERATE, code="[{'nodes': nodes[:1]}]"), "nonsense", "no sense"),
-        (launch("Answers", GENERATE, code="[{'name': 'x', 'nodes': nodes[:1]}] * 2"), "nonsense", "no sense"),
-        (launch("Answers", GENERATE, code="[{'name': 'x', 'nodes': nodes[:1], 'rank': -1}]"), "nonsense", "no sense"),
-        (launch("Answers", GENERATE, code="[{'name': 'x', 'nodes': nodes[:1], 'rank': '1'}]"), "nonsense", "no sense"),
-        (
-            launch("Answers", GENERATE, code="[{'name': 'x' * (5 << 20), 'nodes': nodes[:1]}]"),
-            "nonsense",
-            "it answered with more than 4 MiB",
-        ),
-        (launch("Nowhere"), "raised", "it raised AttributeError"),
-        (launch("Picky"), "refused", "it cannot be used"),
-    ],
-    ids=lambda value: str(value.arguments.get("code", value.value)) if isinstance(value, Launch) else None,
-)
-async def test_one_that_fails_is_named_and_the_group_placed_without_it(bad: Launch, kind: str, says: str, caplog: pytest.LogCaptureFixture):
-    counted = Counted()
-    async with paper(bad, launch("Prefers", name="good"), counted=counted) as opened:
-        assert set((await place(opened)).values()) == {"r2-0"}, "the others are heard"
-        status, _, message = opened.says
-        assert (status, message.startswith("2 pods have their places; plugin acme was skipped: ")) == ("True", True)
-        assert says in message
-        assert NAME not in opened.plugins.pids, "its process has ended"
-        assert "good" in opened.plugins.pids
-    assert counted.counts[NAME, kind] == 1
-    assert counted.counts["good", "answered"] == 1
-    (line,) = [record for record in caplog.records if record.message == "a plugin is passed over"]
-    assert vars(line)["plugin"] == NAME
-
-
-async def test_one_that_hangs_is_ended_at_its_limit():
-    counted = Counted()
-    async with paper(launch("Hangs"), limits=SHORT, counted=counted) as opened:
-        assert set((await place(opened)).values()) == {"r1-0"}
-        assert opened.says[2] == "2 pods have their places; plugin acme was skipped: it did not answer within 0.3 s"
-        assert not opened.plugins.pids
-    assert counted.counts[NAME, "timeout"] == 1
-
-
-async def test_the_event_loop_has_its_turns_while_one_hangs():
-    async with paper(launch("Hangs"), limits=SHORT) as opened:
-        opened.gang(2)
-        opened.add("a", "b")
-        turns = 0
-        looking = asyncio.create_task(settle(opened))
-        while not looking.done():
-            turns += 1
-            await asyncio.sleep(0.001)
-        assert turns > 30
-        assert opened.where() == {"a": "r1-0", "b": "r1-0"}
-
-
-async def test_one_that_eats_memory_is_ended_at_its_limit():
-    counted = Counted()
-    limits = PluginLimits(call_s=60.0, start_s=60.0, memory_bytes=128 << 20)
-    async with paper(launch("Eats"), limits=limits, counted=counted) as opened:
-        assert set((await place(opened)).values()) == {"r1-0"}
-        assert opened.says[2].endswith("plugin acme was skipped: it asked for more memory than 128Mi")
-        assert not opened.plugins.pids
-    assert counted.counts[NAME, "memory"] == 1
-
-
-async def test_what_is_printed_is_logged_and_disturbs_no_answer(caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.INFO)
-    async with paper(launch("Prints")) as opened:
-        assert set((await place(opened)).values()) == {"r2-0"}
-    said = [vars(record)["text"] for record in caplog.records if record.message == "a plugin prints"]
-    assert said[0] == '{"answer": [1, 2, 3]}'
-    assert len(said) == 20
-
-
-async def test_one_that_was_killed_between_two_questions_is_begun_anew_and_nobody_is_to_blame():
-    counted = Counted()
-    async with paper(launch("Prefers"), counted=counted) as opened:
-        await place(opened)
-        first = opened.plugins.pids[NAME]
-        os.kill(first, signal.SIGKILL)
-        assert set((await place(opened, 2, "h")).values()) == {"r2-0"}
-        assert opened.says[2] == "2 pods have their places"
-        assert opened.plugins.pids[NAME] != first
-    assert counted.counts[NAME, "answered"] == 2
-    assert counted.counts[NAME, "ended"] == 0
-
-
-async def test_one_that_is_killed_while_it_thinks_is_asked_again(tmp_path: Path):
-    """It answers one question of each process and hangs at the next, which another process then answers."""
-    asleep = tmp_path / "asleep"
-    async with paper(launch("Hangs", first=1, path=str(asleep))) as opened:
-        await place(opened)
-        first = opened.plugins.pids[NAME]
-        opened.gang(2, name="h")
-        opened.add("h-0", "h-1", group="h")
-        looking = asyncio.create_task(settle(opened, "h"))
-        while not await asyncio.to_thread(asleep.exists):  # noqa: ASYNC110, it has no other way to tell
-            await asyncio.sleep(0.01)
-        os.kill(first, signal.SIGKILL)
-        await looking
-        assert opened.where()["h-0"] == "r2-0"
-
-
-async def test_what_it_has_started_ends_with_it(tmp_path: Path):
-    path = tmp_path / "pid"
-    async with paper(launch("Brood", path=str(path))) as opened:
-        assert set((await place(opened)).values()) == {"r1-0"}
-    assert state_of(path) in ("", "Z"), "if it is still there, somebody else has to bury it"
-
-
-def state_of(path: Path) -> str:
-    """Of the process whose id is in a file."""
-    try:
-        return Path(f"/proc/{path.read_text()}/stat").read_text().split()[2]
-    except FileNotFoundError:
-        return ""
-
-
 # --- how long ---------------------------------------------------------------------------------------------------------
 
 
@@ -424,3 +242,39 @@ async def test_no_process_outlives_its_owner(target: str):
     await asyncio.gather(asking, owner, return_exceptions=True)
     assert not is_there(pid)
     assert not opened.plugins.pids
+
+
+def test_the_reconciler_and_the_process_of_a_plugin_speak_of_the_same():
+    """The process imports nothing of topogate's, so that it has words of its own."""
+    assert (plugin_child.GENERATE, plugin_child.SCORE) == (GENERATE, SCORE)
+    failures = {plugin_child.RAISED, plugin_child.MEMORY, plugin_child.NONSENSE, plugin_child.REFUSED}
+    assert failures < (PLUGIN_ANSWERS.labels[1].values or set())
+    imported = {line.split()[1] for line in Path(plugin_child.__file__).read_text().splitlines() if line.startswith(("import ", "from "))}
+    assert {module.partition(".")[0] for module in imported} <= sys.stdlib_module_names
+
+
+@contextmanager
+def alone(target: str, limit_s: float) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
+    """The process of a plugin, and the line to it, with nobody who ends it."""
+    own, theirs = socket.socketpair()
+    with own, theirs, subprocess.Popen([sys.executable, "-m", "reconciler.plugin_child"], stdin=theirs.fileno()) as process:
+        theirs.close()
+        order = {"role": SCORE, "name": NAME, "value": f"acme_plugins:{target}", "arguments": {}}
+        load = {"load": order, "limit_s": limit_s, "start_s": 60.0, "memory_bytes": 512 << 20}
+        own.sendall(b"1 %s\n" % json.dumps(load).encode())
+        assert json.loads(own.makefile().readline()) == {"number": 1, "answer": None}
+        yield process, own
+
+
+def test_the_process_of_a_plugin_ends_when_nobody_is_there_any_more():
+    with alone("Prefers", 60.0) as (process, line):
+        line.shutdown(socket.SHUT_RDWR)
+        assert process.wait(timeout=60) == 0
+
+
+def test_a_plugin_that_hangs_when_nobody_is_there_any_more_ends_by_an_alarm():
+    with alone("Hangs", 0.2 - plugin_child.ALARM_S) as (process, line):
+        question = {"ask": SCORE, "group": {}, "amounts": {}, "usable": [], "candidates": []}
+        line.sendall(b"2 %s\n" % json.dumps(question).encode())
+        line.shutdown(socket.SHUT_RDWR)
+        assert process.wait(timeout=60) == -signal.SIGALRM
