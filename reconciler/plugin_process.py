@@ -240,7 +240,9 @@ class PluginProcess:
             await self._within(self._limits.start_s, self._tell_nodes(child, question.tree))
             child.tree = weakref.ref(question.tree)
             child.is_new = was_new
-        return await self._within(self._limits.call_s, self._ask(child, question))
+        # In a thread, so that the event loop has its turns: of 10,000 nodes it is half a megabyte. It is not the plugin's time.
+        message = await asyncio.to_thread(lambda: _line(question.compose()))
+        return await self._within(self._limits.call_s, self._ask(child, message))
 
     async def _within(self, limit_s: float, work: Coroutine[Any, Any, Any]) -> Any:
         try:
@@ -258,9 +260,8 @@ class PluginProcess:
         await child.tell(_line({"load": self._launch.order, **order}))
         return await child.hear()
 
-    async def _ask(self, child: _Child, question: Question) -> Any:
-        # In a thread, so that the event loop has its turns: of 10,000 nodes it is half a megabyte.
-        await child.tell(await asyncio.to_thread(lambda: _line(question.compose())))
+    async def _ask(self, child: _Child, message: bytes) -> Any:
+        await child.tell(message)
         return await child.hear()
 
     async def _tell_nodes(self, child: _Child, tree: TopologyTree) -> Any:
@@ -278,11 +279,11 @@ def _line(message: Mapping[str, Any]) -> bytes:
 
 
 def _failure(reply: Mapping[str, Any], limits: PluginLimits) -> PluginFailed:
-    kind, why = str(reply["failed"]), str(reply.get("why", ""))
+    kind, why, trace = str(reply["failed"]), str(reply.get("why", ""))[:300], str(reply.get("trace", ""))[:4000]
     if kind == MEMORY:
         return PluginFailed(MEMORY, f"it asked for more memory than {limits.memory_bytes >> 20}Mi", why)
     if kind == NONSENSE:
         return PluginFailed(NONSENSE, "it gave an answer that makes no sense", why)
     if kind == UNUSABLE:
         return PluginFailed(UNUSABLE, "it cannot be used", why, reply)
-    return PluginFailed(RAISED, f"it raised {why.partition(':')[0]}", f"{why}\n{reply.get('trace', '')}".strip())
+    return PluginFailed(RAISED, f"it raised {why.partition(':')[0][:60]}", f"{why}\n{trace}".strip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -218,6 +219,23 @@ def test_placements_that_are_none_are_refused(changes: dict[str, Any], why: str)
     for answer in others:
         with pytest.raises(Nonsense):
             read_placements(question, answer)
+
+
+_scalars = st.none() | st.booleans() | st.integers(-3, 6) | st.integers() | st.floats() | st.text(max_size=3)
+_fields = st.sampled_from(["name", "rank", "nodes", "parent", "x"])
+_odd = st.recursive(_scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_fields, inner, max_size=4), max_leaves=12)
+_placements = st.fixed_dictionaries({"name": st.text(max_size=2) | _odd, "rank": st.integers(-1, 2) | _odd, "nodes": _odd, "parent": _odd})
+
+
+@given(_odd | st.lists(_placements, max_size=3) | st.lists(st.floats() | st.integers(), min_size=2, max_size=2))
+def test_whatever_is_answered_is_read_or_refused(answer: Any):
+    view, asked = cluster({"r1": [1, 1], "r2": [1, 1]}), group((1, 1))
+    question = to_generate(GENERATOR, Cycle(view), asked, TopologyPlacement().generate(Cycle(view), asked, [whole(view.tree)]))
+    with contextlib.suppress(Nonsense):
+        for of_rank in read_placements(question, answer):
+            assert all(len({view.tree.labels[at][RACK] for at in one.nodes.tolist()}) == 1 for one in of_rank)
+    with contextlib.suppress(Nonsense):
+        assert all(np.isfinite(score) for score in read_scores(_to_score(group((2, 1))), answer).values())
 
 
 def test_a_name_is_given_once_in_each_rank_and_nodes_as_often_as_one_likes():
