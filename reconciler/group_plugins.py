@@ -25,8 +25,8 @@ from reconciler.plugin_process import Launch, PluginFailed, PluginProcess
 logger = logging.getLogger(__name__)
 PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0
 """Until a plugin that has failed is asked again; doubled each time, and begun anew once it has answered."""
-OFTEN = 20
-"""More questions than a decision ever has, where nodes and pods do not change under it all the time."""
+OFTEN = 10
+"""Questions of one decision, beside two for each plugin: more there are only where nodes and pods change under it all the time."""
 _RESTLESS = "nodes and pods change faster than it answers"
 
 
@@ -87,7 +87,7 @@ class GroupPlugins:
         """Asks, and keeps what is answered; or the decision is made without who does not answer."""
         which = question.which
         answers.times += 1
-        if answers.times > OFTEN:
+        if answers.times > OFTEN + 2 * len(self._processes):
             answers.pass_over(which, _RESTLESS)
             return
         async with self._turns[which]:

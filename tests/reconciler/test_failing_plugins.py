@@ -116,7 +116,7 @@ async def test_groups_that_wait_for_one_that_hangs_wait_together():
 async def test_who_is_asked_about_something_else_each_time_is_passed_over():
     async with paper(launch("Prefers")) as opened:
         answers = opened.plugins.answers()
-        answers.times = OFTEN
+        answers.times = OFTEN + 2
         opened.gang(2)
         opened.add("a", "b")
         with pytest.raises(Unanswered) as error:
