@@ -55,6 +55,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             gates=settings.gates,
             sharing=settings.fair_sharing,
             shrinks=settings.gates.is_on(PARTIAL_ADMISSION),
+            group_plugins=settings.group_plugins,
             recorder=recorder,
         )
         health.reconciler = reconciler

@@ -17,6 +17,7 @@ from core.model.gates import (
     RECLAIMABLE_PODS,
     ChosenGates,
 )
+from core.model.group_plugins import GroupPluginRules
 from core.model.node_health import HealthRules
 from core.model.pods_ready import PodsReadyRules
 from core.names import SYSTEM_NAMESPACE
@@ -36,6 +37,7 @@ from reconciler.checks import Checks
 from reconciler.domain_health import DomainHealth
 from reconciler.drift import DriftAudit
 from reconciler.gauges import Gauges, read_controllers
+from reconciler.group_plugins import GroupPlugins
 from reconciler.jobs import Jobs
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.milestones import Milestones
@@ -89,6 +91,7 @@ class Reconciler:
         gates: ChosenGates = NO_GATES,
         sharing: FairSharing | None = None,
         shrinks: bool = True,
+        group_plugins: GroupPluginRules = GroupPluginRules(),  # noqa: B008, a frozen value
         recorder: Recorder = UNRECORDED,
     ) -> None:
         self._clock = clock
@@ -122,6 +125,7 @@ class Reconciler:
             gates=gates,
             sharing=sharing,
             shrinks=shrinks,
+            group_plugins=group_plugins,
             recorder=recorder,
         )
 
@@ -174,6 +178,7 @@ class Deciding:
         gates: ChosenGates,
         sharing: FairSharing | None,
         shrinks: bool,
+        group_plugins: GroupPluginRules,
         recorder: Recorder,
     ) -> None:
         self._observed, self._clock = observed, clock
@@ -208,8 +213,11 @@ class Deciding:
         self.domain_health = DomainHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
         self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
         self.spares = Spares(observed, writer, clock, replacement.leaving_taints, self.storms.holds, lambda: self.scheduler.makes_room)
-        self.pod_groups = PodGroups(observed, writer, clock, pod_groups) if gates.is_on(POD_GROUPS) else None
-        self.pod_groups_of_jobs = PodGroupsOfJobs(observed, writer, clock) if gates.is_on(POD_GROUPS) else None
+        self.pod_groups: PodGroups | None = None
+        self.pod_groups_of_jobs: PodGroupsOfJobs | None = None
+        if gates.is_on(POD_GROUPS):
+            self.pod_groups = PodGroups(observed, writer, clock, GroupPlugins(group_plugins, clock, recorder), pod_groups)
+            self.pod_groups_of_jobs = PodGroupsOfJobs(observed, writer, clock)
         self.drift = DriftAudit(observed, writer, clock)
         self.milestones = Milestones(observed, clock, recorder)
         by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)
@@ -252,6 +260,8 @@ class Deciding:
             eternal(group, "ledger audit", self._audit())
             eternal(group, "storms", self.storms.run())
             eternal(group, "drift audit", self.drift.run())
+            if self.pod_groups is not None:
+                eternal(group, "plugins of groups", self.pod_groups.plugins.run())
             for controller in self.controllers:
                 eternal(group, controller.name, controller.run())
 

@@ -16,9 +16,9 @@ from core.model.pause import ADMISSIONS
 from core.names import POD_GROUP_SCHEDULED
 from core.plan.conditions import Condition, says, set_conditions
 from core.podgroups.acting import Place, Step
-from core.podgroups.algorithm import default_plugins
 from core.podgroups.devices import read_claim
 from core.podgroups.members import GroupKey, Member, group_of, read_member
+from core.podgroups.outside import Answers, Unanswered
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError, Unreachable
@@ -30,6 +30,7 @@ from core.runtime.workqueue import Item
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.group_plugins import GroupPlugins
 from reconciler.group_steps import forget_place, keep_place, members_of, next_step
 from reconciler.group_tracing import GroupStories
 from reconciler.node_health import place_of
@@ -68,10 +69,15 @@ class _Awaited:
 class PodGroups:
     """Reconciles one replica of a group at a time, by its key."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock, rules: PodGroupRules = PodGroupRules()) -> None:  # noqa: B008  # frozen
-        self._rules = rules
-        self._observed, self._writer, self._clock = observed, writer, clock
-        self._plugins = default_plugins()
+    def __init__(
+        self,
+        observed: Observed,
+        writer: Writer,
+        clock: Clock,
+        plugins: GroupPlugins,
+        rules: PodGroupRules = PodGroupRules(),  # noqa: B008  # frozen
+    ) -> None:
+        self._observed, self._writer, self._clock, self.plugins, self._rules = observed, writer, clock, plugins, rules
         self._expectations, self._awaited = Expectations(), dict[str, _Awaited]()  # by uid of pods
         self._throttle = Throttle(clock)
         self._stories = GroupStories(writer, clock)
@@ -126,6 +132,7 @@ class PodGroups:
         seen.pop(uid, None)
         if not seen:
             self._seen.pop(group, None)
+            self.plugins.forget(group)
         self._is_due(group)
         self._look_again("a pod is gone")
 
@@ -201,6 +208,14 @@ class PodGroups:
 
     async def look(self, key: GroupKey) -> Result:
         """The next step of one replica of a group. Raises what the API server refuses for a time."""
+        answers = self.plugins.answers()
+        while True:
+            try:
+                return await self._look(key, answers)
+            except Unanswered as open_question:
+                await self.plugins.answer(open_question.question, answers)  # and all is seen anew: it may have changed meanwhile
+
+    async def _look(self, key: GroupKey, answers: Answers) -> Result:
         group = self._observed.pod_groups.store.get(f"{key.namespace}/{key.name}")
         now = self._clock.monotonic()
         if not self._expectations.satisfied(key, now):
@@ -211,7 +226,12 @@ class PodGroups:
         found_out = await self._find_out(key)
         group = await self._stories.begin(group) if group is not None else None
         members, began = [self._known(member) for member in self._members(key, found_out).values()], self._clock.now()
-        step = self._held_up(self._plan(key, group, members))
+        try:
+            step = self._held_up(self._plan(key, group, members, answers))
+        except Unanswered:
+            self._unsure |= {key: set(found_out)} if found_out else {}  # found out anew: by then it may be old
+            raise
+        self.plugins.remember(key, answers)
         refused = await self._do(key, group, step, began)
         if refused is not None:
             step = refused
@@ -225,7 +245,7 @@ class PodGroups:
         if not any(member.is_live and not member.node for member in members):
             self._stories.bound(group, key, sum(member.is_live for member in members))
         if step.waits:
-            self._waiting[key] = changes
+            self._waiting[key] = _ANEW if self.plugins.is_missed(key) else changes
             return RequeueAfter(LOOK_S)
         self._waiting.pop(key, None)
         return RequeueAfter(step.retry_s) if step.retry_s is not None else Done()
@@ -261,9 +281,11 @@ class PodGroups:
         else:
             forget_place(self._observed, member.group, member.uid)
 
-    def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member]) -> Step:
+    def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member], answers: Answers) -> Step:
+        """Raises Unanswered."""
         since = max((one.at_s for one in self._seen.get(key, {}).values()), default=0.0)
-        return next_step(self._observed, self._plugins, self._rules, key, group, members, self._clock.monotonic() - since)
+        plugins, waited_s = self.plugins.plugins(answers), self._clock.monotonic() - since
+        return next_step(self._observed, plugins, self._rules, key, group, members, waited_s)
 
     def _held_up(self, step: Step) -> Step:
         """While admissions are paused no group gets places, and none is let go."""
@@ -353,7 +375,9 @@ class PodGroups:
             if other is None or not was_one_of_several:
                 return
             key, step = other, self._steps[other]
-        condition = self._condition(group, key, step)
+        condition, note = self._condition(group, key, step), self.plugins.note(key.namespace, key.name)
+        if note:
+            condition = replace(condition, message=f"{condition.message}; {note}")
         if says(before, condition):
             return
         generation = int(group["metadata"].get("generation") or 0)

@@ -29,6 +29,7 @@ from core.api.configuration_fields import (
     Thousandths,
     placement_gates,
 )
+from core.api.configuration_plugins import PodGroupPlugins
 from core.api.mistakes import Mistake
 from core.api.strict import Ignored, Strict, refuse, refuse_inside
 from core.model.configuration import LeaseRules, PreemptionStrategy, SecondPass
@@ -278,6 +279,7 @@ class Topogate(Strict):
     placement_profile: Literal["kep", "compact"] | None = None
     reserve_daemon_sets: bool | None = None
     nominate_nodes: bool | None = None
+    pod_group_plugins: PodGroupPlugins | None = None
 
 
 class ConfigurationFile(Strict):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from core.model.group_plugins import GroupPluginRules
 from core.model.node_health import HealthRules
 from core.model.pods_ready import PodsReadyRules
 
@@ -151,4 +152,5 @@ class Configuration:
     placement_profile: str | None = None
     reserves_daemon_sets: bool | None = None
     nominates_nodes: bool | None = None
+    group_plugins: GroupPluginRules = field(default_factory=GroupPluginRules)
     warnings: tuple[str, ...] = ()

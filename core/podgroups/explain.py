@@ -53,6 +53,7 @@ class GroupExplanation:
     total_nodes: int
     running: int = 0
     why: str = ""
+    is_labelled: bool = False  # whether any node has the label of the level
 
     def __str__(self) -> str:
         """The sentence that the user reads."""
@@ -74,6 +75,8 @@ class GroupExplanation:
             return self.why
         if self.running:
             return f"its {self.running} running pod(s) are in no one {self.level or 'placement'}, so that there is none for the others."
+        if self.is_labelled:
+            return f"there is no placement: the plugins make none of the nodes with the label {self.level}."
         return f"there is no placement: no node has the label {self.level}." if self.level else "there is no node."
 
 
@@ -86,7 +89,8 @@ def explain(
     level = group.constraints[-1].level if group.constraints else ""
     exclusions = find_exclusions(view, group.pod_sets[0], view.free) if group.pod_sets else ()
     if placements is None:
-        return GroupExplanation(group.key, level, group.missing, group.count, (), exclusions, len(view.tree), group.has_running, why)
+        labelled, running = any(level in labels for labels in view.tree.labels), group.has_running
+        return GroupExplanation(group.key, level, group.missing, group.count, (), exclusions, len(view.tree), running, why, labelled)
     fits, lacks = _assumed_fits(cycle, group, placements, states) if states else (_fits(cycle, group, placements), [()] * len(placements))
     sizes = placements.sums(np.ones(len(view.tree), dtype=np.int64))
     short = _short(view, group, placements)

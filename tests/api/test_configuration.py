@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.api.configuration import read_configuration
+from core.api.configuration_plugins import PodGroupPlugins, Scorer
 from core.api.configuration_wire import (
     ConfigurationFile,
     HealthBlock,
@@ -345,6 +346,16 @@ def test_the_documented_example_is_read_and_nothing_in_it_is_in_vain():
 
 def test_every_key_is_documented():
     keys = {field.alias or name for name, field in ConfigurationFile.model_fields.items()} - {"apiVersion", "kind"}
-    for block in (WaitForPodsReady, RequeuingStrategy, Topogate, SecondPassBlock, WebhookBlock, MetricsBlock, HealthBlock):
+    for block in (
+        WaitForPodsReady,
+        RequeuingStrategy,
+        Topogate,
+        SecondPassBlock,
+        WebhookBlock,
+        MetricsBlock,
+        HealthBlock,
+        PodGroupPlugins,
+        Scorer,
+    ):
         keys |= {field.alias or name for name, field in block.model_fields.items()}
     assert {key for key in keys if not re.search(rf"[`.]{key}\b", DOCS)} == set()

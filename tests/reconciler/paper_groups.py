@@ -8,14 +8,17 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from core.model.group_plugins import GroupPluginRules
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL, TRACEPARENT_ANNOTATION
 from core.podgroups.members import GroupKey, pin, pinned_node
 from core.runtime.client import Client
+from core.runtime.clock import Clock
 from core.runtime.controller import Result
 from core.runtime.errors import KubeError, NotFound
 from core.runtime.resource import Obj
 from core.runtime.watch_step import Applied, Deleted
 from reconciler.apply import Writer
+from reconciler.group_plugins import GroupPlugins
 from reconciler.observed import Observed
 from reconciler.podgroups import PodGroups
 from tests.builders import RACK, Node, node_json
@@ -28,10 +31,11 @@ Hook = Callable[[str, str], None]  # what is written, and the name of the pod; r
 class PaperGroups:
     """Pods by name, as the API server has them."""
 
-    def __init__(self, racks: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, racks: Mapping[str, tuple[int, ...]], plugins: Callable[[Clock], GroupPlugins] | None = None) -> None:
         self.clock = ManualClock()
         self.observed = Observed(cast("Client", None), self.clock, watches_devices=True)
-        self.groups = PodGroups(self.observed, cast("Writer", self), self.clock)
+        self.plugins = plugins(self.clock) if plugins is not None else GroupPlugins(GroupPluginRules(), self.clock)
+        self.groups = PodGroups(self.observed, cast("Writer", self), self.clock, self.plugins)
         self.pods: dict[str, Obj] = {}
         self.told: list[tuple[str, str, str]] = []  # status, reason and message, as often as they were written
         self.writes: list[tuple[str, str]] = []
