@@ -1,7 +1,7 @@
 """What would happen to groups of pods that are not there yet: PodGroups, and the pods and jobs of a file that name them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cli.documents import Document, complete
@@ -11,9 +11,11 @@ from cli.report import Report
 from cli.reviewing import Queued
 from core.jobs.pod import Pod
 from core.jobs.pod_parents import PodParent
+from core.jobs.podgroup import Grouping, asked, group_name, rules_of_new, with_membership
 from core.jobs.shape import find_misshapen
 from core.model.configuration import PodGroupRules
 from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, QUEUE_NAME_LABEL, REPLICA_LABEL
+from core.plan.podgroup import build_pod_group
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.members import GroupKey, group_of
 from core.runtime.resource import Obj
@@ -27,36 +29,48 @@ MOST_PODS = 100_000  # of one document
 _SHOWN = 3  # pods that are warned of
 
 
-def take_pods_of_groups(
-    documents: Iterable[Document], known: Mapping[tuple[str, str], Queued], namespace: str, wrong: list[str]
-) -> tuple[list[Obj], list[Document]]:
-    """The pods of groups that documents stand for, and all other documents; mistakes are added to `wrong`."""
-    found: list[Obj] = []
-    others = []
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """What documents say of groups: pods that are members, and the groups of jobs that ask for one. `others`: all other documents."""
+
+    pods: list[Obj]
+    groups: list[Obj]
+    others: list[Document]
+
+
+def sort_out_groups(documents: Iterable[Document], known: Mapping[tuple[str, str], Queued], namespace: str, wrong: list[str]) -> Grouped:
+    """Mistakes are added to `wrong`."""
+    found = Grouped([], [], [])
     for document in documents:
         kind = known.get(document.api)
         try:
-            pods = _pods_of(document, kind, namespace) if kind is not None else []
+            if kind is None or not _take(document, kind, namespace, found):
+                found.others.append(document)
         except BadInput as error:
             wrong += error.lines
-            continue
-        found += pods
-        if not pods:
-            others.append(document)
-    return found, others
+    return found
 
 
-def _pods_of(document: Document, kind: Queued, namespace: str) -> list[Obj]:
-    """The pods that a document stands for, if they name a group and no queue; else none. Raises BadInput."""
+def _take(document: Document, kind: Queued, namespace: str, found: Grouped) -> bool:
+    """The pods that a document stands for, if they name a group or it asks for one; False if not. Raises BadInput."""
     obj = complete(document.obj, r.resource_of(kind), namespace)
-    if QUEUE_NAME_LABEL in (obj["metadata"].get("labels") or {}) or not _has_key(obj, MEMBER_OF_LABEL):
-        return []
-    misshapen = find_misshapen(kind.spec_shape, obj)
-    if misshapen:
-        raise BadInput([f"{document.where}: {error}" for error in misshapen])
-    if isinstance(kind, Pod):
-        return [obj] if group_of(obj) is not None else []
-    return [pod for pod in _made_of(obj, kind) if group_of(pod) is not None]
+    asks = isinstance(kind, Grouping) and asked(obj) is not None
+    if not asks and (QUEUE_NAME_LABEL in (obj["metadata"].get("labels") or {}) or not _has_key(obj, MEMBER_OF_LABEL)):
+        return False
+    errors = [*find_misshapen(kind.spec_shape, obj)]
+    if isinstance(kind, Grouping) and asks and not errors:
+        errors += rules_of_new(kind, obj).errors
+    if errors:
+        raise BadInput([f"{document.where}: {error}" for error in errors])
+    if isinstance(kind, Grouping) and asks:
+        obj = with_membership(kind, obj, group_name(kind, obj, "plan"))
+        group = build_pod_group(kind, obj)
+        assert group is not None  # its pods are members
+        found.groups.append(complete(group, r.POD_GROUPS, namespace))
+    pods = [obj] if isinstance(kind, Pod) else _made_of(obj, kind)
+    members = [pod for pod in pods if group_of(pod) is not None]
+    found.pods.extend(members)
+    return bool(members) or asks
 
 
 def _has_key(value: object, key: str) -> bool:

@@ -12,7 +12,7 @@ from cli.failures import ADMITTED, WAITS, BadInput
 from cli.groups import draw_places_of_group
 from cli.looking import Target, add_related, connected, look, offline, tell_of_others
 from cli.plan import Planned, Planner, kinds_by_api
-from cli.plan_groups import POD_GROUP_API, plan_groups, take_pods_of_groups
+from cli.plan_groups import POD_GROUP_API, plan_groups, sort_out_groups
 from cli.report import Report, report_found, report_refusal
 from core.jobs.contract import JobKind
 from core.queueing.outcome import Found, NotFound
@@ -28,11 +28,11 @@ async def plan(
     wrong: list[str] = []
     known = kinds_by_api(kinds)
     documents = read_documents(files, wrong)
-    pods, rest = take_pods_of_groups(documents, known, namespace, wrong)
-    jobs = [document for document in rest if document.api in known]
-    others = [document for document in rest if document.api not in known]
+    grouped = sort_out_groups(documents, known, namespace, wrong)
+    jobs = [document for document in grouped.others if document.api in known]
+    others = [document for document in grouped.others if document.api not in known]
     groups = [document for document in others if document.api == POD_GROUP_API]
-    if not (jobs or pods or groups or wrong):
+    if not (jobs or grouped.pods or groups or wrong):
         found = ", ".join(sorted({document.obj["kind"] for document in documents}))
         kinds_known = ", ".join((*(kind for _, kind in known), POD_GROUP_API[1]))
         wrong.append(f"{', '.join(map(str, files))}: there is no job in it, but {found}; known are {kinds_known}")
@@ -46,8 +46,10 @@ async def plan(
         others = add_related(outlook, others, namespace, wrong)
     planned = await Planner(outlook, kinds).plan(jobs, namespace, wrong)
     tell_of_others(others)
-    named = [complete(group.obj, r.POD_GROUPS, namespace) for group in groups]
-    return [*(report(outlook.state, one) for one in planned), *plan_groups(outlook.observed, named, pods)]
+    for group in grouped.groups:
+        outlook.observed.pod_groups.put(group)
+    named = [*grouped.groups, *(complete(group.obj, r.POD_GROUPS, namespace) for group in groups)]
+    return [*(report(outlook.state, one) for one in planned), *plan_groups(outlook.observed, named, grouped.pods)]
 
 
 def report(state: ClusterState, planned: Planned) -> Report:

@@ -1,5 +1,5 @@
-"""The story of a group of pods: one trace, which its PodGroup names by `topogate.dev/traceparent`, from when it was first looked at, or
-from the request of the job that it was made for, to its bound pods."""
+"""The story of a group of pods: one trace, which its PodGroup names by `topogate.dev/traceparent`, from when it was first looked at to
+its bound pods."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
-from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL
-from tests.cli.commands import BLOCK, RACK, Commands, Obj, job, node, nodes, queues
+from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, PODGROUP_TOPOLOGY, REPLICA_LABEL
+from tests.cli.commands import BLOCK, EXAMPLES, RACK, Commands, Obj, job, node, nodes, queues
 from tests.cli.lives import NOW
 
 LEVELS = [{"level": RACK}]
@@ -145,6 +146,24 @@ def test_the_pods_of_a_job_are_planned_by_its_template(topogate: Commands):
     template["spec"]["schedulingGates"] = [{"name": PODGROUP_GATE}]
     (told,) = planned(topogate, nodes(), group(policy={"gang": {"minCount": 4}}), made)
     assert (told["outcome"], sum(told["places"].values())) == ("placed", 4)
+
+
+@pytest.mark.parametrize(("name", "groups", "pods"), [("job.yaml", 1, 16), ("leaderworkerset.yaml", 2, 8)])
+def test_a_job_that_asks_for_a_group_gets_it(topogate: Commands, name: str, groups: int, pods: int):
+    documents = list(yaml.safe_load_all((EXAMPLES / "podgroups" / name).read_text()))
+    told = planned(topogate, nodes(hosts=8), *documents)
+    assert [each["outcome"] for each in told] == ["placed"] * groups
+    assert [sum(each["places"].values()) for each in told] == [pods] * groups
+
+
+def test_what_is_wrong_with_its_annotation_is_said(topogate: Commands):
+    made = job("train", 4, queue=None, required=RACK)
+    made["metadata"]["annotations"] = {PODGROUP_TOPOLOGY: "rack:Perhaps"}
+    files = topogate.write("plan.yaml", made), topogate.write("nodes.yaml", *nodes())
+    ran = topogate.run("plan", "-f", files[0], "--nodes", files[1])
+    assert ran.code == 2
+    assert "rack:Required or rack:Preferred is expected" in ran.err
+    assert "may not stand beside topogate.dev/podgroup-topology" in ran.err
 
 
 def test_jobs_of_queues_go_first_and_groups_get_what_they_leave(topogate: Commands):

@@ -59,7 +59,7 @@ def why_admitted(now: truth.Snapshot, job: str) -> list[str]:
 def test_a_group_of_pods_is_explained_and_planned_among_what_is_there(topogate: Commands, scene: Scene):
     scene.submit("neighbour", pods=2, gpus=8, required=scene.rack)
     scene.until_bound("neighbour", 2)
-    documents = list(yaml.safe_load_all((EXAMPLES / "podgroups" / "one-rack.yaml").read_text()))
+    documents = list(yaml.safe_load_all((EXAMPLES / "offline" / "podgroup.yaml").read_text()))
     for document in documents:
         document["metadata"]["namespace"] = scene.namespace
     documents[0]["spec"]["schedulingConstraints"]["topologyConstraints"] = [{"level": scene.rack}]

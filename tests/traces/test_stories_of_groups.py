@@ -46,7 +46,7 @@ def test_a_group_that_waited_is_told_whole_in_one_trace(collect_all: CollectAll)
     assert told(paper).split("-")[1:3] == [first.trace_id, first.span_id]
 
 
-def test_one_that_was_made_for_a_job_goes_on_with_the_story_of_that(collect_all: CollectAll):
+def test_one_that_has_a_story_goes_on_with_it(collect_all: CollectAll):
     paper = PaperGroups({"r1": (2,)})
     group = paper.gang(1)
     story = f"00-{'a' * 32}-{'b' * 16}-01"
