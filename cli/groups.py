@@ -54,6 +54,7 @@ def _asks(facts: PodGroupFacts) -> Report:
     asks: Report = {"replicas": facts.replicas}
     asks |= {"minCount": facts.min_count} if facts.min_count is not None else {}
     asks |= {"desiredCount": facts.desired_count} if facts.desired_count is not None else {}
+    asks |= {"claimTemplates": list(facts.claim_templates)} if facts.claim_templates else {}
     return asks | {"levels": [{"level": one.level, "mode": "Preferred" if one.preferred else "Required"} for one in facts.levels]}
 
 
@@ -123,7 +124,8 @@ def _said(asks: Report) -> str:
     count = f"at least {asks['minCount']} pods at once" if "minCount" in asks else "pods as they come"
     count += f", {asks['desiredCount']} in the end" if "desiredCount" in asks else ""
     modes = {"Required": "in one", "Preferred": "if possible in one"}
-    return f"{several}{count}" + "".join(f", {modes[one['mode']]} {one['level']}" for one in asks["levels"])
+    levels = "".join(f", {modes[one['mode']]} {one['level']}" for one in asks["levels"])
+    return f"{several}{count}{levels}" + "".join(f", devices of {name} in one pool" for name in asks.get("claimTemplates", ()))
 
 
 def _draw_replica(console: Console, replica: Report, said: str, *, several: bool) -> None:

@@ -91,7 +91,10 @@ def next_step(
         plugins = replace(plugins, generators=(*plugins.generators, devices), states=(*plugins.states, devices))
         step = plan_step(facts, levels, key, members, observed.state.whole.capacity, plugins, waited_s, rules)
         apart = find_apart(inventory, key.namespace, facts.claim_templates, placed)
-        return replace(step, is_scheduled=False, reason=APART, message=f"{step.message}; {apart}") if apart else step
+        if not apart:
+            return step
+        message = step.message if apart in step.message else f"{step.message}; {apart}"
+        return replace(step, is_scheduled=False, reason=APART, message=message)
     except (UnknownAlias, InvalidSelector) as error:
         return Step(False, INVALID, str(error), give_back=kept, waits=True)
     except NotServed as error:

@@ -53,12 +53,12 @@ class Source:
 class DeviceLimits:
     """Rations over the nodes of a placement, and behind them others on which pods are placed that will have devices of the same pools.
 
-    `for_all`: what is wanted once and is not there.
+    `asked`: by template what all pods need together. `for_all`: what is wanted once and is not there.
     """
 
     rations: Rations
     nodes: int
-    short: tuple[Amount, ...] = ()
+    asked: tuple[tuple[str, tuple[int, ...]], ...] = ()
     for_all: tuple[Amount, ...] = ()
 
     def within(self, pod_set: int, per_node: Indices) -> Indices:
@@ -67,13 +67,19 @@ class DeviceLimits:
         return self.rations.within(pod_set, self._padded(per_node))[: self.nodes]
 
     def after(self, pod_set: int, counts: Indices) -> Limits:
-        return DeviceLimits(self.rations.after(pod_set, self._padded(counts)), self.nodes, self.short, self.for_all)
+        return DeviceLimits(self.rations.after(pod_set, self._padded(counts)), self.nodes, self.asked, self.for_all)
 
     def lacks(self, group: PodGroupInfo) -> tuple[Amount, ...]:
-        return (*self.short, *self.for_all)
+        short = [(template, self.rations.short_of(needs, self.nodes)) for template, needs in self.asked]
+        return (*(_amount(template, lacks) for template, lacks in short if lacks), *self.for_all)
 
     def _padded(self, per_node: Indices) -> Indices:
-        return np.pad(per_node, (0, self.rations.own.shape[1] - self.nodes))
+        others = self.rations.own.shape[1] - self.nodes
+        return np.concatenate([per_node, np.zeros(others, dtype=np.int64)]) if others else per_node
+
+
+def _amount(template: str, count: int) -> Amount:
+    return Amount(f"device(s) of claim template {template}", count)
 
 
 class Cells:
@@ -81,8 +87,16 @@ class Cells:
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
+        self._to_come: tuple[tuple[str, Need], ...] | None = None
         self._of_pool: dict[tuple[object, tuple[Matcher, ...]], Counter[_Cell]] = {}
         self._reach: dict[_Reach, Flags] = {}
+
+    @property
+    def to_come(self) -> tuple[tuple[str, Need], ...]:
+        """What pods will have that are placed."""
+        if self._to_come is None:
+            self._to_come = tuple(self.inventory.to_come())
+        return self._to_come
 
     def of_pool(self, pool: Pool, matchers: Sequence[Matcher]) -> Counter[_Cell]:
         """How many free devices there are by reach and by which of the matchers take them. Raises NotServed."""
@@ -152,18 +166,18 @@ def build_limits(
     for pool in pools.values():
         supply.add(pool)
     needs = [[0] * len(kinds) for _ in group.pod_sets]
-    short: list[Amount] = []
+    asked_of_all: list[tuple[str, tuple[int, ...]]] = []
     for_all: list[Amount] = []
-    rations = supply.rations(())
     for one, source in zip(wanted, sources, strict=True):
         asked = [one.need.get(matcher, 0) if pool == source.pool.id else 0 for pool, matcher in kinds]
         for number, claims in enumerate(group.claims):
             needs[number] = [has + count * one.per_pod(claims) for has, count in zip(needs[number], asked, strict=True)]
-        of_all = [count * one.claims(group) for count in asked]
-        lacks = (supply.for_all(nodes) if source.is_for_all else rations).short_of(of_all, len(nodes))
-        if lacks:
-            (for_all if source.is_for_all else short).append(Amount(f"device(s) of claim template {one.template}", lacks))
-    return DeviceLimits(supply.rations(needs), len(nodes), tuple(short), tuple(for_all))
+        of_all = tuple(count * one.claims(group) for count in asked)
+        if not source.is_for_all:
+            asked_of_all.append((one.template, of_all))
+        elif lacks := supply.for_all(nodes).short_of(of_all, len(nodes)):
+            for_all.append(_amount(one.template, lacks))
+    return DeviceLimits(supply.rations(needs), len(nodes), tuple(asked_of_all), tuple(for_all))
 
 
 @dataclass(slots=True)
@@ -185,7 +199,7 @@ class _Supply:
 
     def promise(self, pool: Pool) -> None:
         """Counts what pods will have that are placed: of the kind that they ask for, or of all that they may take some devices of."""
-        for node, need in self.cells.inventory.to_come():
+        for node, need in self.cells.to_come:
             at = self.tree.index.get(node, -1)
             if at < 0 or not any(self.cells.reach(self.tree, one)[at] for one in pool.slices):
                 continue

@@ -48,7 +48,10 @@ class DevicePlacement:
         self._sources = {placement.name: () for placements in found for placement in placements}
         for wanted in self._wanted:
             sources = self._find_sources(cycle, wanted)
+            there = any(map(len, found))
             found = [self._cut(tree, placements, wanted, sources) for placements in found]
+            if there and not any(map(len, found)) and not cycle.why:
+                cycle.why = f"no node that it may use is in reach of devices that claim template {wanted.template} asks for."
         return found
 
     def _find_wanted(self, group: PodGroupInfo, template: str) -> Wanted:
@@ -95,10 +98,12 @@ class DevicePlacement:
 
     def _allowed(self, cycle: Cycle, wanted: Wanted) -> Counter[PoolId] | None:
         """The pool that its placed pods have devices of; empty where there are none, None where there is none for the others."""
+        if wanted.claim is not None and wanted.claim.is_allocated:
+            return wanted.claim.pools
         pools, waiting = devices_of(self._inventory, self._namespace, wanted.template, self._placed)
         if len(pools) > 1:
             cycle.why = f"{_apart(wanted.template, pools)}, so that there is none for the others."
-        elif not pools and waiting and wanted.claim is None:
+        elif not pools and waiting:
             cycle.why = (
                 f"the devices of claim template {wanted.template} of its placed pods are not allocated yet: the others wait for that."
             )
@@ -114,7 +119,7 @@ class DevicePlacement:
             for source in sources:
                 nodes = parent.nodes[source.reach[parent.nodes]]
                 if len(nodes):
-                    name = parent.name if source in before else f"{parent.name} {source.name}".strip()
+                    name = parent.name if any(one.name == source.name for one in before) else f"{parent.name} {source.name}".strip()
                     self._sources[name] = (*before, source)
                     found.append(Placement(name, nodes, parent=parent if parent.name else parent.parent))
         return join(sorted(found, key=lambda one: one.name), parents.rank)

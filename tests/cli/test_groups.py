@@ -10,6 +10,7 @@ import yaml
 from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, PODGROUP_TOPOLOGY, REPLICA_LABEL
 from tests.cli.commands import BLOCK, EXAMPLES, RACK, Commands, Obj, job, node, nodes, queues
 from tests.cli.lives import NOW
+from tests.podgroups.devices import device_class, resource_slice, template
 
 LEVELS = [{"level": RACK}]
 
@@ -66,6 +67,36 @@ def test_who_waits_reads_what_each_placement_lacks(topogate: Commands):
     assert {(one["name"], one["fit"], tuple(one["lacks"].items())) for one in now["placements"]} == {
         (f"b{b}-r{r}", 4, (("nvidia.com/gpu", "8"),)) for b in range(2) for r in range(2)
     }
+
+
+def test_who_waits_for_devices_reads_what_each_pool_lacks(topogate: Commands):
+    constraints = {"draConstraints": [{"resourceClaimTemplateName": "one-gpu"}]}
+    slices = [resource_slice("left", 1, node="n-0-0-0"), resource_slice("right", 2, node="n-0-0-1")]
+    there = *nodes(), *slices, device_class(), template(namespace="default")
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    waiting = group(policy={"gang": {"minCount": 3}}, schedulingConstraints=constraints), *pods(3, gpus=0, resourceClaims=claims)
+    told = explained(topogate, *there, *waiting)
+    assert told["asks"]["claimTemplates"] == ["one-gpu"]
+    lacks = "device(s) of claim template one-gpu"
+    assert told["replicas"][0]["now"]["placements"] == [
+        {"name": "pool gpu.example.com/right", "nodes": 1, "fit": 2, "lacks": {lacks: "1"}},
+        {"name": "pool gpu.example.com/left", "nodes": 1, "fit": 1, "lacks": {lacks: "2"}},
+    ]
+    ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *there, *waiting))
+    assert "at least 3 pods at once, devices of one-gpu in one pool" in ran.out
+    assert "pool gpu.example.com/left: 1 of at least 3 pod(s), short of 2 device(s) of claim template one-gpu" in ran.out
+
+
+def test_a_plan_counts_the_devices_that_its_groups_before_it_get(topogate: Commands):
+    constraints = {"draConstraints": [{"resourceClaimTemplateName": "one-gpu"}]}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    there = [*nodes(), device_class(), resource_slice("right", 3, node="n-0-0-1")]
+    planned_ = [template(namespace="default")]
+    for name in ("a", "b"):
+        planned_ += [group(name, schedulingConstraints=constraints), *pods(2, name, gpus=0, resourceClaims=claims)]
+    first, second = planned(topogate, there, *planned_, code=3)
+    assert (first["outcome"], second["outcome"]) == ("placed", "waits")
+    assert second["placements"][0]["lacks"] == {"device(s) of claim template one-gpu": "1"}
 
 
 def test_every_word_for_the_kind_means_the_same(topogate: Commands):

@@ -11,7 +11,7 @@ from core.names import HOSTNAME_LABEL
 from core.placement.free import FreeCapacity
 from core.podgroups.algorithm import Outcome, decide, default_plugins
 from core.podgroups.device_placement import DevicePlacement
-from core.podgroups.devices import NotServed, PodClaim
+from core.podgroups.devices import NotServed, PodClaim, read_claim
 from core.podgroups.explain import explain
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo
@@ -110,7 +110,6 @@ def test_pods_that_are_placed_count_until_their_devices_are_allocated(view: Free
 
 
 def claim_of(obj: dict[str, Any]) -> Any:
-    from core.podgroups.devices import read_claim
 
     return read_claim(obj)
 
@@ -207,3 +206,88 @@ def test_a_template_that_no_pod_has_a_claim_of_is_told(view: FreeCapacity) -> No
         ask(view, inventory(resource_slice("p", 2)), asked(1, PodClaim("other", "")))
     with pytest.raises(NotServed, match="there is no ResourceClaimTemplate none"):
         ask(view, inventory(), asked(1), templates=("none",))
+
+
+def test_each_constraint_has_a_pool_and_what_both_want_of_one_adds_up(view: FreeCapacity) -> None:
+    """Pods with a claim from either of two templates that ask for the same."""
+    both = PodClaim("one-gpu", ""), PodClaim("another", "")
+    there = inventory(template("another"), resource_slice("p", 3), resource_slice("q", 2))
+    found = ask(view, there, asked(2, *both), templates=("one-gpu", "another"))
+    assert name_of(found) in ("pool gpu.example.com/p pool gpu.example.com/q", "pool gpu.example.com/q pool gpu.example.com/p")
+    assert ask(view, there, asked(3, *both), templates=("one-gpu", "another")).chosen is None
+    there.observe_slice("q-all", None)
+    assert ask(view, there, asked(2, *both), templates=("one-gpu", "another")).chosen is None, "four devices of one pool"
+    assert name_of(ask(view, there, asked(1, *both), templates=("one-gpu", "another"))) == "pool gpu.example.com/p"
+
+
+def test_pods_without_a_claim_go_where_the_others_have_devices(view: FreeCapacity) -> None:
+    there = inventory(*pool_of_nodes("p", {"c": 2}))
+    wanted = replace(group((2, 1), (1, 2), by=()), claims=(OWN, ()))
+    assert placed(ask(view, there, wanted)) == {"c": 3}
+
+
+def test_unlike_devices_of_one_claim_are_each_counted(view: FreeCapacity) -> None:
+    spec = claim_spec(1, f'{ATTRIBUTES}.kind == "fast"')
+    spec["devices"]["requests"].append({"name": "any", "exactly": {"deviceClassName": "gpu.example.com", "count": 1}})
+    kinds = [{"name": f"x-{at}", "attributes": {"kind": {"string": kind}}} for at, kind in enumerate(("fast", "fast", "fast", "slow"))]
+    there = inventory(template("mixed", spec), resource_slice("p", kinds, node="a"))
+    mixed = PodClaim("mixed", "")
+    assert placed(ask(view, there, asked(2, mixed), templates=("mixed",))) == {"a": 2}
+    assert "short of 2 device(s) of claim template mixed" in told(view, there, asked(3, mixed), templates=("mixed",))
+    there.observe_claim("ns/other", claim_of(claim("other", [("p", "x-3")])))
+    assert placed(ask(view, there, asked(1, mixed), templates=("mixed",))) == {"a": 1}
+    there.observe_claim("ns/another", claim_of(claim("another", [("p", "x-0"), ("p", "x-1")])))
+    assert ask(view, there, asked(1, mixed), templates=("mixed",)).chosen is None
+
+
+ATTRIBUTES = 'device.attributes["gpu.example.com"]'
+
+
+def test_what_pods_will_have_by_another_template_is_not_free_either(view: FreeCapacity) -> None:
+    fast = template("fast", claim_spec(1, f'{ATTRIBUTES}.kind == "fast"'))
+    kinds = [{"name": f"x-{kind}", "attributes": {"kind": {"string": kind}}} for kind in ("fast", "slow")]
+    there = inventory(fast, resource_slice("p", kinds, node="a"))
+    there.keep("uid", Kept("ns", "a", OWN))
+    assert ask(view, there, asked(1, PodClaim("fast", "")), templates=("fast",)).chosen is None, "it may be given the fast one"
+    there.keep("uid", Kept("ns", "b", OWN))
+    assert placed(ask(view, there, asked(1, PodClaim("fast", "")), templates=("fast",))) == {"a": 1}, "its node does not reach that"
+
+
+def test_pods_outside_of_a_placement_take_of_what_its_nodes_share(view: FreeCapacity) -> None:
+    there = inventory(resource_slice("fabric", 2))
+    there.keep("uid", Kept("ns", "d", OWN))
+    assert ask(view, there, asked(2, by=(RACK,))).chosen is None
+    assert sum(placed(ask(view, there, asked(1, by=(RACK,)))).values()) == 1
+
+
+def test_a_claim_for_all_keeps_away_from_nodes_where_it_could_be_given_what_others_do_not_reach(view: FreeCapacity) -> None:
+    own = resource_slice("own", 1, node="a")
+    there = inventory(claim("ours"), resource_slice("fabric", 1), own)
+    ours = PodClaim("", "ours")
+    outcome = ask(view, there, asked(9, ours))
+    assert name_of(outcome) == "pool gpu.example.com/fabric"
+    assert sum(placed(outcome).values()) == 9
+    mixed = inventory(claim("ours"), resource_slice("p", 1, slices=2), resource_slice("p", 1, node="a", slices=2))
+    assert "a" not in placed(ask(view, mixed, asked(9, ours)))
+
+
+def test_devices_that_no_node_reaches_are_no_place(view: FreeCapacity) -> None:
+    assert told(view, inventory(resource_slice("p", 4, node="elsewhere")), asked(1)) == (
+        "no node that it may use is in reach of devices that claim template one-gpu asks for."
+    )
+    assert told(view, inventory(), asked(1)) == "no pool has all devices that a claim made from ResourceClaimTemplate one-gpu asks for."
+
+
+def test_too_many_unlike_devices_are_not_looked_for(view: FreeCapacity) -> None:
+    spec = claim_spec(1, "1 < 2")
+    for number in range(5):
+        exactly = {"deviceClassName": "gpu.example.com", "selectors": [{"cel": {"expression": f"{number} < 9"}}]}
+        spec["devices"]["requests"].append({"name": f"r{number}", "exactly": exactly})
+    with pytest.raises(NotServed, match="claims of its templates ask for 6 unlike devices; at most 5 are served"):
+        ask(view, inventory(template("odd", spec), resource_slice("p", 9)), asked(1, PodClaim("odd", "")), templates=("odd",))
+
+
+def test_a_preferred_rack_is_given_up_for_the_pool(view: FreeCapacity) -> None:
+    there = inventory(*pool_of_nodes("p", {"a": 1, "c": 1}))
+    outcome = ask(view, there, asked(2, by=(RACK,), preferred=(RACK,)))
+    assert (name_of(outcome), placed(outcome)) == ("pool gpu.example.com/p", {"a": 1, "c": 1})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 import yaml
 
-from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE
+from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE
 from e2e import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
@@ -47,6 +47,11 @@ class Hall(Scene):
                 self.create(made)
         return self
 
+    def create(self, obj: Mapping[str, Any]) -> dict[str, Any]:
+        """Without what only objects on paper have."""
+        metadata = {name: value for name, value in obj["metadata"].items() if name not in ("uid", "resourceVersion")}
+        return super().create({**obj, "metadata": metadata})
+
     def asking(self, count: int, *expressions: str) -> dict[str, Any]:
         spec = claim_spec(count, *expressions)
         spec["devices"]["requests"][0]["exactly"]["deviceClassName"] = self.driver
@@ -58,20 +63,22 @@ class Hall(Scene):
         self.api.delete(f"/apis/resource.k8s.io/v1/deviceclasses/{self.driver}")
         super().close()
 
-    def gang(self, name: str, count: int, claim: dict[str, str] | None = None, of_template: str = TEMPLATE) -> None:
+    def gang(self, name: str, count: int, claim: dict[str, str] | None = None, of_template: str = TEMPLATE, gpus: int = 0) -> None:
         """A gang of so many pods, each with a claim of its own, or with this one."""
         metadata = {"name": name, "namespace": self.namespace}
         constraints = {"draConstraints": [{"resourceClaimTemplateName": of_template}]}
-        spec = {"schedulingPolicy": {"gang": {"minCount": count}}, "schedulingConstraints": constraints}
+        spec = {"schedulingPolicy": {"gang": {"minCount": count or 2}}, "schedulingConstraints": constraints}
         body = {"apiVersion": "topogate.dev/v1alpha1", "kind": "PodGroup", "metadata": metadata, "spec": spec}
         self.api.create(GROUPS.format(self.namespace), body)
         for number in range(count):
-            self.add(name, number, claim or {"resourceClaimTemplateName": of_template})
+            self.add(name, number, claim or {"resourceClaimTemplateName": of_template}, gpus)
 
-    def add(self, name: str, number: int, claim: dict[str, str]) -> None:
+    def add(self, name: str, number: int, claim: dict[str, str], gpus: int = 0, on: str = "") -> None:
+        """One of them; with the gate, unless somebody says himself where it is to go."""
         labels = {MEMBER_OF_LABEL: name, JOB_COMPLETION_INDEX_LABEL: f"{number}"}
         metadata = {"name": f"{name}-{number}", "namespace": self.namespace, "labels": labels}
-        spec = {**pod_spec(0, restart="Never"), "schedulingGates": [{"name": PODGROUP_GATE}], "resourceClaims": [{"name": "gpu", **claim}]}
+        spec = {**pod_spec(gpus, restart="Never"), "resourceClaims": [{"name": "gpu", **claim}]}
+        spec |= {"nodeSelector": {HOSTNAME_LABEL: on}} if on else {"schedulingGates": [{"name": PODGROUP_GATE}]}
         spec["containers"][0].setdefault("resources", {})["claims"] = [{"name": "gpu"}]
         self.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
@@ -151,6 +158,61 @@ def test_one_claim_for_all_pods_is_one_allocation(small: Hall) -> None:
     assert len(small.devices("team")) == 2
 
 
+@pytest.fixture
+def fabric(cluster: Cluster, topogate: Topogate) -> Iterator[Hall]:
+    """Devices that all nodes of a rack reach, two in one and four in the other, and none of single nodes."""
+    hall = Hall(cluster).open_with(left=0, right=0)
+    nodes = {
+        labels[hall.rack]: name for name, node in sorted(hall.read().nodes.items()) if hall.rack in (labels := node["metadata"]["labels"])
+    }
+    for rack, count in zip(sorted(nodes), (2, 4), strict=True):
+        term = {"matchExpressions": [{"key": hall.rack, "operator": "In", "values": [rack]}]}
+        name = f"{nodes[rack]}-fabric"
+        selector = {"nodeSelectorTerms": [term]}
+        hall.create(resource_slice(f"{hall.prefix}{rack}", count, driver=hall.driver, name=name, nodeSelector=selector))
+    yield hall
+    for name in nodes.values():
+        hall.api.delete(f"/apis/resource.k8s.io/v1/resourceslices/{name}-fabric")
+    hall.close()
+
+
+def test_devices_that_the_nodes_of_a_rack_share_are_shared(fabric: Hall) -> None:
+    """Three devices of the one rack that has them, for pods of which a node takes two."""
+    fabric.gang("train", 3, gpus=4)
+    now = fabric.until_bound_whole("train", 3)
+    assert len(set(places(now, "train").values())) == 2
+    assert len({pool for pool, _ in fabric.devices("train")}) == 1
+    assert len(fabric.devices("train")) == 3
+    fabric.gang("next", 3)
+    fabric.eventually("it to be told", lambda _: told(fabric, "next").get("reason") == "Unschedulable")
+    assert "the best takes 2" in told(fabric, "next")["message"]
+
+
+def test_pods_on_several_nodes_have_one_claim_where_all_these_reach_its_devices(fabric: Hall) -> None:
+    metadata = {"name": "ours", "namespace": fabric.namespace}
+    fabric.create(template("three", fabric.asking(3), fabric.namespace))
+    fabric.create({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": fabric.asking(3)})
+    fabric.gang("team", 2, {"resourceClaimName": "ours"}, "three", gpus=8)
+    now = fabric.until_bound_whole("team", 2)
+    assert len(set(places(now, "team").values())) == 2
+    assert len(fabric.devices("team")) == 3
+    fabric.eventually("it to be told", lambda _: told(fabric, "team").get("status") == "True")
+
+
+def test_devices_that_do_not_lie_together_are_told(small: Hall) -> None:
+    """Pods that somebody sent past the gate, each to a pool of its own."""
+    small.gang("apart", 0)
+    nodes = sorted(name for name in small.read().nodes if name.startswith(small.prefix))
+    for number, node in enumerate((nodes[0], nodes[3])):
+        small.add("apart", number, {"resourceClaimTemplateName": TEMPLATE}, on=node)
+    small.eventually("it to be told", lambda _: told(small, "apart").get("reason") == "DevicesApart")
+    pools = ", ".join(f"{small.driver}/{small.prefix}{pool} (1)" for pool in ("left", "right"))
+    assert told(small, "apart")["message"] == (
+        f"2 pods have their places; its devices of claim template one-gpu do not lie together, but in pools {pools}"
+    )
+    assert told(small, "apart")["status"] == "False"
+
+
 def test_what_cannot_be_served_is_told(small: Hall) -> None:
     spec = small.asking(1)
     spec["devices"]["requests"][0]["exactly"] = {"deviceClassName": small.driver, "allocationMode": "All"}
@@ -171,12 +233,15 @@ def test_what_the_document_shows_is_placed(small: Hall) -> None:
     try:
         for memory, node in (("24Gi", nodes[0]), ("80Gi", nodes[1])):
             made = [{"name": f"gpu-{number}", "capacity": {"memory": {"value": memory}}} for number in (0, 1)]
-            small.create(resource_slice(f"{small.prefix}{memory}", made, node=node, driver=driver, name=f"{small.prefix}{memory.lower()}"))
+            small.create(
+                resource_slice(f"{small.prefix}{memory.lower()}", made, node=node, driver=driver, name=f"{small.prefix}{memory.lower()}")
+            )
+        small.api.delete(f"/apis/resource.k8s.io/v1/namespaces/{small.namespace}/resourceclaimtemplates/{TEMPLATE}")
         for obj in yaml.safe_load_all(text):
             small.create({**obj, "metadata": {**obj["metadata"], "namespace": small.namespace}})
         now = small.until_bound_whole("ring", 2)
         assert set(places(now, "ring").values()) == {nodes[1]}
-        assert small.devices("ring") == [("80Gi", "gpu-0"), ("80Gi", "gpu-1")]
+        assert small.devices("ring") == [("80gi", "gpu-0"), ("80gi", "gpu-1")]
     finally:
         for memory in ("24gi", "80gi"):
             small.api.delete(f"/apis/resource.k8s.io/v1/resourceslices/{small.prefix}{memory}")
