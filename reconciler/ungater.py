@@ -181,6 +181,8 @@ class Ungater:
         """A pod that is not bound yet is deleted, so that another one comes in its place, gated; one that runs is told of."""
         for pod in strays:
             name = pod.key.partition("/")[2]
+            if pod.node and pod.node not in self._observed.state.nodes:
+                continue  # it is lost with its node, whose place another has by now
             if pod.node:
                 message = f"pod {name} runs on node {pod.node}, outside of the workload's assignment"
             else:

@@ -105,6 +105,16 @@ class _Node:
             beyond = min(beyond, subtree - own - max(0, used - own) + limit)
         return max(0, own - used) + beyond
 
+    def limiting(self, name: FlavorResource, *, empty: bool = False) -> "_Node | None":
+        """Itself or the nearest cohort above it whose borrowing limit is why no more is left; None where so much is there no more."""
+        if self.parent is None:
+            return None
+        subtree, own, used = self.subtree.get(name, 0), self.own.get(name, 0), 0 if empty else self.usage.get(name, 0)
+        limit = self.owner.quota.get(name, Quota(0)).borrowing_limit
+        if limit is not None and subtree - own - max(0, used - own) + limit < self.parent.left(name, empty=empty):
+            return self
+        return self.parent.limiting(name, empty=empty)
+
 
 class QuotaTree:
     """Who may still use how much. Queues that belong to a cohort whose ancestors go round in a circle are on their own.
@@ -168,6 +178,17 @@ class QuotaTree:
     def potential(self, queue: str, name: FlavorResource) -> int:
         """How much the queue could use if nothing were in use."""
         return self._queues[queue].left(name, empty=True)
+
+    def limited_by(self, queue: str, name: FlavorResource, *, empty: bool = False) -> tuple[str | None, int] | None:
+        """The borrowing limit for which a queue may use no more: whose it is (None: its own; else a cohort's), and how much it lets borrow.
+
+        None where none is the reason. `empty`: if nothing were in use.
+        """
+        node = self._queues[queue].limiting(name, empty=empty)
+        if node is None:
+            return None
+        limit = node.owner.quota[name].borrowing_limit or 0
+        return None if node is self._queues[queue] else node.owner.name, limit
 
     def nominal(self, queue: str, name: FlavorResource) -> int:
         """What the queue has by itself."""

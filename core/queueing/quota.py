@@ -1,6 +1,6 @@
 """What a workload takes from quota, and what is short of it, in words."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from core.model.configuration import ResourceRules
@@ -19,7 +19,8 @@ class QuotaShortage:
     """A flavor that has too little quota left of a resource, canonical amounts.
 
     `available` is what is left for the queue, of `potential` if nothing were in use; `nominal` is its own, `used` of that and
-    beyond. Other pod sets of the workload count as in use, but not in `potential`.
+    beyond. Other pod sets of the workload count as in use, but not in `potential`. `limit` is the borrowing limit that leaves no more,
+    though others have it: of the queue, or of the cohort that is named.
     """
 
     flavor: str
@@ -30,6 +31,7 @@ class QuotaShortage:
     available: int
     potential: int
     cohort: str | None = None
+    limit: tuple[str | None, int] | None = None
 
     @property
     def never_fits(self) -> bool:
@@ -43,15 +45,23 @@ class QuotaShortage:
         if self.never_fits:
             most = f"more than its whole nominal quota of {show(self.nominal)}"
             if self.cohort is not None:
-                most = f'more than the {show(max(0, self.potential))} it could ever have, with all that cohort "{self.cohort}" lends'
+                why = self._limit(show) if self.limit is not None else f'all that cohort "{self.cohort}" lends'
+                most = f"more than the {show(max(0, self.potential))} it could ever have, with {why}"
             return f'flavor "{self.flavor}": {show(self.wanted)} {self.resource} are asked for, {most}'
         text = (
             f'flavor "{self.flavor}": {show(self.wanted - self.available)} {self.resource} of quota are missing, '
             f"{show(self.used)} of {show(self.nominal)} are in use"
         )
-        if self.cohort is not None:
-            text += f', and cohort "{self.cohort}" lends no more than {show(max(0, self.available - max(0, self.nominal - self.used)))}'
-        return text
+        lent = show(max(0, self.available - max(0, self.nominal - self.used)))
+        if self.limit is not None:
+            return f"{text}, and {self._limit(show)} leaves {lent} to be borrowed, whatever others lend"
+        return text if self.cohort is None else f'{text}, and cohort "{self.cohort}" lends no more than {lent}'
+
+    def _limit(self, show: Callable[[int], str]) -> str:
+        """Whose borrowing limit, and how much it is."""
+        assert self.limit is not None
+        whose, limit = self.limit
+        return f"its borrowingLimit of {show(limit)}" if whose is None else f'the borrowingLimit of {show(limit)} of cohort "{whose}"'
 
 
 def pod_set_usage(pod_set: PodSetFacts, queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
@@ -92,7 +102,8 @@ def find_shortage(
         if wanted and wanted > available:
             used, nominal = tree.usage(queue).get(name, 0) + taken.get(name, 0), tree.nominal(queue, name)
             potential = tree.potential(queue, name)
-            return QuotaShortage(flavor, resource, wanted, used, nominal, available, potential, tree.cohort_of(queue))
+            limit = tree.limited_by(queue, name, empty=wanted > potential)
+            return QuotaShortage(flavor, resource, wanted, used, nominal, available, potential, tree.cohort_of(queue), limit)
     return None
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from core.api.queues import ClusterQueueSpec
+from core.names import QUEUE_NAME_LABEL
 from tests.cli.commands import EXAMPLES, Commands
 from tests.docs.console import DOCS
 
@@ -27,7 +28,9 @@ def test_two_teams_queues_take_a_job_and_borrow(topogate: Commands) -> None:
     topology, flavor, *_ = yaml.safe_load_all((EXAMPLES / "queues.yaml").read_text())
     queues = topogate.write("queues.yaml", topology, flavor, *yaml.safe_load_all(SHARED))
     nodes = EXAMPLES / "offline" / "nodes.yaml"
-    ran = topogate.run("plan", "-f", EXAMPLES / "job-two-levels.yaml", "--nodes", nodes, "--nodes", queues)
+    job = yaml.safe_load((EXAMPLES / "job-two-levels.yaml").read_text())
+    job["metadata"]["labels"][QUEUE_NAME_LABEL] = "vision"
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job), "--nodes", nodes, "--nodes", queues)
     assert (ran.code, ran.err) == (0, "")
     assert "would be admitted by ClusterQueue vision" in ran.out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -279,3 +280,31 @@ def test_what_is_left_may_be_used_and_not_one_more(
     assert Recount(queues, cohorts, name, used | {queue: used.get(queue, 0) + left + 1}).broken() != set()
     tree.add(queue, {name: left})
     assert tree.available(queue, name) == 0
+
+
+@given(forests(), usages, st.integers(0, 4), st.sampled_from([CPU, GPU]), st.booleans())
+def test_a_borrowing_limit_is_named_just_where_more_would_be_left_without(
+    forest: tuple[list[QuotaOwner], list[QuotaOwner]],
+    steps: list[tuple[int, tuple[str, str], int]],
+    asking: int,
+    name: tuple[str, str],
+    empty: bool,
+):
+    queues, cohorts = forest
+    tree, free = QuotaTree(queues, cohorts), QuotaTree(*([unlimited(owner) for owner in owners] for owners in forest))
+    for i, each, amount in steps:
+        for one in (tree, free):
+            one.add(queues[i % len(queues)].name, {each: amount})
+    queue = queues[asking % len(queues)].name
+    left, most = ((one.potential if empty else one.available)(queue, name) for one in (tree, free))
+    limited = tree.limited_by(queue, name, empty=empty)
+    assert (limited is not None) == (left < most)
+    if limited is not None:
+        whose, limit = limited
+        named = next(owner for owner in (queues if whose is None else cohorts) if owner.name == (whose or queue))
+        assert named.quota[name].borrowing_limit == limit
+
+
+def unlimited(owner: QuotaOwner) -> QuotaOwner:
+    """The same without its borrowing limits."""
+    return replace(owner, quota={name: replace(quota, borrowing_limit=None) for name, quota in owner.quota.items()})

@@ -300,13 +300,28 @@ def test_what_is_reclaimed_is_not_borrowed_again_by_a_higher_priority():
     assert scene.running() == {"owner"}
 
 
+def test_who_has_borrowed_all_that_it_may_reads_so_and_not_that_nobody_lends():
+    scene = Shared()
+    scene.rack("r1", 20)
+    scene.pool("limited", "4", "c", borrowingLimit="2")
+    scene.pool("lender", "10", "c")
+    scene.submit("six", 6, queue="limited")
+    scene.run()
+    scene.submit("one", 1, queue="limited")
+    message = refused(scene.run())["one"].message
+    assert (
+        "1 cpu of quota are missing, 6 of 4 are in use, and its borrowingLimit of 2 leaves 0 to be borrowed, whatever others lend"
+        in message
+    )
+
+
 def test_limits_of_borrowing_and_lending():
     scene = Shared()
     scene.rack("r1", 20)
     scene.pool("limited", "4", "c", borrowingLimit="2")
     scene.pool("lender", "10", "c", lendingLimit="5")
     scene.submit("seven", 7, queue="limited")
-    assert "more than the 6 it could ever have" in refused(scene.run())["seven"].message
+    assert "more than the 6 it could ever have, with its borrowingLimit of 2" in refused(scene.run())["seven"].message
     scene.submit("six", 6, queue="limited")
     scene.run()
     assert scene.running() == {"six"}

@@ -27,6 +27,7 @@ from core.runtime.workqueue import Item
 from reconciler.apply import Writer
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.ungater import Ungater
+from tests.builders import Node, node_json
 from tests.reconciler.paper import Paper
 from tests.scraped import Scraped
 
@@ -85,6 +86,20 @@ def test_the_order_of_ranks_is_told_although_one_pod_cannot_be_ungated():
         paper.reconcile()
     assert paper.ungated == ["p0"]
     assert [c["status"] for c in paper.get("Workload", "w")["status"]["conditions"] if c["type"] == RANK_ORDER_KEPT] == ["True"]
+
+
+@pytest.mark.parametrize(("is_there", "told"), [(True, ["PodOutsideAssignment"]), (False, [])])
+def test_a_pod_that_runs_elsewhere_is_told_of_unless_it_is_lost_with_its_node(is_there: bool, told: list[str]):
+    paper = Ungated()
+    if is_there:
+        node = node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))
+        paper.observed.nodes.put({**node, "metadata": {**node["metadata"], "uid": "uid-other", "resourceVersion": "1"}})
+    paper.put(workload())
+    stray = pod(0)
+    stray["spec"] = {"nodeName": "other", "nodeSelector": {HOSTNAME_LABEL: "other"}}
+    paper.put(stray)
+    paper.reconcile()
+    assert [reason for _, reason, _ in paper.events if reason == "PodOutsideAssignment"] == told
 
 
 def test_a_workload_that_goes_while_its_pods_are_ungated_is_no_failure():
