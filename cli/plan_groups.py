@@ -137,7 +137,7 @@ def _priority(observed: Observed, key: GroupKey) -> int:
 
 def _plan_one(observed: Observed, key: GroupKey) -> Report:
     members = list(members_of(observed, key).values())
-    group = observed.pod_groups.store.get(f"{key.namespace}/{key.name}")
+    group = observed.pod_group(f"{key.namespace}/{key.name}")
     step = next_step(observed, default_plugins(), PodGroupRules(), key, group, members, AT_ONCE_S)
     for member, node in step.keep:
         keep_place(observed, replace(member, kept=node), node)

@@ -67,6 +67,7 @@ INDEX_LABELS = (  # of a pod among its equals, as the controllers that number th
 # --- pods of a PodGroup (KEP-5732) --------------------------------------------------------------------
 MEMBER_OF_LABEL = "topogate.dev/podgroup"  # of a pod: the PodGroup of its namespace that it belongs to
 REPLICA_LABEL = "topogate.dev/podgroup-replica"  # and which of its replicas, from 0
+POD_GROUP_VERIFIED = "topogate.dev/PlacementVerified"  # on a PodGroup of kube-scheduler's own
 PODGROUP_GATE = "topogate.dev/podgroup"
 PODGROUP_TOPOLOGY = "topogate.dev/podgroup-topology"  # annotation of a job without a queue: the levels that its pods are to share
 POD_GROUP_SCHEDULED = "PodGroupScheduled"  # condition of a PodGroup

@@ -106,7 +106,7 @@ class Reconciler:
             resource_rules=resource_rules,
             reclaims_pods=gates.is_on(RECLAIMABLE_PODS),
             keeps_spares=replacement.is_on,
-            watches_devices=gates.is_on(POD_GROUPS),
+            places_groups=gates.is_on(POD_GROUPS),
         )
         self.troubles = Troubles(self.observed, clock, client)
         self.pause = Pausing(self.observed, lambda: self.deciding.controllers if self.deciding is not None else ())

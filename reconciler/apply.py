@@ -1,5 +1,6 @@
 """The only place that writes. Every write says why, in a span and in the log; errors are the caller's to judge."""
 
+import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -225,6 +226,11 @@ class Writer:
         uid = {} if present is None else {"uid": present["metadata"]["uid"]}
         body = {**group, "metadata": {**metadata, **uid}}
         return await self._client.apply(r.POD_GROUPS, metadata["name"], metadata["namespace"], body, field_manager=FIELD_MANAGER)
+
+    async def hand_over(self, group: Obj) -> None:
+        """Makes a PodGroup of kube-scheduler's own, unless it is there."""
+        with contextlib.suppress(AlreadyExists):
+            await self._client.create(r.NATIVE_POD_GROUPS, group, field_manager=FIELD_MANAGER)
 
     async def terminate_pod(self, pod: Obj, message: str) -> Obj:
         """Says of a pod that it has failed, and why, if it still is as it was seen: it may have been bound meanwhile. What controls it

@@ -8,15 +8,18 @@ from core.placement.feasibility import InvalidSelector
 from core.podgroups.acting import Step, plan_step
 from core.podgroups.device_placement import DevicePlacement, find_apart
 from core.podgroups.devices import NotServed
-from core.podgroups.facts import UnknownAlias, read_aliases, read_pod_group, resolve
+from core.podgroups.facts import PodGroupFacts, UnknownAlias, read_aliases, read_pod_group, resolve
 from core.podgroups.framework import Plugins
+from core.podgroups.group import TopologyConstraint
 from core.podgroups.inventory import Kept
 from core.podgroups.members import GroupKey, Member, group_of, read_member
+from core.podgroups.native import NotNative, native_group, native_step
 from core.runtime.resource import Obj
 from reconciler import resources as r
 from reconciler.observed import Observed
 
-INVALID, NO_CONSTRAINT = "Invalid", "NoConstraint"
+INVALID, NO_CONSTRAINT, HANDED_OVER = "Invalid", "NoConstraint", "HandedOver"
+HANDED_OVER_S = 3.0  # kube-scheduler is given so long since the last pod came
 APART = "DevicesApart"
 _DRA = "spec.schedulingConstraints.draConstraints"
 
@@ -84,6 +87,13 @@ def next_step(
         return Step(True, NO_CONSTRAINT, "the group has no constraint: kube-scheduler places its pods", let_go=free)
     try:
         levels = resolve(facts.levels, read_aliases(observed.node_topologies.store.list()))
+        if any(member.native for member in members):
+            step = _native(observed, plugins, facts, levels, key, group, members)
+            if step.waits and not step.is_scheduled and waited_s < HANDED_OVER_S:  # which has had no time yet
+                return Step(
+                    False, HANDED_OVER, "kube-scheduler looks for a place", retry_s=HANDED_OVER_S - waited_s, hand_over=step.hand_over
+                )
+            return step
         if observed.devices is None or not facts.claim_templates:
             return plan_step(facts, levels, key, members, observed.state.whole.capacity, plugins, waited_s, rules)
         inventory, placed = observed.devices.inventory, [member.claims for member in members if member.is_live and member.place]
@@ -99,3 +109,26 @@ def next_step(
         return Step(False, INVALID, str(error), give_back=kept, waits=True)
     except NotServed as error:
         return Step(False, INVALID, f"{_DRA}: {error}", give_back=kept, waits=True)
+
+
+def _native(
+    observed: Observed,
+    plugins: Plugins,
+    facts: PodGroupFacts,
+    levels: Sequence[TopologyConstraint],
+    key: GroupKey,
+    group: Obj,
+    members: Sequence[Member],
+) -> Step:
+    """What kube-scheduler makes of a group whose pods are its own; ours is handed over to it first. Raises InvalidSelector."""
+    if observed.native is None or observed.native.are_missing:
+        return Step(False, INVALID, f"the API server does not serve PodGroups of {r.NATIVE_POD_GROUPS.api_version}")
+    step = native_step(facts, levels, key, members, observed.state.whole.capacity, plugins)
+    if group.get("apiVersion") == r.NATIVE_POD_GROUPS.api_version:
+        return step
+    try:
+        wanted = native_group(facts, levels, key)
+    except NotNative as error:
+        return Step(False, INVALID, str(error))
+    present = observed.native.informers[0].store.get(f"{key.namespace}/{wanted['metadata']['name']}")
+    return step if present is not None else replace(step, hand_over=wanted)

@@ -41,7 +41,9 @@ from reconciler import resources as r
 from reconciler.devices import Devices
 from reconciler.installed import Installed, is_served
 from reconciler.related import Related
+from reconciler.served import Served
 from reconciler.slim import (
+    named_native,
     slim_between,
     slim_daemon_set,
     slim_definition,
@@ -75,7 +77,7 @@ class Observed:
         resource_rules: ResourceRules | None = None,
         reclaims_pods: bool = True,
         keeps_spares: bool = True,
-        watches_devices: bool = False,
+        places_groups: bool = False,
     ) -> None:
         self._reclaims_pods, self._keeps_spares = reclaims_pods, keeps_spares
         self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
@@ -103,7 +105,8 @@ class Observed:
         self.local_queues = informer(r.LOCAL_QUEUES)
         self.pod_groups = informer(r.POD_GROUPS)
         self.node_topologies = informer(r.NODE_TOPOLOGIES)
-        self.devices = Devices(client, clock, informer) if watches_devices else None
+        self.devices = Devices(client, clock, informer) if places_groups else None
+        self.native = Served(client, clock, [informer(r.NATIVE_POD_GROUPS, named_native)]) if places_groups else None
         self.workloads = informer(r.WORKLOADS)
         self.kinds = {r.key_of(kind): kind for kind in kinds}
         # Who suspended a job tells a user's wish from a stop of ours.
@@ -284,8 +287,8 @@ class Observed:
             for informer in stage:
                 await informer.wait_synced()
         await Installed(self.definitions, self.optional, group).start()
-        if self.devices is not None:
-            await self.devices.start(group)
+        for built_in in self.built_in:
+            await built_in.start(group)
 
     async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
         """The same from one list of each, for who looks once: watches nothing, and raises a `KubeError` where a list cannot be had, or
@@ -297,8 +300,8 @@ class Observed:
         for informer in self.optional.values():
             if is_served(informer.resource, definitions):
                 await list_one(informer)
-        if self.devices is not None and await self.devices.is_served():
-            for informer in self.devices.informers:
+        for built_in in self.built_in:
+            for informer in built_in.informers if await built_in.is_served() else ():
                 await list_one(informer)
 
     def fill(self, objects: Mapping[Resource, Iterable[Obj]]) -> None:
@@ -316,7 +319,17 @@ class Observed:
     @property
     def informers(self) -> tuple[Informer, ...]:
         """All of them, in the order in which they are first listed."""
-        return *self.awaited, *self.optional.values(), *(self.devices.informers if self.devices is not None else ())
+        return *self.awaited, *self.optional.values(), *(informer for built_in in self.built_in for informer in built_in.informers)
+
+    @property
+    def built_in(self) -> tuple[Served, ...]:
+        """What Kubernetes itself has or has not."""
+        return tuple(built_in for built_in in (self.devices, self.native) if built_in is not None)
+
+    def pod_group(self, key: str) -> Obj | None:
+        """The PodGroup of that name: ours, else kube-scheduler's own."""
+        ours = self.pod_groups.store.get(key)
+        return ours if ours is not None or self.native is None else self.native.informers[0].store.get(key)
 
     def present(self, family: str) -> Obj | None:
         """The workload that holds the place of the pods which name one: that itself, of an elastic job the one that took over."""

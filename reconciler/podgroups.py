@@ -13,11 +13,13 @@ from datetime import datetime
 
 from core.model.configuration import PodGroupRules
 from core.model.pause import ADMISSIONS
-from core.names import POD_GROUP_SCHEDULED
+from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
 from core.plan.conditions import Condition, says, set_conditions
 from core.podgroups.acting import Place, Step
 from core.podgroups.devices import read_claim
+from core.podgroups.facts import read_pod_group
 from core.podgroups.members import GroupKey, Member, group_of, read_member
+from core.podgroups.native import native_name
 from core.podgroups.outside import Answers, Unanswered
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
@@ -92,6 +94,8 @@ class PodGroups:
         observed.pod_groups.add_handler(self._on_group)
         observed.node_topologies.add_handler(lambda change: self._look_again("a NodeTopology changed"))
         observed.nodes.add_handler(self._on_node)
+        if observed.native is not None:
+            observed.native.informers[0].add_handler(self._on_native)
         if observed.devices is not None:
             for informer in observed.devices.informers:
                 informer.add_handler(self._on_claim if informer is observed.devices.claims else self._on_devices)
@@ -169,6 +173,14 @@ class PodGroups:
                 self._waiting[key] = _ANEW
             self._queue.add_after(key, BATCH_S, "the group changed")
 
+    def _on_native(self, change: Change) -> None:
+        """One of kube-scheduler's own came or went: that of its own pods, and of ours that was handed over."""
+        if change.old is not None and change.new is not None:
+            return
+        namespace, name = change.obj["metadata"]["namespace"], change.obj["metadata"]["name"]
+        for key in [key for key in self._seen if key.namespace == namespace and name in (key.name, native_name(key))]:
+            self._is_due(key)
+
     def _on_node(self, change: Change) -> None:
         if self._waiting and (change.old is None or change.new is None or place_of(change.old) != place_of(change.new)):
             self._look_again("a node changed")
@@ -216,7 +228,9 @@ class PodGroups:
                 await self.plugins.answer(open_question.question, answers)  # and all is seen anew: it may have changed meanwhile
 
     async def _look(self, key: GroupKey, answers: Answers) -> Result:
-        group = self._observed.pod_groups.store.get(f"{key.namespace}/{key.name}")
+        group = self._observed.pod_group(f"{key.namespace}/{key.name}")
+        if group is not None and is_native(group) and not read_pod_group(group).is_constrained:
+            return Done()  # it is none of topogate's business
         now = self._clock.monotonic()
         if not self._expectations.satisfied(key, now):
             return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
@@ -224,7 +238,7 @@ class PodGroups:
         if self._waiting.get(key) == changes:
             return RequeueAfter(LOOK_S)  # nothing has come or gone since it was judged
         found_out = await self._find_out(key)
-        group = await self._stories.begin(group) if group is not None else None
+        group = await self._stories.begin(group) if group is not None and not is_native(group) else group
         members, began = [self._known(member) for member in self._members(key, found_out).values()], self._clock.now()
         try:
             step = self._held_up(self._plan(key, group, members, answers))
@@ -299,6 +313,11 @@ class PodGroups:
     async def _do(self, key: GroupKey, group: Obj | None, step: Step, began: datetime) -> Step | None:
         """The writes of a step. What the API server will not have is a step of its own: it says so. Raises other errors, once all other
         pods have been tried."""
+        if step.hand_over is not None:
+            try:
+                await self._writer.hand_over(dict(step.hand_over))
+            except (Invalid, Forbidden) as refused:
+                return Step(False, REFUSED, f"the API server does not take kube-scheduler's PodGroup: {refused}", waits=True)
         for member, node in step.keep:
             self._decided[member.uid] = node
             keep_place(self._observed, member, node)
@@ -382,16 +401,19 @@ class PodGroups:
             return
         generation = int(group["metadata"].get("generation") or 0)
         wire = set_conditions(before, [condition], now=self._writer.now(), generation=generation)
+        resource = r.NATIVE_POD_GROUPS if is_native(group) else r.POD_GROUPS
         try:
-            await self._writer.patch_status(r.POD_GROUPS, group, {"conditions": wire})
+            await self._writer.patch_status(resource, group, {"conditions": [one for one in wire if one["type"] == condition.type]})
         except NotFound:
             return
         if not step.is_scheduled and step.explanation is not None:
             self._stories.refused(group, key, step, condition.message)
         logger.info("group judged", extra={"group": str(key), "scheduled": condition.status, "why": condition.message})
-        await self._writer.event(r.POD_GROUPS, group, condition.reason, condition.message, warning=not condition.status)
+        await self._writer.event(resource, group, condition.reason, condition.message, warning=not condition.status)
 
     def _condition(self, group: Obj, key: GroupKey, step: Step) -> Condition:
+        if is_native(group):
+            return Condition(POD_GROUP_VERIFIED, step.is_scheduled, step.reason, step.message)
         if int(group["spec"].get("replicas") or 1) == 1:
             return Condition(POD_GROUP_SCHEDULED, step.is_scheduled, step.reason, step.message)
         self._steps[key] = step
@@ -402,6 +424,11 @@ class PodGroups:
         texts = [f"replica {other.replica}: {of.message}" for other, of in lacking[:_SHOWN]]
         more = f"; and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
         return Condition(POD_GROUP_SCHEDULED, False, lacking[0][1].reason, f"{'; '.join(texts)}{more}")
+
+
+def is_native(group: Obj) -> bool:
+    """Whether a PodGroup is one of kube-scheduler's own."""
+    return bool(group.get("apiVersion") == r.NATIVE_POD_GROUPS.api_version)
 
 
 def _has_same_spec(change: Change) -> bool:

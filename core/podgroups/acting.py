@@ -3,8 +3,9 @@ before the first of them is let go, so that nobody takes the place of a later on
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from core.model.configuration import PodGroupRules
 from core.placement.free import FreeCapacity
@@ -24,8 +25,9 @@ Place = tuple[Member, str]  # a pod and a node
 class Step:
     """What to do, in this order: places to give back, places to keep, pods to let go; and what to say of the group.
 
-    `waits`: whether somebody waits for room, or for anything else that others may bring. `retry_s`: when to look again though nothing has
-    changed; None: only when something has. `explanation`: what each placement lacks, where pods wait for one.
+    `hand_over`: the PodGroup of kube-scheduler's own that there is to be first. `waits`: whether somebody waits for room, or for anything
+    else that others may bring. `retry_s`: when to look again though nothing has changed; None: only when something has. `explanation`: what
+    each placement lacks, where pods wait for one.
     """
 
     is_scheduled: bool
@@ -37,6 +39,7 @@ class Step:
     waits: bool = False
     retry_s: float | None = None
     explanation: GroupExplanation | None = None
+    hand_over: Mapping[str, Any] | None = None
 
 
 def plan_step(

@@ -69,6 +69,7 @@ class Member:
     created: str = ""
     unschedulable: str = ""  # what kube-scheduler said of it, without the gate
     claims: tuple[PodClaim, ...] = ()
+    native: bool = False  # whether kube-scheduler places it, by its own PodGroup
     part: tuple[str, int] = ("", 0)  # of a JobSet: the replicated job, and which of its Jobs
 
     @property
@@ -90,7 +91,7 @@ def group_of(pod: Json) -> GroupKey | None:
     """
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
-    name = labels.get(MEMBER_OF_LABEL)
+    name = labels.get(MEMBER_OF_LABEL) or native_group_of(pod)
     if not name or WORKLOAD_ANNOTATION in (metadata.get("annotations") or {}):
         return None
     replica = labels.get(REPLICA_LABEL, labels.get(LWS_GROUP_INDEX_LABEL) if LWS_NAME_LABEL in labels else "0")
@@ -99,18 +100,26 @@ def group_of(pod: Json) -> GroupKey | None:
     return GroupKey(metadata.get("namespace") or "", name, int(replica) if re.fullmatch(r"[0-9]{1,9}", replica) else NO_REPLICA)
 
 
+def native_group_of(pod: Json) -> str:
+    """The PodGroup of kube-scheduler's own that a pod is a member of (`spec.schedulingGroup`); empty where it is of none."""
+    named = (pod.get("spec") or {}).get("schedulingGroup")
+    name = named.get("podGroupName") if isinstance(named, Mapping) else None
+    return name if isinstance(name, str) else ""
+
+
 def read_member(pod: Json) -> Member | None:
     """A pod as a member of its group; None where it names none."""
     group = group_of(pod)
     if group is None:
         return None
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    gated = any(gate.get("name") == PODGROUP_GATE for gate in spec.get("schedulingGates") or ())
     return Member(
         f"{group.namespace}/{metadata['name']}",
         metadata.get("uid", ""),
         group,
         _request_of(pod, group.namespace),
-        any(gate.get("name") == PODGROUP_GATE for gate in spec.get("schedulingGates") or ()),
+        gated,
         spec.get("nodeName") or "",
         pinned_node(spec),
         status.get("nominatedNodeName") or "",
@@ -122,6 +131,7 @@ def read_member(pod: Json) -> Member | None:
         metadata.get("creationTimestamp") or "",
         _refusal(status),
         read_pod_claims(pod),
+        bool(native_group_of(pod)) and not gated,
         _part(metadata.get("labels") or {}),
     )
 

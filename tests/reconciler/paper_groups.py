@@ -17,6 +17,7 @@ from core.runtime.controller import Result
 from core.runtime.errors import KubeError, NotFound
 from core.runtime.resource import Obj
 from core.runtime.watch_step import Applied, Deleted
+from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.group_plugins import GroupPlugins
 from reconciler.observed import Observed
@@ -33,11 +34,12 @@ class PaperGroups:
 
     def __init__(self, racks: Mapping[str, tuple[int, ...]], plugins: Callable[[Clock], GroupPlugins] | None = None) -> None:
         self.clock = ManualClock()
-        self.observed = Observed(cast("Client", None), self.clock, watches_devices=True)
+        self.observed = Observed(cast("Client", None), self.clock, places_groups=True)
         self.plugins = plugins(self.clock) if plugins is not None else GroupPlugins(GroupPluginRules(), self.clock)
         self.groups = PodGroups(self.observed, cast("Writer", self), self.clock, self.plugins)
         self.pods: dict[str, Obj] = {}
         self.told: list[tuple[str, str, str]] = []  # status, reason and message, as often as they were written
+        self.kinds: list[list[str]] = []  # of the conditions that were written
         self.writes: list[tuple[str, str]] = []
         self.on_write: Hook = lambda what, name: None
         self.is_late = False  # whether nobody sees what is written
@@ -205,10 +207,12 @@ class PaperGroups:
 
     async def patch_status(self, resource: Any, group: Obj, status: Mapping[str, Any]) -> Obj:
         condition = status["conditions"][0]
+        self.kinds.append([one["type"] for one in status["conditions"]])
         self.told.append((condition["status"], condition["reason"], condition["message"]))
         metadata = {**group["metadata"], "resourceVersion": str(next(self._versions))}
         changed = {**group, "metadata": metadata, "status": dict(status)}
-        self.observed.pod_groups.put(changed)
+        if resource == r.POD_GROUPS:
+            self.observed.pod_groups.put(changed)
         return changed
 
     async def event(self, *_: Any, **__: Any) -> None:

@@ -14,8 +14,9 @@ from core.runtime.errors import KubeError, NotFound, Unreachable
 from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
 from core.runtime.watch_step import Init, InitDone
-from reconciler.devices import DISCOVERY_S, Devices
+from reconciler.devices import Devices
 from reconciler.observed import Observed
+from reconciler.served import DISCOVERY_S
 from tests.reconciler.paper_groups import PaperGroups
 from tests.runtime.fakes import ManualClock
 
