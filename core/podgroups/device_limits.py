@@ -90,6 +90,7 @@ class Cells:
         self._to_come: tuple[tuple[str, Need], ...] | None = None
         self._of_pool: dict[tuple[object, tuple[Matcher, ...]], Counter[_Cell]] = {}
         self._reach: dict[_Reach, Flags] = {}
+        self._masks: tuple[Wanted, list[Flags]] | None = None  # nodes in reach of devices that are wanted, slice by slice
 
     @property
     def to_come(self) -> tuple[tuple[str, Need], ...]:
@@ -136,16 +137,25 @@ class Cells:
 
     def sources(self, tree: TopologyTree, pool: Pool, wanted: Wanted) -> Iterator[Source]:
         """The pool with all nodes in reach of it; for a claim that is for all pods the sets of nodes that reach the same devices."""
-        having = {_reach_of(one): one for one in pool.slices if any("" in one.judge(matcher) for matcher in wanted.need)}
+        having = {_reach_of(one): one for one in pool.slices if _has_any(one, wanted)}
         masks = {key: self.reach(tree, having[key]) for key in sorted(having)}
         if wanted.claim is None or wanted.claim.is_allocated:
             yield Source(f"pool {pool.id}", pool, np.logical_or.reduce(list(masks.values())))
             return
         for number, (key, mask) in enumerate(masks.items(), start=1):
-            # Where a node reaches other devices, too, kube-scheduler may take those, which the others do not reach.
-            narrower = [other for other in masks.values() if not (other >= mask).all()] if mask.sum() > 1 else []
             part = "" if len(masks) == 1 else f" of node {key[0]}" if key[0] else f" part {number}"
-            yield Source(f"pool {pool.id}{part}", pool, mask & ~np.logical_or.reduce(narrower) if narrower else mask, is_for_all=True)
+            yield Source(f"pool {pool.id}{part}", pool, mask if key[0] else mask & ~self._narrower(tree, wanted, mask), is_for_all=True)
+
+    def _narrower(self, tree: TopologyTree, wanted: Wanted, mask: Flags) -> Flags:
+        """Nodes that reach other such devices, too, which not all of some nodes do: kube-scheduler may take those."""
+        if self._masks is None or self._masks[0] is not wanted:
+            having = (one for pool in self.inventory.pools.values() for one in pool.slices if _has_any(one, wanted))
+            self._masks = wanted, list({_reach_of(one): self.reach(tree, one) for one in having}.values())
+        return np.logical_or.reduce([other if not (other >= mask).all() else np.zeros_like(mask) for other in self._masks[1]])
+
+
+def _has_any(one: ResourceSlice, wanted: Wanted) -> bool:
+    return any("" in one.judge(matcher) for matcher in wanted.need)
 
 
 def _reach_of(one: ResourceSlice) -> _Reach:
@@ -239,8 +249,7 @@ class _Supply:
         """Only what each of the placement's nodes reaches."""
         whole = self.rations(())
         shared = tuple(cell for cell in whole.shared if cell.reach[: len(nodes)].all())
-        own = whole.own if len(nodes) == 1 else np.where(whole.taken.any(axis=0), whole.own, 0)
-        return Rations((), own, shared, whole.taken)
+        return Rations((), whole.own, shared, whole.taken)  # of several nodes none has devices of its own (`_narrower`)
 
     def _matrix(self, counts: Mapping[tuple[int, int], int], rows: int) -> Matrix:
         matrix = np.zeros((rows, len(self.columns)), dtype=np.int64)

@@ -14,7 +14,7 @@ from core.names import HOSTNAME_LABEL
 from core.placement.free import FreeCapacity
 from core.podgroups.algorithm import Outcome, decide, default_plugins
 from core.podgroups.device_placement import DevicePlacement
-from core.podgroups.devices import PodClaim
+from core.podgroups.devices import PodClaim, read_claim
 from core.podgroups.explain import explain
 from core.podgroups.feasibility import check_one
 from core.podgroups.framework import Cycle, Plugins, assumed
@@ -109,6 +109,27 @@ def test_a_group_has_a_place_just_when_some_way_gives_it_devices_of_one_pool(hal
         way = tuple(where.get(f"n{at}", 0) for at in range(len(hall.cpus)))
         assert sum(way) == hall.pods
         assert hall.takes(outcome.chosen.placement.name.rpartition("/")[2], way), "never more than are free"
+
+
+@given(halls(), st.booleans())
+def test_a_claim_for_all_is_given_devices_that_all_of_its_pods_reach(hall: Hall, is_promised: bool) -> None:
+    """On one node, or on several that reach no devices but those that they share."""
+    there = hall.inventory
+    there.observe_claim("ns/ours", read_claim(claim("ours", spec=claim_spec(hall.count))))
+    if is_promised:
+        there.keep("other", Kept("ns", "n0", OWN))
+    outcome = decide(hall.view, replace(hall.asked, claims=((PodClaim("", "ours"),),)), plugins_for(there)[1])
+
+    def fits(pool: str) -> bool:
+        own, shared = hall.free(pool)
+        promised = hall.count if is_promised else 0
+        own[0], shared = max(0, own[0] - promised), max(0, shared - max(0, promised - own[0]))
+        if any(cpu >= hall.pods and own[at] + (shared if at < 2 else 0) >= hall.count for at, cpu in enumerate(hall.cpus)):
+            return True
+        free = sum(cpu for at, cpu in enumerate(hall.cpus[:2]) if not any(of_nodes[at] for of_nodes in hall.own.values()))
+        return shared >= hall.count and free >= hall.pods
+
+    assert (outcome.chosen is not None) == any(map(fits, hall.own))
 
 
 @given(halls(), st.randoms(use_true_random=False))

@@ -266,7 +266,8 @@ def test_a_claim_for_all_keeps_away_from_nodes_where_it_could_be_given_what_othe
     ours = PodClaim("", "ours")
     outcome = ask(view, there, asked(9, ours))
     assert name_of(outcome) == "pool gpu.example.com/fabric"
-    assert sum(placed(outcome).values()) == 9
+    assert (sum(placed(outcome).values()), "a" in placed(outcome)) == (9, False)
+    assert ask(view, there, asked(25, ours)).chosen is None, "three nodes of eight CPUs"
     mixed = inventory(claim("ours"), resource_slice("p", 1, slices=2), resource_slice("p", 1, node="a", slices=2))
     assert "a" not in placed(ask(view, mixed, asked(9, ours)))
 
