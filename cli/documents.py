@@ -18,6 +18,8 @@ from core.jobs.objects import OBJECTS
 from core.jobs.shape import BOOLEAN, INTEGER, METADATA, POD_TEMPLATE, Fields, find_mismatches, find_misshapen, spec_shape_of
 from core.model.quantity import InvalidQuantity, canonical
 from core.names import API_VERSION, GROUP, OLD_API_VERSION, OWN_GROUP
+from core.podgroups.devices import read_claim, read_class, read_slice, read_template
+from core.podgroups.members import read_member
 from core.runtime.resource import Obj, Resource
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import NodeFacts, PodFacts
@@ -31,7 +33,22 @@ _SHAPES = {
     r.PRIORITY_CLASSES: Fields({"metadata": METADATA, "value": INTEGER, "globalDefault": BOOLEAN}),
     r.DAEMON_SETS: Fields({"metadata": METADATA, "spec": Fields({"template": POD_TEMPLATE}, ("template",))}, ("spec",)),
 }
-_READERS: Mapping[Resource, Callable[[Obj], object]] = {r.DAEMON_SETS: DaemonSetFacts.read, r.NODES: NodeFacts.read, r.PODS: PodFacts.read}
+
+
+def _read_pod(pod: Obj) -> None:
+    PodFacts.read(pod)
+    read_member(pod)
+
+
+_READERS: Mapping[Resource, Callable[[Obj], object]] = {
+    r.DAEMON_SETS: DaemonSetFacts.read,
+    r.NODES: NodeFacts.read,
+    r.PODS: _read_pod,
+    r.RESOURCE_SLICES: read_slice,
+    r.RESOURCE_CLAIMS: read_claim,
+    r.RESOURCE_CLAIM_TEMPLATES: read_template,
+    r.DEVICE_CLASSES: read_class,
+}
 _RULES = {rules.kind: rules for rules in OBJECTS}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from core.podgroups.devices import read_claim, read_claim_spec, read_class, read_slice
+from core.podgroups.devices import read_claim, read_class, read_slice, read_template
 from core.podgroups.inventory import Inventory
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -30,7 +30,7 @@ class Devices(Served):
         # How each of them is read, and who is told.
         self.folds: tuple[_Fold, ...] = (
             (self.classes, read_class, self.inventory.observe_class),
-            (self.templates, lambda template: read_claim_spec(template["spec"].get("spec") or {}), self.inventory.observe_template),
+            (self.templates, read_template, self.inventory.observe_template),
             (self.slices, read_slice, self.inventory.observe_slice),
             (self.claims, read_claim, self.inventory.observe_claim),
         )

@@ -151,7 +151,11 @@ class Cells:
         if self._masks is None or self._masks[0] is not wanted:
             having = (one for pool in self.inventory.pools.values() for one in pool.slices if _has_any(one, wanted))
             self._masks = wanted, list({_reach_of(one): self.reach(tree, one) for one in having}.values())
-        return np.logical_or.reduce([other if not (other >= mask).all() else np.zeros_like(mask) for other in self._masks[1]])
+        found: Flags = np.zeros_like(mask)
+        for other in self._masks[1]:
+            if not (other >= mask).all():
+                found |= other
+        return found
 
 
 def _has_any(one: ResourceSlice, wanted: Wanted) -> bool:

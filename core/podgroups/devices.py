@@ -113,11 +113,27 @@ class ResourceSlice:
 def read_slice(obj: Json) -> ResourceSlice:
     """A ResourceSlice of resource.k8s.io/v1."""
     spec = obj["spec"]
-    pool = PoolId(spec["driver"], spec["pool"]["name"])
+    pool = PoolId(str(spec["driver"]), str(spec["pool"]["name"]))
     unknown = next((name for name in sorted(spec) if name not in _OF_SLICES and spec[name]), "")
     devices = tuple(_read_device(device, pool.driver, unknown) for device in spec.get("devices") or ())
     generation, count = int(spec["pool"].get("generation") or 0), int(spec["pool"].get("resourceSliceCount") or 1)
-    return ResourceSlice(pool, generation, count, devices, spec.get("nodeName") or "", spec.get("nodeSelector"))
+    return ResourceSlice(pool, generation, count, devices, str(spec.get("nodeName") or ""), _read_selector(spec.get("nodeSelector")))
+
+
+def _read_selector(selector: Json | None) -> Json | None:
+    """A node selector with nothing in it but what it may have: whatever else it were would be met only when nodes are looked for."""
+    if selector is None:
+        return None
+    return {
+        "nodeSelectorTerms": [
+            {part: [_read_expression(one) for one in term.get(part) or ()] for part in ("matchExpressions", "matchFields")}
+            for term in selector.get("nodeSelectorTerms") or ()
+        ]
+    }
+
+
+def _read_expression(one: Json) -> Json:
+    return {"key": str(one["key"]), "operator": str(one["operator"]), "values": [str(value) for value in one.get("values") or ()]}
 
 
 def _read_device(device: Json, driver: str, unknown: str) -> Device:
@@ -129,8 +145,8 @@ def _read_device(device: Json, driver: str, unknown: str) -> Device:
             by_domain.setdefault(domain or driver, {})[identifier] = read(value)
         fields[part] = by_domain
     unknown = unknown or next((name for name in sorted(device) if name not in _OF_DEVICES and device[name]), "")
-    taints = [(taint["key"], taint.get("value") or "", taint["effect"]) for taint in device.get("taints") or ()]
-    return Device(device["name"], fields, tuple(taint for taint in taints if taint[2] in _KEEPS_AWAY), unknown)
+    taints = [(str(taint["key"]), str(taint.get("value") or ""), str(taint["effect"])) for taint in device.get("taints") or ()]
+    return Device(str(device["name"]), fields, tuple(taint for taint in taints if taint[2] in _KEEPS_AWAY), unknown)
 
 
 def _read_attribute(value: Json) -> Any:
@@ -189,10 +205,19 @@ def read_claim_spec(spec: Json) -> ClaimSpec:
         for number, selector in enumerate(exactly.get("selectors") or ()):
             if "cel" not in selector:
                 return ClaimSpec(problem=f"{name}.exactly.selectors[{number}].{_unknown(selector, frozenset())}")
-            expressions.append(selector["cel"]["expression"])
-        tolerations = Tolerations(tuple(sorted(one.items())) for one in exactly.get("tolerations") or ())
-        requests.append(Request(exactly["deviceClassName"], tuple(expressions), int(exactly.get("count") or 1), tolerations))
+            expressions.append(str(selector["cel"]["expression"]))
+        tolerations = Tolerations(map(_read_toleration, exactly.get("tolerations") or ()))
+        requests.append(Request(str(exactly["deviceClassName"]), tuple(expressions), int(exactly.get("count") or 1), tolerations))
     return ClaimSpec(tuple(requests)) if requests else ClaimSpec(problem="devices.requests, which is empty,")
+
+
+def _read_toleration(toleration: Json) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((str(name), str(value)) for name, value in toleration.items()))
+
+
+def read_template(obj: Json) -> ClaimSpec:
+    """What claims made from a ResourceClaimTemplate ask for."""
+    return read_claim_spec(obj["spec"].get("spec") or {})
 
 
 def _unknown(obj: Json, known: Iterable[str]) -> str:
@@ -226,8 +251,8 @@ def read_claim(obj: Json) -> Claim:
         metadata.get("uid") or "",
         read_claim_spec(obj.get("spec") or {}),
         allocation is not None,
-        tuple(DeviceId(one["driver"], one["pool"], one["device"]) for one in results if not one.get("adminAccess")),
-        (allocation or {}).get("nodeSelector"),
+        tuple(DeviceId(str(one["driver"]), str(one["pool"]), str(one["device"])) for one in results if not one.get("adminAccess")),
+        _read_selector((allocation or {}).get("nodeSelector")),
         tuple(sorted(set(_users(metadata, status)))),
     )
 
@@ -248,9 +273,9 @@ class PodClaim(NamedTuple):
 def read_pod_claims(pod: Json) -> tuple[PodClaim, ...]:
     """The claims of a pod, in the order in which it names them."""
     statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    made = {status["name"]: status.get("resourceClaimName") or "" for status in statuses}
+    made = {str(status["name"]): str(status.get("resourceClaimName") or "") for status in statuses}
     return tuple(
-        PodClaim(claim.get("resourceClaimTemplateName") or "", claim.get("resourceClaimName") or made.get(claim["name"], ""))
+        PodClaim(str(claim.get("resourceClaimTemplateName") or ""), str(claim.get("resourceClaimName") or made.get(str(claim["name"]), "")))
         for claim in (pod.get("spec") or {}).get("resourceClaims") or ()
     )
 
@@ -260,4 +285,4 @@ def read_class(obj: Json) -> tuple[str, ...]:
     selectors = (obj.get("spec") or {}).get("selectors") or ()
     if any("cel" not in selector for selector in selectors):
         raise NotServed(f"a selector of DeviceClass {obj['metadata']['name']} that is no CEL expression is not served")
-    return tuple(selector["cel"]["expression"] for selector in selectors)
+    return tuple(str(selector["cel"]["expression"]) for selector in selectors)
