@@ -28,6 +28,11 @@ class Wanted:
     need: Need
     claim: Claim | None = None
 
+    @property
+    def is_allocated(self) -> bool:
+        """Whether nothing is to be looked for any more."""
+        return self.claim is not None and self.claim.is_allocated
+
     def per_pod(self, claims: Sequence[PodClaim]) -> int:
         """How many claims of it a pod has for itself."""
         return 0 if self.claim is not None else sum(one.template == self.template for one in claims)
@@ -35,7 +40,7 @@ class Wanted:
     def claims(self, group: PodGroupInfo) -> int:
         """How many claims are to be allocated for pods of a group that have no place."""
         if self.claim is not None:
-            return 0 if self.claim.is_allocated else 1
+            return 1
         return sum(pods.count * self.per_pod(claims) for pods, claims in zip(group.pod_sets, group.claims, strict=True))
 
 
@@ -139,7 +144,7 @@ class Cells:
         """The pool with all nodes in reach of it; for a claim that is for all pods the sets of nodes that reach the same devices."""
         having = {_reach_of(one): one for one in pool.slices if _has_any(one, wanted)}
         masks = {key: self.reach(tree, having[key]) for key in sorted(having)}
-        if wanted.claim is None or wanted.claim.is_allocated:
+        if wanted.claim is None:
             yield Source(f"pool {pool.id}", pool, np.logical_or.reduce(list(masks.values())))
             return
         for number, (key, mask) in enumerate(masks.items(), start=1):

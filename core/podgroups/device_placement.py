@@ -41,15 +41,17 @@ class DevicePlacement:
 
     def generate(self, cycle: Cycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
         """Raises NotServed."""
-        tree = cycle.view.tree
-        self._wanted = tuple(self._find_wanted(group, template) for template in self._templates)
-        inside = self._inside(tree, group)
+        wanted_of_all = (self._find_wanted(group, template) for template in self._templates)
+        self._wanted = tuple(one for one in wanted_of_all if not one.is_allocated)  # the others only confine it
+        inside = self._inside(cycle.view.tree, group)
         found = [_confined(one, inside) for one in parents]
         self._sources = {placement.name: () for placements in found for placement in placements}
         for wanted in self._wanted:
             sources = self._find_sources(cycle, wanted)
             there = any(map(len, found))
-            found = [self._cut(tree, placements, wanted, sources) for placements in found]
+            made: dict[str, tuple[Source, ...]] = {}
+            found = [self._cut(placements, sources, made) for placements in found]
+            self._sources = made
             if there and not any(map(len, found)) and not cycle.why:
                 cycle.why = f"no node that it may use is in reach of devices that claim template {wanted.template} asks for."
         return found
@@ -98,8 +100,6 @@ class DevicePlacement:
 
     def _allowed(self, cycle: Cycle, wanted: Wanted) -> Counter[PoolId] | None:
         """The pool that its placed pods have devices of; empty where there are none, None where there is none for the others."""
-        if wanted.claim is not None and wanted.claim.is_allocated:
-            return wanted.claim.pools
         pools, waiting = devices_of(self._inventory, self._namespace, wanted.template, self._placed)
         if len(pools) > 1:
             cycle.why = f"{_apart(wanted.template, pools)}, so that there is none for the others."
@@ -111,8 +111,8 @@ class DevicePlacement:
             return pools
         return None
 
-    def _cut(self, tree: TopologyTree, parents: Placements, wanted: Wanted, sources: Sequence[Source]) -> Placements:
-        """The parts of placements that each pool's devices are in reach of."""
+    def _cut(self, parents: Placements, sources: Sequence[Source], made: dict[str, tuple[Source, ...]]) -> Placements:
+        """The parts of placements that each pool's devices are in reach of; `made` is told their sources."""
         found = []
         for parent in parents:
             before = self._sources[parent.name]
@@ -120,7 +120,7 @@ class DevicePlacement:
                 nodes = parent.nodes[source.reach[parent.nodes]]
                 if len(nodes):
                     name = parent.name if any(one.name == source.name for one in before) else f"{parent.name} {source.name}".strip()
-                    self._sources[name] = (*before, source)
+                    made[name] = (*before, source)
                     found.append(Placement(name, nodes, parent=parent if parent.name else parent.parent))
         return join(sorted(found, key=lambda one: one.name), parents.rank)
 

@@ -144,6 +144,8 @@ def test_an_allocated_claim_for_all_confines_the_group(view: FreeCapacity) -> No
     there = inventory(claim("ours", [("p", "x")], nodeSelector=on_c), resource_slice("p", [{"name": "x"}], node="c"))
     assert placed(ask(view, there, asked(2, PodClaim("", "ours")))) == {"c": 2}
     assert ask(view, there, asked(9, PodClaim("", "ours"))).chosen is None
+    there.observe_slice("p-c", None)
+    assert placed(ask(view, there, asked(2, PodClaim("", "ours")))) == {"c": 2}, "kube-scheduler asks for no slice of what is allocated"
 
 
 @pytest.mark.parametrize(
