@@ -81,13 +81,15 @@ def check_one(cycle: Cycle, group: PodGroupInfo, placement: Placement, *, to_the
         where, counts = spread(per_node, pods.count)
         counted = NodeCounts(view.tree, placement.nodes[where], counts)
         found.append(counted)
-        if limits is not None:
-            limits = limits.after(number, _spread_out(len(per_node), where, counts))
         spare -= pods.count - int(counts.sum())
         if spare < 0 and not to_the_end:
             found += [NodeCounts(view.tree, placement.nodes[:0], counts[:0])] * (len(group.pod_sets) - len(found))
             break
         more = int(per_node.sum() - counts.sum())
+        if number + 1 == len(group.pod_sets):
+            break  # nobody sees what it takes
+        if limits is not None:
+            limits = limits.after(number, _spread_out(len(per_node), where, counts))
         if free is None:
             free = view.free.copy()
         take_from(view, free, pods, counted)
