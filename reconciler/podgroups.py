@@ -191,9 +191,10 @@ class PodGroups:
 
     def _on_claim(self, change: Change) -> None:
         """Who waits may have devices now that are free; whose claim it is may be told that they do not lie together."""
-        if change.old is not None and change.new is not None and _allocation(change.old) == _allocation(change.new):
-            return
-        for pod in read_claim(change.obj).users:
+        users = read_claim(change.obj).users
+        if _allocation(change.old) == _allocation(change.new) and (users or (change.old and change.new)):
+            return  # of those that are made for pods there are as many as pods, and none is of any use to others
+        for pod in users:
             member = self._observed.pods.store.get(pod)
             group = group_of(member) if member is not None else None
             if group is not None:
@@ -435,8 +436,8 @@ def _has_same_spec(change: Change) -> bool:
     return change.old is not None and change.new is not None and change.old.get("spec") == change.new.get("spec")
 
 
-def _allocation(claim: Obj) -> object:
-    return (claim.get("status") or {}).get("allocation")
+def _allocation(claim: Obj | None) -> object:
+    return ((claim or {}).get("status") or {}).get("allocation")
 
 
 def _version(pod: Obj) -> str | None:

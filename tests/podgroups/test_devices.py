@@ -294,3 +294,37 @@ def test_a_preferred_rack_is_given_up_for_the_pool(view: FreeCapacity) -> None:
     there = inventory(*pool_of_nodes("p", {"a": 1, "c": 1}))
     outcome = ask(view, there, asked(2, by=(RACK,), preferred=(RACK,)))
     assert (name_of(outcome), placed(outcome)) == ("pool gpu.example.com/p", {"a": 1, "c": 1})
+
+
+def test_unlike_pods_take_of_the_same_devices(view: FreeCapacity) -> None:
+    there = inventory(*pool_of_nodes("p", {"c": 2, "d": 1}))
+    assert ask(view, there, replace(group((2, 1), (2, 2), by=()), claims=(OWN, OWN))).chosen is None
+    assert sum(placed(ask(view, there, replace(group((2, 1), (1, 2), by=()), claims=(OWN, OWN)))).values()) == 3
+
+
+def test_a_claim_for_all_that_is_to_come_is_counted_once(view: FreeCapacity) -> None:
+    there = inventory(resource_slice("p", 3, node="a"), claim("ours"))
+    for pod in ("one", "other"):
+        there.keep(pod, Kept("ns", "a", (PodClaim("", "ours"),)))
+    assert placed(ask(view, there, asked(2))) == {"a": 2}
+    assert ask(view, there, asked(3)).chosen is None
+
+
+def test_pods_outside_of_a_placement_first_take_what_only_their_node_reaches(view: FreeCapacity) -> None:
+    there = inventory(resource_slice("p", 1, node="d", slices=2), resource_slice("p", 1, slices=2))
+    there.keep("uid", Kept("ns", "d", OWN))
+    plugins, wanted = plugins_for(there), asked(2, by=(RACK,))
+    facts = explain(view, wanted, decide(view, wanted, plugins).tried, plugins.states).facts
+    assert {fact.name: fact.fit for fact in facts} == {"r1 pool gpu.example.com/p": 1, "r2 pool gpu.example.com/p": 1}
+
+
+def test_a_taint_that_keeps_nobody_away_does_not(view: FreeCapacity) -> None:
+    there = inventory(resource_slice("p", [{"name": "x", "taints": [{"key": "seen", "effect": "None"}]}], node="a"))
+    assert placed(ask(view, there, asked(1))) == {"a": 1}
+
+
+def test_who_only_looks_at_a_device_takes_it_from_nobody(view: FreeCapacity) -> None:
+    looking = claim("admin", [("p", "a-0")])
+    looking["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
+    there = inventory(resource_slice("p", 1, node="a"), looking)
+    assert placed(ask(view, there, asked(1))) == {"a": 1}

@@ -124,3 +124,11 @@ def test_of_too_many_cells_the_smallest_are_left_out() -> None:
     cells = tuple(SharedCell(1, count, everywhere) for count in (1, 2, 3, 4, 5, 6, 7))
     made = Rations(((1,),), np.zeros((2, 1), dtype=np.int64), cells, np.zeros((1, 1), dtype=np.int64))
     assert made.within(0, np.array([100])).tolist() == [25]
+
+
+def test_what_one_cell_has_too_little_of_another_does_not_make_up_for() -> None:
+    """One device for the first two nodes, and two for the third, which takes one pod."""
+    cells = (SharedCell(1, 1, np.array([True, True, False])), SharedCell(1, 2, np.array([False, False, True])))
+    made = Rations(((1,),), np.zeros((2, 3), dtype=np.int64), cells, np.zeros((1, 3), dtype=np.int64))
+    found = made.within(0, np.array([1, 1, 1])).tolist()
+    assert (sum(found), found[2]) == (2, 1)

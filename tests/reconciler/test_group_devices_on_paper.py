@@ -32,11 +32,13 @@ def add(paper: PaperGroups, pod: str, group: str = "g") -> None:
 
 
 def allocate(paper: PaperGroups, pod: str, pool: str, device: str) -> Obj:
-    """As kube-scheduler and kube-controller-manager do: a claim is made for a pod, and gets a device."""
+    """As kube-controller-manager and kube-scheduler do: a claim is made for a pod, and gets a device. Returns it."""
     made = claim(f"{pod}-claim", [(pool, device)], namespace=NAMESPACE)
     made["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": pod}]
+    paper.devices({**made, "status": {}})
     statuses = [{"name": "gpu", "resourceClaimName": f"{pod}-claim"}]
     paper.change(pod, status={**paper.pods[pod]["status"], "resourceClaimStatuses": statuses})
+    due(paper)
     paper.devices(made)
     return made
 
@@ -156,3 +158,52 @@ def test_what_cannot_be_served_is_told_and_nobody_is_let_go() -> None:
     assert due(paper) == {GroupKey(NAMESPACE, "g")}
     paper.settle()
     assert len(paper.where()) == 2
+
+
+def test_a_claim_that_is_made_wakes_nobody_unless_it_may_be_for_all() -> None:
+    paper = hall(LEFT)
+    gang(paper, 3)
+    paper.settle()
+    due(paper)
+    made = claim("some", namespace=NAMESPACE)
+    of_pod = {**made, "metadata": {**made["metadata"], "ownerReferences": [{"kind": "Pod", "name": "some"}]}}
+    paper.devices(of_pod)
+    paper.drop_device(of_pod)
+    assert due(paper) == set()
+    paper.devices(made)
+    assert due(paper) == {GroupKey(NAMESPACE, "g")}
+    paper.devices({**made, "metadata": {**made["metadata"], "labels": {"a": "b"}}})
+    assert due(paper) == set()
+    paper.devices({**claim("some", [("left", "r1-0-0")], namespace=NAMESPACE)})
+    assert due(paper) == {GroupKey(NAMESPACE, "g")}
+
+
+def test_pods_that_share_a_claim_are_placed_once_it_is_there_and_later_ones_follow_it() -> None:
+    paper = hall(pool_of_nodes("left", {"r1-0": 1}), pool_of_nodes("right", {"r2-0": 1}))
+    paper.gang(2, schedulingConstraints=CONSTRAINTS)
+    shared = [{"name": "gpu", "resourceClaimName": "ours"}]
+    for name in ("a", "b"):
+        paper.add(name, resourceClaims=shared)
+    paper.settle()
+    assert paper.says[1] == "Invalid"
+    assert "names one that asks for the same" in paper.says[2]
+    due(paper)
+    paper.devices(claim("ours", namespace=NAMESPACE))
+    assert due(paper) == {GroupKey(NAMESPACE, "g")}
+    paper.settle()
+    assert len(set(paper.where().values())) == 1
+    paper.bind()
+    there = set(paper.where().values())
+    paper.add("late", resourceClaims=shared)
+    paper.settle()
+    assert "late" not in paper.where(), "nobody knows yet which devices it is"
+    (node,) = there
+    pool = "left" if node == "r1-0" else "right"
+    on_it = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]}
+    allocated = claim("ours", [(pool, f"{node}-0")], namespace=NAMESPACE, nodeSelector=on_it)
+    allocated["status"]["reservedFor"] = [{"resource": "pods", "name": name} for name in ("a", "b")]
+    due(paper)
+    paper.devices(allocated)
+    assert due(paper) == {GroupKey(NAMESPACE, "g")}
+    paper.settle()
+    assert paper.where()["late"] == node
