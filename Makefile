@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover bench-nodes bench-storm bench-soak traces cluster cluster-stop kind fmt generate wheel image lock lock-debian
+.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover bench-nodes bench-storm bench-podgroups bench-soak traces cluster cluster-stop kind fmt generate wheel image lock lock-debian
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,10 @@ bench-nodes: $(STAMP) ## 50 of 1,000 nodes fail in a second under 500 jobs: how 
 
 bench-storm: $(STAMP) ## a node flaps, then 60 % of all are away for 90 s under running jobs: nothing must change (3 min)
 	@$(BIN)/python -m tests.bench.storm
+
+bench-podgroups: $(STAMP) ## groups of pods at 5,000 nodes: decided by the engine, bound by topogate and by kube-scheduler's own (20 min)
+	@$(BIN)/python -m tests.bench.podgroups
+	@$(BIN)/python -m tests.bench.podgroups_bound
 
 bench-soak: $(STAMP) ## half an hour of jobs through both processes: memory, open files, tasks must not grow (MINUTES=10 for ten)
 	@$(BIN)/python -m tests.bench.soak --minutes $(or $(MINUTES),30)

@@ -17,7 +17,9 @@ from core.jobs.contract import FieldError
 from core.jobs.objects import OBJECTS
 from core.jobs.shape import BOOLEAN, INTEGER, METADATA, POD_TEMPLATE, Fields, find_mismatches, find_misshapen, spec_shape_of
 from core.model.quantity import InvalidQuantity, canonical
-from core.names import API_VERSION, OLD_API_VERSION
+from core.names import API_VERSION, GROUP, OLD_API_VERSION, OWN_GROUP
+from core.podgroups.devices import read_claim, read_class, read_slice, read_template
+from core.podgroups.members import read_member
 from core.runtime.resource import Obj, Resource
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import NodeFacts, PodFacts
@@ -31,7 +33,22 @@ _SHAPES = {
     r.PRIORITY_CLASSES: Fields({"metadata": METADATA, "value": INTEGER, "globalDefault": BOOLEAN}),
     r.DAEMON_SETS: Fields({"metadata": METADATA, "spec": Fields({"template": POD_TEMPLATE}, ("template",))}, ("spec",)),
 }
-_READERS: Mapping[Resource, Callable[[Obj], object]] = {r.DAEMON_SETS: DaemonSetFacts.read, r.NODES: NodeFacts.read, r.PODS: PodFacts.read}
+
+
+def _read_pod(pod: Obj) -> None:
+    PodFacts.read(pod)
+    read_member(pod)
+
+
+_READERS: Mapping[Resource, Callable[[Obj], object]] = {
+    r.DAEMON_SETS: DaemonSetFacts.read,
+    r.NODES: NodeFacts.read,
+    r.PODS: _read_pod,
+    r.RESOURCE_SLICES: read_slice,
+    r.RESOURCE_CLAIMS: read_claim,
+    r.RESOURCE_CLAIM_TEMPLATES: read_template,
+    r.DEVICE_CLASSES: read_class,
+}
 _RULES = {rules.kind: rules for rules in OBJECTS}
 
 
@@ -212,7 +229,7 @@ def find_mistakes(resource: Resource, obj: Obj, spec: Fields | None = None) -> I
     if not obj["metadata"].get("name"):
         yield Mistake("metadata.name", "it is missing; it has to be given")
         return
-    if resource.kind in MODELS and obj["apiVersion"] == API_VERSION:
+    if resource.group in (GROUP, OWN_GROUP) and resource.kind in MODELS:
         yield from _mistakes_of_ours(resource.kind, obj)
         return
     misshapen = find_misshapen(spec, obj) if spec is not None else find_mismatches(obj, _SHAPES.get(resource, _ANY))
@@ -258,7 +275,8 @@ def _mistakes_of_ours(kind: str, obj: Obj) -> Iterator[Mistake]:
         model.model_validate(obj)
     except ValidationError as error:
         for one in error.errors(include_url=False):
-            yield Mistake(at("", *one["loc"]), f"{shown(one['input'])} is not accepted; {one['msg'][:1].lower()}{one['msg'][1:]}")
+            message = one["msg"].removeprefix("Value error, ")
+            yield Mistake(at("", *one["loc"]), f"{shown(one['input'])} is not accepted; {message[:1].lower()}{message[1:]}")
         return
     rules = _RULES.get(kind)
     errors: Sequence[FieldError] = ()

@@ -17,6 +17,7 @@ from reconciler.observed import Observed
 
 _WORKLOAD = ("workload", "workloads", "wl", "workload.kueue.x-k8s.io", "workloads.kueue.x-k8s.io")
 _SHORT = {"po": "pod", "sts": "statefulset", "lws": "leaderworkerset", "deploy": "deployment"}
+_GROUPS = ("podgroup", "podgroups")
 _SHOWN = 3
 
 
@@ -43,10 +44,10 @@ def find_workload(observed: Observed, asked: Asked, namespace: str) -> Obj:
     workloads = observed.workloads
     if asked.kind in _WORKLOAD:
         return _get(workloads, asked, namespace)
-    if asked.kind == GROUP.lower():
+    if asked.kind.partition(".")[0] in _GROUPS:
         of_group = workloads.store.by_index("unit", str(Unit(GROUP, namespace, asked.name)))
         if not of_group:
-            raise Failure(f"there is no Workload of a pod group {asked.name} in namespace {namespace}")
+            raise Failure(f"there is no PodGroup {asked.name} in namespace {namespace}, and no group of queued pods of that name")
         return of_group[0]
     informer = _informer_of(observed, asked.kind)
     owner = _get(informer, asked, namespace)

@@ -18,6 +18,7 @@ from core.runtime.informer import Informer
 from core.runtime.resource import Obj
 from core.state.facts import NodeFacts
 from reconciler import resources as r
+from reconciler.group_steps import keep_places
 from reconciler.outlook import Outlook
 from reconciler.settings import Settings
 
@@ -45,6 +46,7 @@ async def look(client: Client, settings: Settings, kinds: Sequence[JobKind]) -> 
     """The whole cluster, listed once; raises Failure."""
     outlook = Outlook(client, SystemClock(), settings, kinds)
     await outlook.observed.list_once(_list)
+    keep_places(outlook.observed)
     return outlook
 
 
@@ -99,12 +101,16 @@ def offline(
         labels = {"kubernetes.io/metadata.name": name}
         objects[r.NAMESPACES].append({"metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}})
     outlook.observed.fill(objects)
+    keep_places(outlook.observed)
     return outlook, list(cluster.others)
 
 
 def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str, wrong: list[str]) -> list[Document]:
-    """Adds to a live cluster what jobs of the same files refer to, as if it had been applied before them; returns all other documents."""
-    informers = {informer.resource: informer for informer in outlook.observed.related.informers.values()}
+    """Adds to a live cluster what jobs and pods of the same files refer to, as if it were there before; returns all other documents."""
+    observed = outlook.observed
+    devices = observed.devices.informers if observed.devices is not None else ()
+    referred = (*observed.related.informers.values(), observed.pod_groups, observed.node_topologies, *devices)
+    informers = {informer.resource: informer for informer in referred}
     given = sort_out(documents, informers, namespace, wrong)
     for resource, objects in given.objects.items():
         for obj in objects:

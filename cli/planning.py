@@ -6,30 +6,36 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from cli.documents import read_documents
+from cli.documents import complete, read_documents
 from cli.draw import BAD, GOOD, WAITING, draw_found, draw_refusal, labelled, write, write_data
 from cli.failures import ADMITTED, WAITS, BadInput
+from cli.groups import draw_places_of_group
 from cli.looking import Target, add_related, connected, look, offline, tell_of_others
 from cli.plan import Planned, Planner, kinds_by_api
+from cli.plan_groups import POD_GROUP_API, plan_groups, sort_out_groups
 from cli.report import Report, report_found, report_refusal
 from core.jobs.contract import JobKind
 from core.queueing.outcome import Found, NotFound
 from core.state.cluster import ClusterState
+from reconciler import resources as r
 from reconciler.settings import Settings
 
 
 async def plan(
     files: Sequence[Path], nodes: Sequence[Path], target: Target, namespace: str, settings: Settings, kinds: Sequence[JobKind]
 ) -> list[Report]:
-    """One report per job. Raises Failure; BadInput names every mistake in all files."""
+    """One report per job and per replica of a group of pods. Raises Failure; BadInput names every mistake in all files."""
     wrong: list[str] = []
     known = kinds_by_api(kinds)
     documents = read_documents(files, wrong)
-    jobs = [document for document in documents if document.api in known]
-    others = [document for document in documents if document.api not in known]
-    if not jobs and not wrong:
+    grouped = sort_out_groups(documents, known, namespace, wrong)
+    jobs = [document for document in grouped.others if document.api in known]
+    others = [document for document in grouped.others if document.api not in known]
+    groups = [document for document in others if document.api == POD_GROUP_API]
+    if not (jobs or grouped.pods or groups or wrong):
         found = ", ".join(sorted({document.obj["kind"] for document in documents}))
-        wrong.append(f"{', '.join(map(str, files))}: there is no job in it, but {found}; known are {', '.join(kind for _, kind in known)}")
+        kinds_known = ", ".join((*(kind for _, kind in known), POD_GROUP_API[1]))
+        wrong.append(f"{', '.join(map(str, files))}: there is no job in it, but {found}; known are {kinds_known}")
     if nodes:
         outlook, others = offline([*read_documents(nodes, wrong), *others], settings, kinds, namespace, wrong)
     elif wrong:
@@ -40,7 +46,10 @@ async def plan(
         others = add_related(outlook, others, namespace, wrong)
     planned = await Planner(outlook, kinds).plan(jobs, namespace, wrong)
     tell_of_others(others)
-    return [report(outlook.state, one) for one in planned]
+    for group in grouped.groups:
+        outlook.observed.pod_groups.put(group)
+    named = [*grouped.groups, *(complete(group.obj, r.POD_GROUPS, namespace) for group in groups)]
+    return [*(report(outlook.state, one) for one in planned), *plan_groups(outlook.observed, named, grouped.pods)]
 
 
 def report(state: ClusterState, planned: Planned) -> Report:
@@ -70,17 +79,20 @@ def tell(reports: Sequence[Report], form: str | None, console: Console) -> int:
     else:
         for each in reports:
             _draw(console, each)
-    return ADMITTED if all(each["outcome"] == "admitted" for each in reports) else WAITS
+    return ADMITTED if all(each["outcome"] in ("admitted", "placed") for each in reports) else WAITS
 
 
 def _draw(console: Console, told: Report) -> None:
     name = f"{told['kind']} {told['namespace']}/{told['name']}" + (f" replica {told['replica']}" if "replica" in told else "")
-    if told["outcome"] == "admitted":
+    if told["outcome"] == "placed":
+        write(console, labelled(name, told["message"], GOOD))
+    elif told["outcome"] == "admitted":
         write(console, labelled(name, f"would be admitted by ClusterQueue {told['clusterQueue']}", GOOD))
     else:
         style = BAD if told.get("breaksRule") else WAITING
         write(console, labelled(name, f"would wait: {told['reason']}", style))
         write(console, told["message"], indent=1)
+    draw_places_of_group(console, told, 1)
     if "podSets" in told:
         draw_found(console, told)
     if "attempts" in told:

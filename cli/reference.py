@@ -57,8 +57,17 @@ WRITTEN_BY_USERS = (
     Name(n.POD_GROUP_INDEX_LABEL, "label of a pod of a group", "its rank"),
     Name(n.POD_GROUP_INDEX_LABEL_NAME, POD, "which other label has its rank"),
     Name(n.RETRIABLE_IN_GROUP, POD, '`"false"`: a pod of it that fails fails the group'),
+    Name(
+        n.PODGROUP_TOPOLOGY,
+        "annotation of a Job, JobSet, MPIJob or LeaderWorkerSet without a queue",
+        "the levels, the widest first, that its pods share as one PodGroup; `LEVEL:Preferred` where that can be (podgroups.md)",
+    ),
     Name(n.MEMBER_OF_LABEL, "label of a pod, and a scheduling gate", "the PodGroup of topogate.dev it is placed with (podgroups.md)"),
-    Name(n.REPLICA_LABEL, "label of a pod of a PodGroup", "which of the replicas of the PodGroup it belongs to, from 0"),
+    Name(
+        n.REPLICA_LABEL,
+        "label of a pod of a PodGroup",
+        "which of its replicas it belongs to, from 0; of a LeaderWorkerSet those of that, unless it says another",
+    ),
     Name(
         n.MANAGED_NAMESPACE_LABEL,
         "label of a namespace",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import typer
 
 from cli import explain as explaining
-from cli import finding, looking, planning, topology
+from cli import finding, groups, looking, planning, topology
 from cli import suggest as suggesting
 from cli.draw import out, write_data
 from cli.failures import BadInput, Failure
@@ -19,6 +19,7 @@ from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.runtime import plugins
 from core.runtime.kubeconfig import find_namespace
+from reconciler import resources as r
 from reconciler.settings import Settings, parse
 
 Result = TypeVar("Result")
@@ -39,15 +40,23 @@ def explain(what: Sequence[str], source: Source, decisions: Decisions, form: str
     async def look() -> Report:
         if source.files:
             outlook = await looking.look_at(source.files, target, settings, kinds(), namespace)
+            group = groups.find_group(outlook.observed, asked, namespace)
+            if group is not None:
+                return groups.explain_group(outlook.observed, group)
             return explaining.explain(outlook, finding.find_workload(outlook.observed, asked, namespace))
         async with looking.connected(target) as client:
             outlook = await looking.look(client, settings, kinds())
+            group = groups.find_group(outlook.observed, asked, namespace)
+            if group is not None:
+                return groups.explain_group(outlook.observed, group)
             workload = finding.find_workload(outlook.observed, asked, namespace)
             return explaining.explain(outlook, workload, await looking.events_of(client, workload))
 
     report = run(look())
     if form is not None:
         write_data(out(), report, form)
+    elif report["kind"] == r.POD_GROUPS.kind:
+        groups.draw_group(out(), report)
     else:
         explaining.draw(out(), report)
 

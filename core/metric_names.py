@@ -294,6 +294,17 @@ LEDGER_DRIFT = Instrument(
     "topogate_ledger_drift_nodes", Kind.GAUGE, "Nodes whose usage a recount found other than the ledger has it; a bug of ours", together=max
 )
 
+# --- plugins of other packages ------------------------------------------------------------------------------
+
+ANSWERED = "answered"
+RAISED, TIMEOUT, MEMORY, ENDED, NONSENSE, UNUSABLE = "raised", "timeout", "memory", "ended", "nonsense", "refused"
+PLUGIN_ANSWERS = Instrument(
+    "topogate_podgroup_plugin_answers_total",
+    Kind.COUNTER,
+    "What plugins of other packages were asked, by what came of it; but for answered they are passed over (docs/adding-a-plugin.md)",
+    (Label("plugin"), Label("result", frozenset({ANSWERED, RAISED, TIMEOUT, MEMORY, ENDED, NONSENSE, UNUSABLE}))),
+)
+
 # --- pods -------------------------------------------------------------------------------------------------
 
 GATED_PODS = Instrument("topogate_gated_pods", Kind.GAUGE, "Pods of admitted workloads that still have the topology gate")
@@ -370,6 +381,7 @@ OF_RECONCILER = (
     SPARE_NODES,
     NODE_STORM,
     LEDGER_DRIFT,
+    PLUGIN_ANSWERS,
     GATED_PODS,
     GATE_AGE,
     UNGATE_LATENCY,

@@ -26,6 +26,7 @@ CLUSTER_QUEUE_LABEL = "kueue.x-k8s.io/cluster-queue-name"
 MANAGED_NAMESPACE_LABEL = "topogate.dev/managed"
 JOB_COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 JOBSET_JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
+JOBSET_ROLE_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
 REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"  # of the training and the MPI operator
 SPARK_ROLE_LABEL, SPARK_DRIVER = "spark-role", "driver"  # whose executors are owned by that pod
 RAY_REPLICA_INDEX_LABEL = "ray.io/worker-group-replica-index"
@@ -66,7 +67,9 @@ INDEX_LABELS = (  # of a pod among its equals, as the controllers that number th
 # --- pods of a PodGroup (KEP-5732) --------------------------------------------------------------------
 MEMBER_OF_LABEL = "topogate.dev/podgroup"  # of a pod: the PodGroup of its namespace that it belongs to
 REPLICA_LABEL = "topogate.dev/podgroup-replica"  # and which of its replicas, from 0
+POD_GROUP_VERIFIED = "topogate.dev/PlacementVerified"  # on a PodGroup of kube-scheduler's own
 PODGROUP_GATE = "topogate.dev/podgroup"
+PODGROUP_TOPOLOGY = "topogate.dev/podgroup-topology"  # annotation of a job without a queue: the levels that its pods are to share
 POD_GROUP_SCHEDULED = "PodGroupScheduled"  # condition of a PodGroup
 
 # --- annotations on a pod template ----------------------------------------------------------------
@@ -232,6 +235,7 @@ EVENT_WAITING_FOR_PODS = "WaitingForPods"
 EVENT_STILL_IN_USE = "StillInUse"
 EVENT_ADMISSION_PAUSED = "AdmissionPaused"
 EVENT_EVICTION_PAUSED = "EvictionPaused"
+EVENT_POD_GROUP_REFUSED = "PodGroupRefused"
 
 DEFAULT_LOCAL_QUEUE = "default"
 SYSTEM_NAMESPACE = "topogate-system"  # where topogate is, unless told otherwise

@@ -23,6 +23,8 @@ BOUND = "pods.bound"
 EVICT = "workload.evict"
 RELEASE = "workload.release"
 FINISH = "workload.finish"
+GROUP = "podgroup.story"
+KEEP = "places.keep"
 
 SPANS: Mapping[str, tuple[str, str]] = {  # the process that tells it, and what it is
     REVIEW: ("webhook", "One admission review. That of a new job begins its story; those that follow of it and of its Workload join in"),
@@ -46,6 +48,8 @@ SPANS: Mapping[str, tuple[str, str]] = {  # the process that tells it, and what 
     EVICT: ("reconciler", "It loses its place; where that is for another's sake linked to the decision on that one"),
     RELEASE: ("reconciler", "All of it has stopped: its quota and domains are free again"),
     FINISH: ("reconciler", "It is said to be over"),
+    GROUP: ("reconciler", "A PodGroup without a story is looked at for the first time: the story begins"),
+    KEEP: ("reconciler", "Places are kept for pods of a group, before any of them is let go"),
     CYCLE: ("reconciler", "One round of decisions in which something was decided, a trace of its own"),
 }
 
@@ -62,6 +66,8 @@ VICTIM_LEAVING = "victim.leaving"
 CHECK_STATE = "check.state"
 DOMAIN_UNGATED = "domain.ungated"
 POD_FAILED = "pod.failed"
+PLACEMENT_LACKS = "placement.lacks"
+NODE_KEPT = "node.kept"
 
 EVENTS: Mapping[str, tuple[str, str]] = {  # the span that it is on, and what it says
     FLAVOR_REFUSED: (SOLVE, "A flavor that was tried, and why it does not serve"),
@@ -78,6 +84,8 @@ EVENTS: Mapping[str, tuple[str, str]] = {  # the span that it is on, and what it
     CHECK_STATE: (CHECKED, "An admission check, at the time at which it got its state"),
     DOMAIN_UNGATED: (UNGATE, "Pods that were given one domain"),
     POD_FAILED: (UNGATE, "A pod that could not be ungated, and why"),
+    PLACEMENT_LACKS: (SOLVE, "A placement that does not take a group: how many pods it takes, and what it lacks for all"),
+    NODE_KEPT: (SOLVE, "A node on which places are kept for pods of a group; the same on the span by which they are let go"),
 }
 
 # --- attributes -------------------------------------------------------------------------------------------
@@ -100,6 +108,8 @@ CONVERSION_COUNT = "topogate.conversion.objects"
 CONVERSION_KINDS = "topogate.conversion.kinds"
 WORKLOAD = "topogate.workload.name"
 REQUEUE_COUNT = "topogate.workload.requeue_count"
+POD_GROUP = "topogate.pod_group.name"
+REPLICA = "topogate.pod_group.replica"
 PREEMPTOR = "topogate.preemptor.name"
 VICTIM = "topogate.victim.name"
 VICTIM_COUNT = "topogate.victim.count"
@@ -147,6 +157,8 @@ ATTRIBUTES: Mapping[str, str] = {
     CONVERSION_KINDS: "Their kinds",
     WORKLOAD: "The Workload",
     REQUEUE_COUNT: "How often it was queued again after its pods were not ready in time",
+    POD_GROUP: "The PodGroup",
+    REPLICA: "Which of its replicas, from 0",
     PREEMPTOR: "Namespace and name of the Workload for whose sake it is",
     VICTIM: "Namespace and name of a Workload that has to go",
     VICTIM_COUNT: "How many have to go; of very many only the first are events",

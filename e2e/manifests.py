@@ -109,6 +109,7 @@ def path(obj: Mapping[str, Any]) -> str:
 
 
 _PLURALS = {
+    "DeviceClass": "deviceclasses",
     "NetworkPolicy": "networkpolicies",
     "PriorityClass": "priorityclasses",
     "Topology": "topologies",

@@ -183,12 +183,16 @@ class Topogate:
 
     # --- reconciler -------------------------------------------------------------------------------------------------
 
-    def start_reconciler(self, *, wait: bool = True, kubeconfig: Path | None = None, options: Sequence[str] = ()) -> None:
-        """`kubeconfig` leads it past the API server's own address, to something that watches or cuts its connections."""
+    def start_reconciler(
+        self, *, wait: bool = True, kubeconfig: Path | None = None, options: Sequence[str] = (), packages: Path | None = None
+    ) -> None:
+        """`kubeconfig` leads it past the API server's own address, to something that watches or cuts its connections; `packages` is a
+        folder of others' packages."""
         # Another one may still run.
         self._metrics, self._health = find_free_ports(2)
         ports = ["--health-address", "127.0.0.1", "--metrics-port", str(self._metrics), "--health-port", str(self._health)]
-        self.reconciler = self._spawn("reconciler", ["--namespace", SYSTEM_NAMESPACE, *ports, *self._leader_options, *options], kubeconfig)
+        arguments = ["--namespace", SYSTEM_NAMESPACE, *ports, *self._leader_options, *options]
+        self.reconciler = self._spawn("reconciler", arguments, kubeconfig, packages)
         deadline = time.monotonic() + START_TIMEOUT_S
         while wait and READY_MARK not in self.reconciler.log.read_text():
             if not self.reconciler.is_running or time.monotonic() > deadline:
@@ -201,10 +205,11 @@ class Topogate:
         self.reconciler.stop(grace_s=0)
         self.reconciler = None
 
-    def _spawn(self, part: str, arguments: list[str], kubeconfig: Path | None = None) -> Process:
+    def _spawn(self, part: str, arguments: list[str], kubeconfig: Path | None = None, packages: Path | None = None) -> Process:
         command = [sys.executable, "-m", part, "--kubeconfig", str(kubeconfig or self._kubeconfigs[part]), *arguments, *self._options]
+        path = [str(ROOT), *([str(packages)] if packages is not None else [])]
         log = self.cluster.log_dir / f"topogate-{part}-{next(_starts)}.log"
-        return Process(part, command, log, self._guard, {**os.environ, "PYTHONPATH": str(ROOT)})
+        return Process(part, command, log, self._guard, {**os.environ, "PYTHONPATH": os.pathsep.join(path)})
 
     def _write_kubeconfig(self, part: str) -> Path:
         cluster = self.cluster

@@ -49,11 +49,13 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             pods_ready=settings.pods_ready,
             second_pass=settings.second_pass,
             node_health=settings.node_health,
+            pod_groups=settings.pod_groups,
             replacement=NodeReplacement.from_gates(settings.gates, settings.node_health.leaving_taints),
             resource_rules=settings.resources,
             gates=settings.gates,
             sharing=settings.fair_sharing,
             shrinks=settings.gates.is_on(PARTIAL_ADMISSION),
+            group_plugins=settings.group_plugins,
             recorder=recorder,
         )
         health.reconciler = reconciler

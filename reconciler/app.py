@@ -7,7 +7,7 @@ from functools import partial
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
-from core.model.configuration import FairSharing, ResourceRules, SecondPass
+from core.model.configuration import FairSharing, PodGroupRules, ResourceRules, SecondPass
 from core.model.gates import (
     ELASTIC_JOBS,
     ELASTIC_JOBS_WITH_TOPOLOGY,
@@ -17,6 +17,7 @@ from core.model.gates import (
     RECLAIMABLE_PODS,
     ChosenGates,
 )
+from core.model.group_plugins import GroupPluginRules
 from core.model.node_health import HealthRules
 from core.model.pods_ready import PodsReadyRules
 from core.names import SYSTEM_NAMESPACE
@@ -36,6 +37,7 @@ from reconciler.checks import Checks
 from reconciler.domain_health import DomainHealth
 from reconciler.drift import DriftAudit
 from reconciler.gauges import Gauges, read_controllers
+from reconciler.group_plugins import GroupPlugins
 from reconciler.jobs import Jobs
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.milestones import Milestones
@@ -44,6 +46,7 @@ from reconciler.observed import Observed
 from reconciler.orphans import Orphans
 from reconciler.pausing import Pausing
 from reconciler.podgroups import PodGroups
+from reconciler.podgroups_of_jobs import PodGroupsOfJobs
 from reconciler.pods import Pods
 from reconciler.pods_ready import PodsReady
 from reconciler.provisioning import Provisioning
@@ -84,9 +87,11 @@ class Reconciler:
         replacement: NodeReplacement = REPLACES,
         resource_rules: ResourceRules | None = None,
         node_health: HealthRules = HealthRules(),  # noqa: B008, a frozen value
+        pod_groups: PodGroupRules = PodGroupRules(),  # noqa: B008, a frozen value
         gates: ChosenGates = NO_GATES,
         sharing: FairSharing | None = None,
         shrinks: bool = True,
+        group_plugins: GroupPluginRules = GroupPluginRules(),  # noqa: B008, a frozen value
         recorder: Recorder = UNRECORDED,
     ) -> None:
         self._clock = clock
@@ -101,6 +106,7 @@ class Reconciler:
             resource_rules=resource_rules,
             reclaims_pods=gates.is_on(RECLAIMABLE_PODS),
             keeps_spares=replacement.is_on,
+            places_groups=gates.is_on(POD_GROUPS),
         )
         self.troubles = Troubles(self.observed, clock, client)
         self.pause = Pausing(self.observed, lambda: self.deciding.controllers if self.deciding is not None else ())
@@ -115,9 +121,11 @@ class Reconciler:
             second_pass=second_pass,
             replacement=replacement,
             node_health=node_health,
+            pod_groups=pod_groups,
             gates=gates,
             sharing=sharing,
             shrinks=shrinks,
+            group_plugins=group_plugins,
             recorder=recorder,
         )
 
@@ -166,9 +174,11 @@ class Deciding:
         second_pass: SecondPass,
         replacement: NodeReplacement,
         node_health: HealthRules,
+        pod_groups: PodGroupRules,
         gates: ChosenGates,
         sharing: FairSharing | None,
         shrinks: bool,
+        group_plugins: GroupPluginRules,
         recorder: Recorder,
     ) -> None:
         self._observed, self._clock = observed, clock
@@ -203,7 +213,11 @@ class Deciding:
         self.domain_health = DomainHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
         self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
         self.spares = Spares(observed, writer, clock, replacement.leaving_taints, self.storms.holds, lambda: self.scheduler.makes_room)
-        self.pod_groups = PodGroups(observed, writer, clock) if gates.is_on(POD_GROUPS) else None
+        self.pod_groups: PodGroups | None = None
+        self.pod_groups_of_jobs: PodGroupsOfJobs | None = None
+        if gates.is_on(POD_GROUPS):
+            self.pod_groups = PodGroups(observed, writer, clock, GroupPlugins(group_plugins, clock, recorder), pod_groups)
+            self.pod_groups_of_jobs = PodGroupsOfJobs(observed, writer, clock)
         self.drift = DriftAudit(observed, writer, clock)
         self.milestones = Milestones(observed, clock, recorder)
         by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)
@@ -232,6 +246,7 @@ class Deciding:
             self.domain_health,
             self.spares,
             self.pod_groups,
+            self.pod_groups_of_jobs,
         )
         return tuple(part.controller for part in parts if part is not None)
 
@@ -245,6 +260,8 @@ class Deciding:
             eternal(group, "ledger audit", self._audit())
             eternal(group, "storms", self.storms.run())
             eternal(group, "drift audit", self.drift.run())
+            if self.pod_groups is not None:
+                eternal(group, "plugins of groups", self.pod_groups.plugins.run())
             for controller in self.controllers:
                 eternal(group, controller.name, controller.run())
 

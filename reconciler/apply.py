@@ -1,5 +1,6 @@
 """The only place that writes. Every write says why, in a span and in the log; errors are the caller's to judge."""
 
+import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from core.names import (
     REASON_UNSCHEDULABLE_ON_NODE,
     TERMINATED_BY,
     TOPOLOGY_GATE,
+    TRACEPARENT_ANNOTATION,
 )
 from core.plan.admission import apply_body
 from core.plan.merge import merge_patch
@@ -205,16 +207,30 @@ class Writer:
             r.PODS, name, namespace, body, kind=PatchKind.MERGE, subresource="status", field_manager=FIELD_MANAGER
         )
 
-    async def let_go(self, pod: Obj, node: str) -> Obj:
-        """Takes the gate off a pod of a group that was seen and sends it to its node alone, in one write; with an empty `node` to any."""
+    async def let_go(self, pod: Obj, node: str, story: str | None = None) -> Obj:
+        """Takes the gate off a pod of a group that was seen and sends it to its node alone, in one write; with an empty `node` to any.
+        `story`: the traceparent that the pod is to name."""
         metadata = pod["metadata"]
         spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": PODGROUP_GATE}]}
         if node:
             spec["affinity"] = {"nodeAffinity": pin(pod["spec"], node)}
-        body = {"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}, "spec": spec}
+        told = {"annotations": {TRACEPARENT_ANNOTATION: story}} if story is not None else {}
+        body = {"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], **told}, "spec": spec}
         return await self._client.patch(
             r.PODS, metadata["name"], metadata["namespace"], body, kind=PatchKind.STRATEGIC, field_manager=FIELD_MANAGER
         )
+
+    async def apply_pod_group(self, group: Obj, present: Obj | None) -> Obj:
+        """The PodGroup of a job; where one is there already, that very one."""
+        metadata = group["metadata"]
+        uid = {} if present is None else {"uid": present["metadata"]["uid"]}
+        body = {**group, "metadata": {**metadata, **uid}}
+        return await self._client.apply(r.POD_GROUPS, metadata["name"], metadata["namespace"], body, field_manager=FIELD_MANAGER)
+
+    async def hand_over(self, group: Obj) -> None:
+        """Makes a PodGroup of kube-scheduler's own, unless it is there."""
+        with contextlib.suppress(AlreadyExists):
+            await self._client.create(r.NATIVE_POD_GROUPS, group, field_manager=FIELD_MANAGER)
 
     async def terminate_pod(self, pod: Obj, message: str) -> Obj:
         """Says of a pod that it has failed, and why, if it still is as it was seen: it may have been bound meanwhile. What controls it
@@ -294,6 +310,10 @@ class Writer:
             field_manager=MANAGER_WORKLOAD_CONTROLLER,
             subresource="status",
         )
+
+    async def annotate(self, resource: Resource, obj: Obj, annotations: Mapping[str, str]) -> Obj:
+        """Adds annotations to an object as it was seen."""
+        return await self._patch_seen(resource, obj, {"metadata": {"annotations": dict(annotations)}})
 
     async def set_finalizers(self, resource: Resource, obj: Obj, finalizers: Sequence[str]) -> Obj:
         """The finalizers of an object as it was seen."""

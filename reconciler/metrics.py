@@ -91,6 +91,21 @@ class Recorder:
         if self._by_local_queue:
             self._sink.record(m.BY_LOCAL_QUEUE[histogram], value, queues.name, queues.namespace, traceparent=traceparent)
 
+    # --- plugins of other packages --------------------------------------------------------------------
+
+    def plugin_seen(self, plugin: str) -> None:
+        """Its counters begin at zero."""
+        for result in sorted(m.PLUGIN_ANSWERS.labels[1].values or ()):
+            self._sink.add(m.PLUGIN_ANSWERS, plugin, result, by=0)
+
+    def plugin_answered(self, plugin: str) -> None:
+        """What it was asked is answered."""
+        self._sink.add(m.PLUGIN_ANSWERS, plugin, m.ANSWERED)
+
+    def plugin_failed(self, plugin: str, kind: str) -> None:
+        """It did not answer."""
+        self._sink.add(m.PLUGIN_ANSWERS, plugin, kind)
+
     # --- pods, events, the process ----------------------------------------------------------------------
 
     def ungated(self, seconds: float, traceparent: str | None) -> None:

@@ -38,9 +38,12 @@ from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, Wo
 from core.state.owners import Owners, is_orphaned
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from reconciler import resources as r
+from reconciler.devices import Devices
 from reconciler.installed import Installed, is_served
 from reconciler.related import Related
+from reconciler.served import Served
 from reconciler.slim import (
+    named_native,
     slim_between,
     slim_daemon_set,
     slim_definition,
@@ -74,6 +77,7 @@ class Observed:
         resource_rules: ResourceRules | None = None,
         reclaims_pods: bool = True,
         keeps_spares: bool = True,
+        places_groups: bool = False,
     ) -> None:
         self._reclaims_pods, self._keeps_spares = reclaims_pods, keeps_spares
         self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
@@ -101,6 +105,8 @@ class Observed:
         self.local_queues = informer(r.LOCAL_QUEUES)
         self.pod_groups = informer(r.POD_GROUPS)
         self.node_topologies = informer(r.NODE_TOPOLOGIES)
+        self.devices = Devices(client, clock, informer) if places_groups else None
+        self.native = Served(client, clock, [informer(r.NATIVE_POD_GROUPS, named_native)]) if places_groups else None
         self.workloads = informer(r.WORKLOADS)
         self.kinds = {r.key_of(kind): kind for kind in kinds}
         # Who suspended a job tells a user's wish from a stop of ours.
@@ -148,6 +154,8 @@ class Observed:
         self._fold(self.nodes, NodeFacts.read, state.observe_node)
         self._fold(self.daemon_sets, DaemonSetFacts.read, state.observe_daemon_set)
         self._fold(self.pods, PodFacts.read, self._observe_pod)
+        for of_devices, read, observe in self.devices.folds if self.devices is not None else ():
+            self._fold(of_devices, read, observe)
         self._fold(self.workloads, self._read_workload, state.observe_workload)
         self.workloads.add_handler(self._observe_orphan)
 
@@ -279,6 +287,8 @@ class Observed:
             for informer in stage:
                 await informer.wait_synced()
         await Installed(self.definitions, self.optional, group).start()
+        for built_in in self.built_in:
+            await built_in.start(group)
 
     async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
         """The same from one list of each, for who looks once: watches nothing, and raises a `KubeError` where a list cannot be had, or
@@ -289,6 +299,9 @@ class Observed:
         definitions = self.definitions.store.list()
         for informer in self.optional.values():
             if is_served(informer.resource, definitions):
+                await list_one(informer)
+        for built_in in self.built_in:
+            for informer in built_in.informers if await built_in.is_served() else ():
                 await list_one(informer)
 
     def fill(self, objects: Mapping[Resource, Iterable[Obj]]) -> None:
@@ -306,7 +319,17 @@ class Observed:
     @property
     def informers(self) -> tuple[Informer, ...]:
         """All of them, in the order in which they are first listed."""
-        return *self.awaited, *self.optional.values()
+        return *self.awaited, *self.optional.values(), *(informer for built_in in self.built_in for informer in built_in.informers)
+
+    @property
+    def built_in(self) -> tuple[Served, ...]:
+        """What Kubernetes itself has or has not."""
+        return tuple(built_in for built_in in (self.devices, self.native) if built_in is not None)
+
+    def pod_group(self, key: str) -> Obj | None:
+        """The PodGroup of that name: ours, else kube-scheduler's own."""
+        ours = self.pod_groups.store.get(key)
+        return ours if ours is not None or self.native is None else self.native.informers[0].store.get(key)
 
     def present(self, family: str) -> Obj | None:
         """The workload that holds the place of the pods which name one: that itself, of an elastic job the one that took over."""

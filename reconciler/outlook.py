@@ -30,6 +30,7 @@ class Outlook:
             resource_rules=settings.resources,
             reclaims_pods=settings.gates.is_on(RECLAIMABLE_PODS),
             keeps_spares=settings.gates.is_on(NODE_REPLACEMENT),
+            places_groups=True,
         )
         self.state = self.observed.state
 

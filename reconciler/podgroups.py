@@ -9,15 +9,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
+from core.model.configuration import PodGroupRules
 from core.model.pause import ADMISSIONS
-from core.names import POD_GROUP_SCHEDULED
-from core.placement.feasibility import InvalidSelector
+from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
 from core.plan.conditions import Condition, says, set_conditions
-from core.podgroups.acting import Place, Step, plan_step
-from core.podgroups.algorithm import default_plugins
-from core.podgroups.facts import UnknownAlias, read_aliases, read_pod_group, resolve
+from core.podgroups.acting import Place, Step
+from core.podgroups.devices import read_claim
+from core.podgroups.facts import read_pod_group
 from core.podgroups.members import GroupKey, Member, group_of, read_member
+from core.podgroups.native import native_name
+from core.podgroups.outside import Answers, Unanswered
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError, Unreachable
@@ -29,17 +32,20 @@ from core.runtime.workqueue import Item
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.group_plugins import GroupPlugins
+from reconciler.group_steps import forget_place, keep_place, members_of, next_step
+from reconciler.group_tracing import GroupStories
 from reconciler.node_health import place_of
 from reconciler.observed import Observed
+from reconciler.tracing import traceparent_of
 
 logger = logging.getLogger(__name__)
 BATCH_S = 0.2  # pods of a group come one by one
 LOOK_S = 5.0  # room may be given back without any event of a pod or a node
 WORKERS = 4
-_DRA = "spec.schedulingConstraints.draConstraints"
 _SHOWN = 3  # replicas that a condition speaks of
 _ANEW = -1  # whatever has changed
-INVALID, REFUSED, PAUSED = "Invalid", "Refused", "AdmissionsPaused"
+REFUSED, PAUSED = "Refused", "AdmissionsPaused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +71,18 @@ class _Awaited:
 class PodGroups:
     """Reconciles one replica of a group at a time, by its key."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
-        self._observed, self._writer, self._clock = observed, writer, clock
-        self._plugins = default_plugins()
+    def __init__(
+        self,
+        observed: Observed,
+        writer: Writer,
+        clock: Clock,
+        plugins: GroupPlugins,
+        rules: PodGroupRules = PodGroupRules(),  # noqa: B008  # frozen
+    ) -> None:
+        self._observed, self._writer, self._clock, self.plugins, self._rules = observed, writer, clock, plugins, rules
         self._expectations, self._awaited = Expectations(), dict[str, _Awaited]()  # by uid of pods
         self._throttle = Throttle(clock)
+        self._stories = GroupStories(writer, clock)
         self._seen: dict[GroupKey, dict[str, _Seen]] = {}  # its pods by uid
         self._decided: dict[str, str] = {}  # by uid of pods that are not bound: where they were decided to go
         self._waiting: dict[GroupKey, int] = {}  # and what had changed in the cluster when they were last judged
@@ -81,6 +94,11 @@ class PodGroups:
         observed.pod_groups.add_handler(self._on_group)
         observed.node_topologies.add_handler(lambda change: self._look_again("a NodeTopology changed"))
         observed.nodes.add_handler(self._on_node)
+        if observed.native is not None:
+            observed.native.informers[0].add_handler(self._on_native)
+        if observed.devices is not None:
+            for informer in observed.devices.informers:
+                informer.add_handler(self._on_claim if informer is observed.devices.claims else self._on_devices)
 
     # --- what is seen ---------------------------------------------------------------------------------------------
 
@@ -113,11 +131,12 @@ class PodGroups:
         """A pod is gone, is over, or belongs to the group no more: what was kept for it is others'."""
         self._observe(group, uid)
         self._decided.pop(uid, None)
-        self._observed.state.whole.keep(str(group), uid, None, {})
+        forget_place(self._observed, group, uid)
         seen = self._seen.get(group, {})
         seen.pop(uid, None)
         if not seen:
             self._seen.pop(group, None)
+            self.plugins.forget(group)
         self._is_due(group)
         self._look_again("a pod is gone")
 
@@ -131,12 +150,7 @@ class PodGroups:
         self._expectations.observe(group, uid)
 
     def _fold(self, member: Member) -> None:
-        """What is kept for a pod until it is bound; from then on the pod itself counts."""
-        whole, place = self._observed.state.whole, self._known(member).place
-        if member.is_live and not member.node and place:
-            whole.keep(str(member.group), member.uid, place, member.request.requests, member.request.traits)
-        else:
-            whole.keep(str(member.group), member.uid, None, {})
+        keep_place(self._observed, member, self._known(member).place)
 
     def _known(self, member: Member) -> Member:
         """With the place that was decided on, where the pod does not say it yet, or kube-scheduler has taken its nomination back."""
@@ -151,6 +165,7 @@ class PodGroups:
         metadata = change.obj["metadata"]
         named = metadata.get("namespace") or "", metadata["name"]
         if change.new is None:
+            self._stories.forget(change.obj)
             for key in [key for key in self._steps if (key.namespace, key.name) == named]:
                 del self._steps[key]
         for key in {GroupKey(*named), *(key for key in self._seen if (key.namespace, key.name) == named)}:
@@ -158,9 +173,34 @@ class PodGroups:
                 self._waiting[key] = _ANEW
             self._queue.add_after(key, BATCH_S, "the group changed")
 
+    def _on_native(self, change: Change) -> None:
+        """One of kube-scheduler's own came or went: that of its own pods, and of ours that was handed over."""
+        if change.old is not None and change.new is not None:
+            return
+        namespace, name = change.obj["metadata"]["namespace"], change.obj["metadata"]["name"]
+        for key in [key for key in self._seen if key.namespace == namespace and name in (key.name, native_name(key))]:
+            self._is_due(key)
+
     def _on_node(self, change: Change) -> None:
         if self._waiting and (change.old is None or change.new is None or place_of(change.old) != place_of(change.new)):
             self._look_again("a node changed")
+
+    def _on_devices(self, change: Change) -> None:
+        if self._waiting and not _has_same_spec(change):
+            self._look_again("devices changed")
+
+    def _on_claim(self, change: Change) -> None:
+        """Who waits may have devices now that are free; whose claim it is may be told that they do not lie together."""
+        users = read_claim(change.obj).users
+        if _allocation(change.old) == _allocation(change.new) and (users or (change.old and change.new)):
+            return  # of those that are made for pods there are as many as pods, and none is of any use to others
+        for pod in users:
+            member = self._observed.pods.store.get(pod)
+            group = group_of(member) if member is not None else None
+            if group is not None:
+                self._is_due(group)
+        if self._waiting:
+            self._look_again("a claim on devices changed")
 
     def _look_again(self, why: str) -> None:
         """Who waits, by priority and then by age."""
@@ -181,17 +221,33 @@ class PodGroups:
 
     async def look(self, key: GroupKey) -> Result:
         """The next step of one replica of a group. Raises what the API server refuses for a time."""
-        group = self._observed.pod_groups.store.get(f"{key.namespace}/{key.name}")
+        answers = self.plugins.answers()
+        while True:
+            try:
+                return await self._look(key, answers)
+            except Unanswered as open_question:
+                await self.plugins.answer(open_question.question, answers)  # and all is seen anew: it may have changed meanwhile
+
+    async def _look(self, key: GroupKey, answers: Answers) -> Result:
+        group = self._observed.pod_group(f"{key.namespace}/{key.name}")
+        if group is not None and is_native(group) and not read_pod_group(group).is_constrained:
+            return Done()  # it is none of topogate's business
         now = self._clock.monotonic()
         if not self._expectations.satisfied(key, now):
             return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
         changes = self._observed.state.changes
         if self._waiting.get(key) == changes:
             return RequeueAfter(LOOK_S)  # nothing has come or gone since it was judged
-        members = [self._known(member) for member in self._members(key, await self._find_out(key)).values()]
-        step = self._plan(key, group, members)
-        step = self._held_up(step)
-        refused = await self._do(key, step)
+        found_out = await self._find_out(key)
+        group = await self._stories.begin(group) if group is not None and not is_native(group) else group
+        members, began = [self._known(member) for member in self._members(key, found_out).values()], self._clock.now()
+        try:
+            step = self._held_up(self._plan(key, group, members, answers))
+        except Unanswered:
+            self._unsure |= {key: set(found_out)} if found_out else {}  # found out anew: by then it may be old
+            raise
+        self.plugins.remember(key, answers)
+        refused = await self._do(key, group, step, began)
         if refused is not None:
             step = refused
         elif step.keep:
@@ -201,15 +257,16 @@ class PodGroups:
             self._waiting.pop(key, None)
             return Done()  # its pods wait until there is one
         await self._tell(group, key, step, has_pods=bool(members))
+        if not any(member.is_live and not member.node for member in members):
+            self._stories.bound(group, key, sum(member.is_live for member in members))
         if step.waits:
-            self._waiting[key] = changes
+            self._waiting[key] = _ANEW if self.plugins.is_missed(key) else changes
             return RequeueAfter(LOOK_S)
         self._waiting.pop(key, None)
         return RequeueAfter(step.retry_s) if step.retry_s is not None else Done()
 
     def _members(self, key: GroupKey, found_out: dict[str, Member]) -> dict[str, Member]:
-        seen = (read_member(pod) for pod in self._observed.pods.store.by_index("podgroup", str(key)))
-        members = {member.key: member for member in seen if member is not None}
+        members = members_of(self._observed, key)
         return members | {pod: found for pod, found in found_out.items() if pod in members and members[pod].uid == found.uid}
 
     async def _find_out(self, key: GroupKey) -> dict[str, Member]:
@@ -237,30 +294,13 @@ class PodGroups:
         if present is not None and present.uid == member.uid:
             self._fold(present)
         else:
-            self._observed.state.whole.keep(str(member.group), member.uid, None, {})
+            forget_place(self._observed, member.group, member.uid)
 
-    def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member]) -> Step:
-        kept = tuple(member for member in members if member.is_live and member.gated and member.place)
-        if group is None:
-            return Step(False, INVALID, "there is no such PodGroup", give_back=kept)
-        facts = read_pod_group(group)
-        problem = ""
-        if not 0 <= key.replica < facts.replicas:
-            problem = f"a pod names replica {key.replica}; the group has {facts.replicas}, from 0"
-        elif facts.claim_templates:
-            problem = f"{_DRA}: constraints on devices are not served yet; topologyConstraints are"
-        if problem:
-            return Step(False, INVALID, problem, give_back=kept)
-        if not facts.is_constrained:
-            free = tuple((member, "") for member in members if member.is_live and member.gated)
-            return Step(True, "NoConstraint", "the group has no constraint: kube-scheduler places its pods", let_go=free)
-        try:
-            levels = resolve(facts.levels, read_aliases(self._observed.node_topologies.store.list()))
-            since = max((one.at_s for one in self._seen.get(key, {}).values()), default=0.0)
-            view = self._observed.state.whole.capacity
-            return plan_step(facts, levels, key, members, view, self._plugins, self._clock.monotonic() - since)
-        except (UnknownAlias, InvalidSelector) as error:
-            return Step(False, INVALID, str(error), give_back=kept, waits=True)
+    def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member], answers: Answers) -> Step:
+        """Raises Unanswered."""
+        since = max((one.at_s for one in self._seen.get(key, {}).values()), default=0.0)
+        plugins, waited_s = self.plugins.plugins(answers), self._clock.monotonic() - since
+        return next_step(self._observed, plugins, self._rules, key, group, members, waited_s)
 
     def _held_up(self, step: Step) -> Step:
         """While admissions are paused no group gets places, and none is let go."""
@@ -271,21 +311,35 @@ class PodGroups:
 
     # --- writes ---------------------------------------------------------------------------------------------------
 
-    async def _do(self, key: GroupKey, step: Step) -> Step | None:
+    async def _do(self, key: GroupKey, group: Obj | None, step: Step, began: datetime) -> Step | None:
         """The writes of a step. What the API server will not have is a step of its own: it says so. Raises other errors, once all other
         pods have been tried."""
+        if step.hand_over is not None:
+            try:
+                await self._writer.hand_over(dict(step.hand_over))
+            except (Invalid, Forbidden) as refused:
+                return Step(False, REFUSED, f"the API server does not take kube-scheduler's PodGroup: {refused}", waits=True)
         for member, node in step.keep:
             self._decided[member.uid] = node
-            self._observed.state.whole.keep(str(key), member.uid, node, member.request.requests, member.request.traits)
+            keep_place(self._observed, member, node)
         for member in step.give_back:
             self._decided.pop(member.uid, None)
         given_back = [(member, "") for member in step.give_back]
         failed = await self._write(key, given_back, lambda place: self._writer.nominate(*place), lambda place: _Awaited(True, ""))
-        failed += await self._write(key, step.keep, lambda place: self._writer.nominate(*place), lambda place: _Awaited(True, place[1]))
-        failed += await self._write(
-            key, step.let_go, lambda place: self._writer.let_go(self._as_seen(place[0]), place[1]), lambda place: _Awaited(False, None)
-        )
-        if step.let_go:
+        if group is not None and step.keep:
+            with self._stories.keeping(group, key, step, began):
+                failed += await self._write(
+                    key, step.keep, lambda place: self._writer.nominate(*place), lambda place: _Awaited(True, place[1])
+                )
+        if group is not None and step.let_go:
+            story = traceparent_of(group)
+            with self._stories.letting_go(group, key, step.let_go):
+                failed += await self._write(
+                    key,
+                    step.let_go,
+                    lambda place: self._writer.let_go(self._as_seen(place[0]), place[1], story),
+                    lambda place: _Awaited(False, None),
+                )
             logger.info("pods of a group let go", extra={"group": str(key), "count": len(step.let_go)})
         refusals = [(member, error) for member, error in failed if isinstance(error, Invalid | Forbidden)]
         others = [error for _, error in failed if not isinstance(error, Invalid | Forbidden)]
@@ -335,20 +389,32 @@ class PodGroups:
         """The condition of the group, of all its replicas together."""
         before = (group.get("status") or {}).get("conditions") or []
         if not has_pods and before:
-            return  # those that it had are gone: what became of them stands
-        condition = self._condition(group, key, step)
+            # Those that it had are gone: what became of them stands, unless there are other replicas that have some.
+            was_one_of_several = self._steps.pop(key, None) is not None
+            other = next((other for other in self._steps if (other.namespace, other.name) == (key.namespace, key.name)), None)
+            if other is None or not was_one_of_several:
+                return
+            key, step = other, self._steps[other]
+        condition, note = self._condition(group, key, step), self.plugins.note(key.namespace, key.name)
+        if note:
+            condition = replace(condition, message=f"{condition.message}; {note}")
         if says(before, condition):
             return
         generation = int(group["metadata"].get("generation") or 0)
         wire = set_conditions(before, [condition], now=self._writer.now(), generation=generation)
+        resource = r.NATIVE_POD_GROUPS if is_native(group) else r.POD_GROUPS
         try:
-            await self._writer.patch_status(r.POD_GROUPS, group, {"conditions": wire})
+            await self._writer.patch_status(resource, group, {"conditions": [one for one in wire if one["type"] == condition.type]})
         except NotFound:
             return
+        if not step.is_scheduled and step.explanation is not None:
+            self._stories.refused(group, key, step, condition.message)
         logger.info("group judged", extra={"group": str(key), "scheduled": condition.status, "why": condition.message})
-        await self._writer.event(r.POD_GROUPS, group, condition.reason, condition.message, warning=not condition.status)
+        await self._writer.event(resource, group, condition.reason, condition.message, warning=not condition.status)
 
     def _condition(self, group: Obj, key: GroupKey, step: Step) -> Condition:
+        if is_native(group):
+            return Condition(POD_GROUP_VERIFIED, step.is_scheduled, step.reason, step.message)
         if int(group["spec"].get("replicas") or 1) == 1:
             return Condition(POD_GROUP_SCHEDULED, step.is_scheduled, step.reason, step.message)
         self._steps[key] = step
@@ -359,6 +425,19 @@ class PodGroups:
         texts = [f"replica {other.replica}: {of.message}" for other, of in lacking[:_SHOWN]]
         more = f"; and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
         return Condition(POD_GROUP_SCHEDULED, False, lacking[0][1].reason, f"{'; '.join(texts)}{more}")
+
+
+def is_native(group: Obj) -> bool:
+    """Whether a PodGroup is one of kube-scheduler's own."""
+    return bool(group.get("apiVersion") == r.NATIVE_POD_GROUPS.api_version)
+
+
+def _has_same_spec(change: Change) -> bool:
+    return change.old is not None and change.new is not None and change.old.get("spec") == change.new.get("spec")
+
+
+def _allocation(claim: Obj | None) -> object:
+    return ((claim or {}).get("status") or {}).get("allocation")
 
 
 def _version(pod: Obj) -> str | None:

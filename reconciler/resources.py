@@ -29,9 +29,16 @@ PROVISIONING_REQUESTS = Resource(AUTOSCALING_GROUP, "v1", "provisioningrequests"
 COHORTS = Resource(GROUP, VERSION, "cohorts", "Cohort", namespaced=False)
 LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
 POD_GROUPS = Resource(OWN_GROUP, OWN_VERSION, "podgroups", "PodGroup")
+NATIVE_POD_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")  # kube-scheduler's own, where they are served
 NODE_TOPOLOGIES = Resource(OWN_GROUP, OWN_VERSION, "nodetopologies", "NodeTopology", namespaced=False)
 WORKLOADS = Resource(GROUP, VERSION, "workloads", "Workload")
 WORKLOAD_PRIORITY_CLASSES = Resource(GROUP, VERSION, "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False)
+
+# Devices (DRA), which Kubernetes serves itself unless it is older, or told not to.
+RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
+RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+RESOURCE_CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
+DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 
 
 CUSTOM_RESOURCE_DEFINITIONS = Resource(

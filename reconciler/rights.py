@@ -35,6 +35,10 @@ _ONLY_SEEN = (
     r.WORKLOAD_PRIORITY_CLASSES,
     r.PROVISIONING_REQUEST_CONFIGS,
     r.NODE_TOPOLOGIES,
+    r.RESOURCE_SLICES,
+    r.RESOURCE_CLAIMS,
+    r.RESOURCE_CLAIM_TEMPLATES,
+    r.DEVICE_CLASSES,
 )
 _REPORTED_ON = (r.ADMISSION_CHECKS, r.COHORTS, r.LOCAL_QUEUES, r.CLUSTER_QUEUES, r.TOPOLOGIES, r.POD_GROUPS)
 _HELD = (r.CLUSTER_QUEUES, r.RESOURCE_FLAVORS, r.TOPOLOGIES)  # by a finalizer while in use
@@ -57,6 +61,8 @@ def in_cluster(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
             granted |= rights(resource_of_related(related), *_SEEN)
     granted |= rights(r.WORKLOADS, *_SEEN, "get", "create", "patch", "delete") | rights(r.WORKLOADS, "patch", subresource="status")
     granted |= rights(r.PODS, *_SEEN, "get", "patch", "delete") | rights(r.PODS, "patch", subresource="status")
+    granted |= rights(r.POD_GROUPS, "create", "patch")  # of jobs that ask for one, with which they go; and the story that each names
+    granted |= rights(r.NATIVE_POD_GROUPS, *_SEEN, "create") | rights(r.NATIVE_POD_GROUPS, "patch", subresource="status")
     granted |= rights(r.PROVISIONING_REQUESTS, *_SEEN, "create", "delete") | rights(r.POD_TEMPLATES, "get", "create", "delete")
     return granted | rights(r.EVENTS, "create")
 

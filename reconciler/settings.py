@@ -4,18 +4,31 @@ import argparse
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from core.api.configuration import read_configuration_file
+from core.api.configuration_plugins import PATH
 from core.api.mistakes import InvalidFile
-from core.model.configuration import Address, Configuration, FairSharing, Integrations, LeaseRules, ResourceRules, SecondPass, WebhookRules
-from core.model.gates import GATES, BadGates, ChosenGates, Effect, read_gates
+from core.model.configuration import (
+    Address,
+    Configuration,
+    FairSharing,
+    Integrations,
+    LeaseRules,
+    PodGroupRules,
+    ResourceRules,
+    SecondPass,
+    WebhookRules,
+)
+from core.model.gates import DESIRED_COUNT, GATES, POD_GROUPS, BadGates, ChosenGates, Effect, read_gates
+from core.model.group_plugins import GroupPluginRules
 from core.model.node_health import HealthRules
 from core.model.pods_ready import PodsReadyRules
 from core.names import COMPACT_PROFILE, KEP_PROFILE, PLACEMENT_PROFILES, SYSTEM_NAMESPACE, VARIABLE_PREFIX
 from core.placement.profile import ContradictingProfile, Profiles, profiles_from_gates
 from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, at_least_one, port_or_none
 from core.runtime.sampling import SLOW_S
+from reconciler.installed_plugins import find_installed, judge
 
 HEALTH_PORT = 8081
 _UNSERVED_HERE = "ignored: webhook: the process of the webhook reads it, with --config"
@@ -51,6 +64,8 @@ class Settings:
     otlp_protocol: str | None = None  # None: as the environment says
     trace_ratio: float | None = None  # None: as the environment says
     trace_slow_s: float = SLOW_S
+    pod_groups: PodGroupRules = field(default_factory=PodGroupRules)  # as file and gates say
+    group_plugins: GroupPluginRules = field(default_factory=GroupPluginRules)
 
 
 def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconciler", environ: Mapping[str, str] | None = None) -> Settings:
@@ -58,9 +73,11 @@ def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconcil
     or the file that they name, are wrong."""
     parser = make_parser(prog)
     given = parser.read(arguments, environ)
-    file, in_file = Configuration(), list[str]()
+    file, in_file, warnings = Configuration(), list[str](), list[str]()
     try:
-        file = read_configuration_file(given.get("config")) if given.has("config") else file
+        file = read_configuration_file(given.get("config"), find_installed()) if given.has("config") else file
+        wrong_plugins, warnings = judge(file.group_plugins)
+        in_file = [f"{given.where('config')}: {given.get('config')}: {mistake}" for mistake in wrong_plugins]
     except InvalidFile as error:
         in_file = [f"{given.where('config')}: {mistake}" for mistake in error.mistakes]
     alone = list(_wrong_gates(given))
@@ -71,7 +88,7 @@ def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconcil
         profiles = profiles_from_gates(gates.values, given.get("placement_profile", file.placement_profile or KEP_PROFILE))
     except (BadGates, ContradictingProfile) as error:
         parser.error(f"{_who_decides(given)}: {error}")
-    return _settings(given, file, gates, profiles)
+    return _settings(given, replace(file, warnings=(*file.warnings, *warnings)), gates, profiles)
 
 
 def _settings(given: Given, file: Configuration, gates: ChosenGates, profiles: Profiles) -> Settings:
@@ -95,7 +112,7 @@ def _settings(given: Given, file: Configuration, gates: ChosenGates, profiles: P
         file.resources,
         file.integrations,
         file.lease,
-        (*file.warnings, *([_UNSERVED_HERE] if file.webhook != WebhookRules() else [])),
+        (*file.warnings, *_unheard(file, gates)),
         None if qps is None else (qps, int(given.get("kube_api_burst") or 2 * qps)),
         given.get("health_address", health.host),
         given.get("health_port", health.port),
@@ -104,7 +121,16 @@ def _settings(given: Given, file: Configuration, gates: ChosenGates, profiles: P
         given.get("otlp_protocol"),
         given.get("trace_ratio"),
         given.get("trace_slow"),
+        replace(file.pod_groups, counts_desired=gates.is_on(DESIRED_COUNT)),
+        file.group_plugins,
     )
+
+
+def _unheard(file: Configuration, gates: ChosenGates) -> Iterator[str]:
+    if file.webhook != WebhookRules():
+        yield _UNSERVED_HERE
+    if file.group_plugins != GroupPluginRules() and not gates.is_on(POD_GROUPS):
+        yield f"ignored: {PATH}: without the feature gate {POD_GROUPS} no group is placed"
 
 
 def _or(in_file: bool | None, usual: bool) -> bool:

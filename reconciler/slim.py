@@ -23,6 +23,7 @@ from core.names import (
     TRACEPARENT_ANNOTATION,
     WORKLOAD_ANNOTATION,
 )
+from core.podgroups.members import native_group_of
 from core.runtime.resource import Obj
 
 _ANNOTATIONS = (WORKLOAD_ANNOTATION, SLICE_NAME, TRACEPARENT_ANNOTATION)
@@ -49,8 +50,8 @@ def slim_pod(pod: Obj) -> Obj:
     names = _ANNOTATIONS + (_OF_QUEUED_PODS if queued else ()) + (_OF_WAITING_PODS if waits else ())
     if queued and ROLE_HASH not in annotations:  # marked by another's webhook, or an older one
         annotations = {**annotations, ROLE_HASH: role_hash(spec)}
-    # All that kube-scheduler goes by, of who is placed as a member of a group and not bound yet.
-    grouped = MEMBER_OF_LABEL in (metadata.get("labels") or {}) and not spec.get("nodeName")
+    member = MEMBER_OF_LABEL in (metadata.get("labels") or {}) or bool(native_group_of(pod))
+    grouped = member and not spec.get("nodeName")  # of these all that kube-scheduler goes by
     return {
         "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp")
         | _pick(metadata, "deletionGracePeriodSeconds")
@@ -58,6 +59,7 @@ def slim_pod(pod: Obj) -> Obj:
         | {"ownerReferences": [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]}
         | {"annotations": {key: value for key, value in annotations.items() if key in names or key.startswith(COORDINATE_PREFIXES)}},
         "spec": _pick(spec, "nodeName", "schedulingGates", "nodeSelector", "overhead", "resources", "hostNetwork")
+        | (_pick(spec, "resourceClaims", "schedulingGroup") if member else {})
         | (_pick(spec, "tolerations") if waits else {})  # its flavor's are added when it starts
         | (
             _pick(spec, "affinity", "tolerations", "topologySpreadConstraints", "volumes", "priority")
@@ -69,7 +71,7 @@ def slim_pod(pod: Obj) -> Obj:
             for part in ("containers", "initContainers")
             if spec.get(part)
         },
-        "status": _pick(status, "phase", *(("nominatedNodeName",) if grouped else ()))
+        "status": _pick(status, "phase", *(("nominatedNodeName",) if grouped else ()), *(("resourceClaimStatuses",) if member else ()))
         | (_pick(status, "reason") if status.get("phase") == "Failed" else {})
         | _pick_conditions(pod, waits_for_scheduler=grouped),
     }
@@ -170,6 +172,11 @@ def slim_definition(definition: Obj) -> Obj:
 def without_managed_fields(obj: Obj) -> Obj:
     """Everything but who wrote which field, which is the larger half of many objects."""
     return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}
+
+
+def named_native(group: Obj) -> Obj:
+    """A PodGroup of kube-scheduler's own, of which lists do not say what it is."""
+    return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", **without_managed_fields(group)}
 
 
 def with_writers_of(path: Sequence[str | int]) -> Callable[[Obj], Obj]:

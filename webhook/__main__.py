@@ -15,6 +15,7 @@ from certs.rotation import Rotation
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.metric_names import CERTIFICATE_EXPIRY, LOOP_LAG, OF_WEBHOOK, TASKS
+from core.model.gates import POD_GROUPS
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, VERSION
 from core.runtime import logs, plugins, telemetry
 from core.runtime.client import Client
@@ -74,7 +75,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         rotation = None
         if settings.own is not None and held is not None:
             rotation = Rotation(client, settings.own, _taken_by(held), clock)
-        reviews = Reviews(at_home(has_default_queue), kinds, at_home(find))
+        reviews = Reviews(at_home(has_default_queue), kinds, at_home(find), groups=settings.gates.is_on(POD_GROUPS))
 
         def why_not_ready() -> str:
             end = certificate.not_after

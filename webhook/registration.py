@@ -6,6 +6,9 @@ use it: objects with the queue-name label anywhere, and any object in namespaces
 nor pods of what is queued itself: the API server sorts those out.
 The entry for labelled objects comes first: one that the other entry has given its queue is not asked
 about again.
+
+A job that asks to be placed as a PodGroup has no queue: of each kind that may there is an entry for objects with that annotation. It
+comes last, so that it sees who has been given a queue.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +20,8 @@ from core.jobs.kinds import KINDS
 from core.jobs.objects import OBJECTS
 from core.jobs.pod import SETTLED_ANNOTATIONS, SETTLED_LABELS, Pod
 from core.jobs.pod_kinds import Reviewed, pod_kinds
-from core.names import GROUP, MANAGED_NAMESPACE_LABEL, QUEUE_NAME_LABEL, VERSION
+from core.jobs.podgroup import Grouping
+from core.names import GROUP, MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL, VERSION
 
 MUTATING_NAME = "topogate-mutating-webhook-configuration"
 VALIDATING_NAME = "topogate-validating-webhook-configuration"
@@ -29,6 +33,12 @@ _NOT_SYSTEM = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "value
 # Finalizers are taken off by updates: deleting must work whether the webhook is up, and whatever its rules have become.
 _NOT_DELETED = {"name": "is-not-being-deleted", "expression": "!has(object.metadata.deletionTimestamp)"}
 _MANAGED = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]}
+MUTATE_GROUP, VALIDATE_GROUP = "mutate-podgroup", "validate-podgroup"  # of jobs that ask for a PodGroup
+_ASKS_FOR_GROUP = {
+    "name": "asks-for-a-podgroup",
+    "expression": f"object.metadata.?annotations[?'{PODGROUP_TOPOLOGY}'].hasValue()"
+    f" || (oldObject != null && oldObject.metadata.?annotations[?'{PODGROUP_TOPOLOGY}'].hasValue())",
+}
 
 
 # Pods change all the time; only what makes one queued is judged again.
@@ -106,6 +116,14 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
                     if action == "validate":
                         hook["matchConditions"].append(_IS_SETTLED_ANEW)
             hooks[action] += pair
+        for kind in reviewed:
+            if isinstance(kind, Grouping):
+                asks = MUTATE_GROUP if action == "mutate" else VALIDATE_GROUP
+                group = (f"{letter}{kind.kind.lower()}.podgroups.topogate.dev", asks, kind.group, kind.version, kind.kind, kind.plural)
+                hooks[action].append(
+                    entry(*group, "Namespaced", updates=True)
+                    | {"namespaceSelector": {"matchExpressions": [_NOT_SYSTEM]}, "matchConditions": [_NOT_DELETED, _ASKS_FOR_GROUP]}
+                )
         for rules in OBJECTS:
             own = entry(f"{letter}{rules.kind.lower()}.kb.io", action, GROUP, VERSION, rules.kind, rules.plural, "*")
             hooks[action].append(own | {"failurePolicy": "Fail" if rules.kind in _NEVER_UNJUDGED else "Ignore"})

@@ -1,6 +1,5 @@
 """One admission review: from the request to the answer. What a kind's defaults and rules are, `core.jobs` says."""
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -10,10 +9,9 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from core import trace_names as t
-from core.api.admission import UNAVAILABLE, AdmissionRequest, Cause, allowed, denied, patched
-from core.api.body import MAX_QUOTE_CHARS
+from core.api.admission import UNAVAILABLE, AdmissionRequest, allowed, denied, patched
 from core.jobs.annotations import validate_own
-from core.jobs.contract import Defaults, FieldError, JobKind, Json, Rules
+from core.jobs.contract import Defaults, JobKind, Json, Rules
 from core.jobs.kinds import KINDS
 from core.jobs.known_names import Places
 from core.jobs.objects import OBJECTS, ObjectRules
@@ -24,23 +22,26 @@ from core.jobs.shape import find_misshapen, spec_shape_of
 from core.jobs.templated import TemplatedKind
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
+from webhook.answers import is_going, judge, metadata_map
 from webhook.jsonpatch import diff
 from webhook.lookup import Find, Lookup, LookupFailed, LookupOfPods, find_nothing
+from webhook.podgroups import RETRY_AFTER_S, GroupReviews
 from webhook.registration import hook_path
 
 logger = logging.getLogger(__name__)
 TRACER = "topogate.webhook"
 _POD_OF_TOKEN = "authentication.kubernetes.io/pod-uid"  # what the API server tells of a user that is a pod
-RETRY_AFTER_S = 1  # for clients, when the API server did not answer us
 # Whether a namespace has a LocalQueue of the default name; raises LookupFailed where it cannot be told in time.
 HasDefaultQueue = Callable[[str], Awaitable[bool]]
 Handler = Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]
 
 
 class Reviews:
-    """Answers reviews by path."""
+    """Answers reviews by path. `groups`: jobs may ask to be placed as a PodGroup."""
 
-    def __init__(self, has_default_queue: HasDefaultQueue, kinds: Sequence[JobKind] = KINDS, find: Find = find_nothing) -> None:
+    def __init__(
+        self, has_default_queue: HasDefaultQueue, kinds: Sequence[JobKind] = KINDS, find: Find = find_nothing, *, groups: bool = False
+    ) -> None:
         self._has_default_queue = has_default_queue
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()
@@ -55,6 +56,8 @@ class Reviews:
             self._beginnings.add(mutate)
             self.handlers[mutate] = self._mutate_job(kind)
             self.handlers[hook_path("validate", kind.group, kind.version, kind.kind)] = self._validate_job(kind)
+        self._groups = GroupReviews(reviewed, self._lookup_of_jobs, is_on=groups)
+        self.handlers |= self._groups.handlers
         for rules in OBJECTS:
             self.handlers[hook_path("mutate", GROUP, VERSION, rules.kind)] = self._mutate_object(rules)
             self.handlers[hook_path("validate", GROUP, VERSION, rules.kind)] = self._validate_object(rules)
@@ -65,7 +68,7 @@ class Reviews:
         A job's creation begins a trace, whatever the job says: its annotation may be a copy of another job's, or forged,
         so that one is linked only. What follows is part of the trace that the annotation names.
         """
-        known = _metadata_map(request.object, "annotations").get(TRACEPARENT_ANNOTATION)
+        known = metadata_map(request.object, "annotations").get(TRACEPARENT_ANNOTATION)
         begins = path in self._beginnings and request.operation == "CREATE"
         with tracer(TRACER).start_as_current_span(
             t.REVIEW,
@@ -97,7 +100,7 @@ class Reviews:
             try:
                 if await self._is_part_of_queued(kind, job, request):
                     return allowed(request)
-                if QUEUE_NAME_LABEL not in _metadata_map(job, "labels"):
+                if QUEUE_NAME_LABEL not in metadata_map(job, "labels"):
                     if request.operation != "CREATE":
                         return patched(request, list(diff(given, job)))  # what nobody queued when it was made stays so
                     what = f"the LocalQueue {DEFAULT_LOCAL_QUEUE!r} of the namespace"
@@ -108,14 +111,15 @@ class Reviews:
                 return denied(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
             story = current_traceparent() if request.operation == "CREATE" else None
             changed = kind.default(job, Defaults(queue, story))
-            return patched(request, list(diff(given, changed)), _unqueued(request, changed))
+            is_placed = self._groups.serves(kind, changed)
+            return patched(request, list(diff(given, changed)), () if is_placed else _unqueued(request, changed))
 
         return handle
 
     async def _is_part_of_queued(self, kind: Reviewed, job: Json, request: AdmissionRequest) -> bool:
         """Whether what made a new object was queued for it. A pod that names a queue was told to be queued itself."""
         if isinstance(kind, Pod):
-            if QUEUE_NAME_LABEL in _metadata_map(job, "labels"):
+            if QUEUE_NAME_LABEL in metadata_map(job, "labels"):
                 return False
             return await self._lookup_of_pods.is_part(job, request.namespace, request.user_info.extra.get(_POD_OF_TOKEN, ()))
         lookup = self._lookup if isinstance(kind, PodParent) else self._lookup_of_jobs
@@ -124,22 +128,22 @@ class Reviews:
     def _validate_job(self, kind: Reviewed) -> Handler:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             job, old = request.object, request.old_object
-            if job is None or _is_going(job):
+            if job is None or is_going(job):
                 return allowed(request)
-            before, after = (_metadata_map(obj, "labels").get(QUEUE_NAME_LABEL) for obj in (old, job))
+            before, after = (metadata_map(obj, "labels").get(QUEUE_NAME_LABEL) for obj in (old, job))
             if before is None and after is None:
                 return allowed(request)
             own = _judge_own(kind, job, old) if after is not None else Rules()
             if before == after and _same_spec(old, job) and not isinstance(kind, Pod):
-                return _judge(request, own)
+                return judge(request, own)
             misshapen = find_misshapen(kind.spec_shape, job)
             if misshapen:
-                return _judge(request, Rules(misshapen))
+                return judge(request, Rules(misshapen))
             job = await self._lookup.expanded(kind, job, request.namespace)
             if old is None or find_misshapen(kind.spec_shape, old):
-                return _judge(request, _with(own, kind.validate_create(job)))
+                return judge(request, _with(own, kind.validate_create(job)))
             old = await self._lookup.expanded(kind, old, request.namespace)
-            return _judge(request, _with(own, kind.validate_update(old, job)))
+            return judge(request, _with(own, kind.validate_update(old, job)))
 
         return handle
 
@@ -161,19 +165,19 @@ class Reviews:
 
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             obj, old = request.object, request.old_object
-            if obj is None or _is_going(obj) or _same_spec(old, obj):
+            if obj is None or is_going(obj) or _same_spec(old, obj):
                 return allowed(request)
             misshapen = find_misshapen(shape, obj)
             if misshapen:
-                return _judge(request, Rules(misshapen))
-            return _judge(request, rules.validate(obj, None if old is None or find_misshapen(shape, old) else old))
+                return judge(request, Rules(misshapen))
+            return judge(request, rules.validate(obj, None if old is None or find_misshapen(shape, old) else old))
 
         return handle
 
 
 def _judge_own(kind: Reviewed, job: Json, old: Json | None) -> Rules:
     """Annotations and labels of the object itself, whose spec nobody has judged yet."""
-    notes, before, labels, labels_before = (_metadata_map(obj, part) for part in ("annotations", "labels") for obj in (job, old))
+    notes, before, labels, labels_before = (metadata_map(obj, part) for part in ("annotations", "labels") for obj in (job, old))
     if isinstance(kind, Pod):
         return validate_own(notes, before, None, labels, labels_before)
     places = Places(kind.kind, pods_alone=isinstance(kind, PodParent) and kind.pods_alone)
@@ -182,19 +186,6 @@ def _judge_own(kind: Reviewed, job: Json, old: Json | None) -> Rules:
     if isinstance(kind, TemplatedKind | PodParent) and misplaced and not find_misshapen(kind.spec_shape, job):
         places = replace(places, templates=kind.annotations_shown(job))
     return validate_own(notes, before, places, labels, labels_before)
-
-
-def _metadata_map(obj: Json | None, name: str) -> Json:
-    """Labels or annotations of an object, none where they are no map."""
-    metadata = (obj or {}).get("metadata")
-    found = metadata.get(name) if isinstance(metadata, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _is_going(obj: Json) -> bool:
-    """Whether an object is being deleted: taking its finalizers off must not fail because of a rule."""
-    metadata = obj.get("metadata")
-    return isinstance(metadata, dict) and metadata.get("deletionTimestamp") is not None
 
 
 def _same_spec(old: Json | None, new: Json) -> bool:
@@ -206,29 +197,8 @@ def _with(own: Rules, rules: Rules) -> Rules:
     return Rules((*own.errors, *rules.errors), tuple(dict.fromkeys((*own.warnings, *rules.warnings))))
 
 
-def _judge(request: AdmissionRequest, rules: Rules) -> dict[str, Any]:
-    if not rules.errors:
-        return allowed(request, rules.warnings)
-    return denied(request, _headline(rules.errors), [_cause(error) for error in rules.errors], rules.warnings)
-
-
-def _headline(errors: Sequence[FieldError]) -> str:
-    return "topogate refuses this object:" if len(errors) == 1 else f"topogate refuses this object for {len(errors)} reasons:"
-
-
-def _cause(error: FieldError) -> Cause:
-    shown = "" if error.value is None else f"{_quote(error.value)}: "
-    return Cause(error.field, f"{shown}{error.accepted}", error.type.value)
-
-
-def _quote(value: Any) -> str:
-    """A value as JSON, cut so that no single one crowds the other mistakes out of the message."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= MAX_QUOTE_CHARS else text[: MAX_QUOTE_CHARS - 1] + "…"
-
-
 def _unqueued(request: AdmissionRequest, job: Json) -> list[str]:
-    if QUEUE_NAME_LABEL in _metadata_map(job, "labels"):
+    if QUEUE_NAME_LABEL in metadata_map(job, "labels"):
         return []
     where = f"namespace {request.namespace} is managed by topogate but has no LocalQueue {DEFAULT_LOCAL_QUEUE!r}"
     return [f"{where}: without the label {QUEUE_NAME_LABEL} this {request.kind.kind} is neither queued nor placed"]

@@ -13,6 +13,7 @@ from core.api.configuration import read_configuration_file
 from core.api.mistakes import InvalidFile
 from core.model.configuration import Address
 from core.model.configuration import Configuration as ConfigurationFile
+from core.model.gates import NO_GATES, POD_GROUPS, BadGates, ChosenGates, read_gates
 from core.names import VARIABLE_PREFIX
 from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, port
 from core.runtime.sampling import SLOW_S
@@ -45,6 +46,7 @@ class Settings:
     otlp_protocol: str | None = None  # None: as the environment says
     trace_ratio: float | None = None  # None: as the environment says
     trace_slow_s: float = SLOW_S
+    gates: ChosenGates = NO_GATES
 
 
 def make_parser() -> OneLineParser:
@@ -53,6 +55,12 @@ def make_parser() -> OneLineParser:
     add_config(parser)
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on, for metrics, too (default: %(default)s)")
     parser.add_argument("--port", type=port, default=9443, help="port to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--feature-gates",
+        action="append",
+        metavar="NAME=BOOL,...",
+        help=f"as the reconciler's, of which {POD_GROUPS} changes something here: jobs may ask for a PodGroup (default: false)",
+    )
     parser.add_argument(
         "--cert-mode",
         choices=("files", "own"),
@@ -106,6 +114,7 @@ def parse(arguments: list[str] | None = None, *, environ: Mapping[str, str] | No
         file = read_configuration_file(given.get("config")) if given.has("config") else file
     except InvalidFile as error:
         in_file = [f"{given.where('config')}: {mistake}" for mistake in error.mistakes]
+    given.mistakes += _wrong_gates(given)
     if given.is_whole and not in_file:
         given.mistakes += _misfits(given, file)
     if given.mistakes or in_file:
@@ -124,6 +133,22 @@ def _misfits(given: Given, file: ConfigurationFile) -> Iterator[str]:
         yield f"the following arguments are required: {', '.join(missing)}"
     if extra := [flag for name, flag in unwanted.items() if given.has(name)]:
         yield f"not allowed with --cert-mode {mode}: {', '.join(extra)}"
+
+
+def _wrong_gates(given: Given) -> Iterator[str]:
+    for where, texts in given.layers.get("feature_gates", ()):
+        try:
+            read_gates(texts)
+        except BadGates as error:
+            yield f"{where}: {error}"
+
+
+def _pod_groups(given: Given, file: ConfigurationFile) -> ChosenGates:
+    """The one gate that changes something here: whether all of them make sense together is for the reconciler to say."""
+    values = {**file.gates}
+    for _, texts in given.layers.get("feature_gates", ()):
+        values |= read_gates(texts).values
+    return ChosenGates({name: value for name, value in values.items() if name == POD_GROUPS})
 
 
 def _settings(given: Given, file: ConfigurationFile) -> Settings:
@@ -145,6 +170,7 @@ def _settings(given: Given, file: ConfigurationFile) -> Settings:
         given.get("otlp_protocol"),
         given.get("trace_ratio"),
         given.get("trace_slow"),
+        _pod_groups(given, file),
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from core.api.configuration_fields import placement_gates
+from core.api.configuration_plugins import PATH, Installed, PodGroupPlugins
 from core.api.configuration_wire import (
     ConfigurationFile,
     HealthBlock,
@@ -14,6 +15,7 @@ from core.api.configuration_wire import (
     MetricsBlock,
     NodeReplacementBlock,
     NodeRequeueBlock,
+    PodGroupsBlock,
     RequeuingStrategy,
     Resources,
     SparesBlock,
@@ -29,11 +31,13 @@ from core.model.configuration import (
     FairSharing,
     Integrations,
     LeaseRules,
+    PodGroupRules,
     ResourceRules,
     SecondPass,
     Transformation,
     WebhookRules,
 )
+from core.model.group_plugins import BUILT_IN_GENERATORS
 from core.model.node_health import HealthRules, RequeueRules, StormRules
 from core.model.peer_gates import DISABLE_PODS_READY, FORMER_GATES, OTHER_GATES
 from core.model.pods_ready import PodsReadyRules, Scope
@@ -41,16 +45,19 @@ from core.model.pods_ready import PodsReadyRules, Scope
 CURRENT_VERSION = "config.kueue.x-k8s.io/v1beta2"
 
 
-def read_configuration(text: str | bytes) -> Configuration:
-    """What a file (YAML or JSON) says. Raises `core.api.mistakes.InvalidFile`, which names every mistake in it."""
-    return build_configuration(ConfigurationFile.read_text(text))
+def read_configuration(text: str | bytes, plugins: Collection[str] | None = None) -> Configuration:
+    """What a file (YAML or JSON) says; `plugins` are those of other packages that are installed, None: nobody knows.
+
+    Raises `core.api.mistakes.InvalidFile`, which names every mistake in it.
+    """
+    return build_configuration(ConfigurationFile.read_text(text, Installed(plugins)))
 
 
-def read_configuration_file(path: str) -> Configuration:
+def read_configuration_file(path: str, plugins: Collection[str] | None = None) -> Configuration:
     """What the file of this name says. Raises InvalidFile, with the path before each mistake."""
     try:
         with Path(path).open("rb") as file:
-            return read_configuration(file.read(MAX_BYTES + 1))
+            return read_configuration(file.read(MAX_BYTES + 1), plugins)
     except InvalidFile as error:
         raise InvalidFile([Mistake(path, str(mistake)) for mistake in error.mistakes]) from error
     except OSError as error:
@@ -71,6 +78,7 @@ def build_configuration(file: ConfigurationFile) -> Configuration:
         integrations=_integrations(file.integrations or IntegrationsBlock()),
         lease=_lease(file.leader_election or LeaderElection()),
         webhook=_webhook(file.webhook or WebhookBlock()),
+        pod_groups=_pod_groups(ours.pod_groups or PodGroupsBlock()),
         metrics=(file.metrics or MetricsBlock()).bind_address,
         health=(file.health or HealthBlock()).health_probe_bind_address,
         gates=placement_gates(file.feature_gates or {}),
@@ -78,6 +86,7 @@ def build_configuration(file: ConfigurationFile) -> Configuration:
         placement_profile=ours.placement_profile,
         reserves_daemon_sets=ours.reserve_daemon_sets,
         nominates_nodes=ours.nominate_nodes,
+        group_plugins=(ours.pod_group_plugins or PodGroupPlugins()).rules,
         warnings=(*ignored(file), *_ignored_gates(file), *_differences(file)),
     )
 
@@ -180,6 +189,10 @@ def _webhook(block: WebhookBlock) -> WebhookRules:
     return WebhookRules(block.host, block.port, block.cert_dir)
 
 
+def _pod_groups(block: PodGroupsBlock) -> PodGroupRules:
+    return PodGroupRules(_or(block.desired_count_wait, PodGroupRules().desired_count_wait_s))
+
+
 def _or(given: float | None, usual: float) -> float:
     return usual if given is None else given
 
@@ -198,3 +211,6 @@ def _differences(file: ConfigurationFile) -> Iterator[str]:
             yield "different: waitForPodsReady.timeout: it is not given and stands at 5m, as in KEP-349; newer releases of Kueue take 30m"
         if block.recovery_timeout is None:
             yield "different: waitForPodsReady.recoveryTimeout: it is not given and never ends, as in KEP-349; Kueue takes that of timeout"
+    plugins = (file.topogate or Topogate()).pod_group_plugins
+    if plugins is not None and not {one.name for one in plugins.rules.generators}.issuperset(BUILT_IN_GENERATORS):
+        yield f"different: {PATH}.generators: without TopologyPlacement no group is held to its topologyConstraints by topogate itself"

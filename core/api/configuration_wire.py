@@ -29,6 +29,7 @@ from core.api.configuration_fields import (
     Thousandths,
     placement_gates,
 )
+from core.api.configuration_plugins import PodGroupPlugins
 from core.api.mistakes import Mistake
 from core.api.strict import Ignored, Strict, refuse, refuse_inside
 from core.model.configuration import LeaseRules, PreemptionStrategy, SecondPass
@@ -263,14 +264,22 @@ class NodeReplacementBlock(Strict):
     spares: SparesBlock | None = None
 
 
+class PodGroupsBlock(Strict):
+    """How groups of pods without a queue are placed."""
+
+    desired_count_wait: Pause | None = None
+
+
 class Topogate(Strict):
     """What only topogate has."""
 
+    pod_groups: PodGroupsBlock | None = None
     node_replacement: NodeReplacementBlock | None = None
     second_pass: SecondPassBlock | None = None
     placement_profile: Literal["kep", "compact"] | None = None
     reserve_daemon_sets: bool | None = None
     nominate_nodes: bool | None = None
+    pod_group_plugins: PodGroupPlugins | None = None
 
 
 class ConfigurationFile(Strict):

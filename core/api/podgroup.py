@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from core.api.crd import AGE, Column, Crd
-from core.api.marks import ATOMIC_LIST, IMMUTABLE, Mark, int_format, list_map, rule, server_default
+from core.api.marks import ATOMIC_LIST, Mark, int_format, list_map, rule, server_default
 from core.api.meta import DNS_LABEL, LABEL_NAME, MAX_LEVELS, Conditions, ObjectName, Resource, Wire
 from core.names import OWN_GROUP
 
 Count = Annotated[int, Field(ge=1, le=2**31 - 1), int_format("int32")]
+_ONE_POLICY, _UNIQUE_LEVELS = "one of gang and basic must be given", "levels must be unique"
 Level = Annotated[str, Field(min_length=1, max_length=316, pattern=LABEL_NAME)]
 
 
@@ -32,12 +33,18 @@ class BasicSchedulingPolicy(Wire):
 class PodGroupSchedulingPolicy(Wire):
     """How many pods must be placed at once."""
 
-    rules: ClassVar[tuple[Mark, ...]] = (rule("has(self.gang) != has(self.basic)", "one of gang and basic must be given"),)
+    rules: ClassVar[tuple[Mark, ...]] = (rule("has(self.gang) != has(self.basic)", _ONE_POLICY),)
 
     basic: BasicSchedulingPolicy | None = None
     """Pods are placed as they come."""
     gang: GangSchedulingPolicy | None = None
     """All or nothing."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.gang is None) == (self.basic is None):
+            raise ValueError(_ONE_POLICY)
+        return self
 
 
 class TopologyConstraint(Wire):
@@ -63,15 +70,31 @@ class PodGroupSchedulingConstraints(Wire):
         tuple[TopologyConstraint, ...],
         Field(max_length=MAX_LEVELS),
         ATOMIC_LIST,
-        rule("self.all(a, self.exists_one(b, b.level == a.level))", "levels must be unique"),
+        rule("self.all(a, self.exists_one(b, b.level == a.level))", _UNIQUE_LEVELS),
     ] = ()
     """The levels that pods must share, from the widest to the narrowest."""
     dra_constraints: Annotated[tuple[DraConstraint, ...], Field(max_length=4), ATOMIC_LIST] = ()
     """Devices that must lie together."""
 
+    @field_validator("topology_constraints")
+    @classmethod
+    def _are_unique(cls, constraints: tuple[TopologyConstraint, ...]) -> tuple[TopologyConstraint, ...]:
+        if len({constraint.level for constraint in constraints}) < len(constraints):
+            raise ValueError(_UNIQUE_LEVELS)
+        return constraints
+
 
 class PodGroupSpec(Wire):
-    """How the pods that name the group are placed."""
+    """How the pods that name the group are placed. How many they are may change, not what they ask for."""
+
+    rules: ClassVar[tuple[Mark, ...]] = (
+        rule(
+            """has(self.schedulingConstraints) == has(oldSelf.schedulingConstraints)
+            && (!has(self.schedulingConstraints) || self.schedulingConstraints == oldSelf.schedulingConstraints)""",
+            "schedulingConstraints cannot be changed",
+        ),
+        rule("has(self.schedulingPolicy.gang) == has(oldSelf.schedulingPolicy.gang)", "the kind of schedulingPolicy cannot be changed"),
+    )
 
     scheduling_policy: PodGroupSchedulingPolicy
     """How many pods must be placed at once."""
@@ -102,7 +125,7 @@ class PodGroup(Resource):
         group=OWN_GROUP,
     )
 
-    spec: Annotated[PodGroupSpec, IMMUTABLE]
+    spec: PodGroupSpec
     """How its pods are placed."""
     status: PodGroupStatus = Field(default_factory=PodGroupStatus)
     """What became of it."""

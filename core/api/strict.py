@@ -48,11 +48,11 @@ class Strict(BaseModel):
     )
 
     @classmethod
-    def read_text(cls, text: str | bytes) -> Self:
-        """The object that a YAML or JSON document holds. Raises InvalidFile."""
+    def read_text(cls, text: str | bytes, context: Any = None) -> Self:
+        """The object that a YAML or JSON document holds; `context` is for validators. Raises InvalidFile."""
         value, twice = parse_yaml(text)
         try:
-            found = cls.read(value)
+            found = cls.read(value, context)
         except InvalidFile as error:
             raise InvalidFile((*twice, *error.mistakes)) from error
         if twice:
@@ -60,13 +60,13 @@ class Strict(BaseModel):
         return found
 
     @classmethod
-    def read(cls, value: object) -> Self:
+    def read(cls, value: object, context: Any = None) -> Self:
         """The object that parsed YAML or JSON holds. Raises InvalidFile."""
         halves = [Mistake(path, "text without half characters is expected") for path in _half_characters(value)]
         if halves:  # pydantic cannot name a key that is not text
             raise InvalidFile(halves)
         try:
-            return cls.model_validate(value)
+            return cls.model_validate(value, context=context)
         except ValidationError as error:
             found = error.errors(include_url=False)
         raise InvalidFile(tuple(dict.fromkeys(mistake for one in found for mistake in _mistakes(cls, one))))

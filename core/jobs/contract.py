@@ -84,6 +84,17 @@ class PodSetStart:
 
 
 @dataclass(frozen=True, slots=True)
+class Gang:
+    """How pods of a job that is not queued are placed together: so many at once, and how many such groups there are.
+
+    `min_count` counts pods that are made without waiting for others to run: a gang that waits for more waits for ever.
+    """
+
+    min_count: int
+    replicas: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """How a job ended."""
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from core.jobs.contract import ErrorType, FieldError, Finish, Json, PodSetStart
+from core.jobs.contract import ErrorType, FieldError, Finish, Gang, Json, PodSetStart
 from core.jobs.elastic import rules_of_changed_elastic, rules_of_elastic
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, Fields
 from core.jobs.templated import Path, Role, TemplatedKind, integer
@@ -27,6 +27,10 @@ class Job(TemplatedKind):
         index, least = JOB_COMPLETION_INDEX_LABEL, _min_parallelism(job)
         path = "spec", "template"
         return [Role(MAIN_POD_SET, pods_at_once(spec), path, "spec.template", template, pod_index_label=index, min_count=least)]
+
+    def gang(self, job: Json) -> Gang:
+        """All pods that it runs at once, but for those that have succeeded and are not made again: they may be gone."""
+        return Gang(pods_at_once(job.get("spec") or {}) - self.reclaimable_pods(job).get(MAIN_POD_SET, 0))
 
     def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
         yield from rules_of_elastic(job)

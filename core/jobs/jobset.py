@@ -1,9 +1,9 @@
 """jobset.x-k8s.io/v1alpha2 JobSet."""
 
-from core.jobs.contract import Finish, Json
+from core.jobs.contract import Finish, Gang, Json
 from core.jobs.job import pods_at_once
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
-from core.jobs.templated import Role, TemplatedKind, integer
+from core.jobs.templated import Role, TemplatedKind, get, integer
 from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL
 
 _JOB = Fields({"spec": Fields({"parallelism": INTEGER, "completions": INTEGER, "template": POD_TEMPLATE})})
@@ -40,6 +40,19 @@ class JobSet(TemplatedKind):
                 )
             )
         return roles
+
+    def gang(self, job: Json) -> Gang:
+        """All pods of all replicated jobs that are made at once: not of those which come after another one, nor of Jobs that have
+        succeeded, which may be gone."""
+        done = self.reclaimable_pods(job)
+        in_order = get(job, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
+        replicated = get(job, ("spec", "replicatedJobs")) or ()
+        counts = [
+            role.count - done.get(role.pod_set, 0)
+            for role, one in zip(self.roles(job), replicated, strict=True)
+            if not one.get("dependsOn")
+        ]
+        return Gang(sum(counts[:1] if in_order else counts))
 
     def active_pods(self, job: Json, dropped: int = 0) -> int:
         return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("replicatedJobsStatus") or ())

@@ -19,6 +19,7 @@ from core.names import (
     POD_GROUP_INDEX_LABEL_NAME,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
+    PODGROUP_TOPOLOGY,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
     PRIORITY_CLASS_LABEL,
@@ -34,7 +35,9 @@ from core.names import (
 
 OF_A_TEMPLATE = (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME, SPARE_NODES, LEND_SPARES)
 OF_THE_JOB = (PLACEMENT_PROFILE, WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY)
-_ON_THE_JOB = (*OF_THE_JOB, MIN_PARALLELISM)  # of which the last is a batch/v1 Job's alone
+_ON_THE_JOB = (*OF_THE_JOB, PODGROUP_TOPOLOGY, MIN_PARALLELISM)  # of which the last is a batch/v1 Job's alone
+GROUPED = ("Job", "JobSet", "MPIJob", "LeaderWorkerSet")  # kinds that read PODGROUP_TOPOLOGY (core.jobs.podgroup)
+_ONLY_GROUPED = f"this annotation does nothing here; {', '.join(GROUPED[:-1])} and {GROUPED[-1]} read it"
 _OF_A_POD = (POD_GROUP_TOTAL_COUNT, POD_GROUP_FAST_ADMISSION, POD_GROUP_INDEX_LABEL_NAME, RETRIABLE_IN_GROUP)
 LABELS_OF_THE_JOB = (QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL, MAX_EXEC_TIME_LABEL)
 LABELS = (*LABELS_OF_THE_JOB, POD_GROUP_INDEX_LABEL)
@@ -113,6 +116,8 @@ def _warn_of_own_annotations(written: Sequence[str], places: Places | None) -> I
             yield f"{OWN}[{name}]: has no effect on the {places.kind} itself: set it on the {places.shown}"
         elif name == MIN_PARALLELISM and (places is None or places.kind != "Job"):
             yield f"{OWN}[{name}]: this annotation does nothing here; only a batch/v1 Job is started with fewer pods than it asks for"
+        elif name == PODGROUP_TOPOLOGY and (places is None or places.kind not in GROUPED):
+            yield f"{OWN}[{name}]: {_ONLY_GROUPED}"
         elif name in LABELS:
             yield f"{OWN}[{name}]: this is a label and does nothing as an annotation: set it in {OWN_LABELS}"
         elif places is not None or not is_of_template(name):  # a pod is judged as a template, too
@@ -167,6 +172,8 @@ def warn_of_template(path: str, annotations: Mapping[str, str], labels: Mapping[
     for name in _ON_THE_JOB:
         if name in annotations and not is_job:
             yield f"{path}[{name}]: this annotation does nothing here; set it on the job itself"
+    if is_job and not is_own and PODGROUP_TOPOLOGY in annotations:
+        yield f"{path}[{PODGROUP_TOPOLOGY}]: {_ONLY_GROUPED}"
     where = None if is_job else _on_the_job_itself
     for name in sorted(annotations):
         if not is_own and name in LABELS_OF_THE_JOB:

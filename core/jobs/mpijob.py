@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from core.jobs.contract import Gang, Json
 from core.jobs.replicas import ReplicatedKind, replica_spec_shape
 from core.jobs.shape import BOOLEAN
+from core.jobs.templated import get
 from core.names import POD_INDEX_OFFSET, PODSET_GROUP_NAME
 
 
@@ -16,6 +18,11 @@ class MPIJob(ReplicatedKind):
     kind, group, version, plural = "MPIJob", "kubeflow.org", "v2beta1", "mpijobs"
     field, types = "mpiReplicaSpecs", ("Launcher", "Worker")
     spec_shape = replica_spec_shape(field, types, runLauncherAsWorker=BOOLEAN)
+
+    def gang(self, job: Json) -> Gang:
+        """Launcher and workers; not a launcher that is made only once these run."""
+        comes_later = get(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
+        return Gang(sum(role.count for role in self.roles(job) if not (comes_later and role.pod_set == "launcher")))
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
         """A launcher that is a worker, too, has index 0, so that those of the other workers begin at 1; in a group the

@@ -4,13 +4,14 @@ They cannot be suspended. So they hand their queue on to the templates of their 
 and the workloads are made of what the object says of its pods.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, ClassVar
 
 from core.jobs import annotations
-from core.jobs.contract import Defaults, ErrorType, FieldError, Json, PodSetTemplate, Rules
+from core.jobs.contract import Defaults, ErrorType, FieldError, Gang, Json, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
 from core.jobs.prebuilt import warnings_of_pods
 from core.jobs.shape import INTEGER, POD_TEMPLATE, Fields
@@ -237,6 +238,13 @@ class LeaderWorkerSet(PodParent):
             accepted = f"a group keeps its size of {sizes[0]}; make another LeaderWorkerSet"
             yield FieldError(ErrorType.INVALID, "spec.leaderWorkerTemplate.size", sizes[1], accepted)
 
+    def gang(self, job: Json) -> Gang:
+        """Each replica by itself; only its leader where workers are made once that is ready. While it is rolled out there may be
+        more replicas than it has."""
+        size, replicas = integer(get(job, (*self._ROOT, "size")), 1), _replicas(job)
+        surge = get(job, ("spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge"))
+        return Gang(1 if get(job, ("spec", "startupPolicy")) == "LeaderReady" else size, replicas + _part_of(replicas, surge))
+
     def workloads(self, job: Json) -> int:
         """What was written past the webhook has no more of them."""
         return min(_replicas(job), MAX_WORKLOADS)
@@ -245,6 +253,13 @@ class LeaderWorkerSet(PodParent):
         if len(self.roles(job)) == 1:
             return MAIN_POD_SET
         return self.LEADER if (pod["metadata"].get("labels") or {}).get(LWS_WORKER_INDEX_LABEL) == "0" else self.WORKER
+
+
+def _part_of(count: int, part: Any) -> int:
+    """A number, or as many percent of another, rounded up, as Kubernetes reads them; 0 where it is neither."""
+    if isinstance(part, str) and re.fullmatch(r"[0-9]{1,9}%", part):
+        return -(-count * int(part[:-1]) // 100)
+    return part if isinstance(part, int) and not isinstance(part, bool) and part > 0 else 0
 
 
 def _replicas(job: Json) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from core.model.group_plugins import GroupPluginRules
 from core.model.node_health import HealthRules
 from core.model.pods_ready import PodsReadyRules
 
@@ -101,6 +102,16 @@ class LeaseRules:
 
 
 @dataclass(frozen=True, slots=True)
+class PodGroupRules:
+    """How groups of pods are placed. Pods of one that says how many there will be are waited for `desired_count_wait_s` since the last
+    one came; `counts_desired`: whether anybody looks at what it says of that (the gate of it).
+    """
+
+    desired_count_wait_s: float = 5.0
+    counts_desired: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     """Where something is served; `host` None: on the address it would be served on anyway. A port of 0: nowhere."""
 
@@ -132,6 +143,7 @@ class Configuration:
     resources: ResourceRules = ResourceRules()
     integrations: Integrations = Integrations()
     lease: LeaseRules = LeaseRules()
+    pod_groups: PodGroupRules = PodGroupRules()  # but for the gate
     gates: Mapping[str, bool] = field(default_factory=dict)
     webhook: WebhookRules = WebhookRules()
     metrics: Address | None = None
@@ -140,4 +152,5 @@ class Configuration:
     placement_profile: str | None = None
     reserves_daemon_sets: bool | None = None
     nominates_nodes: bool | None = None
+    group_plugins: GroupPluginRules = field(default_factory=GroupPluginRules)
     warnings: tuple[str, ...] = ()

@@ -52,6 +52,7 @@ ELASTIC_JOBS_WITH_TOPOLOGY = "ElasticJobsViaWorkloadSlicesWithTAS"
 RECLAIMABLE_PODS = "ReclaimablePods"
 LOCAL_QUEUE_METRICS = "LocalQueueMetrics"
 POD_GROUPS = "TopologyAwareWorkloadScheduling"  # as Kubernetes calls its own
+DESIRED_COUNT = "WorkloadBasicPolicyDesiredCount"  # KEP-5732, Basic Policy Extension
 PROFILE_GATES = (PROFILE_MIXED, PROFILE_BEST_FIT, PROFILE_LEAST_FREE, PROFILE_MOST_FREE)  # at most one of them is on
 
 GATES: Mapping[str, Gate] = {
@@ -81,6 +82,7 @@ GATES: Mapping[str, Gate] = {
     ELASTIC_JOBS_WITH_TOPOLOGY: Gate(False, Stage.ALPHA, Effect.SWITCHES),
     LOCAL_QUEUE_METRICS: Gate(True, Stage.BETA, Effect.SWITCHES),
     POD_GROUPS: Gate(False, Stage.OWN, Effect.SWITCHES),
+    DESIRED_COUNT: Gate(False, Stage.OWN, Effect.SWITCHES),
 }
 
 

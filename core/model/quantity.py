@@ -39,8 +39,26 @@ def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
     return value
 
 
+def exact_quantity(text: str) -> Fraction:
+    """Quantity as it is written, without rounding. Raises InvalidQuantity."""
+    value = _read(text.strip()) if len(text) <= _MAX_LENGTH else None
+    if value is None:
+        raise InvalidQuantity(text)
+    return value
+
+
 @lru_cache(4096)  # nodes and pods say the same few over and over
 def _parse(written: str, milli: bool) -> int | None:
+    value = _read(written)
+    if value is None:
+        return None
+    if milli:
+        value *= 1000
+    # Kubernetes cuts what has more than 64 bits, and the free matrix has no more room either.
+    return max(-_MAX, min(_MAX, -(-value.numerator // value.denominator)))
+
+
+def _read(written: str) -> Fraction | None:
     match = _PATTERN.fullmatch(written)
     if match is None:
         return None
@@ -55,12 +73,7 @@ def _parse(written: str, milli: bool) -> int | None:
         value *= 2 ** _BINARY[suffix]
     else:
         value *= Fraction(10) ** _DECIMAL[suffix or ""]
-    if milli:
-        value *= 1000
-    if sign == "-":
-        value = -value
-    # Kubernetes cuts what has more than 64 bits, and the free matrix has no more room either.
-    return max(-_MAX, min(_MAX, -(-value.numerator // value.denominator)))
+    return -value if sign == "-" else value
 
 
 def canonical(resource: str, text: str | int | float) -> int:

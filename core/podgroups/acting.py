@@ -3,20 +3,21 @@ before the first of them is let go, so that nobody takes the place of a later on
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from core.model.configuration import PodGroupRules
 from core.placement.free import FreeCapacity
 from core.placement.node_counts import NodeCounts
 from core.podgroups.algorithm import Chosen, decide
-from core.podgroups.explain import explain
+from core.podgroups.explain import GroupExplanation, explain
 from core.podgroups.facts import PodGroupFacts
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
-from core.podgroups.members import GroupKey, Member, as_pod_sets, in_order
+from core.podgroups.members import GroupKey, Member, as_pod_sets, claims_of_sets, in_order
 
 SCHEDULED, UNSCHEDULABLE, WAITING = "Scheduled", "Unschedulable", "WaitingForPods"
-PATIENCE_S = 5.0  # pods of a group that says how many there will be are waited for so long, since the last one came
 Place = tuple[Member, str]  # a pod and a node
 
 
@@ -24,8 +25,9 @@ Place = tuple[Member, str]  # a pod and a node
 class Step:
     """What to do, in this order: places to give back, places to keep, pods to let go; and what to say of the group.
 
-    `waits`: whether somebody waits for room, or for anything else that others may bring. `retry_s`: when to look again though nothing has
-    changed; None: only when something has.
+    `hand_over`: the PodGroup of kube-scheduler's own that there is to be first. `waits`: whether somebody waits for room, or for anything
+    else that others may bring. `retry_s`: when to look again though nothing has changed; None: only when something has. `explanation`: what
+    each placement lacks, where pods wait for one.
     """
 
     is_scheduled: bool
@@ -36,6 +38,8 @@ class Step:
     let_go: tuple[Place, ...] = ()
     waits: bool = False
     retry_s: float | None = None
+    explanation: GroupExplanation | None = None
+    hand_over: Mapping[str, Any] | None = None
 
 
 def plan_step(
@@ -46,6 +50,7 @@ def plan_step(
     view: FreeCapacity,
     plugins: Plugins,
     waited_s: float,
+    rules: PodGroupRules = PodGroupRules(),  # noqa: B008  # frozen
 ) -> Step:
     """The next step for one replica of a group; doing it and planning again leads to a group that is whole, or to the reason why not.
 
@@ -66,19 +71,20 @@ def plan_step(
         return _waits_for_pods(here, wanted, placed)
     if not waiting:
         return _whole(placed, adrift, done)
-    desired = facts.desired_count or 0
-    if not placed and here < desired and waited_s < PATIENCE_S:
-        message = f"{here} of {desired} desired pods are there; more are waited for, up to {PATIENCE_S:g} s after the last"
-        return Step(False, WAITING, message, retry_s=PATIENCE_S - waited_s)
+    desired, patience_s = facts.desired_count if rules.counts_desired else None, rules.desired_count_wait_s
+    if not placed and here < (desired or 0) and waited_s < patience_s:
+        message = f"{here} of {desired} desired pods are there; more are waited for, up to {patience_s:g} s after the last"
+        return Step(False, WAITING, message, retry_s=patience_s - waited_s)
     group = PodGroupInfo(
         key.namespace,
         key.name,
         as_pod_sets(waiting),
         tuple(constraints),
         max(wanted - done, len(placed) + 1),  # of those that come later each single one is welcome
-        facts.desired_count,
+        desired,
         key.replica,
         Counter(member.place for member in placed),
+        claims_of_sets(waiting),
     )
     outcome = decide(view, group, plugins)
     if outcome.chosen is not None:
@@ -88,11 +94,11 @@ def plan_step(
     if len(placed) + done < wanted and placed and all(member.gated for member in placed):
         why = "the places that are kept for some of its pods leave none for the others"
         return Step(False, UNSCHEDULABLE, why, give_back=tuple(placed), waits=True)
-    why = str(explain(view, group, outcome.tried))
+    lacks = explain(view, group, outcome.tried, plugins.states, outcome.why)
     if len(placed) + done >= wanted:
         whole = _whole(placed, adrift, done)
-        return replace(whole, message=f"{whole.message}; {_pods(len(waiting))} more wait: {why}", waits=True)
-    return Step(False, UNSCHEDULABLE, why, waits=True)
+        return replace(whole, message=f"{whole.message}; {_pods(len(waiting))} more wait: {lacks}", waits=True, explanation=lacks)
+    return Step(False, UNSCHEDULABLE, str(lacks), waits=True, explanation=lacks)
 
 
 def _waits_for_pods(here: int, wanted: int, placed: Sequence[Member]) -> Step:

@@ -8,7 +8,7 @@ import numpy as np
 from core.placement.free import FreeCapacity
 from core.placement.tree import Indices
 from core.podgroups.feasibility import Checked, check, upper_bound
-from core.podgroups.framework import Cycle, Plugins, PodGroupAssignment
+from core.podgroups.framework import Cycle, Plugins, PodGroupAssignment, assumed
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placements import Placement, Placements, join, whole
 from core.podgroups.scorers import BinPacking, PodCount
@@ -30,10 +30,12 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was decided. Without a choice `tried` are the placements there were, all ranks together."""
+    """What was decided. Without a choice `tried` are the placements there were, all ranks together, and `why` is what a plugin says
+    of those there were not."""
 
     chosen: Chosen | None
     tried: tuple[Placements, ...] = ()
+    why: str = ""
 
 
 def default_plugins() -> Plugins:
@@ -55,7 +57,7 @@ def decide(view: FreeCapacity, group: PodGroupInfo, plugins: Plugins) -> Outcome
         feasible = _feasible(cycle, group, placements, plugins)
         if len(feasible.placements):
             return Outcome(_best(cycle, group, feasible, plugins), tuple(generated))
-    return Outcome(None, tuple(generated))
+    return Outcome(None, tuple(generated), cycle.why)
 
 
 def _feasible(cycle: Cycle, group: PodGroupInfo, placements: Placements, plugins: Plugins) -> Checked:
@@ -79,16 +81,9 @@ def _feasible(cycle: Cycle, group: PodGroupInfo, placements: Placements, plugins
 
 
 def _check_assumed(cycle: Cycle, group: PodGroupInfo, placement: Placement, plugins: Plugins) -> Checked:
-    """One placement as state plugins have it; what they assumed is reverted, in the opposite order, whatever happens."""
-    assumed = []
-    try:
-        for state in plugins.states:
-            assumed.append(state)
-            state.assume(cycle, group, placement)
+    """One placement as state plugins have it."""
+    with assumed(plugins.states, cycle, group, placement):
         return check(cycle, group, join([placement], placement.rank))
-    finally:
-        for state in reversed(assumed):
-            state.revert(cycle, group, placement)
 
 
 def _joined(cycle: Cycle, group: PodGroupInfo, found: Sequence[Checked], rank: int) -> Checked:

@@ -11,7 +11,7 @@ from core.placement.free import FreeCapacity, with_pod
 from core.placement.refusal import find_exclusions
 from core.placement.tree import Indices
 from core.podgroups.feasibility import check, check_one
-from core.podgroups.framework import Cycle
+from core.podgroups.framework import Cycle, PlacementState, assumed
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placements import Placements
 
@@ -22,18 +22,27 @@ _SHOWN = 3  # placements that a sentence names
 class PlacementFact:
     """One placement: how many of the pods it takes, and what its nodes together lack for all of them.
 
-    `short` is empty where its nodes have enough between them, but not where a whole pod could use it.
+    `short` is empty where its nodes have enough between them, but not where a whole pod could use it. `beside`: what it lacks that no node
+    has as a resource.
     """
 
     name: str
     nodes: int
     fit: int
     short: tuple[Amount, ...] = ()
+    beside: tuple[Amount, ...] = ()
+
+    @property
+    def lacks(self) -> tuple[Amount, ...]:
+        return self.short + self.beside
 
 
 @dataclass(frozen=True, slots=True)
 class GroupExplanation:
-    """Why no placement takes `wanted` of the group's `count` pods; `facts` has the placement that takes most first."""
+    """Why no placement takes `wanted` of the group's `count` pods; `facts` has the placement that takes most first.
+
+    `why`: what a plugin says of placements that are not there, or of what it leaves out.
+    """
 
     group: str
     level: str
@@ -43,6 +52,8 @@ class GroupExplanation:
     exclusions: tuple[Exclusion, ...]
     total_nodes: int
     running: int = 0
+    why: str = ""
+    is_labelled: bool = False  # whether any node has the label of the level
 
     def __str__(self) -> str:
         """The sentence that the user reads."""
@@ -52,42 +63,61 @@ class GroupExplanation:
         best = self.facts[0].fit
         need = f"{self.wanted} pod(s)" if self.wanted == self.count else f"{self.wanted} of {self.count} pod(s)"
         text = f"none of {len(self.facts)} placement(s) takes {need}, the best takes {best}"
-        shown = [_show(where, fact, self.count) for fact in self.facts[:_SHOWN] if fact.fit]
+        shown = [_show(where, fact, self.count) for fact in self.facts[:_SHOWN] if fact.fit or fact.beside]
         if shown:
             text += f": {'; '.join(shown)}"
         if self.exclusions:
             text += f". Total nodes: {self.total_nodes}; excluded: {show_exclusions(self.exclusions)}"
-        return truncate(f"{text}.")
+        return truncate(f"{text}. {self.why}" if self.why else f"{text}.")
 
     def _without_placements(self) -> str:
+        if self.why:
+            return self.why
         if self.running:
             return f"its {self.running} running pod(s) are in no one {self.level or 'placement'}, so that there is none for the others."
+        if self.is_labelled:
+            return f"there is no placement: the plugins make none of the nodes with the label {self.level}."
         return f"there is no placement: no node has the label {self.level}." if self.level else "there is no node."
 
 
-def explain(view: FreeCapacity, group: PodGroupInfo, tried: Sequence[Placements]) -> GroupExplanation:
+def explain(
+    view: FreeCapacity, group: PodGroupInfo, tried: Sequence[Placements], states: Sequence[PlacementState] = (), why: str = ""
+) -> GroupExplanation:
     """The facts for the placements of the lowest rank that there are: those that were wanted most. Raises InvalidSelector."""
     cycle = Cycle(view)
     placements = next((one for one in sorted(tried, key=lambda one: one.rank) if len(one)), None)
     level = group.constraints[-1].level if group.constraints else ""
     exclusions = find_exclusions(view, group.pod_sets[0], view.free) if group.pod_sets else ()
     if placements is None:
-        return GroupExplanation(group.key, level, group.missing, group.count, (), exclusions, len(view.tree), group.has_running)
-    fits = _fits(cycle, group, placements)
+        labelled, running = any(level in labels for labels in view.tree.labels), group.has_running
+        return GroupExplanation(group.key, level, group.missing, group.count, (), exclusions, len(view.tree), running, why, labelled)
+    fits, lacks = _assumed_fits(cycle, group, placements, states) if states else (_fits(cycle, group, placements), [()] * len(placements))
     sizes = placements.sums(np.ones(len(view.tree), dtype=np.int64))
     short = _short(view, group, placements)
     facts = [
-        PlacementFact(name, int(sizes[at]), int(fits[at]), () if fits[at] >= group.count else _amounts(short, at))
+        PlacementFact(name, int(sizes[at]), int(fits[at]), *((_amounts(short, at), lacks[at]) if fits[at] < group.count else ()))
         for at, name in enumerate(placements.names)
     ]
     facts.sort(key=lambda fact: (-fact.fit, fact.name))
-    return GroupExplanation(group.key, level, group.missing, group.count, tuple(facts), exclusions, len(view.tree), group.has_running)
+    return GroupExplanation(group.key, level, group.missing, group.count, tuple(facts), exclusions, len(view.tree), group.has_running, why)
 
 
 def _fits(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Indices:
     if len(group.pod_sets) == 1:
         return check(cycle, group, placements).pods
     return np.array([check_one(cycle, group, placement, to_the_end=True)[0].count for placement in placements], dtype=np.int64)
+
+
+def _assumed_fits(
+    cycle: Cycle, group: PodGroupInfo, placements: Placements, states: Sequence[PlacementState]
+) -> tuple[Indices, list[tuple[Amount, ...]]]:
+    """How many pods each placement takes as state plugins have it, and what it lacks beside resources of nodes."""
+    fits, lacks = [], []
+    for placement in placements:
+        with assumed(states, cycle, group, placement):
+            fits.append(check_one(cycle, group, placement, to_the_end=True)[0].count)
+            lacks.append(cycle.limits.lacks(group) if cycle.limits is not None else ())
+    return np.array(fits, dtype=np.int64), lacks
 
 
 def _short(view: FreeCapacity, group: PodGroupInfo, placements: Placements) -> dict[str, Indices]:
@@ -111,4 +141,4 @@ def _amounts(short: dict[str, Indices], at: int) -> tuple[Amount, ...]:
 
 def _show(where: str, fact: PlacementFact, count: int) -> str:
     text = f"{where}{fact.name} {fact.fit} of {count}" if fact.name else f"all nodes together {fact.fit} of {count}"
-    return f"{text}, short of {', '.join(map(str, fact.short))}" if fact.short else text
+    return f"{text}, short of {', '.join(map(str, fact.lacks))}" if fact.lacks else text

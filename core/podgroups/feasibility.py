@@ -49,7 +49,7 @@ class Checked:
 
 def check(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Checked:
     """What every placement takes, whether that is enough or not. Raises InvalidSelector."""
-    if len(group.pod_sets) == 1 and cycle.closed is None and not group.pod_sets[0].traits.is_particular:
+    if len(group.pod_sets) == 1 and cycle.closed is None and cycle.limits is None and not group.pod_sets[0].traits.is_particular:
         (pods,) = group.pod_sets
         per_node = fits_on_nodes(cycle.view, pods).per_node
         fits = placements.sums(per_node)
@@ -73,8 +73,11 @@ def check_one(cycle: Cycle, group: PodGroupInfo, placement: Placement, *, to_the
     free: Matrix | None = None
     found: list[NodeCounts] = []
     spare, more = group.count - group.missing, 0
-    for pods in group.pod_sets:
+    limits = cycle.limits
+    for number, pods in enumerate(group.pod_sets):
         per_node = _fits(cycle, view, pods, free)[placement.nodes]
+        if limits is not None:
+            per_node = limits.within(number, per_node)
         where, counts = spread(per_node, pods.count)
         counted = NodeCounts(view.tree, placement.nodes[where], counts)
         found.append(counted)
@@ -83,6 +86,10 @@ def check_one(cycle: Cycle, group: PodGroupInfo, placement: Placement, *, to_the
             found += [NodeCounts(view.tree, placement.nodes[:0], counts[:0])] * (len(group.pod_sets) - len(found))
             break
         more = int(per_node.sum() - counts.sum())
+        if number + 1 == len(group.pod_sets):
+            break  # nobody sees what it takes
+        if limits is not None:
+            limits = limits.after(number, _spread_out(len(per_node), where, counts))
         if free is None:
             free = view.free.copy()
         take_from(view, free, pods, counted)
@@ -92,13 +99,21 @@ def check_one(cycle: Cycle, group: PodGroupInfo, placement: Placement, *, to_the
     return PodGroupAssignment(tuple(found)), min(more, coming)
 
 
+def _spread_out(nodes: int, where: Indices, counts: Indices) -> Indices:
+    found = np.zeros(nodes, dtype=np.int64)
+    found[where] = counts
+    return found
+
+
 def _fits(cycle: Cycle, view: FreeCapacity, pods: PodSetRequest, free: Matrix | None) -> Indices:
     per_node = fits_on_nodes(view, pods, view.free if free is None else free).per_node
     return per_node if cycle.closed is None else per_node * ~cycle.closed
 
 
 def upper_bound(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Indices:
-    """At least so many pods as any check finds room for: each set by itself, all of them by their sum of each resource (the pre-filter)."""
+    """At least so many pods as any check finds room for: each set by itself, all of them by their sum of each resource (the pre-filter).
+
+    What plugins assume only takes away from that."""
     alone = np.zeros(len(placements), dtype=np.int64)
     asked: list[tuple[dict[str, int], int]] = []
     view = cycle.view

@@ -4,13 +4,15 @@ Placements are handed over many at once where the KEP hands over one: a plugin i
 counts over all nodes in one go.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from core.placement.change import Amount
 from core.placement.free import FreeCapacity
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import Flags, Indices
@@ -20,13 +22,29 @@ from core.podgroups.placements import Placement, Placements
 Scores = npt.NDArray[np.float64]
 
 
+class Limits(Protocol):
+    """What a plugin's assumption leaves the group of anything but nodes' resources, over the nodes of the placement in its order."""
+
+    def within(self, pod_set: int, per_node: Indices) -> Indices:
+        """At most `per_node` pods of a set on each node, and so few that all of them together are within the limits."""
+
+    def after(self, pod_set: int, counts: Indices) -> "Limits":
+        """What is left once so many pods of a set are on each node."""
+
+    def lacks(self, group: PodGroupInfo) -> tuple[Amount, ...]:
+        """What the placement lacks of it for all pods of the group."""
+
+
 @dataclass(slots=True)
 class Cycle:
-    """One decision. `closed` are nodes that a plugin's assumption keeps from the group meanwhile; `notes` is for plugins."""
+    """One decision. `closed` are nodes that a plugin's assumption keeps from the group meanwhile, `limits` what else it leaves it; `notes`
+    is for plugins, and `why` says what a generator has to say of placements that are not there."""
 
     view: FreeCapacity
     closed: Flags | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    limits: Limits | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +90,20 @@ class PlacementState(Protocol):
 
     def revert(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> None:
         """Leaves `cycle` as it was before `assume`."""
+
+
+@contextmanager
+def assumed(states: Sequence[PlacementState], cycle: Cycle, group: PodGroupInfo, placement: Placement) -> Iterator[None]:
+    """What state plugins assume of a placement; it is reverted, in the opposite order, whatever happens."""
+    begun = []
+    try:
+        for state in states:
+            begun.append(state)
+            state.assume(cycle, group, placement)
+        yield
+    finally:
+        for state in reversed(begun):
+            state.revert(cycle, group, placement)
 
 
 class PlacementScorer(Protocol):

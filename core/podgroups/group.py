@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from core.model.podset import PodSetRequest
+from core.podgroups.devices import PodClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class PodGroupInfo:
 
     `min_count`: so many pods of the group must have a place, those of `running` among them, or none gets one (gang; 1 for the basic
     policy). `desired_count`: how many pods there will be; a placement with room for them is the better one. `constraints`: coarse to fine.
-    `running`: pods of the group by the node they are on.
+    `running`: pods of the group by the node they are on. `claims`: what the pods of each set name, where anybody asks for that.
     """
 
     namespace: str
@@ -35,6 +36,7 @@ class PodGroupInfo:
     desired_count: int | None = None
     replica: int = 0
     running: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    claims: tuple[tuple[PodClaim, ...], ...] = ()
 
     @property
     def key(self) -> str:

@@ -5,7 +5,7 @@ that has a place has it as `status.nominatedNodeName` while it has the gate, and
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -13,7 +13,19 @@ from typing import Any
 from core.model.pod_traits import traits_of_template
 from core.model.podset import PodSetRequest
 from core.model.resources import pod_requests
-from core.names import INDEX_LABELS, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL, WORKLOAD_ANNOTATION
+from core.names import (
+    INDEX_LABELS,
+    JOBSET_JOB_INDEX_LABEL,
+    JOBSET_ROLE_LABEL,
+    LWS_GROUP_INDEX_LABEL,
+    LWS_NAME_LABEL,
+    LWS_WORKER_INDEX_LABEL,
+    MEMBER_OF_LABEL,
+    PODGROUP_GATE,
+    REPLICA_LABEL,
+    WORKLOAD_ANNOTATION,
+)
+from core.podgroups.devices import PodClaim, read_pod_claims
 
 Json = Mapping[str, Any]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -56,6 +68,9 @@ class Member:
     priority: int = 0
     created: str = ""
     unschedulable: str = ""  # what kube-scheduler said of it, without the gate
+    claims: tuple[PodClaim, ...] = ()
+    native: bool = False  # whether kube-scheduler places it, by its own PodGroup
+    part: tuple[str, int] = ("", 0)  # of a JobSet: the replicated job, and which of its Jobs
 
     @property
     def place(self) -> str:
@@ -69,14 +84,27 @@ class Member:
 
 
 def group_of(pod: Json) -> GroupKey | None:
-    """The group that a pod names; None where it names none, or has its place by a workload. A replica that is no number is -1."""
+    """The group that a pod names; None where it names none, or has its place by a workload. A replica that is no number is -1.
+
+    Of a LeaderWorkerSet, whose templates cannot know it, the replica is the one of that, unless the pod says another: its webhook, or its
+    controller a moment later, labels the pod, and until then it is no member.
+    """
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
-    name = labels.get(MEMBER_OF_LABEL)
+    name = labels.get(MEMBER_OF_LABEL) or native_group_of(pod)
     if not name or WORKLOAD_ANNOTATION in (metadata.get("annotations") or {}):
         return None
-    replica = labels.get(REPLICA_LABEL, "0")
+    replica = labels.get(REPLICA_LABEL, labels.get(LWS_GROUP_INDEX_LABEL) if LWS_NAME_LABEL in labels else "0")
+    if replica is None:
+        return None
     return GroupKey(metadata.get("namespace") or "", name, int(replica) if re.fullmatch(r"[0-9]{1,9}", replica) else NO_REPLICA)
+
+
+def native_group_of(pod: Json) -> str:
+    """The PodGroup of kube-scheduler's own that a pod is a member of (`spec.schedulingGroup`); empty where it is of none."""
+    named = (pod.get("spec") or {}).get("schedulingGroup")
+    name = named.get("podGroupName") if isinstance(named, Mapping) else None
+    return name if isinstance(name, str) else ""
 
 
 def read_member(pod: Json) -> Member | None:
@@ -85,12 +113,13 @@ def read_member(pod: Json) -> Member | None:
     if group is None:
         return None
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    gated = any(gate.get("name") == PODGROUP_GATE for gate in spec.get("schedulingGates") or ())
     return Member(
         f"{group.namespace}/{metadata['name']}",
         metadata.get("uid", ""),
         group,
         _request_of(pod, group.namespace),
-        any(gate.get("name") == PODGROUP_GATE for gate in spec.get("schedulingGates") or ()),
+        gated,
         spec.get("nodeName") or "",
         pinned_node(spec),
         status.get("nominatedNodeName") or "",
@@ -101,6 +130,9 @@ def read_member(pod: Json) -> Member | None:
         int(spec.get("priority") or 0),
         metadata.get("creationTimestamp") or "",
         _refusal(status),
+        read_pod_claims(pod),
+        bool(native_group_of(pod)) and not gated,
+        _part(metadata.get("labels") or {}),
     )
 
 
@@ -154,7 +186,16 @@ def pin(spec: Json, node: str) -> dict[str, Any]:
 
 
 def _index(labels: Mapping[str, str]) -> int | None:
-    text = next((labels[label] for label in INDEX_LABELS if label in labels), "")
+    """The ordinal of a leader of a LeaderWorkerSet is that of its replica, so that its own label comes first."""
+    text = next((labels[label] for label in (LWS_WORKER_INDEX_LABEL, *INDEX_LABELS) if label in labels), "")
+    return _number(text)
+
+
+def _part(labels: Mapping[str, str]) -> tuple[str, int]:
+    return labels.get(JOBSET_ROLE_LABEL, ""), _number(labels.get(JOBSET_JOB_INDEX_LABEL, "")) or 0
+
+
+def _number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
@@ -166,13 +207,23 @@ def _refusal(status: Json) -> str:
 
 
 def in_order(members: Iterable[Member]) -> list[Member]:
-    """By index where pods have one, then by age and name: ranks follow each other."""
-    return sorted(members, key=lambda one: (one.index is None, one.index or 0, one.created, one.key))
+    """Job by job; in each by index where pods have one, then by age and name: ranks follow each other."""
+    return sorted(members, key=lambda one: (one.part, one.index is None, one.index or 0, one.created, one.key))
 
 
 def as_pod_sets(members: Sequence[Member]) -> tuple[PodSetRequest, ...]:
     """Consecutive equal pods as one set each."""
-    sets = []
-    for number, (request, equal) in enumerate(groupby(members, key=lambda one: one.request)):
-        sets.append(replace(request, name=f"{number}", count=len(list(equal))))
-    return tuple(sets)
+    return tuple(replace(equal[0].request, name=f"{number}", count=len(equal)) for number, equal in enumerate(_by_equal(members)))
+
+
+def claims_of_sets(members: Sequence[Member]) -> tuple[tuple[PodClaim, ...], ...]:
+    """What the pods of each of these sets name; of claims that are made for each pod only the template."""
+    return tuple(_claims(equal[0]) for equal in _by_equal(members))
+
+
+def _by_equal(members: Sequence[Member]) -> Iterator[list[Member]]:
+    return (list(equal) for _, equal in groupby(members, key=lambda one: (one.request, _claims(one))))
+
+
+def _claims(member: Member) -> tuple[PodClaim, ...]:
+    return tuple(claim._replace(name="") if claim.template else claim for claim in member.claims)

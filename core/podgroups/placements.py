@@ -1,4 +1,4 @@
-"""Candidate sets of nodes, many at once: disjoint within one rank, as arrays over the nodes of a tree."""
+"""Candidate sets of nodes, many at once, as arrays over the nodes of a tree. Those that topogate makes itself share no node in a rank."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Placement:
 
 
 class Placements(Sequence[Placement]):
-    """Placements of one rank in the order of their names, none of which share a node.
+    """Placements of one rank in the order of their names.
 
     `order` are their nodes one placement after the other, `starts` where each begins in it.
     """
@@ -81,7 +81,7 @@ class Placements(Sequence[Placement]):
 
 
 def join(placements: Sequence[Placement], rank: int = 0) -> Placements:
-    """Placements that share no node, as one."""
+    """Placements in the order of their names, as one."""
     sizes = [len(placement.nodes) for placement in placements]
     if not sizes:
         return Placements((), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), rank)

@@ -1,5 +1,7 @@
 """Scorers (KEP-5732, "Scheduler Plugins"): how many pods a placement takes, how full it then is, how near ranks are to each other."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from core.model.resources import PODS
@@ -20,12 +22,16 @@ class PodCount:
 
 
 class BinPacking:
-    """0 to 100: how much of a placement is used once the group is there, on average over all resources that its pods ask for.
+    """0 to 100: how much of a placement is used once the group is there, on average over all resources that its pods ask for, or of
+    these over those that are named, by their weights.
 
     Nodes that are not ready or cordoned do not count: what is on them helps nobody.
     """
 
     name = "BinPacking"
+
+    def __init__(self, weights: Mapping[str, float] | None = None) -> None:
+        self._weights = weights
 
     def score(self, cycle: Cycle, group: PodGroupInfo, candidates: Candidates) -> Scores:
         view, placements = cycle.view, candidates.placements
@@ -34,16 +40,17 @@ class BinPacking:
             for resource, amount in pods.requests.items():
                 if amount > 0 and resource != PODS:
                     asked[resource] = asked.get(resource, 0) + amount * pods.count
+        weights = {resource: 1.0 if self._weights is None else self._weights.get(resource, 0.0) for resource in asked}
         total = np.zeros(len(placements))
         share = candidates.pods / max(1, group.count)
         for resource in sorted(asked):
             row = view.axis.get(resource)
-            if row is None:
+            if row is None or not weights[resource]:
                 continue
             has = placements.sums(view.allocatable[row] * view.usable)
             left = placements.sums(view.free[row] * view.usable)
-            total += (has - left + asked[resource] * share) / np.maximum(has, 1)
-        return 100.0 * total / max(1, len(asked))
+            total += weights[resource] * (has - left + asked[resource] * share) / np.maximum(has, 1)
+        return 100.0 * total / (sum(weights.values()) or 1.0)
 
 
 class RankDistance:

@@ -31,7 +31,7 @@ class TopologyPlacement:
         for labels in _by_rank(group):
             for within in parents:
                 cut = self._cut(tree, labels) if labels else within
-                if labels and len(within.order) < len(tree):
+                if labels and not _is_whole(within, tree):
                     cut = _within(tree, cut, within)
                 found.append((_around_running(tree, group, cut) if group.running else cut).ranked(len(found)))
         return found
@@ -68,6 +68,10 @@ def _cut(tree: TopologyTree, labels: _Labels, above: Placements | None) -> Place
             for values, nodes in sorted(domains.items())
         ]
     )
+
+
+def _is_whole(parents: Placements, tree: TopologyTree) -> bool:
+    return len(parents) == 1 and len(parents.order) == len(tree)
 
 
 def _within(tree: TopologyTree, cut: Placements, parents: Placements) -> Placements:

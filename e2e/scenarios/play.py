@@ -1,7 +1,7 @@
 """Plays scenarios of groups on a control plane, side by side: each has nodes and labels of its own, so that none meets another.
 
-There are two ways to have a group placed: by topogate (`ByTopogate`), or by kube-scheduler itself (`ByScheduler`), whose feature gates
-must be on then.
+There are three ways to have a group placed: by topogate (`ByTopogate`), by kube-scheduler to which topogate hands it over
+(`ByTopogateNatively`), or by kube-scheduler itself (`ByScheduler`), whose feature gates must be on then.
 """
 
 from __future__ import annotations
@@ -51,6 +51,15 @@ class ByTopogate:
         status = api.get(f"/apis/topogate.dev/v1alpha1/namespaces/{namespace}/podgroups/{group}").get("status") or {}
         messages = [c["message"] for c in status.get("conditions") or () if c["type"] == "PodGroupScheduled"]
         return any("placement(s) takes" in message for message in messages)
+
+
+class ByTopogateNatively(ByTopogate):
+    """By a PodGroup of topogate that is handed over to kube-scheduler: its pods say so, and topogate explains and verifies."""
+
+    def join(self, pod: Json, group: str) -> Json:
+        labels = {**pod["metadata"].get("labels", {}), MEMBER_OF_LABEL: group}
+        spec = {**pod["spec"], "schedulingGroup": {"podGroupName": group}}
+        return {**pod, "metadata": {**pod["metadata"], "labels": labels}, "spec": spec}
 
 
 class ByScheduler:

@@ -25,6 +25,7 @@ from core.model.configuration import (
     WebhookRules,
 )
 from core.model.gates import GATES, Effect
+from core.model.group_plugins import SMALLEST_MEMORY, GroupPluginRules, PluginChoice, PluginLimits
 from core.model.pods_ready import PodsReadyRules, RequeueTime, Scope
 
 Json = dict[str, Any]
@@ -115,6 +116,12 @@ def written(values: Configuration, version: str) -> Json:
         "placementProfile": values.placement_profile,
         "reserveDaemonSets": values.reserves_daemon_sets,
         "nominateNodes": values.nominates_nodes,
+        "podGroupPlugins": {
+            "generators": [{"name": one.name, "arguments": dict(one.arguments)} for one in values.group_plugins.generators],
+            "scorers": [{"name": one.name, "weight": one.weight, "arguments": dict(one.arguments)} for one in values.group_plugins.scorers],
+            "timeout": f"{values.group_plugins.limits.call_s:.0f}s",
+            "memory": values.group_plugins.limits.memory_bytes,
+        },
     }
     return file
 
@@ -152,6 +159,18 @@ _transformations = st.lists(
     ),
     unique_by=lambda one: one.input,
 ).map(tuple)
+_generators = [PluginChoice("TopologyPlacement"), PluginChoice("acme.parts", arguments={"by": ["a", {"b": 1.5}]})]
+_scorers = [
+    st.builds(PluginChoice, st.just("PodCount"), st.sampled_from([0.0, 0.5, 1000.0])),
+    st.builds(PluginChoice, st.just("BinPacking"), st.just(1.0), st.sampled_from([{}, {"resources": {"cpu": 1, "nvidia.com/gpu": 2.5}}])),
+    st.builds(PluginChoice, st.just("acme-price"), st.just(2.0), st.sampled_from([{}, {"zone": "a", "deep": [None, True]}])),
+]
+_group_plugins = st.builds(
+    GroupPluginRules,
+    st.sampled_from([(_generators[0],), tuple(_generators), tuple(reversed(_generators))]),
+    st.lists(st.one_of(_scorers), unique_by=lambda one: one.name).map(tuple),
+    st.builds(PluginLimits, _seconds, st.integers(SMALLEST_MEMORY, 2**62)),
+)
 _switches = [name for name, gate in GATES.items() if gate.effect is Effect.SWITCHES and not name.startswith("TASProfile")]
 
 
@@ -188,6 +207,7 @@ def configurations(draw: st.DrawFn) -> Configuration:
         placement_profile=profile,
         reserves_daemon_sets=draw(_maybe),
         nominates_nodes=draw(_maybe),
+        group_plugins=draw(_group_plugins),
     )
 
 

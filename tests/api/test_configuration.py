@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.api.configuration import read_configuration
+from core.api.configuration_plugins import PodGroupPlugins, Scorer
 from core.api.configuration_wire import (
     ConfigurationFile,
     HealthBlock,
@@ -31,6 +32,7 @@ from core.model.configuration import (
     FairSharing,
     Integrations,
     LeaseRules,
+    PodGroupRules,
     PreemptionStrategy,
     ResourceRules,
     SecondPass,
@@ -248,12 +250,17 @@ def test_where_metrics_and_probes_are_served(text: str, address: Address | None)
 def test_our_own_block():
     block = {
         "secondPass": {"baseDelay": "1s", "timeout": "1m"},
+        "podGroups": {"desiredCountWait": "30s"},
         "placementProfile": "compact",
         "reserveDaemonSets": False,
         "nominateNodes": True,
     }
     expected = Configuration(
-        second_pass=SecondPass(1.0, 60.0), placement_profile="compact", reserves_daemon_sets=False, nominates_nodes=True
+        second_pass=SecondPass(1.0, 60.0),
+        pod_groups=PodGroupRules(30.0),
+        placement_profile="compact",
+        reserves_daemon_sets=False,
+        nominates_nodes=True,
     )
     assert read(topogate=block) == expected
     assert read(topogate={"secondPass": {"timeout": "10m"}}).second_pass == SecondPass(10.0, 600.0)
@@ -339,6 +346,16 @@ def test_the_documented_example_is_read_and_nothing_in_it_is_in_vain():
 
 def test_every_key_is_documented():
     keys = {field.alias or name for name, field in ConfigurationFile.model_fields.items()} - {"apiVersion", "kind"}
-    for block in (WaitForPodsReady, RequeuingStrategy, Topogate, SecondPassBlock, WebhookBlock, MetricsBlock, HealthBlock):
+    for block in (
+        WaitForPodsReady,
+        RequeuingStrategy,
+        Topogate,
+        SecondPassBlock,
+        WebhookBlock,
+        MetricsBlock,
+        HealthBlock,
+        PodGroupPlugins,
+        Scorer,
+    ):
         keys |= {field.alias or name for name, field in block.model_fields.items()}
     assert {key for key in keys if not re.search(rf"[`.]{key}\b", DOCS)} == set()

@@ -28,7 +28,8 @@ from tests.api.configuring import NEW, Json, as_text, configurations, file_with,
         ({"baseDelay": "1s"}, "baseDelay: unknown key; did you mean topogate.secondPass.baseDelay?"),
         (
             {"topogate": {"q": 1}},
-            "topogate.q: unknown key; nodeReplacement, nominateNodes, placementProfile, reserveDaemonSets, secondPass are known here",
+            "topogate.q: unknown key; "
+            "nodeReplacement, nominateNodes, placementProfile, podGroupPlugins, podGroups, reserveDaemonSets, secondPass are known here",
         ),
         (
             {"resources": {"transformations": [{"input": "cpu", "output": {}}]}},

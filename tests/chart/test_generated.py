@@ -160,7 +160,7 @@ def test_each_request_that_names_its_resource_is_granted():
 
 
 def test_each_resource_that_is_observed_may_be_listed_and_watched():
-    observed = Observed(cast("Client", None), SystemClock())
+    observed = Observed(cast("Client", None), SystemClock(), places_groups=True)
     asked = {(informer.resource.group, informer.resource.plural, verb) for informer in observed.informers for verb in ("list", "watch")}
     of_one_object = granted(rights.of_pause())
     assert of_one_object <= asked

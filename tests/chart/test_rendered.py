@@ -15,7 +15,7 @@ from certs.rotation import KINDS as KINDS_OF_CONFIGURATION
 from certs.rotation import SECRETS, Target
 from core.api.schema import CRD_DIR
 from core.jobs.kinds import KINDS
-from core.model.gates import GATES
+from core.model.gates import GATES, POD_GROUPS
 from core.names import OWN_GROUP, OWN_VERSION, VERSION
 from core.runtime.rights import rights as rights_on
 from reconciler import rights
@@ -29,6 +29,7 @@ pytestmark = pytest.mark.cluster  # Helm may have to be built
 CERT_MANAGER = {"certs": {"mode": "cert-manager"}}
 PROVIDED = {"certs": {"mode": "provided", "existingSecret": "mine", "caBundle": "Q0E="}}
 SERVICE = {"service": {"namespace": "topogate-system", "name": "topogate-webhook", "port": 443}}
+CONFIGURATION = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 HOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 VALUE_SETS: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -296,6 +297,32 @@ def test_the_peers_values_mean_what_they_mean_there(tmp_path: Path):
         assert "priorityClassName" not in spec
     assert "TASBalancedPlacement" in GATES
     assert "--feature-gates=TASBalancedPlacement=true" in pods(objects)["reconciler"]["containers"][0]["args"]
+
+
+@pytest.mark.parametrize(
+    ("values", "is_on"),
+    [
+        ({}, False),
+        ({"reconciler": {"featureGates": {"TASBalancedPlacement": True}}}, False),
+        ({"reconciler": {"featureGates": {POD_GROUPS: True}}}, True),
+        ({"controllerManager": {"featureGates": [{"name": POD_GROUPS, "enabled": True}]}}, True),
+        ({"config": {"featureGates": {POD_GROUPS: True}}}, True),
+        ({"managerConfig": {"controllerManagerConfigYaml": f"{CONFIGURATION}featureGates:\n  {POD_GROUPS}: true\n"}}, True),
+        ({"config": {"featureGates": {POD_GROUPS: True}}, "reconciler": {"featureGates": {POD_GROUPS: False}}}, False),
+    ],
+)
+def test_the_webhook_lets_jobs_ask_for_a_group_just_where_the_reconciler_serves_that(
+    tmp_path: Path, values: dict[str, Any], *, is_on: bool
+):
+    objects = render(tmp_path, values)
+    arguments = {part: spec["containers"][0]["args"] for part, spec in pods(objects).items()}
+    assert webhook.settings.parse(arguments["webhook"], environ={}).gates.is_on(POD_GROUPS) is is_on
+    (*files,) = (obj for obj in objects if obj["kind"] == "ConfigMap" and obj["metadata"]["name"].endswith("-reconciler"))
+    text = files[0]["data"]["config.yaml"] if files else ""
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    here = [f"--config={path}" if word.startswith("--config=") else word for word in arguments["reconciler"]]
+    assert reconciler.settings.parse(here, environ={}).gates.is_on(POD_GROUPS) is is_on
 
 
 @pytest.mark.parametrize("release", ["topogate", "a", "7.odd.name", "x" * 53, "my-topogate-2"])

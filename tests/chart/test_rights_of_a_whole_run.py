@@ -34,7 +34,9 @@ OF_KINDS = {
     or resource.endswith("trainingruntimes")
 }
 # A workload is read singly only where writes of several meet; tests of --nominate-nodes go through a proxy, which has other credentials.
-SELDOM = OF_KINDS | {("kueue.x-k8s.io", "workloads", "get"), ("", "pods/status", "patch")}
+# Groups of kube-scheduler's own are served by a control plane of their own (tests/reconciler/test_podgroups_as_kube_scheduler.py).
+OF_NATIVE_GROUPS = {right for right in GRANTED["reconciler"] if right[0] == "scheduling.k8s.io" and right[1].startswith("podgroups")}
+SELDOM = OF_KINDS | OF_NATIVE_GROUPS | {("kueue.x-k8s.io", "workloads", "get"), ("", "pods/status", "patch")}
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.cli.commands import BLOCK, RACK, Commands, Obj, job, node, queues
 from tests.cli.lives import queued
+from tests.podgroups.devices import claim, device_class, pool_of_nodes, resource_slice, template
 
 POD: Obj = {
     "apiVersion": "v1",
@@ -33,6 +34,7 @@ CLUSTER: list[Obj] = [
     POD,
     *queued(job("there", 1)),
 ]
+SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [{"key": RACK, "operator": "In", "values": ["r0"]}]}]}
 SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "x", "1", "-1", "cpu", "a/b/c", "Ⅷ", "1e400"])
 NAMES = st.sampled_from(["name", "x", "0"])
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3))
@@ -61,6 +63,48 @@ def test_a_pod_on_a_node_that_is_no_name_is_told_of(topogate: Commands) -> None:
     ran = topogate.run("topology", "--nodes", topogate.write("cluster.yaml", *CLUSTER, pod))
     assert ran.code in (0, 1, 2), ran.err
     assert "nodeName" in ran.err
+
+
+DEVICES: list[Obj] = [
+    device_class(),
+    template(namespace="default"),
+    *pool_of_nodes("p", {"n0": 1, "n1": 2}),
+    resource_slice("q", [{"name": "x", "attributes": {"a": {"int": 1}}, "capacity": {"m": {"value": "1"}}}], nodeSelector=SELECTOR),
+    claim("c", [("p", "n0-0")], namespace="default", nodeSelector=SELECTOR),
+    {
+        "apiVersion": "topogate.dev/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "g", "namespace": "default"},
+        "spec": {
+            "schedulingPolicy": {"basic": {}},
+            "schedulingConstraints": {"draConstraints": [{"resourceClaimTemplateName": "one-gpu"}]},
+        },
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "g-0", "namespace": "default", "labels": {"topogate.dev/podgroup": "g"}},
+        "spec": {
+            "containers": [{"name": "c"}],
+            "schedulingGates": [{"name": "topogate.dev/podgroup"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}, {"name": "all", "resourceClaimName": "c"}],
+        },
+        "status": {"phase": "Pending", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "made"}]},
+    },
+]
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_json_in_any_place_of_devices_is_used_or_told_of(topogate: Commands, data: st.DataObject):
+    documents = copy.deepcopy(DEVICES)
+    at = data.draw(st.integers(0, len(documents) - 1))
+    path = data.draw(st.sampled_from(list(paths(documents[at]))))
+    documents[at] = replaced(documents[at], path, data.draw(JSON))
+    with tempfile.TemporaryDirectory() as folder:
+        here = Commands(topogate.capsys, Path(folder))
+        ran = here.run("explain", "podgroup", "g", "--nodes", here.write("cluster.yaml", *CLUSTER, *documents))
+        assert ran.code in (0, 1, 2), ran.err
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -29,7 +29,7 @@ def test_a_command_prints_what_is_shown(topogate: Commands, monkeypatch: pytest.
 
 
 def test_each_word_is_shown_offline_or_needs_a_cluster():
-    assert len(OFFLINE) == 5
+    assert len(OFFLINE) == 6
     assert all(shown for command, shown in OFFLINE), "each with what it prints"
     assert {command for command, _ in BLOCKS} - {command for command, _ in OFFLINE} == {
         "explain job one-rack",

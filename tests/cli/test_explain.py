@@ -238,7 +238,8 @@ def test_pods_and_their_groups_lead_to_their_workload_and_a_replica_of_many_is_t
     assert several.code == 1
     assert several.err.startswith("topogate: leaderworkerset default/lws has 2 Workloads: lws-0, lws-1; explain one of these")
     assert topogate.run("explain", "lws-1", "--nodes", file).code == 0
-    assert "there is no Workload of a pod group none" in topogate.run("explain", "podgroup/none", "--nodes", file).err
+    told = topogate.run("explain", "podgroup/none", "--nodes", file).err
+    assert "there is no PodGroup none in namespace default, and no group of queued pods of that name" in told
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from core.plan.admission import PLACED
 from e2e import manifests, truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.cli.commands import Commands
+from tests.cli.commands import EXAMPLES, Commands
 from tests.e2e.users import bound_everywhere
 from tests.reconciler.scenes import GPU, Scene
 
@@ -54,6 +54,23 @@ def why_admitted(now: truth.Snapshot, job: str) -> list[str]:
     """What the events of a job's admission say of its place."""
     events = [event for event in now.events if event["involvedObject"]["name"].startswith(f"job-{job}-")]
     return [event["message"].partition(PLACED)[2] for event in events if event["reason"] == "Admitted"]
+
+
+def test_a_group_of_pods_is_explained_and_planned_among_what_is_there(topogate: Commands, scene: Scene):
+    scene.submit("neighbour", pods=2, gpus=8, required=scene.rack)
+    scene.until_bound("neighbour", 2)
+    documents = list(yaml.safe_load_all((EXAMPLES / "offline" / "podgroup.yaml").read_text()))
+    for document in documents:
+        document["metadata"]["namespace"] = scene.namespace
+    documents[0]["spec"]["schedulingConstraints"]["topologyConstraints"] = [{"level": scene.rack}]
+    file = topogate.write("group.yaml", *documents)
+    ran = topogate.run(*live(scene, "plan", "-f", str(file), "-o", "json"))
+    (told,) = ran.data["jobs"]
+    assert (ran.code, sorted(one["fit"] for one in told["placements"])) == (3, [0, 2])
+    scene.api.create(f"/apis/topogate.dev/v1alpha1/namespaces/{scene.namespace}/podgroups", documents[0])
+    explained = topogate.run(*live(scene, "explain", "podgroup", "one-rack"))
+    assert "asks for: at least 4 pods at once" in explained.out
+    assert "no pod names it" in explained.out
 
 
 def test_explaining_one_that_waits_says_exactly_its_condition(topogate: Commands, scene: Scene):

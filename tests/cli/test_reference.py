@@ -18,6 +18,7 @@ ELSEWHERE = {
     names.NODES_PLACED,
     names.NODES_REACHABLE,
     names.PLACEMENT_KEPT,
+    names.POD_GROUP_VERIFIED,
     names.PODS_SCHEDULABLE,
     names.SPARES_HELD,
     names.EVICTIONS_PAUSED,

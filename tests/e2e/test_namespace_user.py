@@ -13,6 +13,8 @@ from core.names import (
     LWS_NAME_LABEL,
     LWS_WORKER_INDEX_LABEL,
     MANAGED_NAMESPACE_LABEL,
+    MEMBER_OF_LABEL,
+    PODGROUP_GATE,
     PODSET_LABEL,
     QUEUE_NAME_LABEL,
     TOPOLOGY_GATE,
@@ -95,6 +97,17 @@ def started_but_not_ungated(scene: Scene, topogate: Topogate, name: str) -> list
         topogate.kill_reconciler()
     wait_for("its pods", lambda: len(scene.read().pods_of(name)) == 2)
     return [pod for pod in scene.read().pods_of(name) if pod["spec"].get("schedulingGates")]
+
+
+def test_the_gate_of_a_group_cannot_be_taken_off(scene: Scene, user: Api) -> None:
+    """The feature gate is off here, so that nobody else does."""
+    plain = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "member", "labels": {MEMBER_OF_LABEL: "g"}}}
+    plain["spec"] = {"schedulingGates": [{"name": PODGROUP_GATE}], "containers": [{"name": "c", "image": "registry.example/c:1"}]}
+    user.create(PODS.format(scene.namespace), plain)
+    path = f"{PODS.format(scene.namespace)}/member"
+    refused(403, f"the scheduling gate {PODGROUP_GATE} is taken off by topogate", lambda: user.patch(path, NO_GATES))
+    user.patch(path, {"metadata": {"labels": {MEMBER_OF_LABEL: "another"}}})  # into which group of their namespace is their own business
+    user.delete(path, grace_period_s=0)
 
 
 def test_a_gate_cannot_be_taken_off(scene: Scene, user: Api, topogate: Topogate) -> None:

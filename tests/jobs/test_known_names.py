@@ -12,6 +12,7 @@ from core.names import (
     PLACEMENT_PROFILE,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
+    PODGROUP_TOPOLOGY,
     PRIORITY_CLASS_LABEL,
     QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY,
@@ -65,6 +66,8 @@ def told(obj: dict[str, Any], before: dict[str, Any] | None = None) -> list[str]
         ("kueue.x-k8s.io/placement-profile", PLACEMENT_PROFILE),
         ("kueue.x-k8s.io/pod-group-total", POD_GROUP_TOTAL_COUNT),
         ("kueue.x-k8s.io/podgroup-name", POD_GROUP_NAME),
+        ("topogate.dev/pod-group-topology", PODGROUP_TOPOLOGY),
+        ("topogate.dev/podgroup-topologies", PODGROUP_TOPOLOGY),
     ],
 )
 def test_a_name_close_to_one_that_users_write_was_meant_to_be_that(written: str, meant: str):
@@ -204,6 +207,25 @@ def test_on_that_of_a_deployment_whose_pods_are_jobs_themselves():
     place = f"set it in {TEMPLATE}.annotations"
     (warning,) = told(made("Deployment", template={"labels": {PLACEMENT_PROFILE: "kep"}}))
     assert warning.endswith(place)
+
+
+# --- the annotation of a group, of an object that is queued ---------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "Deployment", "Pod", "RayCluster"])
+def test_what_reads_no_podgroup_topology_says_so(kind: str):
+    asks = {"annotations": {PODGROUP_TOPOLOGY: RACK}}
+    shown = f"[{PODGROUP_TOPOLOGY}]: this annotation does nothing here; Job, JobSet, MPIJob and LeaderWorkerSet read it"
+    assert told(made(kind, asks)) == [f"metadata.annotations{shown}"]
+    if kind == "Deployment":
+        assert told(made(kind, template=asks)) == [f"{TEMPLATE}.annotations{shown}"]
+
+
+def test_on_the_pod_template_of_a_job_the_job_itself_is_named():
+    asks = {"annotations": {PODGROUP_TOPOLOGY: RACK}}
+    shown = "this annotation does nothing here; set it on the job itself"
+    assert told(made("Job", template=asks)) == [f"{TEMPLATE}.annotations[{PODGROUP_TOPOLOGY}]: {shown}"]
+    assert told(made("Job", asks)) == [], "beside a queue it is refused, by the reviews of groups"
 
 
 # --- auto is no level of a whole job --------------------------------------------------------------------

@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from core.model.configuration import PodGroupRules
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE
 from core.podgroups.acting import Step, plan_step
 from core.podgroups.algorithm import default_plugins
@@ -26,7 +27,7 @@ class Paper:
     """Nodes and the pods of one group; what a step says is written as the reconciler writes it."""
 
     def __init__(self, racks: dict[str, Sequence[int]], *, min_count: int | None = None, desired: int | None = None) -> None:
-        self.state = ClusterState()
+        self.state, self.rules = ClusterState(), PodGroupRules()
         self.facts = PodGroupFacts(NAMESPACE, "g", "uid", (TopologyConstraint(RACK),), min_count, desired)
         self.pods: dict[str, dict[str, Any]] = {}
         for rack, sizes in racks.items():
@@ -64,7 +65,8 @@ class Paper:
 
     def step(self, waited_s: float = 100.0) -> Step:
         self.fold()
-        return plan_step(self.facts, self.facts.levels, KEY, self.members, self.state.whole.capacity, default_plugins(), waited_s)
+        view = self.state.whole.capacity
+        return plan_step(self.facts, self.facts.levels, KEY, self.members, view, default_plugins(), waited_s, self.rules)
 
     def do(self, step: Step, writes: int | None = None) -> None:
         """Its writes in order; `writes`: only so many."""
@@ -153,6 +155,18 @@ def test_who_says_how_many_pods_there_will_be_is_waited_for_and_gets_room_for_th
     assert step.message == "2 of 4 desired pods are there; more are waited for, up to 5 s after the last"
     paper.settle()
     assert {node[:2] for node in paper.where().values()} == {"r2"}, "the other rack would be fuller, and too small for those to come"
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason", "rack"), [(PodGroupRules(0.5), "Scheduled", "r2"), (PodGroupRules(counts_desired=False), "Scheduled", "r1")]
+)
+def test_how_long_it_is_waited_for_is_a_setting_and_with_its_gate_off_nobody_looks(rules: PodGroupRules, reason: str, rack: str) -> None:
+    paper = Paper({"r1": [2], "r2": [5]}, desired=4)
+    paper.rules = rules
+    paper.add(0, 1)
+    assert paper.step(waited_s=1.0).reason == reason
+    paper.settle()
+    assert {node[:2] for node in paper.where().values()} == {rack}
 
 
 def test_a_place_on_a_node_that_goes_is_given_back_and_another_is_found() -> None:

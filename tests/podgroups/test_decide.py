@@ -16,6 +16,7 @@ from core.podgroups.algorithm import default_plugins
 from core.podgroups.framework import Cycle
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placements import Placement
+from core.podgroups.replicas import decide_in_turn, decide_replicas
 from core.podgroups.scorers import RankDistance
 from tests.builders import BLOCK, RACK, view_of
 from tests.podgroups.builders import ask, cluster, group, holds_all, name_of, node, nodes_of, placed, racks, small_sets
@@ -228,3 +229,22 @@ def test_one_at_a_time_and_all_at_once_say_the_same(sizes: dict[str, list[int]],
     assert name_of(fast) == name_of(slow)
     if fast.chosen is not None:
         assert placed(fast) == placed(slow)
+
+
+@given(racks, st.integers(1, 6), st.integers(1, 3), st.integers(1, 5))
+def test_replicas_in_one_pass_are_as_many_as_one_after_the_other_and_leave_no_trace(
+    sizes: dict[str, list[int]], count: int, cpu: int, replicas: int
+):
+    view, asked = cluster(sizes), group((count, cpu), by=[BLOCK, RACK])
+    before = view.free.copy()
+    found = decide_replicas(view, asked, replicas, default_plugins())
+    assert (view.free == before).all()
+    racks_of = [chosen.placement.name for chosen in found]
+    assert len(found) == min(replicas, replicas_that_fit(sizes, count, cpu))
+    one_by_one = [chosen for _, chosen in decide_in_turn(view, [replace(asked, replica=i) for i in range(replicas)], default_plugins())]
+    assert racks_of == [chosen.placement.name for chosen in one_by_one if chosen is not None]
+
+
+def replicas_that_fit(sizes: dict[str, list[int]], count: int, cpu: int) -> int:
+    """Groups of equal pods do not get into each other's way but by the room they take: a rack holds as many as its pods allow."""
+    return sum(sum(node // cpu for node in nodes) // count for nodes in sizes.values())

@@ -34,6 +34,13 @@ def test_what_a_gang_needs_is_told_beside_what_it_has():
     assert "takes 3 of 4 pod(s), the best takes 2" in str(told(nodes_of({"r1": [2]}), group((4, 1), min_count=3)))
 
 
+def test_plugins_that_make_nothing_of_nodes_with_the_label_are_told_apart_from_nodes_without_it():
+    view, asked = view_of([HOSTNAME_LABEL], nodes_of({"r1": [2]})), group((1, 1))
+    assert str(explain(view, asked, ())) == "there is no placement: the plugins make none of the nodes with the label cloud/rack."
+    without = view_of([HOSTNAME_LABEL], [node("a", "b", None)])
+    assert str(explain(without, asked, ())) == "there is no placement: no node has the label cloud/rack."
+
+
 def test_nodes_that_are_out_are_told_with_the_reason():
     found = told([node("a", "b", "r1", 8, ready=False), node("c", "b", "r1", 1)], group((2, 1)))
     assert "excluded: NotReady: 1 (a)" in str(found)

@@ -8,14 +8,18 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL
+from core.model.group_plugins import GroupPluginRules
+from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL, TRACEPARENT_ANNOTATION
 from core.podgroups.members import GroupKey, pin, pinned_node
 from core.runtime.client import Client
+from core.runtime.clock import Clock
 from core.runtime.controller import Result
 from core.runtime.errors import KubeError, NotFound
 from core.runtime.resource import Obj
 from core.runtime.watch_step import Applied, Deleted
+from reconciler import resources as r
 from reconciler.apply import Writer
+from reconciler.group_plugins import GroupPlugins
 from reconciler.observed import Observed
 from reconciler.podgroups import PodGroups
 from tests.builders import RACK, Node, node_json
@@ -28,12 +32,14 @@ Hook = Callable[[str, str], None]  # what is written, and the name of the pod; r
 class PaperGroups:
     """Pods by name, as the API server has them."""
 
-    def __init__(self, racks: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, racks: Mapping[str, tuple[int, ...]], plugins: Callable[[Clock], GroupPlugins] | None = None) -> None:
         self.clock = ManualClock()
-        self.observed = Observed(cast("Client", None), self.clock)
-        self.groups = PodGroups(self.observed, cast("Writer", self), self.clock)
+        self.observed = Observed(cast("Client", None), self.clock, places_groups=True)
+        self.plugins = plugins(self.clock) if plugins is not None else GroupPlugins(GroupPluginRules(), self.clock)
+        self.groups = PodGroups(self.observed, cast("Writer", self), self.clock, self.plugins)
         self.pods: dict[str, Obj] = {}
         self.told: list[tuple[str, str, str]] = []  # status, reason and message, as often as they were written
+        self.kinds: list[list[str]] = []  # of the conditions that were written
         self.writes: list[tuple[str, str]] = []
         self.on_write: Hook = lambda what, name: None
         self.is_late = False  # whether nobody sees what is written
@@ -65,6 +71,20 @@ class PaperGroups:
 
     def gang(self, count: int, **more: Any) -> Obj:
         return self.group({"gang": {"minCount": count}}, **more)
+
+    def devices(self, *objects: Obj) -> None:
+        """Slices, claims, templates and classes are there, or change."""
+        devices = self.observed.devices
+        assert devices is not None
+        for obj in objects:
+            (informer,) = (one for one in devices.informers if one.resource.kind == obj["kind"])
+            informer.put({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(next(self._versions))}})
+
+    def drop_device(self, obj: Obj) -> None:
+        devices = self.observed.devices
+        assert devices is not None
+        (informer,) = (one for one in devices.informers if one.resource.kind == obj["kind"])
+        informer._fold(Deleted(obj))
 
     def drop_group(self, name: str = "g") -> None:
         group = self.observed.pod_groups.store.get(f"{NAMESPACE}/{name}")
@@ -151,9 +171,17 @@ class PaperGroups:
     async def nominate(self, member: Any, node: str) -> Obj:
         return self._write("keep" if node else "give back", member.key, lambda pod: pod["status"].__setitem__("nominatedNodeName", node))
 
-    async def let_go(self, pod: Obj, node: str) -> Obj:
+    async def annotate(self, resource: Any, group: Obj, annotations: Mapping[str, str]) -> Obj:
+        metadata = {**group["metadata"], "annotations": dict(annotations), "resourceVersion": str(next(self._versions))}
+        changed = {**group, "metadata": metadata}
+        self.observed.pod_groups.put(changed)
+        return changed
+
+    async def let_go(self, pod: Obj, node: str, story: str | None = None) -> Obj:
         def change(stored: Obj) -> None:
             stored["spec"]["schedulingGates"] = []
+            if story is not None:
+                stored["metadata"]["annotations"] = {TRACEPARENT_ANNOTATION: story}
             if node:
                 stored["spec"]["affinity"] = {"nodeAffinity": pin(stored["spec"], node)}
 
@@ -179,10 +207,12 @@ class PaperGroups:
 
     async def patch_status(self, resource: Any, group: Obj, status: Mapping[str, Any]) -> Obj:
         condition = status["conditions"][0]
+        self.kinds.append([one["type"] for one in status["conditions"]])
         self.told.append((condition["status"], condition["reason"], condition["message"]))
         metadata = {**group["metadata"], "resourceVersion": str(next(self._versions))}
         changed = {**group, "metadata": metadata, "status": dict(status)}
-        self.observed.pod_groups.put(changed)
+        if resource == r.POD_GROUPS:
+            self.observed.pod_groups.put(changed)
         return changed
 
     async def event(self, *_: Any, **__: Any) -> None:

@@ -1,5 +1,5 @@
 """kube-scheduler's own scenarios of topology-aware PodGroups, on one control plane: once by kube-scheduler with its feature gates on,
-once by topogate. Both must end as the scenario says."""
+and by each of topogate's two ways. All must end as the scenario says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from e2e.cluster import Cluster
-from e2e.scenarios.play import GATES, SERVED, ByScheduler, ByTopogate, Play, Way
+from e2e.scenarios.play import GATES, SERVED, ByScheduler, ByTopogate, ByTopogateNatively, Play, Way
 from e2e.scenarios.podgroups import SCENARIOS
 from e2e.topogate import Topogate
 
@@ -24,9 +24,9 @@ def stage() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("way", [ByScheduler(), ByTopogate()], ids=["kube-scheduler", "topogate"])
+@pytest.mark.parametrize("way", [ByScheduler(), ByTopogate(), ByTopogateNatively()], ids=["kube-scheduler", "topogate", "natively"])
 def test_all_scenarios_end_as_they_should(way: Way, stage: Cluster) -> None:
-    prefix = "k" if isinstance(way, ByScheduler) else "t"
+    prefix = {ByScheduler: "k", ByTopogate: "t", ByTopogateNatively: "n"}[type(way)]
     plays = [Play(stage, scenario, way, f"{prefix}{number}") for number, scenario in enumerate(SCENARIOS)]
     with ThreadPoolExecutor(AT_ONCE) as threads:
         ended = list(threads.map(Play.play, plays))

@@ -66,10 +66,10 @@ def body(obj: Any, old: Any = None, **changes: Any) -> bytes:
 class Webhook:
     """The reviews with a namespace that has its default queue, has none, or an API server that does not say (None)."""
 
-    def __init__(self, *, default_queue: bool | None = False) -> None:
+    def __init__(self, *, default_queue: bool | None = False, groups: bool = True) -> None:
         self.lookups: list[str] = []
         self._default_queue = default_queue
-        self.reviews = Reviews(self._has_default_queue)
+        self.reviews = Reviews(self._has_default_queue, groups=groups)
 
     async def _has_default_queue(self, namespace: str) -> bool:
         self.lookups.append(namespace)

@@ -15,6 +15,7 @@ from core.jobs.pod_kinds import pod_kinds
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from tests.webhook.asking import Webhook, causes, hook
+from tests.webhook.test_group_reviews import groups, judged, mutated
 
 ROOT = Path(__file__).parents[2]
 REFUSED = "job-three-mistakes.yaml"
@@ -51,6 +52,13 @@ def test_an_example_is_accepted_without_a_warning(text: str):
         if obj["kind"] not in JUDGED:
             changed = Webhook().ask(hook("mutate", obj["kind"]), obj)
             assert "patch" in changed, "it is queued"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples" / "podgroups").glob("*.yaml")), ids=lambda path: path.name)
+def test_an_example_without_a_queue_asks_for_a_group_and_is_accepted_without_a_warning(path: Path):
+    for obj in objects(path.read_text()):
+        assert judged(mutated(obj)) == {"uid": "4f0c", "allowed": True}
+        assert all(groups(mutated(obj)))
 
 
 def test_the_three_mistakes_are_three():

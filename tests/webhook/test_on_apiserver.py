@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from core.names import (
+    PODGROUP_TOPOLOGY,
     QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY,
     SLICE_REQUIRED_TOPOLOGY,
@@ -236,7 +237,9 @@ def test_a_dead_webhook_blocks_those_who_use_it_and_nobody_else(
         "labelled": manifests.job("labelled", namespace, pods=1),
         "managed": manifests.job("managed", managed_namespace, pods=1, queue=None),
         "labelled in managed": manifests.job("both", managed_namespace, pods=1),
+        "asking for a group": manifests.job("group", namespace, pods=1, queue=None),
     }
+    concerned["asking for a group"]["metadata"]["annotations"] = {PODGROUP_TOPOLOGY: RACK_LABEL}
     topogate.kill_webhook()
     try:
         for what, job in concerned.items():

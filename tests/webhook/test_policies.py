@@ -19,7 +19,8 @@ from core.names import (
     QUEUE_NAME_LABEL,
     WORKLOAD_ANNOTATION,
 )
-from webhook.policies import _misspelt, policies
+from webhook.policies import policies
+from webhook.unqueued import _misspelt
 
 
 def test_every_policy_is_bound_and_denies_but_for_the_one_that_warns():

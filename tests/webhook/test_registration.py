@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from core.jobs.kinds import KINDS
+from core.jobs.known_names import GROUPED
 from core.jobs.pod_kinds import pod_kinds
-from core.names import MANAGED_NAMESPACE_LABEL, QUEUE_NAME_LABEL
+from core.names import MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
 from tests.webhook.asking import Webhook
 from webhook.registration import configurations
 
@@ -29,14 +30,20 @@ def matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
 
 
 def asked(configuration: dict[str, Any], namespace: dict[str, str], labels: dict[str, str]) -> list[str]:
-    """Names of the entries that a new Job with these labels in such a namespace goes through."""
+    """Names of the entries that a new Job with these labels, and no annotations, in such a namespace goes through."""
     return [
         hook["name"]
         for hook in configuration["webhooks"]
         if "jobs" in hook["rules"][0]["resources"]
         and matches(hook["namespaceSelector"], namespace)
+        and not asks_for_group(hook)
         and matches(hook["objectSelector"], labels)
     ]
+
+
+def asks_for_group(hook: dict[str, Any]) -> bool:
+    """Whether an entry is for objects that ask for a PodGroup by an annotation."""
+    return any(PODGROUP_TOPOLOGY in condition["expression"] for condition in hook.get("matchConditions", ()))
 
 
 @pytest.mark.parametrize("configuration", [MUTATING, VALIDATING], ids=["mutating", "validating"])
@@ -91,7 +98,7 @@ def test_mutating_entries_see_changes_only_of_what_hands_its_queue_on_and_nothin
     renewed = {
         resource
         for hook in MUTATING["webhooks"]
-        if "UPDATE" in hook["rules"][0]["operations"]
+        if "UPDATE" in hook["rules"][0]["operations"] and not asks_for_group(hook)
         for resource in hook["rules"][0]["resources"]
     }
     assert renewed == {"statefulsets", "deployments", "leaderworkersets"}
@@ -99,6 +106,18 @@ def test_mutating_entries_see_changes_only_of_what_hands_its_queue_on_and_nothin
     for hook in (*MUTATING["webhooks"], *VALIDATING["webhooks"]):
         if "UPDATE" in hook["rules"][0]["operations"]:
             assert hook["matchConditions"][0]["expression"] == "!has(object.metadata.deletionTimestamp)"
+
+
+@pytest.mark.parametrize("configuration", [MUTATING, VALIDATING], ids=["mutating", "validating"])
+def test_who_asks_for_a_group_is_asked_about_after_queues_were_given_and_anywhere(configuration: dict[str, Any]):
+    names = [hook["name"][1:] for hook in configuration["webhooks"]]
+    for kind in GROUPED:
+        (hook,) = (hook for hook in configuration["webhooks"] if hook["name"][1:] == f"{kind.lower()}.podgroups.topogate.dev")
+        assert asks_for_group(hook)
+        assert "objectSelector" not in hook, "with a queue, too: that is refused"
+        assert names.index(f"{kind.lower()}.managed.topogate.dev") < names.index(hook["name"][1:])
+        assert not matches(hook["namespaceSelector"], {"kubernetes.io/metadata.name": "kube-system"})
+    assert sum(map(asks_for_group, configuration["webhooks"])) == len(GROUPED)
 
 
 def test_behind_a_service_each_entry_has_its_path():

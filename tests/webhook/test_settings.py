@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from core.model.gates import POD_GROUPS
 from webhook.settings import parse
 
 ROOT = Path(__file__).parents[2]
@@ -97,3 +98,22 @@ def test_a_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str],
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("python -m webhook: argument --config: ")
         assert line.endswith(why)
+
+
+def test_the_gate_of_groups_comes_from_the_file_the_environment_or_a_flag_as_the_reconcilers(config: Callable[[str], str]):
+    files = ["--cert-file=a", "--key-file=b"]
+    assert not parse(files, environ={}).gates.is_on(POD_GROUPS)
+    path = config(f"featureGates: {{{POD_GROUPS}: true, TASBalancedPlacement: true}}\n")
+    assert parse([*files, "--config", path], environ={}).gates.values == {POD_GROUPS: True}, "no other changes anything here"
+    assert not parse([*files, "--config", path], environ={"TOPOGATE_FEATURE_GATES": f"{POD_GROUPS}=false"}).gates.is_on(POD_GROUPS)
+    both = [*files, "--feature-gates", f"TASBalancedPlacement=true,{POD_GROUPS}=true"]
+    assert parse(both, environ={"TOPOGATE_FEATURE_GATES": f"{POD_GROUPS}=false"}).gates.is_on(POD_GROUPS)
+
+
+def test_a_gate_that_there_is_not_is_told_beside_other_mistakes(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        parse(["--feature-gates=Nonsense=true", "--port=x"], environ={})
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert "argument --feature-gates: unknown feature gate 'Nonsense'; known are " in told
+    assert "argument --port: " in told

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.names import PLACEMENT_PROFILE, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, WORKLOAD_REQUIRED_TOPOLOGY
+from core.names import PLACEMENT_PROFILE, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, WORKLOAD_REQUIRED_TOPOLOGY
 from e2e import manifests
 from e2e.api import wait_for
 from e2e.cluster import Cluster
@@ -96,6 +96,33 @@ def test_a_queue_named_in_an_annotation_or_in_a_misspelt_label(cluster: Cluster,
         shown = f"metadata.labels[{name}]: this label is not known and does nothing; {QUEUE_NAME_LABEL} is"
         assert told(cluster, obj(kind, namespace, labels={name: "main"})) == [shown]
     assert told(cluster, obj(kind, namespace, labels={"kueue.x-k8s.io/queue-something-else": "x", "queue-nam": "x"})) == []
+
+
+READ_BY = "Job, JobSet, MPIJob and LeaderWorkerSet read it"
+
+
+@pytest.mark.parametrize("kind", ["Pod", "StatefulSet", "Deployment"])
+def test_the_annotation_of_a_group_on_what_does_not_read_it(cluster: Cluster, namespace: str, kind: str):
+    shown = f"metadata.annotations[{PODGROUP_TOPOLOGY}]: this annotation does nothing here; {READ_BY}"
+    assert told(cluster, obj(kind, namespace, annotations={PODGROUP_TOPOLOGY: RACK_LABEL})) == [shown]
+
+
+@pytest.mark.parametrize("kind", ["Job", "JobSet"])
+def test_the_annotation_of_a_group_on_a_pod_template(cluster: Cluster, namespace: str, kind: str):
+    template = {"annotations": {PODGROUP_TOPOLOGY: RACK_LABEL}}
+    shown = f"the annotation {PODGROUP_TOPOLOGY} does nothing on a pod template: set it in metadata.annotations of the {kind} itself"
+    assert told(cluster, obj(kind, namespace, template)) == [shown]
+
+
+@pytest.mark.parametrize("kind", ["Job", "JobSet"])
+def test_with_the_feature_gate_off_the_annotation_of_a_group_is_warned_of_and_changes_nothing(cluster: Cluster, namespace: str, kind: str):
+    made = obj(kind, namespace, annotations={PODGROUP_TOPOLOGY: RACK_LABEL})
+    created, shown = kubectl_create(cluster, made)
+    assert created
+    assert "has no effect: the feature gate TopologyAwareWorkloadScheduling of topogate is off" in shown
+    assert shown.count("Warning") == 1
+    stored = create(cluster, made)
+    assert "topogate.dev/podgroup" not in str(stored["spec"])
 
 
 def test_a_queue_named_on_the_pod_template(cluster: Cluster, namespace: str):

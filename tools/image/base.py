@@ -26,7 +26,7 @@ PACKAGES = {  # what for; everything else that these depend on is only needed by
     "libpython3.11-minimal": "Python's library",
     "libpython3.11-stdlib": "Python's library",
     "libssl3": "Python's ssl and hashlib",
-    "libstdc++6": "numpy and grpcio",
+    "libstdc++6": "numpy, grpcio and cel-expr-python",
     "libuuid1": "Python's uuid",
     "media-types": "Python's mimetypes",
     "python3.11-minimal": "Python",

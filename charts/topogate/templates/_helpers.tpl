@@ -91,6 +91,13 @@ app.kubernetes.io/component: {{ .component }}
 {{- if eq $mode "provided" }}{{ .Values.certs.existingSecret }}{{ else }}{{ include "topogate.fullname" . }}-webhook-cert{{ ternary "s" "" (eq $mode "own") }}{{ end -}}
 {{- end -}}
 
+{{/* Feature gates of the values by name, as YAML. */}}
+{{- define "topogate.featureGates" -}}
+{{- $gates := deepCopy .Values.reconciler.featureGates -}}
+{{- range default list .Values.controllerManager.featureGates }}{{ $_ := set $gates .name .enabled }}{{ end -}}
+{{- toYaml $gates -}}
+{{- end -}}
+
 {{/* Flags of both processes that say what is sent to a collector, as YAML; values of an older chart that are kept over an upgrade lack some. */}}
 {{- define "topogate.telemetryArgs" -}}
 {{- $args := list -}}

@@ -1,0 +1,165 @@
+"""The block `topogate.podGroupPlugins`: which plugins place groups of pods, in what order, with what weights, arguments and limits.
+
+Names of other packages' plugins are judged where these are installed (`Installed`), their arguments by `reconciler.installed_plugins`: the
+webhook reads the same file and need not have them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo, field_validator
+
+from core.api.configuration_fields import Pause, ResourceName
+from core.api.mistakes import InvalidFile, Mistake, at, one_of, suggestion
+from core.api.strict import Strict, matching, refuse, refuse_inside
+from core.model.group_plugins import (
+    BUILT_IN,
+    GENERATE,
+    SCORE,
+    SMALLEST_MEMORY,
+    GroupPluginRules,
+    PluginChoice,
+    PluginLimits,
+)
+from core.model.quantity import parse_quantity
+
+PATH = "topogate.podGroupPlugins"
+LISTS = {GENERATE: "generators", SCORE: "scorers"}
+_HEAVIEST = 1000
+
+
+def _weight(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _HEAVIEST:
+        return float(value)
+    raise refuse(f"a number from 0 (off) to {_HEAVIEST} is expected")
+
+
+def _memory(value: object) -> int:
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        try:
+            if SMALLEST_MEMORY <= (amount := parse_quantity(value)) < 2**63 - 1:
+                return amount
+        except ValueError:
+            pass
+    raise refuse(f'a quantity such as "512Mi", of {SMALLEST_MEMORY >> 20}Mi or more, is expected')
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    """It goes to another process as JSON."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise refuse("text, numbers, true, false, null, lists and objects of these are expected") from None
+    return value
+
+
+Weight = Annotated[float, BeforeValidator(_weight)]
+Arguments = Annotated[dict[str, Any], AfterValidator(_plain)]
+Name = Annotated[str, matching(r"[A-Za-z0-9][-A-Za-z0-9_. ]*", "the name of a plugin", longest=63)]
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """Names of plugins of other packages; None: they are not known here."""
+
+    plugins: Collection[str] | None = None
+
+
+class BinPackingArguments(Strict):
+    """Which resources count for how full a placement is, and how much; without it all that pods ask for, alike."""
+
+    resources: dict[ResourceName, Weight] | None = None
+
+
+ARGUMENTS: dict[str, type[Strict]] = {"BinPacking": BinPackingArguments}
+
+
+class Entry(Strict):
+    """A plugin that is on."""
+
+    role: ClassVar[str]
+
+    name: Name
+    arguments: Arguments | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _of_this_list(cls, name: str, info: ValidationInfo) -> str:
+        other = next((role for role, built_in in BUILT_IN.items() if role != cls.role and name in built_in), None)
+        if other is not None:
+            raise refuse(f"it belongs to the {LISTS[other]}")
+        installed = info.context.plugins if isinstance(info.context, Installed) else None
+        if installed is not None and name not in (known := (*BUILT_IN[cls.role], *sorted(installed))):
+            near = suggestion(name, known)
+            raise refuse(f"no such plugin is built in or installed; {f'did you mean {near}?' if near else f'use {one_of(known)}'}")
+        return name
+
+    @field_validator("arguments")
+    @classmethod
+    def _known_arguments(cls, given: dict[str, Any] | None, info: ValidationInfo) -> dict[str, Any] | None:
+        name = info.data.get("name")
+        if name in BUILT_IN[cls.role]:
+            mistakes = list(_wrong_arguments(name, given or {}))
+            if mistakes:
+                raise refuse_inside(mistakes)
+        return given
+
+
+class Generator(Entry):
+    """One that parts nodes into placements."""
+
+    role: ClassVar[str] = GENERATE
+
+
+class Scorer(Entry):
+    """One whose scores count `weight` times."""
+
+    role: ClassVar[str] = SCORE
+
+    weight: Weight | None = None
+
+
+class PodGroupPlugins(Strict):
+    """A list that is given stands for the whole: what is not in it is off."""
+
+    generators: list[Generator] | None = None
+    scorers: list[Scorer] | None = None
+    timeout: Pause | None = None
+    memory: Annotated[int, BeforeValidator(_memory)] | None = None
+
+    @field_validator("generators", "scorers")
+    @classmethod
+    def _each_once(cls, given: list[Any] | None) -> list[Any] | None:
+        names = [entry.name for entry in given or ()]
+        twice = [index for index, name in enumerate(names) if name in names[:index]]
+        if twice:
+            raise refuse_inside(Mistake(f"[{index}].name", f"{names[index]} is given twice; leave one out") for index in twice)
+        return given
+
+    @property
+    def rules(self) -> GroupPluginRules:
+        """As values."""
+        usual, limits = GroupPluginRules(), PluginLimits()
+        generators = usual.generators if self.generators is None else tuple(_choice(one) for one in self.generators)
+        scorers = usual.scorers if self.scorers is None else tuple(_choice(one, one.weight) for one in self.scorers)
+        memory = limits.memory_bytes if self.memory is None else self.memory
+        return GroupPluginRules(generators, scorers, PluginLimits(self.timeout or limits.call_s, memory))
+
+
+def _choice(entry: Entry, weight: float | None = None) -> PluginChoice:
+    return PluginChoice(entry.name, 1.0 if weight is None else weight, entry.arguments or {})
+
+
+def _wrong_arguments(name: str, given: dict[str, Any]) -> Iterator[Mistake]:
+    model = ARGUMENTS.get(name)
+    if model is None:
+        yield from (Mistake(at("", argument), f"unknown argument; {name} takes none") for argument in given)
+        return
+    try:
+        model.read(given)
+    except InvalidFile as error:
+        yield from error.mistakes

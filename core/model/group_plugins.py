@@ -1,0 +1,63 @@
+"""Which plugins place groups of pods, as a configuration says it: names, weights, arguments, and limits of those of other packages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+ENTRY_POINTS = "topogate.podgroup_plugins"
+GENERATE, SCORE = "generate", "score"
+BUILT_IN_GENERATORS = ("TopologyPlacement",)
+BUILT_IN_SCORERS = ("PodCount", "BinPacking", "RankDistance")
+BUILT_IN = {GENERATE: BUILT_IN_GENERATORS, SCORE: BUILT_IN_SCORERS}
+SMALLEST_MEMORY = 64 << 20  # Python itself takes 14 MiB of it
+
+
+class Which(NamedTuple):
+    """A plugin in one of its roles: whoever does both is two, with arguments and a process for each."""
+
+    role: str
+    name: str
+
+    @property
+    def is_built_in(self) -> bool:
+        return self.name in BUILT_IN[self.role]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginChoice:
+    """A plugin that is on. `weight` is of a scorer; at 0 it is off."""
+
+    name: str
+    weight: float = 1.0
+    arguments: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class PluginLimits:
+    """What each plugin of another package may take: time for one answer, and address space.
+
+    Two seconds: so late may every group be for each such plugin. `start_s` is for its imports, which may be large, once per process.
+    """
+
+    call_s: float = 2.0
+    memory_bytes: int = 512 << 20
+    start_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPluginRules:
+    """All that take part, generators in the order in which each parts what those before it made."""
+
+    generators: tuple[PluginChoice, ...] = (PluginChoice("TopologyPlacement"),)
+    scorers: tuple[PluginChoice, ...] = (PluginChoice("PodCount"), PluginChoice("BinPacking"))
+    limits: PluginLimits = PluginLimits()
+
+    @property
+    def chosen(self) -> tuple[tuple[Which, PluginChoice], ...]:
+        """All of them, with what they do."""
+        return tuple((Which(role, one.name), one) for role, of_role in self.by_role.items() for one in of_role)
+
+    @property
+    def by_role(self) -> Mapping[str, tuple[PluginChoice, ...]]:
+        return {GENERATE: self.generators, SCORE: self.scorers}

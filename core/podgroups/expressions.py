@@ -1,0 +1,182 @@
+"""Expressions by which requests and device classes choose devices (CEL), as kube-scheduler evaluates them.
+
+The language is Google's own implementation of it; here is what Kubernetes adds: the variable `device`, quantities and versions.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from core.model.quantity import InvalidQuantity, exact_quantity
+
+if TYPE_CHECKING:
+    from cel_expr_python import cel
+
+_KEPT = 1024  # compiled expressions
+_SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
+_MISSING = re.compile(r'NOT_FOUND: Key not found in map : "(.*)"', re.DOTALL)
+_ASKS_WHAT_THERE_IS = re.compile(r"\bin\s+device\.(attributes|capacity)\b(?!\s*\[)")
+_QUANTITY, _SEMVER_KEY = "quantity", "semver"
+Fields = dict[str, Any]
+
+
+class UnknownExpression(ValueError):
+    """An expression that cannot be evaluated; the message says why."""
+
+
+def quantity(text: str) -> Fields:
+    """A Kubernetes quantity as expressions have it: equal ones are equal, however they are written. Raises InvalidQuantity."""
+    return {_QUANTITY: str(exact_quantity(text))}
+
+
+def semver(text: str) -> Fields:
+    """A version as expressions have it. Raises ValueError."""
+    if _SEMVER.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is no semantic version")
+    return {_SEMVER_KEY: text}
+
+
+def selects(expression: str, device: Mapping[str, Any]) -> bool:
+    """Whether an expression takes a device, as `devices.Device.fields` has it. Raises UnknownExpression.
+
+    A driver that says nothing of a device has no attributes of it, as for kube-scheduler: that is no error, a missing attribute is.
+    """
+    fields = {name: dict(value) if isinstance(value, Mapping) else value for name, value in device.items()}
+    while True:
+        result = _evaluate(expression, fields)
+        if isinstance(result, bool):
+            return result
+        missing = _MISSING.fullmatch(result)
+        domain = missing[1] if missing is not None else ""
+        if missing is None or domain in fields["attributes"] or f'"{domain}"' not in expression.replace("'", '"'):
+            raise UnknownExpression(result)
+        if _ASKS_WHAT_THERE_IS.search(expression):
+            raise UnknownExpression(f"it asks which drivers there are and reads attributes of {domain}, which has none")
+        fields["attributes"][domain] = {}
+        fields["capacity"].setdefault(domain, {})
+
+
+def _evaluate(expression: str, fields: Fields) -> bool | str:
+    """What it says, or the error."""
+    try:
+        value = _compile(expression).eval(data={"device": fields})
+    except RuntimeError as error:  # too much work, most of all
+        return _in_a_line(error)
+    result: object = value.plain_value()
+    if isinstance(result, bool):
+        return result
+    return result if isinstance(result, str) and value.type() == _error_type() else "it is neither true nor false"
+
+
+@lru_cache(_KEPT)
+def _compile(expression: str) -> "cel.Expression":
+    try:
+        return _environment().compile(expression)
+    except RuntimeError as error:
+        raise UnknownExpression(_in_a_line(error)) from error
+
+
+def _in_a_line(error: Exception) -> str:
+    text = str(error).split("\n", 1)[0]
+    return re.sub(r"^(INVALID_ARGUMENT|INTERNAL): (ERROR: )?|\s*\[[A-Z_]+\]$", "", text).strip()
+
+
+@cache
+def _error_type() -> "cel.Type":
+    from cel_expr_python import cel
+
+    return cel.Type.ERROR
+
+
+@cache
+def _environment() -> "cel.Env":
+    """Loaded when the first expression is met: most clusters have none."""
+    from cel_expr_python import cel
+    from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
+
+    kinds = {"bool": cel.Type.BOOL, "int": cel.Type.INT, "string": cel.Type.STRING, "double": cel.Type.DOUBLE}
+    kinds |= {"value": cel.Type.Map(cel.Type.STRING, cel.Type.DYN), "list": cel.Type.List(cel.Type.DYN), "any": cel.Type.DYN}
+
+    def declare(name: str, *overloads: tuple[str, str, Callable[..., Any]]) -> "cel.FunctionDecl":
+        made = []
+        for number, (returned, parameters, function) in enumerate(overloads):
+            given = [kinds[one] for one in parameters.lstrip(".").split()]
+            made.append(cel.Overload(f"{name}_{number}", kinds[returned], given, parameters.startswith("."), function))
+        return cel.FunctionDecl(name, made)
+
+    functions = [
+        declare("quantity", ("value", "string", quantity)),
+        declare("isQuantity", ("bool", "string", _can(quantity))),
+        declare("semver", ("value", "string", semver)),
+        declare("isSemver", ("bool", "string", _can(semver))),
+        declare("compareTo", ("int", ".value value", _compare)),
+        declare("isLessThan", ("bool", ".value value", lambda one, other: _compare(one, other) < 0)),
+        declare("isGreaterThan", ("bool", ".value value", lambda one, other: _compare(one, other) > 0)),
+        declare("isInteger", ("bool", ".value", lambda one: Fraction(one[_QUANTITY]).denominator == 1)),
+        declare("asInteger", ("int", ".value", _as_integer)),
+        declare("asApproximateFloat", ("double", ".value", lambda one: float(Fraction(one[_QUANTITY])))),
+        declare("sign", ("int", ".value", lambda one: _order(Fraction(one[_QUANTITY]), Fraction(0)))),
+        declare("add", ("value", ".value value", _add), ("value", ".value int", lambda one, number: _add(one, _of(number)))),
+        declare("sub", ("value", ".value value", _subtract), ("value", ".value int", lambda one, number: _subtract(one, _of(number)))),
+        declare("major", ("int", ".value", lambda one: _numbers(one)[0])),
+        declare("minor", ("int", ".value", lambda one: _numbers(one)[1])),
+        declare("patch", ("int", ".value", lambda one: _numbers(one)[2])),
+    ]
+    extensions = [ext_strings.ExtStrings(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()]
+    return cel.NewEnv(variables={"device": cel.Type.DYN}, extensions=extensions, functions=functions)
+
+
+def _can(parse: Callable[[str], Fields]) -> Callable[[str], bool]:
+    def can(text: str) -> bool:
+        try:
+            parse(text)
+        except (ValueError, InvalidQuantity):
+            return False
+        return True
+
+    return can
+
+
+def _compare(one: Fields, other: Fields) -> int:
+    if _QUANTITY in one and _QUANTITY in other:
+        return _order(Fraction(one[_QUANTITY]), Fraction(other[_QUANTITY]))
+    return _order(_precedence(one), _precedence(other))
+
+
+def _order(one: Any, other: Any) -> int:
+    return int(one > other) - int(one < other)
+
+
+def _as_integer(one: Fields) -> int:
+    value = Fraction(one[_QUANTITY])
+    if value.denominator != 1:
+        raise ValueError(f"{value} is no integer")
+    return int(value)
+
+
+def _of(number: int | Fraction) -> Fields:
+    return {_QUANTITY: str(number)}
+
+
+def _add(one: Fields, other: Fields) -> Fields:
+    return _of(Fraction(one[_QUANTITY]) + Fraction(other[_QUANTITY]))
+
+
+def _subtract(one: Fields, other: Fields) -> Fields:
+    return _of(Fraction(one[_QUANTITY]) - Fraction(other[_QUANTITY]))
+
+
+def _numbers(one: Fields) -> tuple[int, int, int]:
+    match = _SEMVER.fullmatch(one[_SEMVER_KEY])
+    assert match is not None  # `semver` made it
+    return int(match[1]), int(match[2]), int(match[3])
+
+
+def _precedence(one: Fields) -> tuple[Any, ...]:
+    """By the rules of semantic versions: a pre-release comes before its release, numbers before words."""
+    match = _SEMVER.fullmatch(one[_SEMVER_KEY])
+    assert match is not None
+    words = match[4].split(".") if match[4] else []
+    return (*_numbers(one), not words, [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in words])

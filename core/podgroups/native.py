@@ -1,0 +1,104 @@
+"""The native way: a group is handed to kube-scheduler's own topology-aware scheduling (Kubernetes 1.36, with its feature gates on), and
+what it makes of it is explained and verified. Pods belong to such a group by `spec.schedulingGroup`; nothing is written to them.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from core.placement.free import FreeCapacity
+from core.podgroups.acting import SCHEDULED, UNSCHEDULABLE, WAITING, Step
+from core.podgroups.algorithm import decide
+from core.podgroups.explain import explain
+from core.podgroups.facts import KUBERNETES, OURS, PodGroupFacts
+from core.podgroups.framework import Cycle, Plugins
+from core.podgroups.group import PodGroupInfo, TopologyConstraint
+from core.podgroups.members import GroupKey, Member, as_pod_sets, in_order
+from core.podgroups.placements import whole
+from core.podgroups.topology_placement import TopologyPlacement
+
+SCATTERED = "Scattered"
+
+
+class NotNative(ValueError):
+    """A group that kube-scheduler cannot be told of; the message names all that it lacks."""
+
+
+def native_group(facts: PodGroupFacts, levels: Sequence[TopologyConstraint], key: GroupKey) -> dict[str, Any]:
+    """The PodGroup of scheduling.k8s.io that says the same of one replica of ours. Raises NotNative."""
+    lacks = []
+    if len(levels) > 1:
+        lacks.append(f"{len(levels)} levels (it takes one)")
+    lacks += [f"level {level.level} that is preferred (it only requires)" for level in levels if level.preferred]
+    if facts.desired_count is not None:
+        lacks.append("desiredCount")
+    if facts.claim_templates:
+        lacks.append("draConstraints")
+    if lacks:
+        raise NotNative(
+            f"kube-scheduler's own PodGroup has no {', no '.join(lacks)}; pods with the gate of topogate are placed by it instead"
+        )
+    policy: dict[str, Any] = {"basic": {}} if facts.min_count is None else {"gang": {"minCount": facts.min_count}}
+    spec: dict[str, Any] = {"schedulingPolicy": policy}
+    if levels:
+        spec["schedulingConstraints"] = {"topology": [{"key": levels[0].level}]}
+    owner = {"apiVersion": OURS, "kind": "PodGroup", "name": facts.name, "uid": facts.uid, "controller": True}
+    metadata = {"name": native_name(key), "namespace": key.namespace, "ownerReferences": [owner]}
+    return {"apiVersion": KUBERNETES, "kind": "PodGroup", "metadata": metadata, "spec": spec}
+
+
+def native_name(key: GroupKey) -> str:
+    """How kube-scheduler's group of one replica is called: as ours, with the number of the replica behind it but for the first."""
+    return f"{key.name}-{key.replica}" if key.replica else key.name
+
+
+def native_step(
+    facts: PodGroupFacts,
+    levels: Sequence[TopologyConstraint],
+    key: GroupKey,
+    members: Sequence[Member],
+    view: FreeCapacity,
+    plugins: Plugins,
+) -> Step:
+    """What kube-scheduler has made of one replica of a group, and why it may have made nothing of it. Nothing is to be done. Raises
+    InvalidSelector."""
+    live = in_order(member for member in members if member.is_live)
+    bound, pending = [m for m in live if m.node], [m for m in live if not m.node]
+    done = sum(member.succeeded for member in members)
+    on = Counter(member.node for member in bound)
+    group = PodGroupInfo(key.namespace, key.name, as_pod_sets(pending), tuple(levels), 1, None, key.replica, on)
+    where = _domains_of(group, view) if bound else [""]
+    if not where:
+        return Step(False, SCATTERED, f"kube-scheduler has bound {len(bound)} pod(s) in no one {levels[-1].level}: {_spread(group, view)}")
+    wanted = facts.min_count or 1
+    if len(live) + done < wanted:
+        return Step(False, WAITING, f"{len(live) + done} of at least {wanted} pods are there")
+    if not pending:
+        return Step(True, SCHEDULED, f"kube-scheduler has bound {len(bound)} pod(s){f' in {where[0]}' if where[0] else ''}")
+    group = PodGroupInfo(
+        key.namespace, key.name, group.pod_sets, group.constraints, max(wanted - done, len(bound) + 1), None, key.replica, on
+    )
+    outcome = decide(view, group, plugins)
+    said = next((member.unschedulable for member in pending if member.unschedulable), "")
+    is_enough = len(bound) + done >= wanted
+    reason = SCHEDULED if is_enough else UNSCHEDULABLE
+    before = f"kube-scheduler has bound {len(bound)} of {len(live)} pod(s)"
+    if outcome.chosen is not None:
+        would = f"placement {outcome.chosen.placement.name} has room for the rest" if outcome.chosen.placement.name else "there is room"
+        return Step(is_enough, reason, f"{before}, though {would}{f'; it says: {said}' if said else ''}", waits=True)
+    lacks = explain(view, group, outcome.tried)
+    return Step(is_enough, reason, f"{before}: {lacks}", waits=True, explanation=lacks)
+
+
+def _domains_of(group: PodGroupInfo, view: FreeCapacity) -> Sequence[str]:
+    """The one domain that all bound pods are in; empty where there is none, an empty name where none is asked for."""
+    (found, *_) = TopologyPlacement().generate(Cycle(view), group, (whole(view.tree),))
+    return found.names
+
+
+def _spread(group: PodGroupInfo, view: FreeCapacity) -> str:
+    level, counts = group.constraints[-1].level, Counter[str]()
+    for node, pods in group.running.items():
+        at = view.tree.index.get(node)
+        counts[view.tree.labels[at].get(level, "no such label") if at is not None else "a node that is gone"] += pods
+    return ", ".join(f"{domain} {pods}" for domain, pods in sorted(counts.items()))

@@ -1,0 +1,124 @@
+"""Plugins of other packages, as a decision sees them: it asks, is broken off, and is made anew once the answer is there.
+
+A decision is one moment: nothing may change between its steps, and an answer takes longer than that. So it is made from the beginning
+with the answers that there are by then, on the nodes as they are then; only what it goes by in the end counts. An answer is kept as long
+as it is about the same group and the same placements.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from core.model.group_plugins import GENERATE, Which
+from core.placement.tree import TopologyTree
+from core.podgroups.framework import Candidates, Cycle, Scores
+from core.podgroups.group import PodGroupInfo
+from core.podgroups.placements import Placements
+from core.podgroups.questions import Question, read_placements, read_scores, to_generate, to_score
+
+_Ranked = tuple[tuple[int, tuple[str, ...]], ...]
+
+
+class Unanswered(Exception):
+    """The decision cannot be made before this is answered."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(f"{question.which.name} has not been asked yet")
+        self.question = question
+
+
+@dataclass(frozen=True, slots=True)
+class _Generated:
+    tree: TopologyTree
+    parents: _Ranked
+    placements: tuple[Placements, ...]
+
+
+class Answers:
+    """What has been answered for one decision, and which plugins it is made without: `passed_over` says why, `missed` are those of them
+    that would have been asked. `times` is how often a question was asked."""
+
+    def __init__(self, passed_over: Mapping[Which, str] | None = None) -> None:
+        self._passed_over = dict(passed_over or {})
+        self.missed: dict[Which, str] = {}
+        self.times = 0
+        self.is_used = False
+        self._group: PodGroupInfo | None = None
+        self._generated: dict[Which, _Generated] = {}
+        self._scores: dict[tuple[Which, int], dict[str, float]] = {}
+
+    def take(self, question: Question, answer: Any) -> None:
+        """Keeps an answer. Raises Nonsense."""
+        if self._group != question.group:
+            self._group = question.group
+            self._generated.clear()
+            self._scores.clear()
+        if question.which.role == GENERATE:
+            placements = read_placements(question, answer)
+            self._generated[question.which] = _Generated(question.tree, _ranked(question.asked), placements)
+        else:
+            self._scores[question.which, question.asked[0].rank] = read_scores(question, answer)
+
+    def pass_over(self, which: Which, why: str) -> None:
+        """The decision is made without it."""
+        self._passed_over[which] = why
+
+    def is_without(self, which: Which, *, is_needed: bool = True) -> bool:
+        """Whether the decision at hand is made without it; `is_needed`: whether it would have been asked."""
+        self.is_used = True
+        if which in self._passed_over and is_needed:
+            self.missed[which] = self._passed_over[which]
+        return which in self._passed_over
+
+    def generated(self, which: Which, cycle: Cycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
+        """Raises Unanswered."""
+        found = self._generated.get(which)
+        if found is None or self._group != group or found.tree is not cycle.view.tree or found.parents != _ranked(parents):
+            raise Unanswered(to_generate(which, cycle, group, parents))
+        return found.placements
+
+    def scores(self, which: Which, cycle: Cycle, group: PodGroupInfo, candidates: Candidates) -> Scores:
+        """Raises Unanswered."""
+        found = self._scores.get((which, candidates.placements.rank))
+        if found is None or self._group != group or not all(name in found for name in candidates.placements.names):
+            raise Unanswered(to_score(which, cycle, group, candidates))
+        return np.array([found[name] for name in candidates.placements.names], dtype=np.float64)
+
+
+def _ranked(placements: Sequence[Placements]) -> _Ranked:
+    return tuple((one.rank, one.names) for one in placements)
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideGenerator:
+    """A generator of another package. One that is passed over leaves placements as they were."""
+
+    which: Which
+    answers: Answers
+
+    @property
+    def name(self) -> str:
+        return self.which.name
+
+    def generate(self, cycle: Cycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
+        return parents if self.answers.is_without(self.which) else self.answers.generated(self.which, cycle, group, parents)
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideScorer:
+    """A scorer of another package. One that is passed over finds all alike; and it is not asked where there is nothing to choose."""
+
+    which: Which
+    answers: Answers
+
+    @property
+    def name(self) -> str:
+        return self.which.name
+
+    def score(self, cycle: Cycle, group: PodGroupInfo, candidates: Candidates) -> Scores:
+        count = len(candidates.placements)
+        if self.answers.is_without(self.which, is_needed=count > 1) or count < 2:
+            return np.zeros(count)
+        return self.answers.scores(self.which, cycle, group, candidates)

@@ -1,0 +1,189 @@
+"""What a plugin in another process is asked, and what it may answer, as plain data: lists, numbers, texts. Nodes go by their place in
+the tree; `reconciler.plugin_child` puts names in, as docs/adding-a-plugin.md has it.
+
+Whoever answers is not trusted: whatever does not make sense is refused with one sentence.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from core.model.group_plugins import GENERATE, SCORE, Which
+from core.placement.free import FreeCapacity, Matrix
+from core.placement.tree import Flags, Indices, TopologyTree
+from core.podgroups.framework import Candidates, Cycle
+from core.podgroups.group import PodGroupInfo
+from core.podgroups.placements import Placement, Placements, join
+
+Json = Mapping[str, Any]
+_RANKS = 2**31
+
+
+class Nonsense(ValueError):
+    """An answer that answers nothing; says in a few words why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked is as things were when it was made; `compose` says it, whenever and in whichever thread: of many nodes that takes a
+    while. Places in it are of `tree`. `asked` are the placements that it is about: to be parted, or to be scored."""
+
+    which: Which
+    group: PodGroupInfo
+    tree: TopologyTree
+    asked: tuple[Placements, ...]
+    compose: Callable[[], Json]
+
+
+def to_generate(which: Which, cycle: Cycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Question:
+    """Asks for placements within `parents`."""
+    nodes, within = _Nodes.of(cycle.view), tuple(parents)
+
+    def compose() -> Json:
+        shown = [[_placement(parent.names[at], parent.nodes(at), parent.rank) for at in range(len(parent))] for parent in within]
+        return {"ask": GENERATE, "group": describe_group(group), **nodes.shown(), "placements": shown}
+
+    return Question(which, group, cycle.view.tree, within, compose)
+
+
+def to_score(which: Which, cycle: Cycle, group: PodGroupInfo, candidates: Candidates) -> Question:
+    """Asks how good candidates are."""
+    nodes, placements = _Nodes.of(cycle.view), candidates.placements
+
+    def compose() -> Json:
+        shown = [_candidate(group, candidates, at, name) for at, name in enumerate(placements.names)]
+        return {"ask": SCORE, "group": describe_group(group), **nodes.shown(), "candidates": shown}
+
+    return Question(which, group, cycle.view.tree, (placements,), compose)
+
+
+def _placement(name: str, nodes: Indices, rank: int) -> dict[str, Any]:
+    return {"name": name, "rank": rank, "nodes": nodes.tolist()}
+
+
+def _candidate(group: PodGroupInfo, candidates: Candidates, at: int, name: str) -> dict[str, Any]:
+    nodes, pods = candidates.placements.nodes(at), int(candidates.pods[at])
+    if len(nodes) == len(group.pod_sets) == 1:  # there may be as many such placements as nodes: nothing has to be worked out
+        assignment = [[nodes.tolist(), [pods]]]
+    else:
+        assignment = [[of_set.at.tolist(), of_set.counts.tolist()] for of_set in candidates.assignment(at).nodes]
+    return {
+        **_placement(name, nodes, candidates.placements.rank),
+        "pods": pods,
+        "room": int(candidates.room[at]),
+        "assignment": assignment,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """What changes on nodes, as it was."""
+
+    axis: Mapping[str, int]
+    allocatable: Matrix
+    free: Matrix
+    usable: Flags
+
+    @classmethod
+    def of(cls, view: FreeCapacity) -> "_Nodes":
+        return cls(dict(view.axis), view.allocatable.copy(), np.maximum(view.free, 0), view.usable.copy())
+
+    def shown(self) -> dict[str, Any]:
+        amounts = {
+            resource: {"allocatable": self.allocatable[row].tolist(), "free": self.free[row].tolist()}
+            for resource, row in sorted(self.axis.items())
+        }
+        return {"amounts": amounts, "usable": self.usable.tolist()}
+
+
+def describe_group(group: PodGroupInfo) -> dict[str, Any]:
+    """A group as plugins of other packages see it."""
+    return {
+        "namespace": group.namespace,
+        "name": group.name,
+        "replica": group.replica,
+        "minCount": group.min_count,
+        "desiredCount": group.desired_count,
+        "missing": group.missing,
+        "running": dict(group.running),
+        "constraints": [{"level": one.level, "mode": "Preferred" if one.preferred else "Required"} for one in group.constraints],
+        "podSets": [
+            {
+                "name": pods.name,
+                "count": pods.count,
+                "requests": dict(pods.requests),
+                "labels": dict(pods.traits.labels),
+                "nodeSelector": dict(pods.node_selector),
+                "affinity": pods.affinity,
+                "tolerations": list(pods.tolerations),
+            }
+            for pods in group.pod_sets
+        ],
+    }
+
+
+def read_scores(question: Question, answer: Any) -> dict[str, float]:
+    """Scores by the names of the candidates. Raises Nonsense."""
+    (placements,) = question.asked
+    if not isinstance(answer, list) or len(answer) != len(placements):
+        raise Nonsense(f"{len(placements)} scores were asked for")
+    for name, score in zip(placements.names, answer, strict=True):
+        if isinstance(score, bool) or not isinstance(score, int | float) or not _is_finite(score):
+            raise Nonsense(f"the score of placement {name!r} is no finite number")
+    return {name: float(score) for name, score in zip(placements.names, answer, strict=True)}
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return isfinite(number)
+    except OverflowError:  # a whole number of thousands of digits
+        return False
+
+
+def read_placements(question: Question, answer: Any) -> tuple[Placements, ...]:
+    """Generated placements by rank, each within one that was there before. Raises Nonsense."""
+    if not isinstance(answer, list):
+        raise Nonsense("a list of placements was asked for")
+    by_rank: dict[int, dict[str, Placement]] = {}
+    for one in answer:
+        placement = _read_placement(question, one)
+        of_rank = by_rank.setdefault(placement.rank, {})
+        if placement.name in of_rank:
+            raise Nonsense(f"two placements of rank {placement.rank} are called {placement.name!r}")
+        of_rank[placement.name] = placement
+    return tuple(join([of_rank[name] for name in sorted(of_rank)], rank) for rank, of_rank in sorted(by_rank.items()))
+
+
+def _read_placement(question: Question, one: Any) -> Placement:
+    if not isinstance(one, dict) or not isinstance(one.get("name"), str):
+        raise Nonsense("a placement has no name")
+    name, rank, places, parent = one["name"], one.get("rank"), one.get("nodes"), one.get("parent")
+    if not isinstance(rank, int) or not _is_place(rank, _RANKS):
+        raise Nonsense(f"the rank of placement {name!r} is no whole number from 0 on")
+    if not isinstance(places, list) or not places or not all(_is_place(at, len(question.tree)) for at in places):
+        raise Nonsense(f"placement {name!r} has no nodes, or some that are not there")
+    nodes = np.unique(np.array(places, dtype=np.int64))
+    within = _find_parent(question, parent)
+    if within is None or not _is_within(nodes, within.nodes):
+        raise Nonsense(f"placement {name!r} is not within one of those that there were before")
+    return Placement(name, nodes, rank, within if within.name else None)
+
+
+def _is_place(value: Any, limit: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
+
+
+def _find_parent(question: Question, parent: Any) -> Placement | None:
+    if not isinstance(parent, list) or len(parent) != 2 or not _is_place(parent[0], len(question.asked)):
+        return None
+    of_rank = question.asked[parent[0]]
+    return of_rank[parent[1]] if _is_place(parent[1], len(of_rank)) else None
+
+
+def _is_within(nodes: Indices, parent: Indices) -> bool:
+    """Whether all of some places are among others, both ascending."""
+    at = np.minimum(parent.searchsorted(nodes), len(parent) - 1)
+    return bool((parent[at] == nodes).all())

@@ -1,0 +1,42 @@
+"""Devices and claims on them (DRA), as informers keep them up to date: what groups of pods with constraints on devices are placed by."""
+
+from collections.abc import Callable
+from typing import Any
+
+from core.podgroups.devices import read_claim, read_class, read_slice, read_template
+from core.podgroups.inventory import Inventory
+from core.runtime.client import Client
+from core.runtime.clock import Clock
+from core.runtime.informer import Informer
+from core.runtime.resource import Obj, Resource
+from reconciler import resources as r
+from reconciler.served import Served
+from reconciler.slim import without_managed_fields
+
+Transform = Callable[[Obj], Obj]
+_Fold = tuple[Informer, Callable[[Any], Any], Callable[[str, Any], None]]
+
+
+class Devices(Served):
+    """Informers of all that DRA has, and what is folded from them."""
+
+    def __init__(self, client: Client, clock: Clock, make: Callable[[Resource, Transform], Informer]) -> None:
+        self.inventory = Inventory()
+        self.classes = make(r.DEVICE_CLASSES, without_managed_fields)
+        self.templates = make(r.RESOURCE_CLAIM_TEMPLATES, without_managed_fields)
+        self.slices = make(r.RESOURCE_SLICES, _slim_slice)
+        self.claims = make(r.RESOURCE_CLAIMS, without_managed_fields)
+        super().__init__(client, clock, (self.classes, self.templates, self.slices, self.claims))
+        # How each of them is read, and who is told.
+        self.folds: tuple[_Fold, ...] = (
+            (self.classes, read_class, self.inventory.observe_class),
+            (self.templates, read_template, self.inventory.observe_template),
+            (self.slices, read_slice, self.inventory.observe_slice),
+            (self.claims, read_claim, self.inventory.observe_claim),
+        )
+
+
+def _slim_slice(found: Obj) -> Obj:
+    """A ResourceSlice without the metadata that is of no use here."""
+    metadata = found["metadata"]
+    return {"metadata": {name: metadata[name] for name in ("name", "uid", "resourceVersion") if name in metadata}, "spec": found["spec"]}

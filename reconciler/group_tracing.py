@@ -1,0 +1,105 @@
+"""The story of a group of pods: one trace, which its PodGroup names by `topogate.dev/traceparent`, from when it was first looked at to
+its bound pods."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+from opentelemetry.trace import Span, SpanKind
+
+from core import trace_names as t
+from core.names import TRACEPARENT_ANNOTATION
+from core.podgroups.acting import Place, Step
+from core.podgroups.members import GroupKey
+from core.runtime.clock import Clock
+from core.runtime.errors import Conflict, NotFound
+from core.runtime.resource import Obj
+from core.runtime.telemetry import current_traceparent, tracer
+from reconciler import resources as r
+from reconciler import tracing
+from reconciler.apply import Writer
+
+
+class GroupStories:
+    """Tells the spans of groups. Nothing is written, and nothing remembered, while nobody traces."""
+
+    def __init__(self, writer: Writer, clock: Clock) -> None:
+        self._writer, self._clock = writer, clock
+        self._begun: dict[str, str] = {}  # by uid of groups: what was written to them and may not be seen yet
+        self._let_go: dict[GroupKey, datetime] = {}  # when the first pods of those were let go that are not all bound
+
+    async def begin(self, group: Obj) -> Obj:
+        """The group with its story, which begins here where it has none. Raises KubeError."""
+        metadata = group["metadata"]
+        if tracing.traceparent_of(group) is not None:
+            self._begun.pop(metadata["uid"], None)
+            return group
+        if metadata["uid"] in self._begun:
+            return _with_story(group, self._begun[metadata["uid"]])
+        attributes = {t.NAMESPACE: metadata["namespace"], t.POD_GROUP: metadata["name"], t.BEGINS: True}
+        with tracer(tracing.TRACER).start_as_current_span(t.GROUP, kind=SpanKind.INTERNAL, attributes=attributes) as span:
+            story = current_traceparent()
+            if not span.is_recording() or story is None:
+                return group
+            self._begun[metadata["uid"]] = story
+            try:
+                await self._writer.annotate(r.POD_GROUPS, group, {TRACEPARENT_ANNOTATION: story})
+            except (Conflict, NotFound):
+                return group  # its event is on the way
+        return _with_story(group, story)
+
+    def forget(self, group: Obj) -> None:
+        """It is gone."""
+        self._begun.pop(group["metadata"]["uid"], None)
+
+    @contextmanager
+    def keeping(self, group: Obj, key: GroupKey, step: Step, began: datetime) -> Iterator[None]:
+        """A decision that found places, and the writes that keep them."""
+        with tracing.step(t.SOLVE, group, _named(key, len(step.keep)), start=began, end=self._clock.now()) as span:
+            span.set_attributes({t.REFUSED: False, t.REASON: step.reason, t.MESSAGE: step.message})
+            _tell_places(span, step.keep)
+        with tracing.step(t.KEEP, group, _named(key, len(step.keep))):
+            yield
+
+    @contextmanager
+    def letting_go(self, group: Obj, key: GroupKey, places: Sequence[Place]) -> Iterator[None]:
+        """The writes that let pods go."""
+        self._let_go.setdefault(key, self._clock.now())
+        with tracing.step(t.UNGATE, group, _named(key, len(places))) as span:
+            _tell_places(span, places)
+            yield
+
+    def refused(self, group: Obj, key: GroupKey, step: Step, message: str) -> None:
+        """A decision that found no place, as its condition tells it."""
+        now = self._clock.now()
+        with tracing.step(t.SOLVE, group, _named(key), start=now, end=now) as span:
+            span.set_attributes({t.REFUSED: True, t.REASON: step.reason, t.MESSAGE: message})
+            for fact in step.explanation.facts[: tracing.MOST_EVENTS] if step.explanation is not None else ():
+                placement: tracing.Attributes = {t.DOMAIN: fact.name, t.DOMAIN_FIT: fact.fit, t.NODE_COUNT: fact.nodes}
+                span.add_event(t.PLACEMENT_LACKS, {**placement, t.MESSAGE: ", ".join(map(str, fact.short))})
+
+    def bound(self, group: Obj, key: GroupKey, pods: int) -> None:
+        """All pods that were let go are on their nodes."""
+        since = self._let_go.pop(key, None)
+        if since is None:
+            return
+        with tracing.step(t.BOUND, group, _named(key, pods), start=since):
+            pass
+
+
+def _with_story(group: Obj, story: str) -> Obj:
+    metadata = group["metadata"]
+    return {**group, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), TRACEPARENT_ANNOTATION: story}}}
+
+
+def _named(key: GroupKey, pods: int | None = None) -> dict[str, str | int]:
+    named: dict[str, str | int] = {t.POD_GROUP: key.name, t.REPLICA: key.replica}
+    return named | ({t.POD_COUNT: pods} if pods is not None else {})
+
+
+def _tell_places(span: Span, places: Sequence[Place]) -> None:
+    counts: dict[str, int] = {}
+    for _, node in places:
+        counts[node] = counts.get(node, 0) + 1
+    for node, pods in list(counts.items())[: tracing.MOST_EVENTS]:
+        span.add_event(t.NODE_KEPT, {t.NODE_NAME: node, t.POD_COUNT: pods})

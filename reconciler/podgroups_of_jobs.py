@@ -1,0 +1,103 @@
+"""PodGroups of jobs that ask for one by their annotation: made for the job, kept in step with it, gone with it by garbage collection.
+
+That pods are members is settled by the webhook, on their templates. Until their group is there they wait.
+"""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+
+from core.jobs.pod_kinds import POD_SETS
+from core.jobs.podgroup import Grouping, asked
+from core.names import EVENT_POD_GROUP_REFUSED
+from core.plan.podgroup import build_pod_group, is_in_step, is_of
+from core.runtime.clock import Clock
+from core.runtime.controller import Done, RequeueAfter, Result
+from core.runtime.errors import Conflict, Forbidden, Invalid, NotFound
+from core.runtime.informer import Informer
+from core.runtime.resource import Obj, Resource
+from core.runtime.store import Change, object_key
+from core.runtime.workqueue import Item
+from core.state.facts import controller_of
+from reconciler import resources as r
+from reconciler.apply import Writer
+from reconciler.controllers import build_controller
+from reconciler.observed import Observed
+
+logger = logging.getLogger(__name__)
+REFUSED_S = 30.0  # what was refused may be taken later: a namespace has rules of its own
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class JobKey:
+    """A job of some kind."""
+
+    kind: str
+    job: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.job}"
+
+
+class PodGroupsOfJobs:
+    """Reconciles one job at a time, by kind and key."""
+
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+        self._observed, self._writer = observed, writer
+        self._kinds: dict[str, tuple[Grouping, Informer]] = {}
+        for kind in observed.kinds.values():
+            if isinstance(kind, Grouping):
+                self._kinds[_name(kind)] = kind, observed.jobs[_name(kind)]
+        for parent in POD_SETS:
+            if isinstance(parent, Grouping):
+                self._kinds[_name(parent)] = parent, observed.parents[parent.kind]
+        self.controller = build_controller("podgroups-of-jobs", self._reconcile, clock)
+        for name, (_, informer) in self._kinds.items():
+            informer.add_handler(partial(self._on_job, name))
+        observed.pod_groups.add_handler(self._on_group)
+
+    def _on_job(self, kind: str, change: Change) -> None:
+        if change.new is not None and asked(change.new) is not None:
+            self.controller.queue.add(JobKey(kind, object_key(change.new)), "the job changed")
+
+    def _on_group(self, change: Change) -> None:
+        """What others make of a group, or take away, is mended. Its status is not looked at."""
+        if change.old is not None and change.new is not None and change.old.get("spec") == change.new.get("spec"):
+            return
+        owner = controller_of(change.obj)
+        if owner is not None and r.key_of_owner(owner) in self._kinds:
+            key = f"{change.obj['metadata'].get('namespace')}/{owner['name']}"
+            self.controller.queue.add(JobKey(r.key_of_owner(owner), key), "its PodGroup changed")
+
+    async def _reconcile(self, item: Item) -> Result:
+        assert isinstance(item.key, JobKey)
+        return await self.look(item.key)
+
+    async def look(self, key: JobKey) -> Result:
+        """One job's group made what it should be. Raises what the API server refuses for a time."""
+        kind, informer = self._kinds[key.kind]
+        job = informer.store.get(key.job)
+        wanted = None if job is None or job["metadata"].get("deletionTimestamp") else build_pod_group(kind, job)
+        if job is None or wanted is None:
+            return Done()
+        present = self._observed.pod_groups.store.get(object_key(wanted))
+        if present is not None and not is_of(present, job):
+            return await self._refused(informer.resource, job, f"there is a PodGroup {wanted['metadata']['name']} that is not of this job")
+        if present is not None and is_in_step(present, wanted):
+            return Done()
+        try:
+            await self._writer.apply_pod_group(wanted, present)
+        except (Conflict, NotFound):
+            return RequeueAfter(1.0)  # it has gone meanwhile, or another has come in its place
+        except (Invalid, Forbidden) as error:
+            return await self._refused(informer.resource, job, f"the API server does not take its PodGroup: {error}")
+        logger.info("group of a job written", extra={"job": str(key), "group": wanted["metadata"]["name"]})
+        return Done()
+
+    async def _refused(self, resource: Resource, job: Obj, message: str) -> Result:
+        await self._writer.event(resource, job, EVENT_POD_GROUP_REFUSED, f"{message}; its pods wait", warning=True)
+        return RequeueAfter(REFUSED_S)
+
+
+def _name(kind: Grouping) -> str:
+    return f"{kind.kind}.{kind.group}"

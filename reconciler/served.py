@@ -1,0 +1,56 @@
+"""Built-in APIs that an API server may have or not: it serves them by itself, unless it is older or told not to. No definition tells."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+
+from core.runtime.client import Client
+from core.runtime.clock import Clock
+from core.runtime.errors import KubeError, NotFound
+from core.runtime.informer import Informer
+from core.runtime.tasks import eternal
+
+logger = logging.getLogger(__name__)
+DISCOVERY_S = 30.0  # an API server is updated once in months, but may be away when it is asked first
+
+
+class Served:
+    """Informers of one group and version, which are run once the API server has all of them; it is asked what it has."""
+
+    def __init__(self, client: Client, clock: Clock, informers: Sequence[Informer]) -> None:
+        self._client, self._clock, self.informers = client, clock, tuple(informers)
+        self._api_version = informers[0].resource.api_version
+        self.are_missing = False
+
+    async def is_served(self) -> bool:
+        """Whether the API server has all of them, as far as it says so."""
+        try:
+            found = json.loads(await self._client.raw("GET", f"/apis/{self._api_version}"))
+        except NotFound:
+            found = {}
+        except KubeError as error:
+            logger.warning("it is not known what is served", extra={"api": self._api_version, "error": repr(error)})
+            found = {}
+        plurals = {one["name"] for one in found.get("resources") or ()}
+        self.are_missing = not all(informer.resource.plural in plurals for informer in self.informers)
+        return not self.are_missing
+
+    async def start(self, group: asyncio.TaskGroup) -> None:
+        """Starts the informers and returns when all have been listed once; where they are not served, they are started once they are."""
+        if await self.is_served():
+            self._run(group)
+            for informer in self.informers:
+                await informer.wait_synced()
+        else:
+            eternal(group, f"{self._api_version} to come", self._wait(group))
+
+    async def _wait(self, group: asyncio.TaskGroup) -> None:
+        while not await self.is_served():
+            await self._clock.sleep(DISCOVERY_S)
+        self._run(group)
+        await asyncio.Event().wait()
+
+    def _run(self, group: asyncio.TaskGroup) -> None:
+        for informer in self.informers:
+            eternal(group, f"informer {informer.resource}", informer.run())

@@ -1,0 +1,248 @@
+"""`topogate explain podgroup` and `topogate plan` of groups of pods: what they say is what the reconciler would do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, PODGROUP_TOPOLOGY, REPLICA_LABEL
+from tests.cli.commands import BLOCK, EXAMPLES, RACK, Commands, Obj, job, node, nodes, queues
+from tests.cli.lives import NOW
+from tests.podgroups.devices import device_class, resource_slice, template
+
+LEVELS = [{"level": RACK}]
+
+
+def group(name: str = "train", policy: Obj | None = None, levels: list[Obj] | None = None, **spec: Any) -> Obj:
+    constraints = {"topologyConstraints": LEVELS if levels is None else levels}
+    spec = {"schedulingPolicy": policy or {"gang": {"minCount": 2}}, "schedulingConstraints": constraints, **spec}
+    return {"apiVersion": "topogate.dev/v1alpha1", "kind": "PodGroup", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def pod(name: str, of: str = "train", *, gpus: int = 8, on: str = "", kept: str = "", replica: int | None = None, **spec: Any) -> Obj:
+    labels = {MEMBER_OF_LABEL: of} | ({} if replica is None else {REPLICA_LABEL: str(replica)})
+    if name.rpartition("-")[2].isdigit():
+        labels[JOB_COMPLETION_INDEX_LABEL] = name.rpartition("-")[2]
+    container = {"name": "main", "image": "example", "resources": {"requests": {"nvidia.com/gpu": str(gpus)}}}
+    spec = {"containers": [container], **({"nodeName": on} if on else {"schedulingGates": [{"name": PODGROUP_GATE}]}), **spec}
+    status: Obj = {"phase": "Running" if on else "Pending"} | ({"nominatedNodeName": kept} if kept else {})
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": spec,
+        "status": status,
+    }
+
+
+def pods(count: int, of: str = "train", **more: Any) -> list[Obj]:
+    return [pod(f"{of}-{i}", of, **more) for i in range(count)]
+
+
+def explained(topogate: Commands, *documents: Obj, what: str = "podgroup/train") -> Any:
+    ran = topogate.run("explain", what, "--nodes", topogate.write("all.yaml", *documents), "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    return ran.data
+
+
+def planned(topogate: Commands, cluster: list[Obj], *documents: Obj, code: int = 0) -> list[Any]:
+    files = topogate.write("plan.yaml", *documents), topogate.write("nodes.yaml", *cluster)
+    ran = topogate.run("plan", "-f", files[0], "--nodes", files[1], "-o", "json")
+    assert ran.code == code, ran.err
+    told: list[Any] = ran.data["jobs"]
+    return told
+
+
+# --- explain ------------------------------------------------------------------------------------------
+
+
+def test_who_waits_reads_what_each_placement_lacks(topogate: Commands):
+    told = explained(topogate, *nodes(), group(policy={"gang": {"minCount": 5}}), *pods(5))
+    (replica,) = told["replicas"]
+    assert (told["kind"], told["state"], replica["pods"]["gated"]) == ("PodGroup", "waiting", 5)
+    now = replica["now"]
+    assert (now["outcome"], now["reason"]) == ("waits", "Unschedulable")
+    assert {(one["name"], one["fit"], tuple(one["lacks"].items())) for one in now["placements"]} == {
+        (f"b{b}-r{r}", 4, (("nvidia.com/gpu", "8"),)) for b in range(2) for r in range(2)
+    }
+
+
+def test_who_waits_for_devices_reads_what_each_pool_lacks(topogate: Commands):
+    constraints = {"draConstraints": [{"resourceClaimTemplateName": "one-gpu"}]}
+    slices = [resource_slice("left", 1, node="n-0-0-0"), resource_slice("right", 2, node="n-0-0-1")]
+    there = *nodes(), *slices, device_class(), template(namespace="default")
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    waiting = group(policy={"gang": {"minCount": 3}}, schedulingConstraints=constraints), *pods(3, gpus=0, resourceClaims=claims)
+    told = explained(topogate, *there, *waiting)
+    assert told["asks"]["claimTemplates"] == ["one-gpu"]
+    lacks = "device(s) of claim template one-gpu"
+    assert told["replicas"][0]["now"]["placements"] == [
+        {"name": "pool gpu.example.com/right", "nodes": 1, "fit": 2, "lacks": {lacks: "1"}},
+        {"name": "pool gpu.example.com/left", "nodes": 1, "fit": 1, "lacks": {lacks: "2"}},
+    ]
+    ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *there, *waiting))
+    assert "at least 3 pods at once, devices of one-gpu in one pool" in ran.out
+    assert "pool gpu.example.com/left: 1 of at least 3 pod(s), short of 2 device(s) of claim template one-gpu" in ran.out
+
+
+def test_a_plan_counts_the_devices_that_its_groups_before_it_get(topogate: Commands):
+    constraints = {"draConstraints": [{"resourceClaimTemplateName": "one-gpu"}]}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    there = [*nodes(), device_class(), resource_slice("right", 3, node="n-0-0-1")]
+    planned_ = [template(namespace="default")]
+    for name in ("a", "b"):
+        planned_ += [group(name, schedulingConstraints=constraints), *pods(2, name, gpus=0, resourceClaims=claims)]
+    first, second = planned(topogate, there, *planned_, code=3)
+    assert (first["outcome"], second["outcome"]) == ("placed", "waits")
+    assert second["placements"][0]["lacks"] == {"device(s) of claim template one-gpu": "1"}
+
+
+def test_every_word_for_the_kind_means_the_same(topogate: Commands):
+    everything = *nodes(), group(), *pods(2)
+    words = ("podgroup/train", "podgroups/train", "podgroup.topogate.dev/train", "PodGroup/train")
+    assert len({str(explained(topogate, *everything, what=word)) for word in words}) == 1
+
+
+def test_on_a_terminal_it_says_what_the_group_asks_for_and_where_its_pods_would_go(topogate: Commands):
+    levels = [{"level": BLOCK}, {"level": RACK, "mode": "Preferred"}]
+    file = topogate.write("all.yaml", *nodes(), group(levels=levels), *pods(2))
+    ran = topogate.run("explain", "podgroup", "train", "--nodes", file)
+    assert f"asks for: at least 2 pods at once, in one {BLOCK}, if possible in one {RACK}" in ran.out
+    assert "does the reconciler run, with --feature-gates TopologyAwareWorkloadScheduling=true?" in ran.out
+    assert "placement b0/b0-r0 has places for 2 of 2 pods" in ran.out
+    assert "would go to: n-0-0-0, n-0-0-1" in ran.out
+
+
+def test_what_its_condition_says_is_not_said_twice(topogate: Commands):
+    waiting = group(policy={"gang": {"minCount": 5}})
+    (replica,) = explained(topogate, *nodes(), waiting, *pods(5))["replicas"]
+    message = replica["now"]["message"]
+    condition = {"type": "PodGroupScheduled", "status": "False", "reason": "Unschedulable", "message": message, "lastTransitionTime": NOW}
+    waiting["status"] = {"conditions": [condition]}
+    ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *nodes(), waiting, *pods(5)))
+    assert "condition: PodGroupScheduled=False, Unschedulable" in ran.out
+    assert ran.out.count(message) == 1
+    assert "b0-r0: 4 of at least 5 pod(s), short of 8 nvidia.com/gpu" in ran.out
+
+
+def test_who_runs_is_shown_by_node_and_what_is_kept_for_it_is_nobody_elses(topogate: Commands):
+    here = [pod("train-0", on="n-0-0-0"), pod("train-1", kept="n-0-0-1")]
+    told = explained(topogate, *nodes(blocks=1, racks=1, hosts=3), group(), *here)
+    (replica,) = told["replicas"]
+    assert (replica["nodes"], replica["kept"]) == ({"n-0-0-0": 1}, {"n-0-0-1": 1})
+    assert replica["pods"] == {"live": 2, "bound": 1, "placed": 1, "gated": 0}
+    others = explained(topogate, *nodes(blocks=1, racks=1, hosts=3), group(), *here, group("late"), *pods(2, "late"), what="podgroup/late")
+    assert others["replicas"][0]["now"]["placements"] == [{"name": "b0-r0", "nodes": 3, "fit": 1, "lacks": {"nvidia.com/gpu": "8"}}]
+
+
+def test_replicas_are_told_one_by_one(topogate: Commands):
+    several = [pod(f"r{replica}-{i}", replica=replica) for replica in range(2) for i in range(2)]
+    told = explained(topogate, *nodes(), group(replicas=2), *several)
+    assert [replica["replica"] for replica in told["replicas"]] == [0, 1]
+
+
+def test_a_group_that_nobody_names_says_so(topogate: Commands):
+    ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *nodes(), group()))
+    assert "no pod names it" in ran.out
+
+
+def test_one_that_is_not_there_is_told_of_in_a_line(topogate: Commands):
+    ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *nodes()))
+    assert ran.code == 1
+    assert ran.err.strip() == "topogate: there is no PodGroup train in namespace default, and no group of queued pods of that name"
+
+
+# --- plan ---------------------------------------------------------------------------------------------
+
+
+def test_a_group_gets_one_rack_and_the_next_does_not_find_it_free(topogate: Commands):
+    first, second = planned(topogate, nodes(blocks=1), group("a"), *pods(4, "a"), group("b"), *pods(3, "b"))
+    assert (first["outcome"], second["outcome"]) == ("placed", "placed")
+    racks = [{name.rpartition("-")[0] for name in each["places"]} for each in (first, second)]
+    assert [len(rack) for rack in racks] == [1, 1]
+    assert racks[0] != racks[1]
+
+
+def test_who_finds_no_room_makes_the_exit_code_three(topogate: Commands):
+    (told,) = planned(topogate, nodes(blocks=1, racks=1), group(policy={"gang": {"minCount": 5}}), *pods(5), code=3)
+    assert (told["outcome"], told["placements"][0]["fit"]) == ("waits", 4)
+
+
+def test_the_pods_of_a_job_are_planned_by_its_template(topogate: Commands):
+    made = job("train", 4, queue=None)
+    template = made["spec"]["template"]
+    template["metadata"]["labels"] = {MEMBER_OF_LABEL: "train"}
+    template["spec"]["schedulingGates"] = [{"name": PODGROUP_GATE}]
+    (told,) = planned(topogate, nodes(), group(policy={"gang": {"minCount": 4}}), made)
+    assert (told["outcome"], sum(told["places"].values())) == ("placed", 4)
+
+
+@pytest.mark.parametrize(("name", "groups", "pods"), [("job.yaml", 1, 16), ("leaderworkerset.yaml", 2, 8)])
+def test_a_job_that_asks_for_a_group_gets_it(topogate: Commands, name: str, groups: int, pods: int):
+    documents = list(yaml.safe_load_all((EXAMPLES / "podgroups" / name).read_text()))
+    told = planned(topogate, nodes(hosts=8), *documents)
+    assert [each["outcome"] for each in told] == ["placed"] * groups
+    assert [sum(each["places"].values()) for each in told] == [pods] * groups
+
+
+def test_what_is_wrong_with_its_annotation_is_said(topogate: Commands):
+    made = job("train", 4, queue=None, required=RACK)
+    made["metadata"]["annotations"] = {PODGROUP_TOPOLOGY: "rack:Perhaps"}
+    files = topogate.write("plan.yaml", made), topogate.write("nodes.yaml", *nodes())
+    ran = topogate.run("plan", "-f", files[0], "--nodes", files[1])
+    assert ran.code == 2
+    assert "rack:Required or rack:Preferred is expected" in ran.err
+    assert "may not stand beside topogate.dev/podgroup-topology" in ran.err
+
+
+def test_jobs_of_queues_go_first_and_groups_get_what_they_leave(topogate: Commands):
+    cluster = [*nodes(blocks=1, racks=1), *queues()]
+    queued, grouped = planned(topogate, cluster, group(), *pods(2), job("queued", 3, required=RACK), code=3)
+    assert (queued["outcome"], grouped["outcome"]) == ("admitted", "waits")
+
+
+def test_the_higher_priority_goes_first(topogate: Commands):
+    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 1000}
+    cluster = [*nodes(blocks=1, racks=1), urgent]
+    late = pods(3, "late", priorityClassName="urgent")
+    told = planned(topogate, cluster, group("early"), *pods(3, "early"), group("late"), *late, code=3)
+    assert [(each["name"], each["outcome"]) for each in told] == [("late", "placed"), ("early", "waits")]
+
+
+def test_an_alias_is_found_where_the_files_have_it(topogate: Commands):
+    alias = {
+        "apiVersion": "topogate.dev/v1alpha1",
+        "kind": "NodeTopology",
+        "metadata": {"name": "ours"},
+        "spec": {"levels": [{"name": "rack", "nodeLabel": RACK}]},
+    }
+    (told,) = planned(topogate, nodes(), alias, group(levels=[{"level": "rack"}]), *pods(2))
+    assert told["outcome"] == "placed"
+    (told,) = planned(topogate, nodes(), group(levels=[{"level": "rack"}]), *pods(2), code=3)
+    assert (told["reason"], "no NodeTopology has such a level" in told["message"]) == ("Invalid", True)
+
+
+def test_a_pod_without_the_gate_is_warned_of(topogate: Commands):
+    (told,) = planned(topogate, nodes(), group(), *pods(2), pod("free", schedulingGates=[]))
+    assert told["warnings"] == [f"pod default/free has no scheduling gate {PODGROUP_GATE}: kube-scheduler places it wherever it fits"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"schedulingPolicy": {}}, "one of gang and basic must be given"),
+        ({"schedulingPolicy": {"gang": {"minCount": 1}, "basic": {}}}, "one of gang and basic must be given"),
+        ({"schedulingPolicy": {"gang": {"minCount": 0}}}, "spec.schedulingPolicy.gang.minCount: 0 is not accepted"),
+        ({"schedulingConstraints": {"topologyConstraints": LEVELS * 2}}, "levels must be unique"),
+        ({"schedulingConstraints": {"topologyConstraint": LEVELS}}, "unknown key; did you mean topologyConstraints?"),
+    ],
+)
+def test_what_the_api_server_would_refuse_is_refused_in_files(topogate: Commands, changes: Obj, words: str):
+    wrong = group()
+    wrong["spec"] |= changes
+    files = topogate.write("plan.yaml", wrong, *pods(2)), topogate.write("nodes.yaml", node("n"))
+    ran = topogate.run("plan", "-f", files[0], "--nodes", files[1])
+    assert ran.code == 2
+    assert words in ran.err

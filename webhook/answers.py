@@ -1,0 +1,44 @@
+"""What answers are made of, whoever judges: an object's parts as far as they are there, and its mistakes in the words of the API."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from core.api.admission import AdmissionRequest, Cause, allowed, denied
+from core.api.body import MAX_QUOTE_CHARS
+from core.jobs.contract import FieldError, Json, Rules
+
+
+def metadata_map(obj: Json | None, name: str) -> Json:
+    """Labels or annotations of an object, none where they are no map."""
+    metadata = (obj or {}).get("metadata")
+    found = metadata.get(name) if isinstance(metadata, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def is_going(obj: Json) -> bool:
+    """Whether an object is being deleted: taking its finalizers off must not fail because of a rule."""
+    metadata = obj.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("deletionTimestamp") is not None
+
+
+def judge(request: AdmissionRequest, rules: Rules) -> dict[str, Any]:
+    """The answer: all mistakes at once, or none and the warnings."""
+    if not rules.errors:
+        return allowed(request, rules.warnings)
+    return denied(request, _headline(rules.errors), [_cause(error) for error in rules.errors], rules.warnings)
+
+
+def _headline(errors: Sequence[FieldError]) -> str:
+    return "topogate refuses this object:" if len(errors) == 1 else f"topogate refuses this object for {len(errors)} reasons:"
+
+
+def _cause(error: FieldError) -> Cause:
+    shown = "" if error.value is None else f"{_quote(error.value)}: "
+    return Cause(error.field, f"{shown}{error.accepted}", error.type.value)
+
+
+def _quote(value: Any) -> str:
+    """A value as JSON, cut so that no single one crowds the other mistakes out of the message."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= MAX_QUOTE_CHARS else text[: MAX_QUOTE_CHARS - 1] + "…"

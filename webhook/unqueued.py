@@ -1,0 +1,94 @@
+"""The policy that warns of objects which nobody will queue although somebody seems to have meant it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from core.jobs.contract import JobKind
+from core.jobs.known_names import GROUPED, PODSET, WORKLOAD
+from core.jobs.podgroup import Grouping
+from core.names import PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
+from webhook.expressions import MANAGED, NOT_SYSTEM, Kind, controlling, in_any, parents_of, policy_of, rule_of_pods, rules_of, value_of
+
+
+def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
+    """An object without a queue which says how its pods are to be placed, or names a queue where nobody reads it, runs wherever
+    there is room. The webhook is not asked about it, so that a webhook that is down stops nobody who does not use it.
+
+    Only of new objects, and not of those that a controller makes: nobody reads what that is told.
+    """
+    labels = "object.metadata.labels"
+    misspelt = f"k, k.matches('{_misspelt(QUEUE_NAME_LABEL)}')"
+    so = f"without the label {QUEUE_NAME_LABEL} this object is neither queued nor placed"
+    validations = [
+        {
+            "expression": f"!has({labels}) || !{labels}.exists({misspelt})",
+            "message": f"a label is not known: {QUEUE_NAME_LABEL} is",
+            "messageExpression": f"'metadata.labels[' + {labels}.filter({misspelt})[0] + ']: this label is not known and does nothing; "
+            f"{QUEUE_NAME_LABEL} is'",
+        },
+        {
+            "expression": f"{value_of('object', 'annotations', QUEUE_NAME_LABEL)} == ''",
+            "message": f"metadata.annotations[{QUEUE_NAME_LABEL}]: this is a label and does nothing as an annotation: "
+            "set it in metadata.labels",
+        },
+        {
+            "expression": f"!has(object.metadata.annotations) || !{_asks('object.metadata.annotations')}",
+            "message": f"it has annotations that say how to place its pods, but {so}",
+        },
+    ]
+    grouped = [f"{kind.kind}.{kind.group}" for kind in (*kinds, *parents_of(kinds)) if isinstance(kind, Grouping)]
+    validations.append(
+        {
+            "expression": f"{value_of('object', 'annotations', PODGROUP_TOPOLOGY)} == ''"
+            f" || (request.kind.kind + '.' + request.kind.group) in {grouped}",
+            "message": f"metadata.annotations[{PODGROUP_TOPOLOGY}]: this annotation does nothing here; "
+            f"{', '.join(GROUPED[:-1])} and {GROUPED[-1]} read it",
+        }
+    )
+    parents = parents_of(kinds)
+    with_templates: tuple[Kind, ...] = (*kinds, *parents)
+    for kind in with_templates:
+        groups = in_any(kind.spec_shape, "dyn(object).spec", "annotations", lambda there: f"'{PODGROUP_TOPOLOGY}' in {there}")
+        if groups and isinstance(kind, Grouping):
+            place = f"set it in metadata.annotations of the {kind.kind} itself"
+            message = f"the annotation {PODGROUP_TOPOLOGY} does nothing on a pod template: {place}"
+            validations.append({"expression": _unless(kind, groups), "message": message})
+        # Templates are read as what they are in one kind only, which the type checker of the API server cannot know.
+        asks = in_any(kind.spec_shape, "dyn(object).spec", "annotations", _asks)
+        queued = in_any(kind.spec_shape, "dyn(object).spec", "labels", lambda there: f"'{QUEUE_NAME_LABEL}' in {there}")
+        told = f"annotations of its pod template say how to place its pods, but {so}"
+        if kind in parents:  # whose pods are queued themselves where the template names the queue
+            asks = f"{asks} && !({queued})"
+        elif queued:
+            message = f"the label {QUEUE_NAME_LABEL} does nothing on a pod template: set it in metadata.labels of the {kind.kind} itself"
+            validations.append({"expression": _unless(kind, queued), "message": message})
+        if asks:
+            validations.append({"expression": _unless(kind, asks), "message": told})
+    rules = [rule_of_pods("CREATE"), *rules_of((*kinds, *parents), ["CREATE"])]
+    is_made_by_a_user = {"name": "is-made-by-a-user", "expression": f"size({controlling('object')}) == 0"}
+    policy = policy_of("unqueued", rules, validations, [is_made_by_a_user])
+    policy["spec"]["failurePolicy"] = "Ignore"  # what cannot be said is no reason to refuse anything
+    unmanaged = {**MANAGED, "operator": "NotIn"}
+    policy["spec"]["matchConstraints"] |= {
+        "namespaceSelector": {"matchExpressions": [*NOT_SYSTEM["matchExpressions"], unmanaged]},
+        "objectSelector": {"matchExpressions": [{"key": QUEUE_NAME_LABEL, "operator": "DoesNotExist"}]},
+    }
+    return policy
+
+
+def _asks(annotations: str) -> str:
+    """Whether annotations say how close pods are to be."""
+    return f"{annotations}.exists(k, k.startsWith('{PODSET}') || k.startsWith('{WORKLOAD}'))"
+
+
+def _unless(kind: Kind, question: str) -> str:
+    is_kind = f"request.kind.kind == '{kind.kind}' && request.kind.group == '{kind.group}'"
+    return f"!({is_kind} && has(dyn(object).spec) && {question})"
+
+
+def _misspelt(name: str) -> str:
+    """A regular expression of what one finger makes of a name: a letter too many, too few, another one, two in the wrong order."""
+    prefix, _, rest = name.partition("/")
+    slips = [f"{rest[:i]}.{{0,2}}{rest[i + 1 :]}" for i in range(len(rest))]
+    slips += [f"{rest[:i]}{rest[i + 1]}{rest[i]}{rest[i + 2 :]}" for i in range(len(rest) - 1)]
+    return f"^({prefix.replace('.', '[.]')}|topogate[.]dev)/(?i:{'|'.join(slips)})$"
