@@ -100,15 +100,17 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             await server.retire(clock, lambda: len(runner.server.connections) if runner.server is not None else 0)
             await runner.cleanup()
 
-        try:
+        async def listen() -> None:
             site = web.TCPSite(runner, settings.host, settings.port, ssl_context=certificate.context, reuse_address=True)
             await site.start()
             server.ready = True
             logger.info("serving", extra={"address": site.name})
+
+        try:
             metrics.read_by(lambda: {TASKS: {(): len(asyncio.all_tasks())}})
             metrics.read_by(lambda: _expiry(certificate.not_after, clock.now()))
             async with serving(settings.metrics_host, metrics=metrics, metrics_port=settings.metrics_port):
-                await run_until_stopped(main, grace_s=GRACE_S, on_stop=drain)
+                await run_until_stopped(main, grace_s=GRACE_S, before=listen, on_stop=drain)
         finally:
             await runner.cleanup()
 

@@ -32,11 +32,14 @@ async def run_until_stopped(
     main: Callable[[asyncio.TaskGroup], Awaitable[None]],
     *,
     grace_s: float,
+    before: Callable[[], Awaitable[None]] | None = None,
     on_stop: Callable[[], Awaitable[None]] | None = None,
     signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
     abort: Callable[[int], object] = os._exit,
 ) -> None:
     """Run `main` with the root TaskGroup until it and all tasks of the group end, or a signal asks to stop.
+
+    `before` runs first, with signals heeded already: who listens by it is never killed by one. What it raises is raised as it is.
 
     On the first signal `on_stop` runs (readiness off, queues shut down, workers drained), then everything is cancelled; both together get
     `grace_s`. Returns when all has ended in good order. A second signal, or tasks that outlive the grace, end the process at once through
@@ -61,6 +64,13 @@ async def run_until_stopped(
 
     for number in signals:
         loop.add_signal_handler(number, on_signal, number)
+    try:
+        if before is not None:
+            await before()
+    except BaseException:
+        for number in signals:
+            loop.remove_signal_handler(number)
+        raise
     running = asyncio.create_task(root(), name="root")
     waiting = asyncio.create_task(stopping(), name="wait for a signal")
     try:

@@ -79,6 +79,35 @@ async def test_a_signal_stops_in_good_order(number: signal.Signals):
     assert order == ["readiness off", "work ended"]
 
 
+async def test_a_signal_that_comes_as_soon_as_somebody_listens_stops_in_good_order():
+    order: list[str] = []
+
+    async def main(group: asyncio.TaskGroup) -> None:
+        eternal(group, "work", asyncio.Event().wait())
+
+    async def listen() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        order.append("listens")
+
+    async def on_stop() -> None:
+        order.append("readiness off")
+
+    await run_until_stopped(main, grace_s=10, before=listen, on_stop=on_stop)
+    assert order == ["listens", "readiness off"]
+
+
+async def test_who_cannot_listen_says_why_and_signals_are_nobodys_again():
+    async def main(group: asyncio.TaskGroup) -> None:
+        raise AssertionError("there is nothing to run")
+
+    async def listen() -> None:
+        raise OSError("the port is taken")
+
+    with pytest.raises(OSError, match="the port is taken"):
+        await run_until_stopped(main, grace_s=10, before=listen)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 async def test_a_second_signal_ends_at_once():
     codes: list[int] = []
 
