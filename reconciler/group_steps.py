@@ -17,6 +17,7 @@ from core.podgroups.native import NotNative, native_group, native_step
 from core.runtime.resource import Obj
 from reconciler import resources as r
 from reconciler.observed import Observed
+from reconciler.served import DISCOVERY_S
 
 INVALID, NO_CONSTRAINT, HANDED_OVER = "Invalid", "NoConstraint", "HandedOver"
 HANDED_OVER_S = 3.0  # kube-scheduler is given so long since the last pod came
@@ -80,6 +81,7 @@ def next_step(
         problem = f"a pod names replica {key.replica}; the group has {facts.replicas}, from 0"
     elif facts.claim_templates and (observed.devices is None or observed.devices.are_missing):
         problem = f"{_DRA}: the API server does not serve {r.RESOURCE_SLICES.api_version}"
+        return Step(False, INVALID, problem, give_back=kept, retry_s=DISCOVERY_S)
     if problem:
         return Step(False, INVALID, problem, give_back=kept)
     if not facts.is_constrained:
@@ -122,7 +124,8 @@ def _native(
 ) -> Step:
     """What kube-scheduler makes of a group whose pods are its own; ours is handed over to it first. Raises InvalidSelector."""
     if observed.native is None or observed.native.are_missing:
-        return Step(False, INVALID, f"the API server does not serve PodGroups of {r.NATIVE_POD_GROUPS.api_version}")
+        message = f"the API server does not serve PodGroups of {r.NATIVE_POD_GROUPS.api_version}"
+        return Step(False, INVALID, message, retry_s=DISCOVERY_S)
     step = native_step(facts, levels, key, members, observed.state.whole.capacity, plugins)
     if group.get("apiVersion") == r.NATIVE_POD_GROUPS.api_version:
         return step

@@ -27,6 +27,7 @@ from core.runtime.errors import Conflict, Forbidden, Invalid, KubeError, NotFoun
 from core.runtime.expectations import Expectations
 from core.runtime.resource import Obj
 from core.runtime.store import Change
+from core.runtime.telemetry import context_from
 from core.runtime.throttle import Throttle
 from core.runtime.workqueue import Item
 from reconciler import resources as r
@@ -150,7 +151,11 @@ class PodGroups:
         self._expectations.observe(group, uid)
 
     def _fold(self, member: Member) -> None:
+        whole = self._observed.state.whole
+        before = whole.kept_for(str(member.group), member.uid)
         keep_place(self._observed, member, self._known(member).place)
+        if before is not None and not member.node and whole.kept_for(str(member.group), member.uid) is None:
+            self._look_again("a place is given back")
 
     def _known(self, member: Member) -> Member:
         """With the place that was decided on, where the pod does not say it yet, or kube-scheduler has taken its nomination back."""
@@ -230,7 +235,8 @@ class PodGroups:
 
     async def _look(self, key: GroupKey, answers: Answers) -> Result:
         group = self._observed.pod_group(f"{key.namespace}/{key.name}")
-        if group is not None and is_native(group) and not read_pod_group(group).is_constrained:
+        is_free = group is not None and is_native(group) and not read_pod_group(group).is_constrained
+        if is_free and not any(member.gated for member in members_of(self._observed, key).values()):
             return Done()  # it is none of topogate's business
         now = self._clock.monotonic()
         if not self._expectations.satisfied(key, now):
@@ -295,6 +301,7 @@ class PodGroups:
             self._fold(present)
         else:
             forget_place(self._observed, member.group, member.uid)
+            self._look_again("a place is given back")
 
     def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member], answers: Answers) -> Step:
         """Raises Unanswered."""
@@ -333,6 +340,7 @@ class PodGroups:
                 )
         if group is not None and step.let_go:
             story = traceparent_of(group)
+            story = story if context_from(story) is not None else None  # anybody may have written anything there
             with self._stories.letting_go(group, key, step.let_go):
                 failed += await self._write(
                     key,

@@ -45,6 +45,10 @@ class WholeView:
         """Nodes on which places are kept, by group and pod."""
         return self._kept
 
+    def kept_for(self, group: str, pod: str) -> str | None:
+        """The node on which a place is kept for a pod."""
+        return self._kept.get((f"podgroup {group}", pod, None))
+
     def keep(self, group: str, pod: str, node: str | None, requests: Resources, traits: PodTraits = NO_TRAITS) -> None:
         """Keeps a place on a node for a pod that is not bound yet (None: no more)."""
         key: PodSetKey = (f"podgroup {group}", pod, None)

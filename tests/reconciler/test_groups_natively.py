@@ -133,6 +133,14 @@ def test_those_without_a_constraint_are_none_of_topogates_business():
     assert paper.told == []
 
 
+def test_pods_with_the_gate_are_let_go_where_their_group_has_no_constraint():
+    paper = Paper()
+    paper.own(foreign(None))
+    paper.add("p0", group="theirs", schedulingGroup={"podGroupName": "theirs"})
+    paper.settle("theirs")
+    assert set(paper.where()) == {"p0"}
+
+
 @pytest.mark.parametrize("labelled", [True, False])
 def test_pods_with_the_gate_are_topogates_though_the_group_is_kube_schedulers(labelled: bool):
     paper = Paper()

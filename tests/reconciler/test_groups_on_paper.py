@@ -342,3 +342,19 @@ def test_a_pod_that_is_gone_before_its_first_write_is_no_error() -> None:
     paper.settle()
     assert set(paper.where()) == {"b"}
     assert set(paper.held()) == {"b"}
+
+
+def test_places_that_are_given_back_wake_who_waits_for_them() -> None:
+    paper = PaperGroups({"r1": (4,)})
+    paper.gang(4)
+    paper.add("a", "b", "c", "d")
+    paper.look()
+    assert len(paper.held()) == 4, "kept, and not let go yet"
+    paper.gang(3, name="h")
+    paper.add("e", "f", "i", group="h")
+    paper.look("h")
+    assert "e" not in paper.held()
+    paper.drop_group()
+    paper.settle()
+    paper.settle("h")
+    assert set(paper.where()) == {"e", "f", "i"}
