@@ -76,6 +76,7 @@ def next_step(
     if group is None:
         return Step(False, INVALID, "there is no such PodGroup", give_back=kept)
     facts = read_pod_group(group)
+    facts = facts if rules.counts_desired else replace(facts, desired_count=None)
     problem = ""
     if not 0 <= key.replica < facts.replicas:
         problem = f"a pod names replica {key.replica}; the group has {facts.replicas}, from 0"

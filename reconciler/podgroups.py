@@ -425,7 +425,7 @@ class PodGroups:
             return Condition(POD_GROUP_VERIFIED, step.is_scheduled, step.reason, step.message)
         if int(group["spec"].get("replicas") or 1) == 1:
             return Condition(POD_GROUP_SCHEDULED, step.is_scheduled, step.reason, step.message)
-        self._steps[key] = step
+        self._steps[key] = Step(step.is_scheduled, step.reason, step.message)  # no explanation: that is large, and replicas are many
         mine = sorted((other, of) for other, of in self._steps.items() if (other.namespace, other.name) == (key.namespace, key.name))
         lacking = [(other, of) for other, of in mine if not of.is_scheduled]
         if not lacking:

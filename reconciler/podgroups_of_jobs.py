@@ -87,8 +87,10 @@ class PodGroupsOfJobs:
             return Done()
         try:
             await self._writer.apply_pod_group(wanted, present)
-        except (Conflict, NotFound):
-            return RequeueAfter(1.0)  # it has gone meanwhile, or another has come in its place
+        except Conflict:
+            return RequeueAfter(1.0)  # another has come in its place
+        except NotFound:  # it has gone meanwhile; where there was none its namespace goes, or nobody serves groups
+            return RequeueAfter(1.0 if present is not None else REFUSED_S)
         except (Invalid, Forbidden) as error:
             return await self._refused(informer.resource, job, f"the API server does not take its PodGroup: {error}")
         logger.info("group of a job written", extra={"job": str(key), "group": wanted["metadata"]["name"]})

@@ -19,7 +19,7 @@ from core.runtime.resource import Obj
 from core.runtime.watch_step import Deleted
 from reconciler.apply import Writer
 from reconciler.observed import Observed
-from reconciler.podgroups_of_jobs import JobKey, PodGroupsOfJobs
+from reconciler.podgroups_of_jobs import REFUSED_S, JobKey, PodGroupsOfJobs
 from tests.reconciler.paper_groups import PaperGroups
 from tests.runtime.fakes import ManualClock
 from tests.webhook.test_group_reviews import BY_NAME, made
@@ -172,12 +172,14 @@ def test_what_the_api_server_does_not_take_is_told_and_tried_again(error: KubeEr
     assert paper.look() == Done()
 
 
-@pytest.mark.parametrize("error", [Conflict(409, "Conflict", "another uid"), NotFound(404, "NotFound", "no such kind")])
-def test_who_comes_too_late_looks_again(error: KubeError) -> None:
+@pytest.mark.parametrize(
+    ("error", "seconds"), [(Conflict(409, "Conflict", "another uid"), 1.0), (NotFound(404, "NotFound", "no such kind"), REFUSED_S)]
+)
+def test_who_comes_too_late_looks_again_and_seldom_where_nobody_serves_groups(error: KubeError, seconds: float) -> None:
     paper = Paper()
     paper.put(made("Job"))
     paper.fails = error
-    assert isinstance(paper.look(), RequeueAfter)
+    assert paper.look() == RequeueAfter(seconds)
     assert paper.events == []
 
 
