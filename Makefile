@@ -28,7 +28,7 @@ venv: $(STAMP) ## only the Python packages, in .venv: enough for check and the f
 demo: $(STAMP) ## start a control plane, place annotated jobs on it, show and verify where they went
 	@$(BIN)/python -m e2e.demo
 
-# Each has a control plane of its own, which takes a core and 1.5 GiB while it is tried.
+# Each has a control plane of its own.
 PROCESSES ?= 2
 
 test: $(STAMP) ## the whole test suite, real control plane included, in PROCESSES=2 that share it

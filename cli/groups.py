@@ -10,35 +10,32 @@ from rich.text import Text
 from cli.draw import BAD, GOOD, HEAD, QUIET, WAITING, labelled, write
 from cli.finding import Asked
 from cli.report import Report
-from core.model.configuration import PodGroupRules
 from core.names import POD_GROUP_SCHEDULED
 from core.podgroups.acting import Step
-from core.podgroups.algorithm import default_plugins
 from core.podgroups.explain import GroupExplanation
 from core.podgroups.facts import PodGroupFacts, read_pod_group
-from core.podgroups.framework import Plugins
 from core.podgroups.members import GroupKey
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import find_condition
 from reconciler import resources as r
-from reconciler.group_steps import keys_of, members_of, next_step
-from reconciler.observed import Observed
+from reconciler.group_steps import keys_of
+from reconciler.outlook import Outlook
 
 KINDS = ("podgroup", "podgroups", f"podgroup.{r.POD_GROUPS.group}", f"podgroups.{r.POD_GROUPS.group}")
-AT_ONCE_S = float("inf")  # nobody waits here for pods that may come
 _SHOWN = 12  # nodes, and placements, that the terminal names
-
-
-def find_group(observed: Observed, asked: Asked, namespace: str) -> Obj | None:
-    """The PodGroup that is meant; None where another kind is, or the pods of that name are queued."""
-    return observed.pod_groups.store.get(f"{namespace}/{asked.name}") if asked.kind in KINDS else None
 
 
 # --- as data ------------------------------------------------------------------------------------------
 
 
-def explain_group(observed: Observed, group: Obj, plugins: Plugins | None = None) -> Report:
+def explain_if_asked(outlook: Outlook, asked: Asked, namespace: str) -> Report | None:
+    """The PodGroup that is meant; None where another kind is, or the pods of that name are queued."""
+    group = outlook.observed.pod_groups.store.get(f"{namespace}/{asked.name}") if asked.kind in KINDS else None
+    return explain_group(outlook, group) if group is not None else None
+
+
+def explain_group(outlook: Outlook, group: Obj) -> Report:
     """All of it: what it asks for, its condition, and each replica of which there is a pod."""
     facts, metadata = read_pod_group(group), group["metadata"]
     report: Report = {"kind": r.POD_GROUPS.kind, "namespace": metadata["namespace"], "name": metadata["name"], "asks": _asks(facts)}
@@ -46,7 +43,7 @@ def explain_group(observed: Observed, group: Obj, plugins: Plugins | None = None
     report["state"] = "waiting" if told is None or told.get("status") != "True" else "scheduled"
     if told is not None:
         report["condition"] = {name: told.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}
-    report["replicas"] = [_replica(observed, group, key, plugins or default_plugins()) for key in keys_of(observed, object_key(group))]
+    report["replicas"] = [_replica(outlook, key) for key in keys_of(outlook.observed, object_key(group))]
     return report
 
 
@@ -58,10 +55,9 @@ def _asks(facts: PodGroupFacts) -> Report:
     return asks | {"levels": [{"level": one.level, "mode": "Preferred" if one.preferred else "Required"} for one in facts.levels]}
 
 
-def _replica(observed: Observed, group: Obj, key: GroupKey, plugins: Plugins) -> Report:
-    members = list(members_of(observed, key).values())
+def _replica(outlook: Outlook, key: GroupKey) -> Report:
+    members, step = outlook.step_of(key)
     live = [member for member in members if member.is_live]
-    step = next_step(observed, plugins, PodGroupRules(), key, group, members, AT_ONCE_S)
     bound = Counter(member.node for member in live if member.node)
     kept = Counter(member.place for member in live if member.place and not member.node)
     pods = {"live": len(live), "bound": bound.total(), "placed": kept.total(), "gated": sum(one.gated and not one.place for one in live)}

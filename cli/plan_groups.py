@@ -6,23 +6,22 @@ from typing import Any
 
 from cli.documents import Document, complete
 from cli.failures import BadInput
-from cli.groups import AT_ONCE_S, report_step
+from cli.groups import report_step
 from cli.report import Report
 from cli.reviewing import Queued
 from core.jobs.pod import Pod
 from core.jobs.pod_parents import PodParent
 from core.jobs.podgroup import Grouping, asked, group_name, rules_of_new, with_membership
 from core.jobs.shape import find_misshapen
-from core.model.configuration import PodGroupRules
 from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, QUEUE_NAME_LABEL, REPLICA_LABEL
 from core.plan.podgroup import build_pod_group
-from core.podgroups.algorithm import default_plugins
 from core.podgroups.members import GroupKey, group_of
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from reconciler import resources as r
-from reconciler.group_steps import keep_place, keys_of, members_of, next_step
+from reconciler.group_steps import keep_place, keys_of, members_of
 from reconciler.observed import Observed
+from reconciler.outlook import Outlook
 
 POD_GROUP_API = r.POD_GROUPS.api_version, r.POD_GROUPS.kind
 MOST_PODS = 100_000  # of one document
@@ -113,15 +112,16 @@ def _of_replica(template: Mapping[str, Any], index: int) -> Mapping[str, Any]:
     return {**template, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), REPLICA_LABEL: str(index)}}}
 
 
-def plan_groups(observed: Observed, groups: Iterable[Obj], pods: Sequence[Obj]) -> list[Report]:
+def plan_groups(outlook: Outlook, groups: Iterable[Obj], pods: Sequence[Obj]) -> list[Report]:
     """One report for each replica of a group, those of higher priority first; what one is given the next does not find free."""
+    observed = outlook.observed
     for pod in pods:
         observed.pods.put(_waiting(observed, pod))
     keys = {key for key in map(group_of, pods) if key is not None}
     for group in groups:
         metadata = group["metadata"]
         keys |= set(keys_of(observed, object_key(group))) or {GroupKey(metadata["namespace"], metadata["name"])}
-    return [_plan_one(observed, key) for key in sorted(keys, key=lambda key: (-_priority(observed, key), key))]
+    return [_plan_one(outlook, key) for key in sorted(keys, key=lambda key: (-_priority(observed, key), key))]
 
 
 def _waiting(observed: Observed, pod: Obj) -> Obj:
@@ -135,12 +135,10 @@ def _priority(observed: Observed, key: GroupKey) -> int:
     return max((member.priority for member in members_of(observed, key).values()), default=0)
 
 
-def _plan_one(observed: Observed, key: GroupKey) -> Report:
-    members = list(members_of(observed, key).values())
-    group = observed.pod_group(f"{key.namespace}/{key.name}")
-    step = next_step(observed, default_plugins(), PodGroupRules(), key, group, members, AT_ONCE_S)
+def _plan_one(outlook: Outlook, key: GroupKey) -> Report:
+    members, step = outlook.step_of(key)
     for member, node in step.keep:
-        keep_place(observed, replace(member, kept=node), node)
+        keep_place(outlook.observed, replace(member, kept=node), node)
     told: Report = {"apiVersion": r.POD_GROUPS.api_version, "kind": r.POD_GROUPS.kind, "namespace": key.namespace, "name": key.name}
     told |= {"replica": key.replica} if key.replica else {}
     adrift = [member.key for member in members if member.is_live and not member.gated and not member.place]

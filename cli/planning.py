@@ -49,7 +49,7 @@ async def plan(
     for group in grouped.groups:
         outlook.observed.pod_groups.put(group)
     named = [*grouped.groups, *(complete(group.obj, r.POD_GROUPS, namespace) for group in groups)]
-    return [*(report(outlook.state, one) for one in planned), *plan_groups(outlook.observed, named, grouped.pods)]
+    return [*(report(outlook.state, one) for one in planned), *plan_groups(outlook, named, grouped.pods)]
 
 
 def report(state: ClusterState, planned: Planned) -> Report:

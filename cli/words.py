@@ -40,15 +40,14 @@ def explain(what: Sequence[str], source: Source, decisions: Decisions, form: str
     async def look() -> Report:
         if source.files:
             outlook = await looking.look_at(source.files, target, settings, kinds(), namespace)
-            group = groups.find_group(outlook.observed, asked, namespace)
-            if group is not None:
-                return groups.explain_group(outlook.observed, group)
-            return explaining.explain(outlook, finding.find_workload(outlook.observed, asked, namespace))
+            return groups.explain_if_asked(outlook, asked, namespace) or explaining.explain(
+                outlook, finding.find_workload(outlook.observed, asked, namespace)
+            )
         async with looking.connected(target) as client:
             outlook = await looking.look(client, settings, kinds())
-            group = groups.find_group(outlook.observed, asked, namespace)
-            if group is not None:
-                return groups.explain_group(outlook.observed, group)
+            report = groups.explain_if_asked(outlook, asked, namespace)
+            if report is not None:
+                return report
             workload = finding.find_workload(outlook.observed, asked, namespace)
             return explaining.explain(outlook, workload, await looking.events_of(client, workload))
 

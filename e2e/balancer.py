@@ -22,6 +22,8 @@ from types import TracebackType
 HOST = "127.0.0.1"
 _CHUNK = 65536
 _SMALLEST_REQUEST = 64  # bytes; what says farewell in TLS is shorter
+_HEADER, _ENCRYPTED = 5, 23  # bytes before each record of TLS, and the first of them
+_TICKETS = 2  # with which OpenSSL ends a handshake
 _FAREWELL_S = 1.0
 _TURNS, _LOOK_S = 20, 0.05
 
@@ -33,15 +35,45 @@ class _Replica:
     is_withdrawn: bool = False
 
 
-class _Connection:
-    """`waits`: the replica was asked, and has not answered; `has_ended`: it has closed the connection, and `is_broken` if it should not."""
+class _Records:
+    """How many records of TLS 1.3 with something encrypted one side has sent, read from pieces of its stream."""
 
     def __init__(self) -> None:
+        self.encrypted = 0
+        self._header = bytearray()
+        self._left = 0  # bytes of the record that has begun
+
+    def feed(self, chunk: bytes) -> None:
+        at = 0
+        while at < len(chunk):
+            if self._left:
+                passed = min(self._left, len(chunk) - at)
+                self._left -= passed
+                at += passed
+                continue
+            self._header.append(chunk[at])
+            at += 1
+            if len(self._header) == _HEADER:
+                self.encrypted += self._header[0] == _ENCRYPTED
+                self._left = int.from_bytes(self._header[3:])
+                self._header.clear()
+
+
+class _Connection:
+    """`has_ended`: the replica has closed the connection, and `is_broken` if it should not have."""
+
+    def __init__(self) -> None:
+        self._asked, self._answered = _Records(), _Records()
+        self._of_handshake = 0  # records of the replica that answer nothing
         self._waits = self.has_ended = self.is_broken = False
 
     async def ask(self, client: asyncio.StreamReader, replica: asyncio.StreamWriter) -> None:
         while chunk := await client.read(_CHUNK):
-            if len(chunk) >= _SMALLEST_REQUEST:
+            is_new = self._asked.encrypted == 0
+            self._asked.feed(chunk)
+            if is_new and self._asked.encrypted:  # it has read all that the replica had to say before
+                self._of_handshake = self._answered.encrypted + _TICKETS
+            if self._asked.encrypted > 1 and len(chunk) >= _SMALLEST_REQUEST:  # the first ends the handshake
                 self._waits = True
                 self.is_broken = self.has_ended
             with contextlib.suppress(OSError):  # that it has ended is noticed by who reads its answers
@@ -51,7 +83,9 @@ class _Connection:
     async def answer(self, replica: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while chunk := await replica.read(_CHUNK):
-                self._waits = False
+                self._answered.feed(chunk)
+                # Tickets come when a request may be on its way already.
+                self._waits = self._waits and self._answered.encrypted <= self._of_handshake
                 client.write(chunk)
                 await client.drain()
         self.has_ended, self.is_broken = True, self._waits

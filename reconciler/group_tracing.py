@@ -41,16 +41,19 @@ class GroupStories:
             story = current_traceparent()
             if not span.is_recording() or story is None:
                 return group
-            self._begun[metadata["uid"]] = story
             try:
                 await self._writer.annotate(r.POD_GROUPS, group, {TRACEPARENT_ANNOTATION: story})
             except (Conflict, NotFound):
                 return group  # its event is on the way
+            self._begun[metadata["uid"]] = story
         return _with_story(group, story)
 
     def forget(self, group: Obj) -> None:
         """It is gone."""
-        self._begun.pop(group["metadata"]["uid"], None)
+        metadata = group["metadata"]
+        self._begun.pop(metadata["uid"], None)
+        for key in [key for key in self._let_go if (key.namespace, key.name) == (metadata["namespace"], metadata["name"])]:
+            del self._let_go[key]
 
     @contextmanager
     def keeping(self, group: Obj, key: GroupKey, step: Step, began: datetime) -> Iterator[None]:
@@ -64,9 +67,11 @@ class GroupStories:
     @contextmanager
     def letting_go(self, group: Obj, key: GroupKey, places: Sequence[Place]) -> Iterator[None]:
         """The writes that let pods go."""
-        self._let_go.setdefault(key, self._clock.now())
+        began = self._clock.now()
         with tracing.step(t.UNGATE, group, _named(key, len(places))) as span:
             _tell_places(span, places)
+            if span.is_recording():
+                self._let_go.setdefault(key, began)
             yield
 
     def refused(self, group: Obj, key: GroupKey, step: Step, message: str) -> None:

@@ -5,14 +5,20 @@ from collections.abc import Collection, Sequence
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
 from core.model.gates import NODE_REPLACEMENT, PARTIAL_ADMISSION, RECLAIMABLE_PODS
+from core.podgroups.acting import Step
+from core.podgroups.algorithm import default_plugins
+from core.podgroups.members import GroupKey, Member
 from core.queueing.cycle import Cycle, Verdict
 from core.queueing.second_pass import NodeReplacement
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.state.facts import WorkloadFacts
+from reconciler.group_steps import members_of, next_step
 from reconciler.observed import Observed
 from reconciler.settings import Settings
 from reconciler.tracing import parse_time
+
+_AT_ONCE_S = float("inf")  # nobody waits here for pods that may come
 
 
 class Outlook:
@@ -57,6 +63,11 @@ class Outlook:
             if len(found) == len(keys):
                 break
         return found
+
+    def step_of(self, key: GroupKey) -> tuple[list[Member], Step]:
+        """Pods of one replica of a group, and what would be done for them if no more of them came. Plugins are those of the default."""
+        members, group = list(members_of(self.observed, key).values()), self.observed.pod_group(f"{key.namespace}/{key.name}")
+        return members, next_step(self.observed, default_plugins(), self.settings.pod_groups, key, group, members, _AT_ONCE_S)
 
     def is_later(self, workload: WorkloadFacts) -> bool:
         """Whether a workload was evicted and is to be queued again only later."""

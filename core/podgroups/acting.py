@@ -71,8 +71,8 @@ def plan_step(
         return _waits_for_pods(here, wanted, placed)
     if not waiting:
         return _whole(placed, adrift, done)
-    desired, patience_s = facts.desired_count if rules.counts_desired else None, rules.desired_count_wait_s
-    if not placed and here < (desired or 0) and waited_s < patience_s:
+    desired, patience_s = facts.desired_count or 0, rules.desired_count_wait_s
+    if not placed and here < desired and waited_s < patience_s:
         message = f"{here} of {desired} desired pods are there; more are waited for, up to {patience_s:g} s after the last"
         return Step(False, WAITING, message, retry_s=patience_s - waited_s)
     group = PodGroupInfo(
@@ -81,7 +81,7 @@ def plan_step(
         as_pod_sets(waiting),
         tuple(constraints),
         max(wanted - done, len(placed) + 1),  # of those that come later each single one is welcome
-        desired,
+        facts.desired_count,
         key.replica,
         Counter(member.place for member in placed),
         claims_of_sets(waiting),

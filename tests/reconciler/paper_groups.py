@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from core.model.configuration import PodGroupRules
 from core.model.group_plugins import GroupPluginRules
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL, TRACEPARENT_ANNOTATION
 from core.podgroups.members import GroupKey, pin, pinned_node
@@ -32,11 +33,16 @@ Hook = Callable[[str, str], None]  # what is written, and the name of the pod; r
 class PaperGroups:
     """Pods by name, as the API server has them."""
 
-    def __init__(self, racks: Mapping[str, tuple[int, ...]], plugins: Callable[[Clock], GroupPlugins] | None = None) -> None:
+    def __init__(
+        self,
+        racks: Mapping[str, tuple[int, ...]],
+        plugins: Callable[[Clock], GroupPlugins] | None = None,
+        rules: PodGroupRules = PodGroupRules(),  # noqa: B008  # frozen
+    ) -> None:
         self.clock = ManualClock()
         self.observed = Observed(cast("Client", None), self.clock, places_groups=True)
         self.plugins = plugins(self.clock) if plugins is not None else GroupPlugins(GroupPluginRules(), self.clock)
-        self.groups = PodGroups(self.observed, cast("Writer", self), self.clock, self.plugins)
+        self.groups = PodGroups(self.observed, cast("Writer", self), self.clock, self.plugins, rules)
         self.pods: dict[str, Obj] = {}
         self.told: list[tuple[str, str, str]] = []  # status, reason and message, as often as they were written
         self.kinds: list[list[str]] = []  # of the conditions that were written

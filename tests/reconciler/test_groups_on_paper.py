@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from core.model.configuration import PodGroupRules
 from core.names import PAUSE_CONFIG_MAP, SYSTEM_NAMESPACE, WORKLOAD_ANNOTATION
 from core.podgroups.members import GroupKey, pin
 from core.runtime.controller import Done, RequeueAfter
@@ -358,3 +359,12 @@ def test_places_that_are_given_back_wake_who_waits_for_them() -> None:
     paper.settle()
     paper.settle("h")
     assert set(paper.where()) == {"e", "f", "i"}
+
+
+@pytest.mark.parametrize(("counts_desired", "rack"), [(True, "r2"), (False, "r1")])
+def test_nobody_looks_at_desired_counts_with_their_gate_off(counts_desired: bool, rack: str) -> None:
+    paper = PaperGroups({"r1": (2,), "r2": (5,)}, rules=PodGroupRules(0.0, counts_desired))
+    paper.group({"basic": {"desiredCount": 4}})
+    paper.add("a", "b")
+    paper.settle()
+    assert {node[:2] for node in paper.where().values()} == {rack}

@@ -21,6 +21,7 @@ from tests.certs.test_under_load import Load
 ROUNDS = 3  # for each replica
 ENOUGH = 50  # jobs while one of them ends and comes back; on a quiet machine 400
 BEFORE_S, AFTER_S = 1.0, 2.0  # load beside a replica that ends, and without it
+ENDS_S = 25.0
 PROPAGATED_S = 1.0  # until nobody sends to a pod that is deleted
 # Whatever an API server says of a connection that breaks while it is shaken hands on, asked or waited for.
 BROKEN = re.compile(r"failed calling webhook ")
@@ -75,14 +76,7 @@ async def test_a_replica_that_is_stopped_under_load_fails_no_request(cluster: Cl
                 await asyncio.to_thread(stop, replicas, number)
                 await asyncio.sleep(AFTER_S)
                 await asyncio.to_thread(restart, replicas, number)
-    failed = {text: count for text, count in load.answers.items() if text != "taken"}
-    # By HTTP/1.1 a review may be sent in the very moment in which its connection is closed, and nothing can be done about that: none on
-    # a quiet machine, 1 of 4,930 on two cores with a load of 11, 9 of 4,047 where processes waited for a core for 98 % of the time. Of
-    # replicas that are killed it is one in a hundred, see below.
-    assert all(BROKEN.search(text) for text in failed), failed
-    assert sum(failed.values()) <= load.sent / 200, failed
-    print(f"{load.sent} jobs, {2 * ROUNDS} replicas stopped: {sum(failed.values())} failed")
-    assert load.answers["taken"] + sum(failed.values()) == load.sent
+    assert load.answers == {"taken": load.sent}
     assert load.sent >= ENOUGH * 2 * ROUNDS, f"{load.sent} in {load.lasted_s:.0f} s: too few for a load"
     assert min(replicas.balancer.passed) > 2 * ROUNDS
 
@@ -92,7 +86,9 @@ def stop(replicas: Behind, number: int) -> None:
     process.terminate()
     time.sleep(PROPAGATED_S)
     replicas.balancer.withdraw(number)
-    process.stop(grace_s=20)
+    # No second signal: it says that nobody is to be waited for.
+    wait_for(f"replica {number} to end by itself", lambda: not process.is_running, ENDS_S)
+    process.stop(0)
 
 
 def restart(replicas: Behind, number: int) -> None:
