@@ -22,9 +22,8 @@ from types import TracebackType
 HOST = "127.0.0.1"
 _CHUNK = 65536
 _SMALLEST_REQUEST = 64  # bytes; what says farewell in TLS is shorter
-_HEADER, _ENCRYPTED = 5, 23  # bytes before each record of TLS, and the first of them
-_TICKETS = 2  # with which OpenSSL ends a handshake
 _FAREWELL_S = 1.0
+_LATE = 3  # probes in a row, as a Deployment's failureThreshold
 _TURNS, _LOOK_S = 20, 0.05
 
 
@@ -35,45 +34,15 @@ class _Replica:
     is_withdrawn: bool = False
 
 
-class _Records:
-    """How many records of TLS 1.3 with something encrypted one side has sent, read from pieces of its stream."""
-
-    def __init__(self) -> None:
-        self.encrypted = 0
-        self._header = bytearray()
-        self._left = 0  # bytes of the record that has begun
-
-    def feed(self, chunk: bytes) -> None:
-        at = 0
-        while at < len(chunk):
-            if self._left:
-                passed = min(self._left, len(chunk) - at)
-                self._left -= passed
-                at += passed
-                continue
-            self._header.append(chunk[at])
-            at += 1
-            if len(self._header) == _HEADER:
-                self.encrypted += self._header[0] == _ENCRYPTED
-                self._left = int.from_bytes(self._header[3:])
-                self._header.clear()
-
-
 class _Connection:
-    """`has_ended`: the replica has closed the connection, and `is_broken` if it should not have."""
+    """`waits`: the replica was asked, and has not answered; `has_ended`: it has closed the connection, and `is_broken` if it should not."""
 
     def __init__(self) -> None:
-        self._asked, self._answered = _Records(), _Records()
-        self._of_handshake = 0  # records of the replica that answer nothing
         self._waits = self.has_ended = self.is_broken = False
 
     async def ask(self, client: asyncio.StreamReader, replica: asyncio.StreamWriter) -> None:
         while chunk := await client.read(_CHUNK):
-            is_new = self._asked.encrypted == 0
-            self._asked.feed(chunk)
-            if is_new and self._asked.encrypted:  # it has read all that the replica had to say before
-                self._of_handshake = self._answered.encrypted + _TICKETS
-            if self._asked.encrypted > 1 and len(chunk) >= _SMALLEST_REQUEST:  # the first ends the handshake
+            if len(chunk) >= _SMALLEST_REQUEST:
                 self._waits = True
                 self.is_broken = self.has_ended
             with contextlib.suppress(OSError):  # that it has ended is noticed by who reads its answers
@@ -83,16 +52,16 @@ class _Connection:
     async def answer(self, replica: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while chunk := await replica.read(_CHUNK):
-                self._answered.feed(chunk)
-                # Tickets come when a request may be on its way already.
-                self._waits = self._waits and self._answered.encrypted <= self._of_handshake
+                self._waits = False
                 client.write(chunk)
                 await client.drain()
         self.has_ended, self.is_broken = True, self._waits
 
 
 class Balancer:
-    """Listens on a port of 127.0.0.1 in a thread of its own. `probe_s` is how often readiness is asked for; one failure is enough."""
+    """Listens on a port of 127.0.0.1 in a thread of its own. `probe_s` is how often readiness is asked for; one failure is
+    enough, or three probes in a row that are not answered in time.
+    """
 
     def __init__(self, ports: Sequence[int], *, path: str = "/readyz", probe_s: float = 0.25) -> None:
         self._replicas = [_Replica(port) for port in ports]
@@ -107,6 +76,8 @@ class Balancer:
         self.broken: list[int] = [0 for _ in ports]
         """Connections that a replica closed while it was being asked, or with a request on its way, by replica."""
         self.refused = 0
+        self.turned_away = 0
+        """Connections for which no replica was ready."""
         self.port = 0
 
     def __enter__(self) -> Balancer:
@@ -194,6 +165,7 @@ class Balancer:
             except OSError:  # it ended between the one and the other
                 self.broken[number] += 1
                 return None
+        self.turned_away += 1
         return None
 
     # --- readiness ----------------------------------------------------------------------------------
@@ -202,6 +174,7 @@ class Balancer:
         anybody = ssl.create_default_context()
         anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
         request = f"GET {self._path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode()
+        late = 0
         while not self._stop.is_set():
             try:
                 async with asyncio.timeout(2):
@@ -209,9 +182,13 @@ class Balancer:
                     try:
                         writer.write(request)
                         replica.is_ready = b" 200 " in await reader.readline()
+                        late = 0
                     finally:
                         writer.transport.abort()
-            except (OSError, TimeoutError):
+            except TimeoutError:  # which is an OSError; the machine is busy
+                late += 1
+                replica.is_ready = replica.is_ready and late < _LATE
+            except OSError:
                 replica.is_ready = False
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), self._probe_s)

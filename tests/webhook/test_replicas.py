@@ -115,7 +115,10 @@ async def test_of_a_replica_that_is_killed_under_load_only_what_it_was_being_ask
                 await asyncio.to_thread(replicas.processes[number].stop, 0.0)
                 await asyncio.to_thread(restart, replicas, number)
     failed = {text: count for text, count in load.answers.items() if text != "taken"}
+    balancer = replicas.balancer
+    counted = f"{load.sent} jobs, {2 * ROUNDS} kills: {balancer.broken} connections broke, {sum(failed.values())} jobs failed"
+    print(counted)
     assert all(BROKEN.search(text) for text in failed), failed
-    assert sum(failed.values()) <= sum(replicas.balancer.broken), "some failed that the killed one had not been asked"
+    assert balancer.turned_away == 0, "the one that lives was not ready"
+    assert sum(failed.values()) <= sum(balancer.broken), f"some failed that the killed one had not been asked: {counted}; {failed}"
     assert load.answers["taken"] + sum(failed.values()) == load.sent
-    print(f"{load.sent} jobs, {2 * ROUNDS} kills: {replicas.balancer.broken} connections broke, {sum(failed.values())} jobs failed")
