@@ -64,8 +64,8 @@ def _take(document: Document, kind: Queued, namespace: str, found: Grouped) -> b
     if isinstance(kind, Grouping) and asks:
         obj = with_membership(kind, obj, group_name(kind, obj, "plan"))
         group = build_pod_group(kind, obj)
-        assert group is not None  # its pods are members
-        found.groups.append(complete(group, r.POD_GROUPS, namespace))
+        if group is not None:  # one that makes no pods has none
+            found.groups.append(complete(group, r.POD_GROUPS, namespace))
     pods = [obj] if isinstance(kind, Pod) else _made_of(obj, kind)
     members = [pod for pod in pods if group_of(pod) is not None]
     found.pods.extend(members)

@@ -33,9 +33,11 @@ async def plan(
     others = [document for document in grouped.others if document.api not in known]
     groups = [document for document in others if document.api == POD_GROUP_API]
     if not (jobs or grouped.pods or groups or wrong):
-        found = ", ".join(sorted({document.obj["kind"] for document in documents}))
+        found, where = ", ".join(sorted({document.obj["kind"] for document in documents})), ", ".join(map(str, files))
         kinds_known = ", ".join((*(kind for _, kind in known), POD_GROUP_API[1]))
-        wrong.append(f"{', '.join(map(str, files))}: there is no job in it, but {found}; known are {kinds_known}")
+        is_empty = any(document.api in known for document in documents)
+        what = f"no {found} in it makes any pods" if is_empty else f"there is no job in it, but {found}; known are {kinds_known}"
+        wrong.append(f"{where}: {what}")
     if nodes:
         outlook, others = offline([*read_documents(nodes, wrong), *others], settings, kinds, namespace, wrong)
     elif wrong:

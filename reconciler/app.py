@@ -36,6 +36,7 @@ from reconciler.apply import Writer
 from reconciler.checks import Checks
 from reconciler.domain_health import DomainHealth
 from reconciler.drift import DriftAudit
+from reconciler.free_members import FreeMembers
 from reconciler.gauges import Gauges, read_controllers
 from reconciler.group_plugins import GroupPlugins
 from reconciler.jobs import Jobs
@@ -218,6 +219,7 @@ class Deciding:
         if gates.is_on(POD_GROUPS):
             self.pod_groups = PodGroups(observed, writer, clock, GroupPlugins(group_plugins, clock, recorder), pod_groups)
             self.pod_groups_of_jobs = PodGroupsOfJobs(observed, writer, clock)
+        self.free_members = None if gates.is_on(POD_GROUPS) else FreeMembers(observed, writer, clock)
         self.drift = DriftAudit(observed, writer, clock)
         self.milestones = Milestones(observed, clock, recorder)
         by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)
@@ -247,6 +249,7 @@ class Deciding:
             self.spares,
             self.pod_groups,
             self.pod_groups_of_jobs,
+            self.free_members,
         )
         return tuple(part.controller for part in parts if part is not None)
 

@@ -1,6 +1,7 @@
 """Devices and claims on them (DRA), as informers keep them up to date: what groups of pods with constraints on devices are placed by."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from core.podgroups.devices import read_claim, read_class, read_slice, read_template
@@ -13,6 +14,7 @@ from reconciler import resources as r
 from reconciler.served import Served
 from reconciler.slim import without_managed_fields
 
+TURN_S = 0.02  # for which nobody else is served
 Transform = Callable[[Obj], Obj]
 _Fold = tuple[Informer, Callable[[Any], Any], Callable[[str, Any], None]]
 
@@ -34,6 +36,14 @@ class Devices(Served):
             (self.slices, read_slice, self.inventory.observe_slice),
             (self.claims, read_claim, self.inventory.observe_claim),
         )
+
+    async def judge(self, namespace: str, templates: Sequence[str]) -> None:
+        """Sees which devices claims made from templates may have, in turns: expressions are evaluated device by device."""
+        began = time.thread_time()
+        for _ in self.inventory.judge_ahead(namespace, templates):
+            if time.thread_time() - began > TURN_S:
+                await self._clock.sleep(0)
+                began = time.thread_time()
 
 
 def _slim_slice(found: Obj) -> Obj:

@@ -52,7 +52,7 @@ class GroupPlugins:
         recorder: Recorder = UNRECORDED,
         outside: Iterable[Launch] | None = None,
     ) -> None:
-        self._clock, self._recorder = clock, recorder
+        self._clock, self._recorder, self._feasible_limit = clock, recorder, rules.feasible_limit
         self._generators: list[tuple[Which, PlacementGenerator | None]] = []
         self._scorers: list[tuple[Which, PlacementScorer | None, float]] = []
         for one in rules.generators:
@@ -81,7 +81,7 @@ class GroupPlugins:
         """All that take part in it."""
         generators = (OutsideGenerator(which, answers) if ours is None else ours for which, ours in self._generators)
         scorers = ((OutsideScorer(which, answers) if ours is None else ours, weight) for which, ours, weight in self._scorers)
-        return Plugins(tuple(generators), tuple(scorers))
+        return Plugins(tuple(generators), tuple(scorers), feasible_limit=self._feasible_limit)
 
     async def answer(self, question: Question, answers: Answers) -> None:
         """Asks, and keeps what is answered; or the decision is made without who does not answer."""

@@ -17,7 +17,7 @@ from core.podgroups.native import NotNative, native_group, native_step
 from core.runtime.resource import Obj
 from reconciler import resources as r
 from reconciler.observed import Observed
-from reconciler.served import DISCOVERY_S
+from reconciler.served import AWAY_S, DISCOVERY_S, Served
 
 INVALID, NO_CONSTRAINT, HANDED_OVER = "Invalid", "NoConstraint", "HandedOver"
 HANDED_OVER_S = 3.0  # kube-scheduler is given so long since the last pod came
@@ -77,14 +77,13 @@ def next_step(
         return Step(False, INVALID, "there is no such PodGroup", give_back=kept)
     facts = read_pod_group(group)
     facts = facts if rules.counts_desired else replace(facts, desired_count=None)
-    problem = ""
     if not 0 <= key.replica < facts.replicas:
         problem = f"a pod names replica {key.replica}; the group has {facts.replicas}, from 0"
-    elif facts.claim_templates and (observed.devices is None or observed.devices.are_missing):
-        problem = f"{_DRA}: the API server does not serve {r.RESOURCE_SLICES.api_version}"
-        return Step(False, INVALID, problem, give_back=kept, retry_s=DISCOVERY_S)
-    if problem:
         return Step(False, INVALID, problem, give_back=kept)
+    if facts.claim_templates and observed.devices is not None and observed.devices.lack:
+        return replace(
+            _cannot(observed.devices), message=f"{_DRA}: {observed.devices.lack}", give_back=kept if observed.devices.are_missing else ()
+        )
     if not facts.is_constrained:
         free = tuple((member, "") for member in members if member.is_live and member.gated)
         return Step(True, NO_CONSTRAINT, "the group has no constraint: kube-scheduler places its pods", let_go=free)
@@ -114,6 +113,11 @@ def next_step(
         return Step(False, INVALID, f"{_DRA}: {error}", give_back=kept, waits=True)
 
 
+def _cannot(needed: Served) -> Step:
+    """What is needed is not there, or not seen yet."""
+    return Step(False, INVALID, needed.lack, retry_s=DISCOVERY_S if needed.are_missing else AWAY_S)
+
+
 def _native(
     observed: Observed,
     plugins: Plugins,
@@ -124,9 +128,9 @@ def _native(
     members: Sequence[Member],
 ) -> Step:
     """What kube-scheduler makes of a group whose pods are its own; ours is handed over to it first. Raises InvalidSelector."""
-    if observed.native is None or observed.native.are_missing:
-        message = f"the API server does not serve PodGroups of {r.NATIVE_POD_GROUPS.api_version}"
-        return Step(False, INVALID, message, retry_s=DISCOVERY_S)
+    assert observed.native is not None  # who looks at groups watches both kinds
+    if observed.native.lack:
+        return _cannot(observed.native)
     step = native_step(facts, levels, key, members, observed.state.whole.capacity, plugins)
     if group.get("apiVersion") == r.NATIVE_POD_GROUPS.api_version:
         return step
@@ -135,4 +139,11 @@ def _native(
     except NotNative as error:
         return Step(False, INVALID, str(error))
     present = observed.native.informers[0].store.get(f"{key.namespace}/{wanted['metadata']['name']}")
-    return step if present is not None else replace(step, hand_over=wanted)
+    if present is None:
+        return replace(step, hand_over=wanted)
+    named = f"PodGroup {present['metadata']['name']} of {r.NATIVE_POD_GROUPS.api_version}"
+    if facts.uid not in {owner["uid"] for owner in present["metadata"].get("ownerReferences") or ()}:
+        return Step(False, INVALID, f"{named}, by which kube-scheduler would place the pods, was not made for this one: delete either")
+    if any(present["spec"].get(part) != wanted["spec"].get(part) for part in ("schedulingPolicy", "schedulingConstraints")):
+        return replace(step, message=f"{step.message}; {named} says what this one did when it was handed over, and cannot be changed")
+    return step

@@ -13,8 +13,6 @@ from datetime import datetime
 
 from core.model.configuration import PodGroupRules
 from core.model.pause import ADMISSIONS
-from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
-from core.plan.conditions import Condition, says, set_conditions
 from core.podgroups.acting import Place, Step
 from core.podgroups.devices import read_claim
 from core.podgroups.facts import read_pod_group
@@ -30,9 +28,9 @@ from core.runtime.store import Change
 from core.runtime.telemetry import context_from
 from core.runtime.throttle import Throttle
 from core.runtime.workqueue import Item
-from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.group_conditions import GroupConditions, is_native
 from reconciler.group_plugins import GroupPlugins
 from reconciler.group_steps import forget_place, keep_place, members_of, next_step
 from reconciler.group_tracing import GroupStories
@@ -43,9 +41,12 @@ from reconciler.tracing import traceparent_of
 logger = logging.getLogger(__name__)
 BATCH_S = 0.2  # pods of a group come one by one
 LOOK_S = 5.0  # room may be given back without any event of a pod or a node
+AGAIN_S = 1.0
+REFUSED_S = 60.0  # what refuses a write is mostly a policy, which somebody has to change
 WORKERS = 4
-_SHOWN = 3  # replicas that a condition speaks of
-_ANEW = -1  # whatever has changed
+_Changes = tuple[int, int]
+_ANEW = -1, -1  # whatever has changed
+ALL = GroupKey("", "")  # as a key: all groups that wait
 REFUSED, PAUSED = "Refused", "AdmissionsPaused"
 
 
@@ -84,10 +85,12 @@ class PodGroups:
         self._expectations, self._awaited = Expectations(), dict[str, _Awaited]()  # by uid of pods
         self._throttle = Throttle(clock)
         self._stories = GroupStories(writer, clock)
+        self._conditions = GroupConditions(writer, self._stories, plugins.note)
         self._seen: dict[GroupKey, dict[str, _Seen]] = {}  # its pods by uid
         self._decided: dict[str, str] = {}  # by uid of pods that are not bound: where they were decided to go
-        self._waiting: dict[GroupKey, int] = {}  # and what had changed in the cluster when they were last judged
-        self._steps: dict[GroupKey, Step] = {}  # the last of each replica of a group that has several
+        self._waiting: dict[GroupKey, _Changes] = {}  # and what had changed when they were last judged
+        self._news = 0  # what may help who waits, beside changes of nodes and pods
+        self._refused_until: dict[GroupKey, float] = {}  # gangs whose places the API server did not take
         self._unsure: dict[GroupKey, set[str]] = {}  # pods of which it is not known what was written, by key
         self.controller = build_controller("podgroups", self._reconcile, clock, workers=WORKERS)
         self._queue = self.controller.queue
@@ -122,6 +125,7 @@ class PodGroups:
             self._observe(group, uid)
         self._fold(member)
         if member.is_live:
+            self._conditions.came(group)
             seen = self._seen.setdefault(group, {})
             seen.setdefault(uid, _Seen(self._clock.monotonic(), member.priority, member.created))
             self._is_due(group)
@@ -137,6 +141,8 @@ class PodGroups:
         seen.pop(uid, None)
         if not seen:
             self._seen.pop(group, None)
+            self._conditions.went(group)
+            self._refused_until.pop(group, None)
             self.plugins.forget(group)
         self._is_due(group)
         self._look_again("a pod is gone")
@@ -171,9 +177,8 @@ class PodGroups:
         named = metadata.get("namespace") or "", metadata["name"]
         if change.new is None:
             self._stories.forget(change.obj)
-            for key in [key for key in self._steps if (key.namespace, key.name) == named]:
-                del self._steps[key]
-        for key in {GroupKey(*named), *(key for key in self._seen if (key.namespace, key.name) == named)}:
+            self._conditions.forget(*named)
+        for key in {GroupKey(*named), *self._conditions.of(*named)}:
             if key in self._waiting:
                 self._waiting[key] = _ANEW
             self._queue.add_after(key, BATCH_S, "the group changed")
@@ -208,10 +213,15 @@ class PodGroups:
             self._look_again("a claim on devices changed")
 
     def _look_again(self, why: str) -> None:
-        """Who waits, by priority and then by age."""
+        """Who waits is, once for all that changes at a time."""
+        self._news += 1
+        if self._waiting:
+            self._queue.add_after(ALL, BATCH_S, why)
+
+    def _wake(self) -> None:
+        """By priority and then by age."""
         for key in sorted(self._waiting, key=self._turn):
-            self._waiting[key] = _ANEW
-            self._queue.add_after(key, BATCH_S, why)
+            self._queue.add(key, "what it waits for may be there")
 
     def _turn(self, key: GroupKey) -> tuple[int, str, GroupKey]:
         seen = self._seen.get(key, {}).values()
@@ -225,8 +235,13 @@ class PodGroups:
         return await self.look(key)
 
     async def look(self, key: GroupKey) -> Result:
-        """The next step of one replica of a group. Raises what the API server refuses for a time."""
-        answers = self.plugins.answers()
+        """The next step of one replica of a group, or of all that wait. Raises what the API server refuses for a time."""
+        if key == ALL:
+            self._wake()
+            return Done()
+        answers, group = self.plugins.answers(), self._observed.pod_group(f"{key.namespace}/{key.name}")
+        if group is not None and self._observed.devices is not None and (templates := read_pod_group(group).claim_templates):
+            await self._observed.devices.judge(key.namespace, templates)
         while True:
             try:
                 return await self._look(key, answers)
@@ -241,7 +256,10 @@ class PodGroups:
         now = self._clock.monotonic()
         if not self._expectations.satisfied(key, now):
             return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
-        changes = self._observed.state.changes
+        if (rest := self._refused_until.get(key, now) - now) > 0:
+            return RequeueAfter(rest)
+        self._refused_until.pop(key, None)
+        changes = self._observed.state.changes, self._news
         if self._waiting.get(key) == changes:
             return RequeueAfter(LOOK_S)  # nothing has come or gone since it was judged
         found_out = await self._find_out(key)
@@ -255,14 +273,21 @@ class PodGroups:
         self.plugins.remember(key, answers)
         refused = await self._do(key, group, step, began)
         if refused is not None:
+            if group is not None:
+                await self._give_up(key, group, members, step)
             step = refused
         elif step.keep:
+            if any(member.uid not in self._decided for member, _ in step.keep):
+                return RequeueAfter(AGAIN_S)  # of a pod that is gone, or was changed: its event is on the way
             self._queue.add(key, "its places are kept")
             return Done()
         if group is None:
             self._waiting.pop(key, None)
+            if refused is not None:
+                logger.warning("a place is not given back", extra={"group": str(key), "error": refused.message})
+                return RequeueAfter(REFUSED_S)
             return Done()  # its pods wait until there is one
-        await self._tell(group, key, step, has_pods=bool(members))
+        await self._conditions.tell(group, key, step, has_pods=bool(members))
         if not any(member.is_live and not member.node for member in members):
             self._stories.bound(group, key, sum(member.is_live for member in members))
         if step.waits:
@@ -312,7 +337,7 @@ class PodGroups:
     def _held_up(self, step: Step) -> Step:
         """While admissions are paused no group gets places, and none is let go."""
         stop = self._observed.state.pause.of(ADMISSIONS)
-        if stop is None or not (step.keep or step.let_go):
+        if stop is None or not (step.keep or step.let_go or step.hand_over):
             return step
         return Step(False, PAUSED, stop.sentence, give_back=step.give_back, waits=True)
 
@@ -358,6 +383,20 @@ class PodGroups:
         member, error = refusals[0]
         return Step(False, REFUSED, f"the API server does not take what is written of pod {member.key}: {error}", waits=True)
 
+    async def _give_up(self, key: GroupKey, group: Obj, members: Sequence[Member], step: Step) -> None:
+        """A gang of which the API server takes no place for some pod keeps those of the others from nobody, and is tried again later.
+        Raises KubeError."""
+        kept = [(member, "") for member, _ in step.keep if member.uid in self._decided]
+        placed = [member for member in members if member.is_live and member.place]
+        if len(kept) + len(placed) >= (read_pod_group(group).min_count or 1) or not all(member.gated for member in placed):
+            return
+        for member, _ in kept:
+            self._decided.pop(member.uid)
+        self._refused_until[key] = self._clock.monotonic() + REFUSED_S
+        failed = await self._write(key, kept, lambda place: self._writer.nominate(*place), lambda place: _Awaited(True, ""))
+        if failed:
+            raise failed[0][1]
+
     def _as_seen(self, member: Member) -> Obj:
         pod = self._observed.pods.store.get(member.key)
         if pod is None or pod["metadata"]["uid"] != member.uid:
@@ -390,54 +429,6 @@ class PodGroups:
         if seen is None or seen["metadata"]["uid"] != member.uid or _version(seen) == _version(written):
             self._observe(key, member.uid)  # nothing was changed, or it is seen already
         return None
-
-    # --- telling --------------------------------------------------------------------------------------------------
-
-    async def _tell(self, group: Obj, key: GroupKey, step: Step, *, has_pods: bool) -> None:
-        """The condition of the group, of all its replicas together."""
-        before = (group.get("status") or {}).get("conditions") or []
-        if not has_pods and before:
-            # Those that it had are gone: what became of them stands, unless there are other replicas that have some.
-            was_one_of_several = self._steps.pop(key, None) is not None
-            other = next((other for other in self._steps if (other.namespace, other.name) == (key.namespace, key.name)), None)
-            if other is None or not was_one_of_several:
-                return
-            key, step = other, self._steps[other]
-        condition, note = self._condition(group, key, step), self.plugins.note(key.namespace, key.name)
-        if note:
-            condition = replace(condition, message=f"{condition.message}; {note}")
-        if says(before, condition):
-            return
-        generation = int(group["metadata"].get("generation") or 0)
-        wire = set_conditions(before, [condition], now=self._writer.now(), generation=generation)
-        resource = r.NATIVE_POD_GROUPS if is_native(group) else r.POD_GROUPS
-        try:
-            await self._writer.patch_status(resource, group, {"conditions": [one for one in wire if one["type"] == condition.type]})
-        except NotFound:
-            return
-        if not step.is_scheduled and step.explanation is not None:
-            self._stories.refused(group, key, step, condition.message)
-        logger.info("group judged", extra={"group": str(key), "scheduled": condition.status, "why": condition.message})
-        await self._writer.event(resource, group, condition.reason, condition.message, warning=not condition.status)
-
-    def _condition(self, group: Obj, key: GroupKey, step: Step) -> Condition:
-        if is_native(group):
-            return Condition(POD_GROUP_VERIFIED, step.is_scheduled, step.reason, step.message)
-        if int(group["spec"].get("replicas") or 1) == 1:
-            return Condition(POD_GROUP_SCHEDULED, step.is_scheduled, step.reason, step.message)
-        self._steps[key] = Step(step.is_scheduled, step.reason, step.message)  # no explanation: that is large, and replicas are many
-        mine = sorted((other, of) for other, of in self._steps.items() if (other.namespace, other.name) == (key.namespace, key.name))
-        lacking = [(other, of) for other, of in mine if not of.is_scheduled]
-        if not lacking:
-            return Condition(POD_GROUP_SCHEDULED, True, step.reason, f"{len(mine)} replicas have their places")
-        texts = [f"replica {other.replica}: {of.message}" for other, of in lacking[:_SHOWN]]
-        more = f"; and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
-        return Condition(POD_GROUP_SCHEDULED, False, lacking[0][1].reason, f"{'; '.join(texts)}{more}")
-
-
-def is_native(group: Obj) -> bool:
-    """Whether a PodGroup is one of kube-scheduler's own."""
-    return bool(group.get("apiVersion") == r.NATIVE_POD_GROUPS.api_version)
 
 
 def _has_same_spec(change: Change) -> bool:

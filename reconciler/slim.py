@@ -63,7 +63,7 @@ def slim_pod(pod: Obj) -> Obj:
         | (_pick(spec, "tolerations") if waits else {})  # its flavor's are added when it starts
         | (
             _pick(spec, "affinity", "tolerations", "topologySpreadConstraints", "volumes", "priority")
-            if grouped
+            if grouped or native_group_of(pod)
             else _pick_anti_affinity(spec)
         )
         | {

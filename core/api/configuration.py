@@ -86,7 +86,7 @@ def build_configuration(file: ConfigurationFile) -> Configuration:
         placement_profile=ours.placement_profile,
         reserves_daemon_sets=ours.reserve_daemon_sets,
         nominates_nodes=ours.nominate_nodes,
-        group_plugins=(ours.pod_group_plugins or PodGroupPlugins()).rules,
+        group_plugins=((ours.pod_groups or PodGroupsBlock()).plugins or PodGroupPlugins()).rules,
         warnings=(*ignored(file), *_ignored_gates(file), *_differences(file)),
     )
 
@@ -211,6 +211,6 @@ def _differences(file: ConfigurationFile) -> Iterator[str]:
             yield "different: waitForPodsReady.timeout: it is not given and stands at 5m, as in KEP-349; newer releases of Kueue take 30m"
         if block.recovery_timeout is None:
             yield "different: waitForPodsReady.recoveryTimeout: it is not given and never ends, as in KEP-349; Kueue takes that of timeout"
-    plugins = (file.topogate or Topogate()).pod_group_plugins
+    plugins = ((file.topogate or Topogate()).pod_groups or PodGroupsBlock()).plugins
     if plugins is not None and not {one.name for one in plugins.rules.generators}.issuperset(BUILT_IN_GENERATORS):
         yield f"different: {PATH}.generators: without TopologyPlacement no group is held to its topologyConstraints by topogate itself"

@@ -141,6 +141,7 @@ Pause = Annotated[float, BeforeValidator(_more_than_0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 """A part of something, from 0 to 1."""
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+AtLeastOne = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 BindAddress = Annotated[Annotated[Address, BeforeValidator(_address)] | None, EMPTY_IS_NONE]
 Thousandths = Annotated[int, BeforeValidator(_thousandths)]

@@ -1,4 +1,4 @@
-"""The block `topogate.podGroupPlugins`: which plugins place groups of pods, in what order, with what weights, arguments and limits.
+"""The block `topogate.podGroups.plugins`: which plugins place groups of pods, in what order, with what weights, arguments and limits.
 
 Names of other packages' plugins are judged where these are installed (`Installed`), their arguments by `reconciler.installed_plugins`: the
 webhook reads the same file and need not have them.
@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, field_validator
 
-from core.api.configuration_fields import Pause, ResourceName
+from core.api.configuration_fields import AtLeastOne, Pause, ResourceName
 from core.api.mistakes import InvalidFile, Mistake, at, one_of, suggestion
 from core.api.strict import Strict, matching, refuse, refuse_inside
 from core.model.group_plugins import (
@@ -27,7 +27,7 @@ from core.model.group_plugins import (
 )
 from core.model.quantity import parse_quantity
 
-PATH = "topogate.podGroupPlugins"
+PATH = "topogate.podGroups.plugins"
 LISTS = {GENERATE: "generators", SCORE: "scorers"}
 _HEAVIEST = 1000
 
@@ -130,6 +130,7 @@ class PodGroupPlugins(Strict):
     scorers: list[Scorer] | None = None
     timeout: Pause | None = None
     memory: Annotated[int, BeforeValidator(_memory)] | None = None
+    feasible_limit: AtLeastOne | None = None
 
     @field_validator("generators", "scorers")
     @classmethod
@@ -147,7 +148,7 @@ class PodGroupPlugins(Strict):
         generators = usual.generators if self.generators is None else tuple(_choice(one) for one in self.generators)
         scorers = usual.scorers if self.scorers is None else tuple(_choice(one, one.weight) for one in self.scorers)
         memory = limits.memory_bytes if self.memory is None else self.memory
-        return GroupPluginRules(generators, scorers, PluginLimits(self.timeout or limits.call_s, memory))
+        return GroupPluginRules(generators, scorers, PluginLimits(self.timeout or limits.call_s, memory), self.feasible_limit)
 
 
 def _choice(entry: Entry, weight: float | None = None) -> PluginChoice:

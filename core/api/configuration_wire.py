@@ -268,6 +268,7 @@ class PodGroupsBlock(Strict):
     """How groups of pods without a queue are placed."""
 
     desired_count_wait: Pause | None = None
+    plugins: PodGroupPlugins | None = None
 
 
 class Topogate(Strict):
@@ -279,7 +280,6 @@ class Topogate(Strict):
     placement_profile: Literal["kep", "compact"] | None = None
     reserve_daemon_sets: bool | None = None
     nominate_nodes: bool | None = None
-    pod_group_plugins: PodGroupPlugins | None = None
 
 
 class ConfigurationFile(Strict):

@@ -19,6 +19,7 @@ from core.names import (
     LEND_SPARES,
     PLACEMENT_PROFILE,
     PLACEMENT_PROFILES,
+    PODGROUP_GATE,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
     REQUIRED_TOPOLOGY,
@@ -199,6 +200,10 @@ def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
         yield error(ErrorType.INVALID, LEND_SPARES, lends, "true or false is expected")
     elif lends is not None and spares is None:
         yield error(ErrorType.FORBIDDEN, LEND_SPARES, None, f"means nothing without {SPARE_NODES}, whose nodes are lent")
+    gates = (pod_set.template.get("spec") or {}).get("schedulingGates") or ()
+    if any(gate.get("name") == PODGROUP_GATE for gate in gates):
+        accepted = "the pods of a queued job are placed by its Workload, and nobody takes this gate off: leave it out, or the queue"
+        yield FieldError(ErrorType.FORBIDDEN, f"{path.removesuffix(OWN)}spec.schedulingGates", PODGROUP_GATE, accepted)
 
 
 def _validate_slices(pod_set: PodSetAnnotations) -> Iterator[FieldError]:

@@ -47,11 +47,13 @@ class PluginLimits:
 
 @dataclass(frozen=True, slots=True)
 class GroupPluginRules:
-    """All that take part, generators in the order in which each parts what those before it made."""
+    """All that take part, generators in the order in which each parts what those before it made. `feasible_limit`: so many feasible
+    placements are enough to choose from; None: all are looked at."""
 
     generators: tuple[PluginChoice, ...] = (PluginChoice("TopologyPlacement"),)
     scorers: tuple[PluginChoice, ...] = (PluginChoice("PodCount"), PluginChoice("BinPacking"))
     limits: PluginLimits = PluginLimits()
+    feasible_limit: int | None = None
 
     @property
     def chosen(self) -> tuple[tuple[Which, PluginChoice], ...]:

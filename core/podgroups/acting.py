@@ -16,8 +16,9 @@ from core.podgroups.facts import PodGroupFacts
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
 from core.podgroups.members import GroupKey, Member, as_pod_sets, claims_of_sets, in_order
+from core.podgroups.together import find_domain, tell_spread
 
-SCHEDULED, UNSCHEDULABLE, WAITING = "Scheduled", "Unschedulable", "WaitingForPods"
+SCHEDULED, UNSCHEDULABLE, WAITING, SCATTERED = "Scheduled", "Unschedulable", "WaitingForPods", "Scattered"
 Place = tuple[Member, str]  # a pod and a node
 
 
@@ -65,37 +66,39 @@ def plan_step(
     if lost:
         why = f"node {lost[0].place}, where a place was kept for pod {lost[0].key}, cannot be used any more"
         return Step(False, UNSCHEDULABLE, why, give_back=lost, waits=True)
-    wanted = facts.min_count or 1
-    here = len(placed) + len(waiting) + len(adrift) + done
-    if here < wanted:
-        return _waits_for_pods(here, wanted, placed)
+    wanted, on = facts.min_count or 1, Counter(member.place for member in placed)
+    if find_domain(constraints, on, view) is None:
+        return _scattered(placed, tell_spread(constraints, on, view))
+    needed = wanted if len(live) >= wanted else wanted - done  # a gang that is there is one, whatever ended before
+    if len(live) < needed:
+        return _waits_for_pods(len(live) + done, wanted, placed)
     if not waiting:
         return _whole(placed, adrift, done)
     desired, patience_s = facts.desired_count or 0, rules.desired_count_wait_s
-    if not placed and here < desired and waited_s < patience_s:
-        message = f"{here} of {desired} desired pods are there; more are waited for, up to {patience_s:g} s after the last"
+    if not placed and len(live) + done < desired and waited_s < patience_s:
+        message = f"{len(live) + done} of {desired} desired pods are there; more are waited for, up to {patience_s:g} s after the last"
         return Step(False, WAITING, message, retry_s=patience_s - waited_s)
     group = PodGroupInfo(
         key.namespace,
         key.name,
         as_pod_sets(waiting),
         tuple(constraints),
-        max(wanted - done, len(placed) + 1),  # of those that come later each single one is welcome
+        max(needed, len(placed) + 1),  # of those that come later each single one is welcome
         facts.desired_count,
         key.replica,
-        Counter(member.place for member in placed),
+        on,
         claims_of_sets(waiting),
     )
     outcome = decide(view, group, plugins)
     if outcome.chosen is not None:
         keep = tuple(_places(outcome.chosen, waiting))
-        message = f"{_name(outcome.chosen)} has places for {len(keep) + len(placed)} of {here - done} pods"
+        message = f"{_name(outcome.chosen)} has places for {len(keep) + len(placed)} of {len(live)} pods"
         return Step(False, SCHEDULED, message, keep=keep, waits=True)
-    if len(placed) + done < wanted and placed and all(member.gated for member in placed):
+    if len(placed) < needed and placed and all(member.gated for member in placed):
         why = "the places that are kept for some of its pods leave none for the others"
         return Step(False, UNSCHEDULABLE, why, give_back=tuple(placed), waits=True)
     lacks = explain(view, group, outcome.tried, plugins.states, outcome.why)
-    if len(placed) + done >= wanted:
+    if len(placed) >= needed:
         whole = _whole(placed, adrift, done)
         return replace(whole, message=f"{whole.message}; {_pods(len(waiting))} more wait: {lacks}", waits=True, explanation=lacks)
     return Step(False, UNSCHEDULABLE, str(lacks), waits=True, explanation=lacks)
@@ -105,6 +108,15 @@ def _waits_for_pods(here: int, wanted: int, placed: Sequence[Member]) -> Step:
     """A gang that is not all there: nobody is let go, and no place is kept from others for it, unless it had been whole."""
     kept = tuple(member for member in placed if member.gated)
     return Step(False, WAITING, f"{here} of at least {wanted} pods are there", give_back=kept if len(kept) == len(placed) else ())
+
+
+def _scattered(placed: Sequence[Member], where: str) -> Step:
+    """Nodes were relabelled underneath. While nobody was let go all begin anew; else pods stay where they are, and none is left behind."""
+    kept = tuple(member for member in placed if member.gated)
+    if len(kept) == len(placed):
+        return Step(False, SCATTERED, f"the places that were kept for {_pods(len(kept))} are {where}", give_back=kept, waits=True)
+    let_go = tuple((member, member.place) for member in kept)
+    return Step(False, SCATTERED, f"{_pods(len(placed))} that have their places are {where}", let_go=let_go, waits=True)
 
 
 def _whole(placed: Sequence[Member], adrift: Sequence[Member], done: int) -> Step:

@@ -3,6 +3,7 @@
 A field that is set and not known here leaves the device out, or makes the claim one that cannot be served; it is named, never guessed.
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,9 @@ _OF_SLICES = frozenset({"driver", "pool", "nodeName", "nodeSelector", "allNodes"
 _OF_CLAIMS = frozenset({"requests", "config"})  # config is for drivers
 _OF_REQUESTS = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "tolerations"})
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
-_KEPT = 32  # matchers whose answers a slice remembers
+_KEPT = 128  # matchers whose answers a slice remembers
+MOST_CPU_S = 0.25  # for one of them and the devices of a slice, 128 at most; mostly it is some milliseconds
+_Answers = tuple[str | None, ...]
 
 
 class NotServed(ValueError):
@@ -79,7 +82,8 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class ResourceSlice:
-    """Devices of a pool that some nodes reach: one node, those that a selector takes, or all. `answers` are remembered by matcher."""
+    """Devices of a pool that some nodes reach: one node, those that a selector takes, or all. `answers` are remembered by matcher, a text
+    for those that cannot be evaluated."""
 
     pool: PoolId
     generation: int
@@ -87,15 +91,32 @@ class ResourceSlice:
     devices: tuple[Device, ...]
     node: str = ""
     selector: Json | None = None
-    answers: dict[Matcher, tuple[str | None, ...]] = field(default_factory=dict, compare=False)
+    answers: dict[Matcher, _Answers | str] = field(default_factory=dict, compare=False)
 
     def judge(self, matcher: Matcher) -> tuple[str | None, ...]:
         """Per device "" if a request takes it, else why it is left out; None where the request wants another. Raises NotServed."""
-        if matcher not in self.answers:
+        answer = self.answers.get(matcher)
+        if answer is None:
             if len(self.answers) >= _KEPT:
-                self.answers.clear()
-            self.answers[matcher] = tuple(self._judge(device, matcher) for device in self.devices)
-        return self.answers[matcher]
+                del self.answers[next(iter(self.answers))]
+            try:
+                answer = self._judge_all(matcher)
+            except NotServed as error:
+                answer = str(error)
+            self.answers[matcher] = answer
+        if isinstance(answer, str):
+            raise NotServed(answer)
+        return answer
+
+    def _judge_all(self, matcher: Matcher) -> _Answers:
+        """Expressions are their authors', who may be anybody: one that takes long is not evaluated to the end."""
+        answers, until = [], time.thread_time() + MOST_CPU_S
+        for device in self.devices:
+            answers.append(self._judge(device, matcher))
+            if time.thread_time() > until:
+                texts = " and ".join(map(repr, matcher.expressions))
+                raise NotServed(f"{texts} takes more than {MOST_CPU_S:g} s for the {len(self.devices)} devices of a slice of {self.pool}")
+        return tuple(answers)
 
     def _judge(self, device: Device, matcher: Matcher) -> str | None:
         for expression in matcher.expressions:

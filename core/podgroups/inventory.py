@@ -3,8 +3,9 @@
 Kept up to date by events; a decision reads it and changes nothing.
 """
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -103,6 +104,20 @@ class Inventory:
     def stands_for(self, claim: Claim, namespace: str, template: str) -> bool:
         """Whether a claim asks for what a template does."""
         return claim.spec == self._templates.get(f"{namespace}/{template}")
+
+    def judge_ahead(self, namespace: str, templates: Iterable[str]) -> Iterator[None]:
+        """Judges all devices for what templates ask for, and for what others have been promised, with a pause after each slice. What
+        cannot be served is told by the decision."""
+        matchers = {matcher for _, need in self.to_come() for matcher in need}
+        for template in templates:
+            with contextlib.suppress(NotServed):
+                matchers |= set(self.need_of_template(namespace, template))
+        for pool in tuple(self.pools.values()):
+            for one in pool.slices:
+                for matcher in matchers:
+                    with contextlib.suppress(NotServed):
+                        one.judge(matcher)
+                    yield
 
     def _need(self, spec: ClaimSpec, where: str) -> Need:
         if spec.problem:

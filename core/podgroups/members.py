@@ -69,7 +69,7 @@ class Member:
     created: str = ""
     unschedulable: str = ""  # what kube-scheduler said of it, without the gate
     claims: tuple[PodClaim, ...] = ()
-    native: bool = False  # whether kube-scheduler places it, by its own PodGroup
+    native: bool = False  # whether kube-scheduler places it, by its own PodGroup: what topogate has let go names its node
     part: tuple[str, int] = ("", 0)  # of a JobSet: the replicated job, and which of its Jobs
 
     @property
@@ -131,7 +131,7 @@ def read_member(pod: Json) -> Member | None:
         metadata.get("creationTimestamp") or "",
         _refusal(status),
         read_pod_claims(pod),
-        bool(native_group_of(pod)) and not gated,
+        bool(native_group_of(pod)) and not gated and not pinned_node(spec),
         _part(metadata.get("labels") or {}),
     )
 

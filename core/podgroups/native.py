@@ -7,17 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.placement.free import FreeCapacity
-from core.podgroups.acting import SCHEDULED, UNSCHEDULABLE, WAITING, Step
+from core.podgroups.acting import SCATTERED, SCHEDULED, UNSCHEDULABLE, WAITING, Step
 from core.podgroups.algorithm import decide
 from core.podgroups.explain import explain
 from core.podgroups.facts import KUBERNETES, OURS, PodGroupFacts
-from core.podgroups.framework import Cycle, Plugins
+from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
 from core.podgroups.members import GroupKey, Member, as_pod_sets, in_order
-from core.podgroups.placements import whole
-from core.podgroups.topology_placement import TopologyPlacement
-
-SCATTERED = "Scattered"
+from core.podgroups.together import find_domain, tell_spread
 
 
 class NotNative(ValueError):
@@ -67,14 +64,14 @@ def native_step(
     done = sum(member.succeeded for member in members)
     on = Counter(member.node for member in bound)
     group = PodGroupInfo(key.namespace, key.name, as_pod_sets(pending), tuple(levels), 1, None, key.replica, on)
-    where = _domains_of(group, view) if bound else [""]
-    if not where:
-        return Step(False, SCATTERED, f"kube-scheduler has bound {len(bound)} pod(s) in no one {levels[-1].level}: {_spread(group, view)}")
+    where = find_domain(levels, on, view)
+    if where is None:
+        return Step(False, SCATTERED, f"kube-scheduler has bound {len(bound)} pod(s) {tell_spread(levels, on, view)}")
     wanted = facts.min_count or 1
     if len(live) + done < wanted:
         return Step(False, WAITING, f"{len(live) + done} of at least {wanted} pods are there")
     if not pending:
-        return Step(True, SCHEDULED, f"kube-scheduler has bound {len(bound)} pod(s){f' in {where[0]}' if where[0] else ''}")
+        return Step(True, SCHEDULED, f"kube-scheduler has bound {len(bound)} pod(s){f' in {where}' if where else ''}")
     group = PodGroupInfo(
         key.namespace, key.name, group.pod_sets, group.constraints, max(wanted - done, len(bound) + 1), None, key.replica, on
     )
@@ -88,17 +85,3 @@ def native_step(
         return Step(is_enough, reason, f"{before}, though {would}{f'; it says: {said}' if said else ''}", waits=True)
     lacks = explain(view, group, outcome.tried)
     return Step(is_enough, reason, f"{before}: {lacks}", waits=True, explanation=lacks)
-
-
-def _domains_of(group: PodGroupInfo, view: FreeCapacity) -> Sequence[str]:
-    """The one domain that all bound pods are in; empty where there is none, an empty name where none is asked for."""
-    (found, *_) = TopologyPlacement().generate(Cycle(view), group, (whole(view.tree),))
-    return found.names
-
-
-def _spread(group: PodGroupInfo, view: FreeCapacity) -> str:
-    level, counts = group.constraints[-1].level, Counter[str]()
-    for node, pods in group.running.items():
-        at = view.tree.index.get(node)
-        counts[view.tree.labels[at].get(level, "no such label") if at is not None else "a node that is gone"] += pods
-    return ", ".join(f"{domain} {pods}" for domain, pods in sorted(counts.items()))

@@ -116,11 +116,16 @@ def written(values: Configuration, version: str) -> Json:
         "placementProfile": values.placement_profile,
         "reserveDaemonSets": values.reserves_daemon_sets,
         "nominateNodes": values.nominates_nodes,
-        "podGroupPlugins": {
-            "generators": [{"name": one.name, "arguments": dict(one.arguments)} for one in values.group_plugins.generators],
-            "scorers": [{"name": one.name, "weight": one.weight, "arguments": dict(one.arguments)} for one in values.group_plugins.scorers],
-            "timeout": f"{values.group_plugins.limits.call_s:.0f}s",
-            "memory": values.group_plugins.limits.memory_bytes,
+        "podGroups": {
+            "plugins": {
+                "generators": [{"name": one.name, "arguments": dict(one.arguments)} for one in values.group_plugins.generators],
+                "scorers": [
+                    {"name": one.name, "weight": one.weight, "arguments": dict(one.arguments)} for one in values.group_plugins.scorers
+                ],
+                "timeout": f"{values.group_plugins.limits.call_s:.0f}s",
+                "memory": values.group_plugins.limits.memory_bytes,
+                "feasibleLimit": values.group_plugins.feasible_limit,
+            }
         },
     }
     return file
@@ -170,6 +175,7 @@ _group_plugins = st.builds(
     st.sampled_from([(_generators[0],), tuple(_generators), tuple(reversed(_generators))]),
     st.lists(st.one_of(_scorers), unique_by=lambda one: one.name).map(tuple),
     st.builds(PluginLimits, _seconds, st.integers(SMALLEST_MEMORY, 2**62)),
+    st.none() | st.integers(1, 100),
 )
 _switches = [name for name, gate in GATES.items() if gate.effect is Effect.SWITCHES and not name.startswith("TASProfile")]
 

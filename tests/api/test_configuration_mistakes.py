@@ -29,7 +29,7 @@ from tests.api.configuring import NEW, Json, as_text, configurations, file_with,
         (
             {"topogate": {"q": 1}},
             "topogate.q: unknown key; "
-            "nodeReplacement, nominateNodes, placementProfile, podGroupPlugins, podGroups, reserveDaemonSets, secondPass are known here",
+            "nodeReplacement, nominateNodes, placementProfile, podGroups, reserveDaemonSets, secondPass are known here",
         ),
         (
             {"resources": {"transformations": [{"input": "cpu", "output": {}}]}},

@@ -1,4 +1,4 @@
-"""The block `topogate.podGroupPlugins`: what it says, and what is wrong with it, all at once."""
+"""The block `topogate.podGroups.plugins`: what it says, and what is wrong with it, all at once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from core.podgroups.algorithm import default_plugins
 from core.podgroups.builtin import GENERATORS, SCORERS
 from tests.api.configuring import as_text, file_with, mistakes_in, read
 
-PATH = "topogate.podGroupPlugins"
+PATH = "topogate.podGroups.plugins"
 A_NUMBER = "a number from 0 (off) to 1000 is expected"
 
 
 def block(**fields: Any) -> dict[str, Any]:
-    return {"topogate": {"podGroupPlugins": fields}}
+    return {"topogate": {"podGroups": {"plugins": fields}}}
 
 
 def test_without_the_block_all_is_as_it_always_was():
@@ -88,7 +88,8 @@ def test_who_takes_constraints_away_is_told_so():
         ({"timeout": "0s"}, 'timeout: "0s" is not accepted; more than 0s is expected'),
         ({"memory": "63Mi"}, 'memory: "63Mi" is not accepted; a quantity such as "512Mi", of 64Mi or more, is expected'),
         ({"memory": "much"}, 'memory: "much" is not accepted; a quantity such as "512Mi", of 64Mi or more, is expected'),
-        ({"plugins": []}, "plugins: unknown key; generators, memory, scorers, timeout are known here"),
+        ({"feasibleLimit": 0}, "feasibleLimit: 0 is not accepted; 1 or more is expected"),
+        ({"q": []}, "q: unknown key; feasibleLimit, generators, memory, scorers, timeout are known here"),
     ],
 )
 def test_a_mistake_names_place_value_and_what_would_be_accepted(fields: dict[str, Any], said: str):

@@ -197,6 +197,14 @@ def test_what_is_wrong_with_its_annotation_is_said(topogate: Commands):
     assert "may not stand beside topogate.dev/podgroup-topology" in ran.err
 
 
+def test_a_job_that_makes_no_pods_is_told(topogate: Commands):
+    made = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": []}}
+    made["metadata"] = {"name": "none", "annotations": {PODGROUP_TOPOLOGY: "rack"}}
+    ran = topogate.run("plan", "-f", topogate.write("plan.yaml", made), "--nodes", topogate.write("nodes.yaml", *nodes()))
+    assert ran.code == 2
+    assert "no JobSet in it makes any pods" in ran.err
+
+
 def test_jobs_of_queues_go_first_and_groups_get_what_they_leave(topogate: Commands):
     cluster = [*nodes(blocks=1, racks=1), *queues()]
     queued, grouped = planned(topogate, cluster, group(), *pods(2), job("queued", 3, required=RACK), code=3)

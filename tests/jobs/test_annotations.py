@@ -13,6 +13,7 @@ from core.jobs.annotations import PodSetAnnotations, is_label_name, topology_req
 from core.jobs.contract import ErrorType, Rules
 from core.names import (
     LEND_SPARES,
+    PODGROUP_GATE,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
     REQUIRED_TOPOLOGY,
@@ -252,3 +253,11 @@ def test_no_annotation_is_an_exception_and_what_passes_can_be_asked_for(pod_sets
 )
 def test_label_names_as_kubernetes_has_them(text: str, good: bool):
     assert is_label_name(text) == good
+
+
+@pytest.mark.parametrize(("path", "shown"), [(PATH, "spec.template.spec"), ("metadata.annotations", "spec")])
+def test_the_gate_of_a_group_is_not_for_queued_pods(path: str, shown: str) -> None:
+    template = {"metadata": {"annotations": {}}, "spec": {"schedulingGates": [{"name": PODGROUP_GATE}]}}
+    (error,) = validate_pod_sets([PodSetAnnotations(path, template, 8)]).errors
+    assert (error.type, error.field) == (ErrorType.FORBIDDEN, f"{shown}.schedulingGates")
+    assert "nobody takes this gate off" in error.accepted

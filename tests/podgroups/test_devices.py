@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,16 +10,18 @@ import pytest
 
 from core.names import HOSTNAME_LABEL
 from core.placement.free import FreeCapacity
+from core.podgroups import devices
 from core.podgroups.algorithm import Outcome, decide, default_plugins
 from core.podgroups.device_placement import DevicePlacement
-from core.podgroups.devices import NotServed, PodClaim, read_claim
+from core.podgroups.devices import Matcher, NotServed, PodClaim, PoolId, read_claim
 from core.podgroups.explain import explain
+from core.podgroups.expressions import selects
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.inventory import Inventory, Kept
 from tests.builders import RACK, view_of
 from tests.podgroups.builders import group, name_of, node, placed
-from tests.podgroups.devices import OWN, TEMPLATE, claim, claim_spec, inventory, pool_of_nodes, resource_slice, template
+from tests.podgroups.devices import DRIVER, OWN, TEMPLATE, claim, claim_spec, inventory, pool_of_nodes, resource_slice, template
 
 
 def asked(pods: int, *claims: PodClaim, by: tuple[str, ...] = (), **other: Any) -> PodGroupInfo:
@@ -27,8 +30,8 @@ def asked(pods: int, *claims: PodClaim, by: tuple[str, ...] = (), **other: Any) 
 
 
 def plugins_for(there: Inventory, templates: tuple[str, ...] = (TEMPLATE,), running: tuple[tuple[PodClaim, ...], ...] = ()) -> Plugins:
-    devices, usual = DevicePlacement(there, "ns", templates, running), default_plugins()
-    return replace(usual, generators=(*usual.generators, devices), states=(devices,))
+    of_devices, usual = DevicePlacement(there, "ns", templates, running), default_plugins()
+    return replace(usual, generators=(*usual.generators, of_devices), states=(of_devices,))
 
 
 def ask(view: FreeCapacity, there: Inventory, wanted: PodGroupInfo, **other: Any) -> Outcome:
@@ -328,3 +331,21 @@ def test_who_only_looks_at_a_device_takes_it_from_nobody(view: FreeCapacity) -> 
     looking["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
     there = inventory(resource_slice("p", 1, node="a"), looking)
     assert placed(ask(view, there, asked(1))) == {"a": 1}
+
+
+def test_an_expression_that_takes_long_is_evaluated_once_and_told(view: FreeCapacity, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated: list[str] = []
+    monkeypatch.setattr(devices, "selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(devices, "MOST_CPU_S", -1.0)
+    there = inventory(resource_slice("p", 8), template())
+    for _ in range(3):
+        with pytest.raises(NotServed, match=re.escape("takes more than -1 s for the 8 devices of a slice of gpu.example.com/p")):
+            ask(view, there, asked(1))
+    assert len(evaluated) == 1, "of the first device"
+
+
+def test_answers_of_many_matchers_are_not_kept_for_ever() -> None:
+    (one,) = inventory(resource_slice("p", 1)).pools[PoolId(DRIVER, "p")].slices
+    for number in range(300):
+        assert one.judge(Matcher((f"device.driver == '{DRIVER}' || {number} == 0",))) == ("",)
+    assert len(one.answers) == 128

@@ -41,6 +41,9 @@ class PaperGroups:
     ) -> None:
         self.clock = ManualClock()
         self.observed = Observed(cast("Client", None), self.clock, places_groups=True)
+        for built_in in self.observed.built_in:
+            for informer in built_in.informers:
+                informer.fill(())
         self.plugins = plugins(self.clock) if plugins is not None else GroupPlugins(GroupPluginRules(), self.clock)
         self.groups = PodGroups(self.observed, cast("Writer", self), self.clock, self.plugins, rules)
         self.pods: dict[str, Obj] = {}

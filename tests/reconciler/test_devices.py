@@ -16,8 +16,9 @@ from core.runtime.resource import Obj, Resource
 from core.runtime.watch_step import Init, InitDone
 from reconciler.devices import Devices
 from reconciler.observed import Observed
-from reconciler.served import DISCOVERY_S
-from tests.reconciler.paper_groups import PaperGroups
+from reconciler.served import AWAY_S, DISCOVERY_S
+from tests.podgroups.devices import TEMPLATE, device_class, resource_slice, template
+from tests.reconciler.paper_groups import NAMESPACE, PaperGroups
 from tests.runtime.fakes import ManualClock
 
 PLURALS = ("deviceclasses", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates", "resourceslices")
@@ -88,13 +89,31 @@ async def test_what_is_served_is_listed_before_anything_is_decided(clock: Manual
     assert all(informer.synced for informer in made.informers)
 
 
-@pytest.mark.parametrize("answer", [NotFound(404, "NotFound", "no"), Unreachable("away"), ["resourceclaims"]])
-async def test_what_is_not_served_is_not_waited_for_and_watched_once_it_is(answer: Any, clock: ManualClock) -> None:
+@pytest.mark.parametrize(
+    ("answer", "is_missing", "after_s"),
+    [(NotFound(404, "NotFound", "no"), True, DISCOVERY_S), (Unreachable("away"), False, AWAY_S), (["resourceclaims"], True, DISCOVERY_S)],
+)
+async def test_what_is_not_served_is_not_waited_for_and_watched_once_it_is(
+    answer: Any, is_missing: bool, after_s: float, clock: ManualClock
+) -> None:
     made, began = devices([answer, answer, list(PLURALS)], clock), clock.time
-    assert await started(made)
-    assert clock.time == began + DISCOVERY_S
-    assert not made.are_missing
-    assert all(informer.synced for informer in made.informers)
+    assert made.lack.endswith("have not been listed yet")
+    assert await started(made) == is_missing
+    assert clock.time == began + after_s
+    assert made.lack == ""
+
+
+async def test_what_cannot_be_listed_holds_up_nothing_else(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.served.LISTED_S", 0.0)
+
+    async def never(informer: Informer) -> Never:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(Unlisted, "run", never)
+    made = devices([list(PLURALS)], clock)
+    assert not await started(made)
+    assert made.lack.endswith("have not been listed yet")
 
 
 def test_a_group_that_asks_for_devices_is_told_that_there_are_none() -> None:
@@ -106,9 +125,42 @@ def test_a_group_that_asks_for_devices_is_told_that_there_are_none() -> None:
     paper.settle()
     assert paper.says[1:] == (
         "Invalid",
-        "spec.schedulingConstraints.draConstraints: the API server does not serve resource.k8s.io/v1",
+        "spec.schedulingConstraints.draConstraints: the API server does not serve deviceclasses, resourceclaimtemplates, resourceslices, "
+        "resourceclaims of resource.k8s.io/v1",
     )
+
+
+def test_while_devices_have_not_been_listed_places_stay_kept() -> None:
+    paper = PaperGroups({"r1": (2,)})
+    paper.gang(2)
+    paper.add("a", "b")
+    paper.look()
+    assert len(paper.held()) == 2
+    assert paper.observed.devices is not None
+    for informer in paper.observed.devices.informers:
+        informer._synced.clear()
+    paper.gang(2, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": "some"}]})
+    paper.settle()
+    assert "have not been listed yet" in paper.says[2]
+    assert len(paper.held()) == 2
+    assert paper.where() == {}
 
 
 def test_without_the_gate_there_is_nothing_to_watch() -> None:
     assert Observed(cast("Client", None), ManualClock()).devices is None
+
+
+async def test_many_devices_are_judged_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.devices.TURN_S", -1.0)
+    paper = PaperGroups({"r1": (2,)})
+    paper.devices(device_class(), template(), *(resource_slice(f"p{number}", 2) for number in range(5)))
+    assert paper.observed.devices is not None
+    turns: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        turns.append(seconds)
+
+    monkeypatch.setattr(paper.clock, "sleep", sleep)
+    await paper.observed.devices.judge(NAMESPACE, (TEMPLATE, "none"))
+    assert turns == [0] * 5
+    assert all(one.answers for pool in paper.observed.devices.inventory.pools.values() for one in pool.slices)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.names import MEMBER_OF_LABEL, POD_GROUP_VERIFIED
-from core.runtime.errors import Forbidden
+from core.names import MEMBER_OF_LABEL, PAUSE_CONFIG_MAP, POD_GROUP_VERIFIED, SYSTEM_NAMESPACE
+from core.runtime.errors import Forbidden, Unreachable
 from core.runtime.resource import Obj
 from tests.builders import BLOCK, RACK
 from tests.reconciler.paper_groups import NAMESPACE, PaperGroups
@@ -93,7 +93,7 @@ def test_where_it_is_not_served_that_is_said():
     paper.gang(1)
     paper.join("p0")
     paper.look()
-    assert paper.says == ("False", "Invalid", f"the API server does not serve PodGroups of {KUBERNETES}")
+    assert paper.says == ("False", "Invalid", f"the API server does not serve podgroups of {KUBERNETES}")
 
 
 def test_what_the_api_server_refuses_is_told():
@@ -150,3 +150,68 @@ def test_pods_with_the_gate_are_topogates_though_the_group_is_kube_schedulers(la
         paper.unlabel(name)
     paper.settle("theirs")
     assert {node[:2] for node in paper.where().values()} == {"r1"}
+
+
+def test_a_gang_with_the_gate_is_let_go_to_the_end_whoever_began():
+    """As after a kill between two of its pods: what was let go is topogate's, too."""
+    paper = Paper()
+    paper.gang(3)
+    paper.add("p0", "p1", "p2", schedulingGroup={"podGroupName": "g"})
+    paper.look()
+
+    def ends(what: str, name: str) -> None:
+        if what == "let go" and name == "p1":
+            raise Unreachable("killed")
+
+    paper.on_write = ends
+    paper.look()
+    assert paper.pods["p1"]["spec"]["schedulingGates"]
+    anew = Paper()
+    anew.gang(3)
+    for pod in paper.pods.values():
+        anew.put(pod)
+    anew.settle()
+    assert len(anew.where()) == 3
+    anew.bind()
+    anew.add("p3", schedulingGroup={"podGroupName": "g"})
+    anew.settle()
+    assert len(anew.where()) == 4, "those that come later, too"
+    assert anew.owned() == {}, "nothing is handed over"
+
+
+def test_one_that_others_made_of_the_same_name_is_not_taken_for_its_own():
+    paper = Paper()
+    paper.own({**foreign(RACK), "metadata": {"name": "g", "namespace": NAMESPACE}})
+    paper.gang(2)
+    paper.join("p0", "p1")
+    paper.look()
+    assert paper.says[1:] == (
+        "Invalid",
+        f"PodGroup g of {KUBERNETES}, by which kube-scheduler would place the pods, was not made for this one: delete either",
+    )
+
+
+def test_what_was_handed_over_and_is_no_longer_so_is_told():
+    paper = Paper()
+    paper.gang(2)
+    paper.join("p0", "p1")
+    paper.look()
+    paper.put_on(p0="r1-0", p1="r1-0")
+    paper.gang(1)
+    paper.look()
+    assert paper.owned()["g"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
+    assert paper.says[2] == (
+        "kube-scheduler has bound 2 pod(s) in r1; "
+        f"PodGroup g of {KUBERNETES} says what this one did when it was handed over, and cannot be changed"
+    )
+
+
+def test_nothing_is_handed_over_while_admissions_are_paused():
+    paper = Paper()
+    metadata = {"name": PAUSE_CONFIG_MAP, "namespace": SYSTEM_NAMESPACE, "uid": "p", "resourceVersion": "1"}
+    paper.observed.pauses.put({"metadata": metadata, "data": {"admissions": '{"by": "ann"}'}})
+    paper.gang(2)
+    paper.join("p0", "p1")
+    paper.look()
+    assert paper.owned() == {}
+    assert paper.says[1] == "AdmissionsPaused"

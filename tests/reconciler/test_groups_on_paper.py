@@ -11,7 +11,9 @@ from core.model.configuration import PodGroupRules
 from core.names import PAUSE_CONFIG_MAP, SYSTEM_NAMESPACE, WORKLOAD_ANNOTATION
 from core.podgroups.members import GroupKey, pin
 from core.runtime.controller import Done, RequeueAfter
-from core.runtime.errors import Conflict, Invalid, KubeError, NotFound, Unreachable
+from core.runtime.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, Unreachable
+from reconciler.podgroups import AGAIN_S, ALL
+from tests.builders import RACK
 from tests.reconciler.paper_groups import NAMESPACE, PaperGroups
 
 KEY = GroupKey(NAMESPACE, "g")
@@ -20,15 +22,19 @@ KEY = GroupKey(NAMESPACE, "g")
 def due(paper: PaperGroups) -> set[object]:
     """Groups that are looked at within the next second."""
     paper.clock.time += 1.0
-    queue = paper.groups.controller.queue
+    queue, found = paper.groups.controller.queue, set[object]()
     loop = asyncio.new_event_loop()
     try:
-        found = [loop.run_until_complete(queue.get()).key for _ in range(queue.depth)]
+        while queue.depth:
+            key = loop.run_until_complete(queue.get()).key
+            queue.done(key)
+            if key == ALL:
+                loop.run_until_complete(paper.groups.look(ALL))
+            else:
+                found.add(key)
     finally:
         loop.close()
-    for key in found:
-        queue.done(key)
-    return set(found)
+    return found
 
 
 def test_a_gang_is_let_go_once_places_are_kept_for_all() -> None:
@@ -368,3 +374,141 @@ def test_nobody_looks_at_desired_counts_with_their_gate_off(counts_desired: bool
     paper.add("a", "b")
     paper.settle()
     assert {node[:2] for node in paper.where().values()} == {rack}
+
+
+def test_after_a_start_nothing_is_said_of_a_group_before_all_its_replicas_are_judged() -> None:
+    paper = PaperGroups({"r1": (1,), "r2": (1,)})
+    paper.gang(1, replicas=3)
+    for number in range(3):
+        paper.add(f"p{number}", replica=str(number))
+    for number in (0, 1, 0, 1):
+        paper.look(replica=number)
+    assert paper.told == []
+    paper.look(replica=2)
+    assert len(paper.told) == 1
+    assert paper.says[0] == "False"
+
+
+def test_a_pod_that_names_a_replica_too_many_is_told_beside_what_becomes_of_the_others() -> None:
+    paper = PaperGroups({"r1": (4,)})
+    paper.gang(1)
+    paper.add("a")
+    paper.add("b", replica="3")
+    for _ in range(3):
+        paper.look()
+        paper.look(replica=3)
+    assert paper.told == [("False", "Invalid", "replica 3: a pod names replica 3; the group has 1, from 0")]
+    assert set(paper.where()) == {"a"}
+
+
+def test_a_condition_is_of_the_group_as_it_is_now() -> None:
+    paper = PaperGroups({"r1": (4,)})
+    group = paper.gang(2)
+    paper.add("a", "b")
+    paper.settle()
+    (condition,) = paper.observed.pod_groups.store.list()[0]["status"]["conditions"]
+    assert condition["observedGeneration"] == 1
+    metadata = {**group["metadata"], "generation": 2, "resourceVersion": "later"}
+    paper.observed.pod_groups.put({**paper.observed.pod_groups.store.list()[0], "metadata": metadata})
+    paper.settle()
+    (condition,) = paper.observed.pod_groups.store.list()[0]["status"]["conditions"]
+    assert condition["observedGeneration"] == 2
+
+
+def test_a_gang_of_which_a_pod_is_refused_keeps_places_from_nobody() -> None:
+    paper = PaperGroups({"r1": (3,)})
+    paper.gang(3)
+    paper.add("a", "b", "c")
+
+    def refuse(what: str, name: str) -> None:
+        if (what, name) == ("keep", "b"):
+            raise Forbidden(403, "Forbidden", "policy says no")
+
+    paper.on_write = refuse
+    assert isinstance(paper.settle(), RequeueAfter)
+    assert paper.held() == {}
+    assert paper.says[1] == "Refused"
+    written = len(paper.writes)
+    paper.clock.time += 30
+    paper.look()
+    assert len(paper.writes) == written, "it is not tried each moment"
+    paper.on_write = lambda what, name: None
+    paper.clock.time += 60
+    paper.settle()
+    assert set(paper.where()) == {"a", "b", "c"}
+
+
+def test_a_pod_that_is_gone_and_not_seen_to_be_is_not_tried_without_end() -> None:
+    paper = PaperGroups({"r1": (4,)})
+    paper.group()
+    paper.add("a", "b")
+
+    def gone(what: str, name: str) -> None:
+        if name == "a":
+            raise NotFound(404, "NotFound", "gone")
+
+    paper.on_write = gone
+    assert paper.look() == RequeueAfter(AGAIN_S)
+    assert paper.look() == RequeueAfter(AGAIN_S)
+
+
+@pytest.mark.parametrize("let_go", [0, 1, 2])
+def test_nodes_that_are_relabelled_underneath_are_told_and_places_that_nobody_has_yet_are_looked_for_anew(let_go: int) -> None:
+    paper = PaperGroups({"r1": (1, 1), "r2": (1, 1)})
+    paper.gang(2)
+    paper.add("a", "b")
+    paper.look()
+    assert set(paper.held().values()) == {"r1-0", "r1-1"}
+
+    def ends(what: str, name: str) -> None:
+        if what == "let go" and name in ("a", "b")[let_go:]:
+            raise Unreachable("killed")
+
+    if let_go:
+        paper.on_write = ends
+        paper.look()
+        paper.on_write = lambda what, name: None
+    paper.node("r1-1", "r3", 1)
+    paper.settle()
+    if let_go:
+        assert paper.where() == {"a": "r1-0", "b": "r1-1"}, "what began is not left half done"
+        assert paper.says == ("False", "Scattered", f"2 pods that have their places are in no one {RACK}: r1 1, r3 1")
+        paper.node("r1-1", "r1", 1)
+        paper.settle()
+        assert paper.says[:2] == ("True", "Scheduled")
+    else:
+        assert set(paper.where().values()) == {"r2-0", "r2-1"}
+        assert paper.says[:2] == ("True", "Scheduled")
+
+
+def test_a_second_round_of_a_job_is_a_gang_again() -> None:
+    paper = PaperGroups({"r1": (2,)})
+    paper.gang(2)
+    paper.add("a", "b")
+    paper.settle()
+    paper.bind()
+    for name in ("a", "b"):
+        paper.change(name, status={"phase": "Succeeded"})
+    paper.node("r1-0", "r1", 1)
+    paper.add("c", "d")
+    paper.settle()
+    assert not {"c", "d"} & set(paper.where()), "one alone would wait for the other"
+    paper.node("r1-0", "r1", 2)
+    paper.settle()
+    assert {"c", "d"} <= set(paper.where())
+
+
+def test_of_what_ends_at_once_who_waits_is_woken_once() -> None:
+    paper = PaperGroups({"r1": (4,)})
+    paper.gang(5)
+    paper.add("a", "b", "c", "d", "e")
+    paper.settle()
+    turns = []
+    before = paper.groups._turn
+    paper.groups._turn = lambda key: turns.append(key) or before(key)  # type: ignore[method-assign, func-returns-value]
+    for number in range(50):
+        paper.add(f"x{number}", group="h")
+        paper.drop(f"x{number}")
+    assert turns == []
+    assert KEY in due(paper)
+    assert turns == [KEY]

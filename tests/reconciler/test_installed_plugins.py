@@ -15,7 +15,7 @@ from reconciler.installed_plugins import judge
 from tests.runtime.test_plugins import install
 
 ROOT = Path(__file__).parents[2]
-BLOCK = "topogate.podGroupPlugins"
+BLOCK = "topogate.podGroups.plugins"
 TARGETS = {
     "picky": "acme_plugins:Picky",
     "prefers": "acme_plugins:Prefers",
@@ -42,7 +42,9 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def start(folder: Path, plugins: str, *more: str) -> tuple[int, list[str]]:
     """The process with a file that says this; it ends at the latest where it looks for a cluster."""
     file = folder / "config.yaml"
-    file.write_text(f"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\ntopogate: {{podGroupPlugins: {{{plugins}}}}}\n")
+    file.write_text(
+        f"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\ntopogate: {{podGroups: {{plugins: {{{plugins}}}}}}}\n"
+    )
     command = [sys.executable, "-m", "reconciler", "--config", str(file), "--kubeconfig", "/nowhere", *more]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
     lines = [line.replace(f"argument --config: {file}: ", "").strip() for line in ended.stderr.splitlines()]

@@ -43,7 +43,7 @@ def configured(topogate: Topogate, tmp_path: Path) -> Configured:
     def start(*scorers: dict[str, Any], **more: Any) -> None:
         block = {"scorers": [{"name": "PodCount"}, {"name": "BinPacking"}, *scorers], **more}
         head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
-        file.write_text(json.dumps({**head, "topogate": {"podGroupPlugins": block}}))
+        file.write_text(json.dumps({**head, "topogate": {"podGroups": {"plugins": block}}}))
         topogate.kill_reconciler()
         topogate.start_reconciler(options=[*GATE, "--config", str(file)], packages=tmp_path)
 
