@@ -1,10 +1,11 @@
 """Devices and claims on them (DRA), as informers keep them up to date: what groups of pods with constraints on devices are placed by."""
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from core.podgroups.devices import read_claim, read_class, read_slice, read_template
+from core.podgroups.devices import NotServed, read_claim, read_class, read_slice, read_template
 from core.podgroups.inventory import Inventory
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -14,7 +15,8 @@ from reconciler import resources as r
 from reconciler.served import Served
 from reconciler.slim import without_managed_fields
 
-TURN_S = 0.02  # for which nobody else is served
+TURN_S = 0.02  # of a processor, for which nobody else is served
+MOST_CPU_S = 0.25  # for one matcher and the devices of a slice, 128 at most; mostly it is some milliseconds
 Transform = Callable[[Obj], Obj]
 _Fold = tuple[Informer, Callable[[Any], Any], Callable[[str, Any], None]]
 
@@ -38,12 +40,22 @@ class Devices(Served):
         )
 
     async def judge(self, namespace: str, templates: Sequence[str]) -> None:
-        """Sees which devices claims made from templates may have, in turns: expressions are evaluated device by device."""
-        began = time.thread_time()
-        for _ in self.inventory.judge_ahead(namespace, templates):
-            if time.thread_time() - began > TURN_S:
-                await self._clock.sleep(0)
-                began = time.thread_time()
+        """Sees which devices claims made from templates may have, in turns. Expressions that take too long are refused."""
+        began, turn = time.thread_time(), 0.0
+        for one, matcher in self.inventory.to_judge(namespace, templates):
+            spent, judging = 0.0, one.judging(matcher)
+            for _ in judging:
+                now = time.thread_time()
+                spent, turn, began = spent + now - began, turn + now - began, now
+                if spent > MOST_CPU_S:
+                    texts = " and ".join(map(repr, matcher.expressions))
+                    why = f"{texts} takes more than {MOST_CPU_S:g} s for the {len(one.devices)} devices of a slice of pool {one.pool}"
+                    with contextlib.suppress(StopIteration):
+                        judging.throw(NotServed(why))
+                    break
+                if turn > TURN_S:
+                    await self._clock.sleep(0)
+                    began, turn = time.thread_time(), 0.0
 
 
 def _slim_slice(found: Obj) -> Obj:

@@ -3,9 +3,8 @@
 A field that is set and not known here leaves the device out, or makes the claim one that cannot be served; it is named, never guessed.
 """
 
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,7 +19,6 @@ _OF_CLAIMS = frozenset({"requests", "config"})  # config is for drivers
 _OF_REQUESTS = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "tolerations"})
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 _KEPT = 128  # matchers whose answers a slice remembers
-MOST_CPU_S = 0.25  # for one of them and the devices of a slice, 128 at most; mostly it is some milliseconds
 _Answers = tuple[str | None, ...]
 
 
@@ -95,28 +93,29 @@ class ResourceSlice:
 
     def judge(self, matcher: Matcher) -> tuple[str | None, ...]:
         """Per device "" if a request takes it, else why it is left out; None where the request wants another. Raises NotServed."""
-        answer = self.answers.get(matcher)
-        if answer is None:
-            if len(self.answers) >= _KEPT:
-                del self.answers[next(iter(self.answers))]
-            try:
-                answer = self._judge_all(matcher)
-            except NotServed as error:
-                answer = str(error)
-            self.answers[matcher] = answer
+        for _ in self.judging(matcher):
+            pass
+        answer = self.answers[matcher]
         if isinstance(answer, str):
             raise NotServed(answer)
         return answer
 
-    def _judge_all(self, matcher: Matcher) -> _Answers:
-        """Expressions are their authors', who may be anybody: one that takes long is not evaluated to the end."""
-        answers, until = [], time.thread_time() + MOST_CPU_S
-        for device in self.devices:
-            answers.append(self._judge(device, matcher))
-            if time.thread_time() > until:
-                texts = " and ".join(map(repr, matcher.expressions))
-                raise NotServed(f"{texts} takes more than {MOST_CPU_S:g} s for the {len(self.devices)} devices of a slice of {self.pool}")
-        return tuple(answers)
+    def judging(self, matcher: Matcher) -> Generator[None]:
+        """Judges device by device what has not been, with a pause after each: expressions are their authors', who may be anybody. Who
+        has had enough throws NotServed, and that is the answer."""
+        if matcher in self.answers:
+            return
+        if len(self.answers) >= _KEPT:
+            del self.answers[next(iter(self.answers))]
+        answers = []
+        try:
+            for device in self.devices:
+                answers.append(self._judge(device, matcher))
+                yield
+        except NotServed as error:
+            self.answers[matcher] = str(error)
+        else:
+            self.answers[matcher] = tuple(answers)
 
     def _judge(self, device: Device, matcher: Matcher) -> str | None:
         for expression in matcher.expressions:

@@ -105,19 +105,14 @@ class Inventory:
         """Whether a claim asks for what a template does."""
         return claim.spec == self._templates.get(f"{namespace}/{template}")
 
-    def judge_ahead(self, namespace: str, templates: Iterable[str]) -> Iterator[None]:
-        """Judges all devices for what templates ask for, and for what others have been promised, with a pause after each slice. What
-        cannot be served is told by the decision."""
+    def to_judge(self, namespace: str, templates: Iterable[str]) -> Iterator[tuple[ResourceSlice, Matcher]]:
+        """What a decision will want to know of all devices: whether they are what templates ask for, and what others were promised."""
         matchers = {matcher for _, need in self.to_come() for matcher in need}
         for template in templates:
-            with contextlib.suppress(NotServed):
+            with contextlib.suppress(NotServed):  # the decision tells
                 matchers |= set(self.need_of_template(namespace, template))
         for pool in tuple(self.pools.values()):
-            for one in pool.slices:
-                for matcher in matchers:
-                    with contextlib.suppress(NotServed):
-                        one.judge(matcher)
-                    yield
+            yield from ((one, matcher) for one in pool.slices for matcher in matchers)
 
     def _need(self, spec: ClaimSpec, where: str) -> Need:
         if spec.problem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +9,10 @@ import pytest
 
 from core.names import HOSTNAME_LABEL
 from core.placement.free import FreeCapacity
-from core.podgroups import devices
 from core.podgroups.algorithm import Outcome, decide, default_plugins
 from core.podgroups.device_placement import DevicePlacement
 from core.podgroups.devices import Matcher, NotServed, PodClaim, PoolId, read_claim
 from core.podgroups.explain import explain
-from core.podgroups.expressions import selects
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.inventory import Inventory, Kept
@@ -333,15 +330,16 @@ def test_who_only_looks_at_a_device_takes_it_from_nobody(view: FreeCapacity) -> 
     assert placed(ask(view, there, asked(1))) == {"a": 1}
 
 
-def test_an_expression_that_takes_long_is_evaluated_once_and_told(view: FreeCapacity, monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluated: list[str] = []
-    monkeypatch.setattr(devices, "selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
-    monkeypatch.setattr(devices, "MOST_CPU_S", -1.0)
+def test_who_has_had_enough_of_an_expression_says_what_is_told_from_then_on(view: FreeCapacity) -> None:
     there = inventory(resource_slice("p", 8), template())
-    for _ in range(3):
-        with pytest.raises(NotServed, match=re.escape("takes more than -1 s for the 8 devices of a slice of gpu.example.com/p")):
+    ((one, matcher),) = there.to_judge("ns", (TEMPLATE, "none"))
+    judging = one.judging(matcher)
+    next(judging)
+    with pytest.raises(StopIteration):
+        judging.throw(NotServed("it takes long"))
+    for _ in range(2):
+        with pytest.raises(NotServed, match="it takes long"):
             ask(view, there, asked(1))
-    assert len(evaluated) == 1, "of the first device"
 
 
 def test_answers_of_many_matchers_are_not_kept_for_ever() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Never, cast
 
 import pytest
 
+from core.podgroups.expressions import selects
 from core.runtime.client import Client
 from core.runtime.errors import KubeError, NotFound, Unreachable
 from core.runtime.informer import Informer
@@ -162,5 +163,20 @@ async def test_many_devices_are_judged_in_turns(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(paper.clock, "sleep", sleep)
     await paper.observed.devices.judge(NAMESPACE, (TEMPLATE, "none"))
-    assert turns == [0] * 5
+    assert turns == [0] * 10
     assert all(one.answers for pool in paper.observed.devices.inventory.pools.values() for one in pool.slices)
+
+
+def test_an_expression_that_takes_long_is_refused_and_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.devices.MOST_CPU_S", -1.0)
+    evaluated: list[str] = []
+    monkeypatch.setattr("core.podgroups.devices.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
+    paper = PaperGroups({"r1": (2,)})
+    paper.devices(device_class(), template(), resource_slice("p", 8))
+    paper.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": TEMPLATE}]})
+    paper.add("a", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}])
+    for _ in range(3):
+        paper.look()
+    assert paper.says[1] == "Invalid"
+    assert "takes more than -1 s for the 8 devices of a slice of pool gpu.example.com/p" in paper.says[2]
+    assert len(evaluated) == 1, "of the first device"
