@@ -28,10 +28,9 @@ venv: $(STAMP) ## only the Python packages, in .venv: enough for check and the f
 demo: $(STAMP) ## start a control plane, place annotated jobs on it, show and verify where they went
 	@$(BIN)/python -m e2e.demo
 
-# Each has a control plane of its own.
 PROCESSES ?= 2
 
-test: $(STAMP) ## the whole test suite, real control plane included, in PROCESSES=2 that share it
+test: $(STAMP) ## the whole test suite, in PROCESSES=2 that each have a real control plane of their own
 	@$(BIN)/python -m e2e.binaries
 	@$(BIN)/python -m pytest $(if $(filter-out 1,$(PROCESSES)),--numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder)
 

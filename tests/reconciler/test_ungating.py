@@ -70,7 +70,7 @@ def thief(scene: Scene, name: str) -> dict[str, Any]:
 def test_a_nominated_slot_cannot_be_taken_before_its_pod_is_bound(
     scene: Scene, topogate: Topogate, proxy: WritesProxy, kubeconfig: Path
 ) -> None:
-    """The reconciler dies between nominating the last of four pods, which fill all four nodes, and ungating the first."""
+    """The reconciler dies before it has ungated the first of four pods, which fill all four nodes; some are nominated by then."""
     topogate.kill_reconciler()
     topogate.start_reconciler(kubeconfig=kubeconfig, options=["--nominate-nodes"])
     pods = PODS.format(scene.namespace)
