@@ -6,8 +6,9 @@ from difflib import get_close_matches
 
 from cli.failures import BadInput, Failure
 from core.jobs.prebuilt import prebuilt_name
-from core.names import ADMITTED, FINISHED, QUEUE_NAME_LABEL
+from core.names import ADMITTED, FINISHED, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
 from core.plan.pod_units import GROUP, Unit, unit_of_pod
+from core.podgroups.members import group_of
 from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
 from core.runtime.store import object_key
@@ -18,6 +19,7 @@ from reconciler.observed import Observed
 _WORKLOAD = ("workload", "workloads", "wl", "workload.kueue.x-k8s.io", "workloads.kueue.x-k8s.io")
 _SHORT = {"po": "pod", "sts": "statefulset", "lws": "leaderworkerset", "deploy": "deployment"}
 _GROUPS = ("podgroup", "podgroups")
+_NATIVE_GROUPS = tuple(f"{name}.{r.NATIVE_POD_GROUPS.group}" for name in _GROUPS)
 _SHOWN = 3
 
 
@@ -37,6 +39,31 @@ def read_asked(words: Iterable[str]) -> Asked:
     if len(given) != 2 or not all(given):
         raise BadInput(f"{' '.join(words)!r} is not accepted; KIND NAME or KIND/NAME is expected, such as workload NAME or job NAME")
     return Asked(given[0].lower(), given[1])
+
+
+def find_group(observed: Observed, asked: Asked, namespace: str) -> Obj | None:
+    """The PodGroup that is meant, or that a pod, or the pods of a job, name; None where they name none. Raises Failure, and BadInput for
+    an unknown kind."""
+    if asked.kind in _WORKLOAD:
+        return None
+    if asked.kind in _NATIVE_GROUPS and observed.native is not None:
+        return _get(observed.native.informers[0], asked, namespace)
+    if asked.kind.partition(".")[0] in _GROUPS:
+        return observed.pod_group(f"{namespace}/{asked.name}")
+    informer = _informer_of(observed, asked.kind)
+    owner = _get(informer, asked, namespace)
+    below = observed.owners.descendants(owner["metadata"]["uid"])
+    pods = [owner] if informer is observed.pods else [pod for uid in below for pod in observed.pods.store.by_index("owner", uid)]
+    names = sorted({key.name for pod in pods if (key := group_of(pod)) is not None})
+    if not names:
+        return None
+    if len(names) > 1:
+        shown = f"{', '.join(names[:_SHOWN])}{' and others' if len(names) > _SHOWN else ''}"
+        raise Failure(f"the pods of {asked.kind} {namespace}/{asked.name} are of {len(names)} PodGroups: {shown}; explain one of these")
+    found = observed.pod_group(f"{namespace}/{names[0]}")
+    if found is None:
+        raise Failure(f"{asked.kind} {namespace}/{asked.name} waits for PodGroup {names[0]}, which is not there")
+    return found
 
 
 def find_workload(observed: Observed, asked: Asked, namespace: str) -> Obj:
@@ -112,6 +139,8 @@ def _get(informer: Informer, asked: Asked, namespace: str) -> Obj:
 
 def _without(owner: Obj, asked: Asked, namespace: str) -> str:
     what = f"{asked.kind} {namespace}/{asked.name}"
+    if PODGROUP_TOPOLOGY in (owner["metadata"].get("annotations") or {}):
+        return f"{what} asks for a PodGroup by {PODGROUP_TOPOLOGY}, and has no pods yet that name it"
     if QUEUE_NAME_LABEL not in (owner["metadata"].get("labels") or {}):
         return f"{what} has no Workload: it has no label {QUEUE_NAME_LABEL}, so topogate leaves it alone"
     return (

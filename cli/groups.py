@@ -8,21 +8,20 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.draw import BAD, GOOD, HEAD, QUIET, WAITING, labelled, write
-from cli.finding import Asked
+from cli.finding import Asked, find_group
 from cli.report import Report
-from core.names import POD_GROUP_SCHEDULED
+from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
 from core.podgroups.acting import Step
 from core.podgroups.explain import GroupExplanation
-from core.podgroups.facts import PodGroupFacts, read_pod_group
+from core.podgroups.facts import PodGroupFacts, made_from, read_pod_group
 from core.podgroups.members import GroupKey
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import find_condition
 from reconciler import resources as r
-from reconciler.group_steps import keys_of
+from reconciler.group_steps import is_native, keys_of
 from reconciler.outlook import Outlook
 
-KINDS = ("podgroup", "podgroups", f"podgroup.{r.POD_GROUPS.group}", f"podgroups.{r.POD_GROUPS.group}")
 _SHOWN = 12  # nodes, and placements, that the terminal names
 
 
@@ -30,8 +29,8 @@ _SHOWN = 12  # nodes, and placements, that the terminal names
 
 
 def explain_if_asked(outlook: Outlook, asked: Asked, namespace: str) -> Report | None:
-    """The PodGroup that is meant; None where another kind is, or the pods of that name are queued."""
-    group = outlook.observed.pod_groups.store.get(f"{namespace}/{asked.name}") if asked.kind in KINDS else None
+    """The PodGroup that is meant, or that the pods which are meant name; None where these are queued. Raises Failure."""
+    group = find_group(outlook.observed, asked, namespace)
     return explain_group(outlook, group) if group is not None else None
 
 
@@ -39,7 +38,11 @@ def explain_group(outlook: Outlook, group: Obj) -> Report:
     """All of it: what it asks for, its condition, and each replica of which there is a pod."""
     facts, metadata = read_pod_group(group), group["metadata"]
     report: Report = {"kind": r.POD_GROUPS.kind, "namespace": metadata["namespace"], "name": metadata["name"], "asks": _asks(facts)}
-    told = find_condition(group, POD_GROUP_SCHEDULED)
+    report |= {"by": "kube-scheduler"} if is_native(group) else {}
+    made = made_from(group)
+    report |= {"madeFrom": {"workload": made[0], "template": made[1]}} if made is not None else {}
+    verified = find_condition(group, POD_GROUP_VERIFIED) if is_native(group) else None
+    told = verified or find_condition(group, POD_GROUP_SCHEDULED)
     report["state"] = "waiting" if told is None or told.get("status") != "True" else "scheduled"
     if told is not None:
         report["condition"] = {name: told.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}
@@ -98,7 +101,11 @@ def _explained(explanation: GroupExplanation) -> Report:
 
 def draw_group(console: Console, report: Report) -> None:
     """The report for people; each sentence whole, in one line."""
-    write(console, Text(f"PodGroup {report['namespace']}/{report['name']}", HEAD))
+    by = f" of {report['by']}'s own" if "by" in report else ""
+    write(console, Text(f"PodGroup {report['namespace']}/{report['name']}{by}", HEAD))
+    if "madeFrom" in report:
+        made = report["madeFrom"]
+        write(console, labelled("made from", f"template {made['template']} of Workload {made['workload']}"), indent=1)
     write(console, labelled("asks for", _said(report["asks"])), indent=1)
     write(console, labelled("state", report["state"], GOOD if report["state"] == "scheduled" else WAITING), indent=1)
     condition = report.get("condition")

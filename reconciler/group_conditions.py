@@ -11,6 +11,7 @@ from core.runtime.errors import NotFound
 from core.runtime.resource import Obj
 from reconciler import resources as r
 from reconciler.apply import Writer
+from reconciler.group_steps import is_native
 from reconciler.group_tracing import GroupStories
 
 logger = logging.getLogger(__name__)
@@ -90,11 +91,6 @@ class GroupConditions:
         texts = [f"replica {key.replica}: {step.message}" for key, step in lacking[:_SHOWN]]
         more = f"; and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
         return Condition(kind, False, lacking[0][1].reason, f"{'; '.join(texts)}{more}")
-
-
-def is_native(group: Obj) -> bool:
-    """Whether a PodGroup is one of kube-scheduler's own."""
-    return bool(group.get("apiVersion") == r.NATIVE_POD_GROUPS.api_version)
 
 
 def _named(key: GroupKey) -> _Named:

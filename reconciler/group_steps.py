@@ -8,7 +8,7 @@ from core.placement.feasibility import InvalidSelector
 from core.podgroups.acting import Step, plan_step
 from core.podgroups.device_placement import DevicePlacement, find_apart
 from core.podgroups.devices import NotServed
-from core.podgroups.facts import PodGroupFacts, UnknownAlias, read_aliases, read_pod_group, resolve
+from core.podgroups.facts import PodGroupFacts, UnknownAlias, levels_of_template, made_from, read_aliases, read_pod_group, resolve
 from core.podgroups.framework import Plugins
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.inventory import Kept
@@ -19,7 +19,7 @@ from reconciler import resources as r
 from reconciler.observed import Observed
 from reconciler.served import AWAY_S, DISCOVERY_S, Served
 
-INVALID, NO_CONSTRAINT, HANDED_OVER = "Invalid", "NoConstraint", "HandedOver"
+INVALID, NO_CONSTRAINT, HANDED_OVER, LOST = "Invalid", "NoConstraint", "HandedOver", "ConstraintLost"
 HANDED_OVER_S = 3.0  # kube-scheduler is given so long since the last pod came
 APART = "DevicesApart"
 _DRA = "spec.schedulingConstraints.draConstraints"
@@ -86,6 +86,9 @@ def next_step(
         )
     if not facts.is_constrained:
         free = tuple((member, "") for member in members if member.is_live and member.gated)
+        lost = find_lost(observed, group)
+        if lost:
+            return Step(False, LOST, lost, let_go=free)
         return Step(True, NO_CONSTRAINT, "the group has no constraint: kube-scheduler places its pods", let_go=free)
     try:
         levels = resolve(facts.levels, read_aliases(observed.node_topologies.store.list()))
@@ -113,6 +116,24 @@ def next_step(
         return Step(False, INVALID, f"{_DRA}: {error}", give_back=kept, waits=True)
 
 
+def find_lost(observed: Observed, group: Obj) -> str:
+    """What the template asks for from which a PodGroup of kube-scheduler's own was made, and it itself does not; empty where nothing."""
+    named = made_from(group) if is_native(group) else None
+    if named is None or observed.native is None:
+        return ""
+    workload = observed.native.informers[1].store.get(f"{group['metadata']['namespace']}/{named[0]}")
+    levels = levels_of_template(workload, named[1]) if workload is not None else ()
+    if not levels or read_pod_group(group).is_constrained:
+        return ""
+    asked = f"template {named[1]} of Workload {named[0]} asks for one {levels[0].level}"
+    return f"{asked}, which whoever made the PodGroup left out: its pods go anywhere"
+
+
+def is_native(group: Obj) -> bool:
+    """Whether a PodGroup is one of kube-scheduler's own."""
+    return bool(group.get("apiVersion") == r.NATIVE_POD_GROUPS.api_version)
+
+
 def _cannot(needed: Served) -> Step:
     """What is needed is not there, or not seen yet."""
     return Step(False, INVALID, needed.lack, retry_s=DISCOVERY_S if needed.are_missing else AWAY_S)
@@ -132,7 +153,7 @@ def _native(
     if observed.native.lack:
         return _cannot(observed.native)
     step = native_step(facts, levels, key, members, observed.state.whole.capacity, plugins)
-    if group.get("apiVersion") == r.NATIVE_POD_GROUPS.api_version:
+    if is_native(group):
         return step
     try:
         wanted = native_group(facts, levels, key)

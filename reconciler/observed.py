@@ -106,7 +106,8 @@ class Observed:
         self.pod_groups = informer(r.POD_GROUPS)
         self.node_topologies = informer(r.NODE_TOPOLOGIES)
         self.devices = Devices(client, clock, informer) if places_groups else None
-        self.native = Served(client, clock, [informer(r.NATIVE_POD_GROUPS, named_native)]) if places_groups else None
+        native = (informer(r.NATIVE_POD_GROUPS, named_native), informer(r.NATIVE_WORKLOADS)) if places_groups else ()
+        self.native = Served(client, clock, native) if native else None
         self.workloads = informer(r.WORKLOADS)
         self.kinds = {r.key_of(kind): kind for kind in kinds}
         # Who suspended a job tells a user's wish from a stop of ours.

@@ -15,7 +15,7 @@ from core.model.configuration import PodGroupRules
 from core.model.pause import ADMISSIONS
 from core.podgroups.acting import Place, Step
 from core.podgroups.devices import read_claim
-from core.podgroups.facts import read_pod_group
+from core.podgroups.facts import made_from, read_pod_group
 from core.podgroups.members import GroupKey, Member, group_of, read_member
 from core.podgroups.native import native_name
 from core.podgroups.outside import Answers, Unanswered
@@ -30,9 +30,9 @@ from core.runtime.throttle import Throttle
 from core.runtime.workqueue import Item
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
-from reconciler.group_conditions import GroupConditions, is_native
+from reconciler.group_conditions import GroupConditions
 from reconciler.group_plugins import GroupPlugins
-from reconciler.group_steps import forget_place, keep_place, members_of, next_step
+from reconciler.group_steps import find_lost, forget_place, is_native, keep_place, members_of, next_step
 from reconciler.group_tracing import GroupStories
 from reconciler.node_health import place_of
 from reconciler.observed import Observed
@@ -100,6 +100,7 @@ class PodGroups:
         observed.nodes.add_handler(self._on_node)
         if observed.native is not None:
             observed.native.informers[0].add_handler(self._on_native)
+            observed.native.informers[1].add_handler(self._on_workload)
         if observed.devices is not None:
             for informer in observed.devices.informers:
                 informer.add_handler(self._on_claim if informer is observed.devices.claims else self._on_devices)
@@ -191,6 +192,16 @@ class PodGroups:
         for key in [key for key in self._seen if key.namespace == namespace and name in (key.name, native_name(key))]:
             self._is_due(key)
 
+    def _on_workload(self, change: Change) -> None:
+        """Of kube-scheduler's own: from its templates PodGroups are made, or were."""
+        assert self._observed.native is not None
+        namespace, name = change.obj["metadata"]["namespace"], change.obj["metadata"]["name"]
+        for group in self._observed.native.informers[0].store.list():
+            named = made_from(group)
+            if named is not None and (group["metadata"]["namespace"], named[0]) == (namespace, name):
+                for key in self._conditions.of(namespace, group["metadata"]["name"]):
+                    self._is_due(key)
+
     def _on_node(self, change: Change) -> None:
         if self._waiting and (change.old is None or change.new is None or place_of(change.old) != place_of(change.new)):
             self._look_again("a node changed")
@@ -250,7 +261,7 @@ class PodGroups:
 
     async def _look(self, key: GroupKey, answers: Answers) -> Result:
         group = self._observed.pod_group(f"{key.namespace}/{key.name}")
-        is_free = group is not None and is_native(group) and not read_pod_group(group).is_constrained
+        is_free = group is not None and self._is_free(group)
         if is_free and not any(member.gated for member in members_of(self._observed, key).values()):
             return Done()  # it is none of topogate's business
         now = self._clock.monotonic()
@@ -295,6 +306,10 @@ class PodGroups:
             return RequeueAfter(LOOK_S)
         self._waiting.pop(key, None)
         return RequeueAfter(step.retry_s) if step.retry_s is not None else Done()
+
+    def _is_free(self, group: Obj) -> bool:
+        """Whether it is one of kube-scheduler's own that has no constraint, and is to have none."""
+        return is_native(group) and not read_pod_group(group).is_constrained and not find_lost(self._observed, group)
 
     def _members(self, key: GroupKey, found_out: dict[str, Member]) -> dict[str, Member]:
         members = members_of(self._observed, key)

@@ -63,6 +63,7 @@ def in_cluster(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
     granted |= rights(r.PODS, *_SEEN, "get", "patch", "delete") | rights(r.PODS, "patch", subresource="status")
     granted |= rights(r.POD_GROUPS, "create", "patch")  # of jobs that ask for one, with which they go; and the story that each names
     granted |= rights(r.NATIVE_POD_GROUPS, *_SEEN, "create") | rights(r.NATIVE_POD_GROUPS, "patch", subresource="status")
+    granted |= rights(r.NATIVE_WORKLOADS, *_SEEN)
     granted |= rights(r.PROVISIONING_REQUESTS, *_SEEN, "create", "delete") | rights(r.POD_TEMPLATES, "get", "create", "delete")
     return granted | rights(r.EVENTS, "create")
 

@@ -124,7 +124,8 @@ def _whole(placed: Sequence[Member], adrift: Sequence[Member], done: int) -> Ste
     let_go = tuple((member, member.place) for member in placed if member.gated)
     stuck = [member for member in (*placed, *adrift) if not member.gated and not member.node and member.unschedulable]
     if stuck:
-        where = f"to node {stuck[0].place}, where its place is" if stuck[0].place else "anywhere"
+        to = stuck[0].place or stuck[0].sent  # without the first whoever sent it there has forgotten, or was somebody else
+        where = f"to node {to}, where its place is" if to else "anywhere"
         message = f"kube-scheduler does not bind pod {stuck[0].key} {where}: {stuck[0].unschedulable}"
         return Step(False, UNSCHEDULABLE, message, let_go=let_go, waits=True)
     message = f"{_pods(len(placed))} {'has its place' if len(placed) == 1 else 'have their places'}"

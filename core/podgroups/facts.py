@@ -65,6 +65,19 @@ def read_pod_group(obj: Json) -> PodGroupFacts:
     )
 
 
+def made_from(obj: Json) -> tuple[str, str] | None:
+    """The Workload of Kubernetes' own, and its template, that a PodGroup says it was made from; None where it says nothing."""
+    named = ((obj.get("spec") or {}).get("podGroupTemplateRef") or {}).get("workload") or {}
+    return (str(named["workloadName"]), str(named.get("podGroupTemplateName") or "")) if named.get("workloadName") else None
+
+
+def levels_of_template(workload: Json, name: str) -> tuple[TopologyConstraint, ...]:
+    """What a template of a Workload asks for; nothing where there is no such template."""
+    templates = (workload.get("spec") or {}).get("podGroupTemplates") or ()
+    constraints = next((one.get("schedulingConstraints") for one in templates if one.get("name") == name), None) or {}
+    return tuple(TopologyConstraint(one["key"]) for one in constraints.get("topology") or ())
+
+
 def read_aliases(topologies: Sequence[Json]) -> dict[str, str]:
     """Names that NodeTopologies give node labels; of a name that several give that of the first by their own names."""
     aliases: dict[str, str] = {}

@@ -35,7 +35,7 @@ OF_KINDS = {
 }
 # A workload is read singly only where writes of several meet; tests of --nominate-nodes go through a proxy, which has other credentials.
 # Groups of kube-scheduler's own are served by a control plane of their own (tests/reconciler/test_podgroups_as_kube_scheduler.py).
-OF_NATIVE_GROUPS = {right for right in GRANTED["reconciler"] if right[0] == "scheduling.k8s.io" and right[1].startswith("podgroups")}
+OF_NATIVE_GROUPS = {right for right in GRANTED["reconciler"] if right[0] == "scheduling.k8s.io" and right[1] != "priorityclasses"}
 SELDOM = OF_KINDS | OF_NATIVE_GROUPS | {("kueue.x-k8s.io", "workloads", "get"), ("", "pods/status", "patch")}
 
 

@@ -148,6 +148,50 @@ def test_a_group_that_nobody_names_says_so(topogate: Commands):
     assert "no pod names it" in ran.out
 
 
+def test_a_pod_and_a_job_lead_to_the_group_that_their_pods_name(topogate: Commands):
+    everything = *nodes(), group(), *pods(2)
+    assert explained(topogate, *everything, what="pod/train-1") == explained(topogate, *everything)
+    made = job("run", 2, queue=None)
+    made["metadata"]["uid"] = "u"
+    owned = pods(2)
+    for one in owned:
+        one["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "u", "controller": True}]
+    told = explained(topogate, *nodes(), group(), made, *owned, what="job/run")
+    assert (told["kind"], told["name"], told["replicas"][0]["pods"]["live"]) == ("PodGroup", "train", 2)
+
+
+def test_what_keeps_it_from_leading_there_is_said(topogate: Commands):
+    made = job("run", 2, queue=None)
+    made["metadata"] |= {"annotations": {PODGROUP_TOPOLOGY: RACK}, "uid": "u"}
+    owned = [pod("a-0", "a"), pod("b-0", "b")]
+    for one in owned:
+        one["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "u", "controller": True}]
+    for documents, what, says in (
+        ([made], "job/run", f"job default/run asks for a PodGroup by {PODGROUP_TOPOLOGY}, and has no pods yet that name it"),
+        ([pod("a-0", "a")], "pod/a-0", "pod default/a-0 waits for PodGroup a, which is not there"),
+        ([made, *owned], "job/run", "the pods of job default/run are of 2 PodGroups: a, b; explain one of these"),
+    ):
+        ran = topogate.run("explain", what, "--nodes", topogate.write("all.yaml", *nodes(), *documents))
+        assert (ran.code, ran.err.strip()) == (1, f"topogate: {says}")
+
+
+def test_kube_schedulers_own_is_explained_too(topogate: Commands):
+    conditions = [
+        {"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled", "message": "fits", "lastTransitionTime": NOW},
+        {"type": "topogate.dev/PlacementVerified", "status": "False", "reason": "Scattered", "message": "apart", "lastTransitionTime": NOW},
+    ]
+    theirs = group() | {"apiVersion": "scheduling.k8s.io/v1alpha2", "status": {"conditions": conditions}}
+    theirs["spec"] = {"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {"topology": [{"key": RACK}]}}
+    for what in ("podgroup/train", "podgroup.scheduling.k8s.io/train"):
+        told = explained(topogate, *nodes(), theirs, *pods(2), what=what)
+        assert (told["by"], told["state"], told["condition"]["message"]) == ("kube-scheduler", "waiting", "apart")
+        assert told["asks"]["levels"] == [{"level": RACK, "mode": "Required"}]
+    theirs["spec"]["podGroupTemplateRef"] = {"workload": {"workloadName": "run", "podGroupTemplateName": "workers"}}
+    ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *nodes(), theirs, *pods(2)))
+    assert "PodGroup default/train of kube-scheduler's own" in ran.out
+    assert "made from: template workers of Workload run" in ran.out
+
+
 def test_one_that_is_not_there_is_told_of_in_a_line(topogate: Commands):
     ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *nodes()))
     assert ran.code == 1

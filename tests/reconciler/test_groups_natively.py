@@ -93,7 +93,7 @@ def test_where_it_is_not_served_that_is_said():
     paper.gang(1)
     paper.join("p0")
     paper.look()
-    assert paper.says == ("False", "Invalid", f"the API server does not serve podgroups of {KUBERNETES}")
+    assert paper.says == ("False", "Invalid", f"the API server does not serve podgroups, workloads of {KUBERNETES}")
 
 
 def test_what_the_api_server_refuses_is_told():
@@ -215,3 +215,22 @@ def test_nothing_is_handed_over_while_admissions_are_paused():
     paper.look()
     assert paper.owned() == {}
     assert paper.says[1] == "AdmissionsPaused"
+
+
+def test_a_constraint_that_was_lost_between_template_and_group_is_told():
+    paper = Paper()
+    group = foreign(None)
+    group["spec"]["podGroupTemplateRef"] = {"workload": {"workloadName": "run", "podGroupTemplateName": "workers"}}
+    paper.own(group)
+    paper.join("p0", "p1", group="theirs", labelled=False)
+    paper.look("theirs")
+    assert paper.told == [], "of what nobody knows nothing is said"
+    template = {"name": "workers", "schedulingConstraints": {"topology": [{"key": RACK}]}}
+    metadata = {"name": "run", "namespace": NAMESPACE, "uid": "run", "resourceVersion": "1"}
+    paper.native.informers[1].put({"metadata": metadata, "spec": {"podGroupTemplates": [template]}})
+    paper.look("theirs")
+    assert paper.says[:2] == ("False", "ConstraintLost")
+    assert paper.says[2] == (
+        f"template workers of Workload run asks for one {RACK}, which whoever made the PodGroup left out: its pods go anywhere"
+    )
+    assert paper.kinds[-1] == [POD_GROUP_VERIFIED]
