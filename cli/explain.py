@@ -1,5 +1,6 @@
 """What is known of one workload: how far it is, in the words of its condition, and what the engine has to say of it now."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from core.names import (
     FINISHED,
     PLACEMENT_KEPT,
     PODS_SCHEDULABLE,
+    PREEMPTED,
     QUOTA_RESERVED,
     RANK_ORDER_KEPT,
     SPARES_HELD,
@@ -28,6 +30,7 @@ from core.runtime.store import object_key
 from core.state.facts import WorkloadFacts, controller_of, find_condition
 from reconciler.outlook import Outlook
 
+_UID = re.compile(r"\(UID: ([^,)]+)")
 _STYLES = {"admitted": GOOD, "finished": GOOD, "deactivated": BAD, "stopping": BAD}
 
 
@@ -58,6 +61,9 @@ def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Repo
     former = find_former(workload.get("status") or {})
     if former and (told or {}).get("type") != EVICTED:
         report["before"] = former
+    preemptor = _preemptor(outlook, workload)
+    if preemptor is not None:
+        report["preemptedBy"] = object_key(preemptor)
     if facts.requeue_at is not None and outlook.is_later(facts):
         report["queuedAgainAt"] = facts.requeue_at
     if facts.unhealthy_nodes:
@@ -95,6 +101,13 @@ def _broken(workload: Obj, kind: str) -> Report | None:
     """What a condition says that is good while it is true."""
     found = find_condition(workload, kind)
     return {name: found.get(name, "") for name in ("type", "reason", "message")} if found and found.get("status") == "False" else None
+
+
+def _preemptor(outlook: Outlook, workload: Obj) -> Obj | None:
+    """For whose sake it was stopped, while it is there: the condition names it by its uid alone, as Kueue's does."""
+    named = _UID.search((find_condition(workload, PREEMPTED) or {}).get("message") or "")
+    workloads = outlook.observed.workloads.store.list() if named is not None else ()
+    return next((one for one in workloads if named is not None and one["metadata"]["uid"] == named[1]), None)
 
 
 def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Report:
@@ -155,6 +168,8 @@ def draw(console: Console, report: Report) -> None:
         write(console, labelled(f"admission check {check['name']}", check["state"]), indent=1)
     if "before" in report:
         write(console, labelled("before", report["before"]), indent=1)
+    if "preemptedBy" in report:
+        write(console, labelled("preempted by", report["preemptedBy"]), indent=1)
     if "queuedAgainAt" in report:
         write(console, labelled("queued again at", report["queuedAgainAt"], WAITING), indent=1)
     if "failedNodes" in report:

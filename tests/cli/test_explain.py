@@ -33,6 +33,17 @@ def test_one_that_waits_is_told_the_sentence_of_its_condition_and_what_the_best_
     assert "now:" not in ran.out
 
 
+def test_who_was_preempted_reads_by_whom(topogate: Commands):
+    documents = decided([*nodes(), *queues(), *queued(job("a", 5, required=RACK)), *queued(job("b", 5, required=RACK))])
+    workload, other = workload_of(documents, "a"), workload_of(documents, "b")["metadata"]
+    message = f"Preempted to accommodate a workload (UID: {other['uid']}, JobUID: x) due to prioritization"
+    workload["status"]["conditions"].append(says("Preempted", "True", "InClusterQueue", message))
+    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents))
+    assert f"preempted by: {other['namespace']}/{other['name']}" in ran.out
+    workload["status"]["conditions"][-1]["message"] = message.replace(other["uid"], "gone")
+    assert "preempted by" not in topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents)).out
+
+
 def test_the_data_has_each_level_each_reason_and_each_way_out(topogate: Commands):
     cluster = nodes(blocks=1)
     cluster[0]["spec"] = {"taints": [{"key": "repair", "effect": "NoSchedule"}]}
