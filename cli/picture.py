@@ -10,6 +10,8 @@ from rich.text import Text
 
 FREE = "·"
 FOREIGN = "#"
+OUT = "x"  # free on a node that takes no pods: cordoned, or not Ready
+_OF_NOBODY = {FOREIGN: "others", OUT: "on nodes that take no pods"}
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#edc948", "#9c755f")
 _CELL, _GAP, _LABEL, _HEAD = 11, 3, 104, 26
 _LETTER = 6.5  # pixels of one, at most
@@ -25,7 +27,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Seats:
-    """Rows under headings, and per node, in the order of its seats, whose job each one is; None where it is free."""
+    """Rows under headings, and per node, in the order of its seats, whose job each one is; FOREIGN and OUT, and None where it is free."""
 
     tree: Mapping[str, Sequence[Row]]  # heading -> its rows
     owners: Mapping[str, Sequence[str | None]]  # node -> one entry per seat
@@ -34,7 +36,7 @@ class Seats:
     @property
     def jobs(self) -> tuple[str, ...]:
         """All jobs that sit anywhere."""
-        return tuple(sorted({job for held in self.owners.values() for job in held if job not in (None, FOREIGN)}))
+        return tuple(sorted({job for held in self.owners.values() for job in held if job is not None and job not in _OF_NOBODY}))
 
 
 class Legend:
@@ -45,11 +47,11 @@ class Legend:
 
     def colour(self, job: str) -> str:
         """Of a job, grey for all that is nobody's."""
-        return COLOURS[self._places[job] % len(COLOURS)] if job in self._places else "#888888"
+        return COLOURS[self._places[job] % len(COLOURS)] if job in self._places else "#bcaaa4" if job == OUT else "#888888"
 
     def letter(self, job: str) -> str:
         """Of a job."""
-        return "abcdefghijklmnopqrstuvwxyz"[self._places[job] % 26] if job in self._places else FOREIGN
+        return "abcdefghijklmnopqrstuvwxyz"[self._places[job] % 26] if job in self._places else job
 
 
 def natural(name: str) -> list[Any]:
@@ -81,8 +83,9 @@ def draw_seats(seats: Seats, console: Console) -> None:
     names = Text("  ")
     for job in seats.jobs:
         names.append(f"{legend.letter(job)} {job}   ", style=f"bold {legend.colour(job)}")
-    if any(job == FOREIGN for held in seats.owners.values() for job in held):
-        names.append(f"{FOREIGN} others   ", style=legend.colour(FOREIGN))
+    for sign, what in _OF_NOBODY.items():
+        if any(sign in held for held in seats.owners.values()):
+            names.append(f"{sign} {what}   ", style=legend.colour(sign))
     console.print(names.append(f"{FREE} free {seats.unit}", style="dim"))
 
 
@@ -121,7 +124,7 @@ def _cells(seats: Seats, legend: Legend, row: Row, x: int, y: int) -> list[str]:
     for node in row.nodes:
         for job in seats.owners[node]:
             fill = "#eceff1" if job is None else legend.colour(job)
-            whose = "free" if job is None else "others" if job == FOREIGN else job
+            whose = "free" if job is None else _OF_NOBODY.get(job, job)
             tip = escape(f"{node}: {whose}")
             cells.append(f'<rect x="{x}" y="{y}" width="{_CELL - 1}" height="10" fill="{fill}"><title>{tip}</title></rect>')
             x += _CELL

@@ -11,7 +11,7 @@ from rich.tree import Tree
 
 from cli.draw import BAD, GOOD, HEAD, QUIET, WAITING, labelled, write
 from cli.failures import BadInput, Failure
-from cli.picture import FOREIGN, Row, Seats, draw_seats, natural, to_svg
+from cli.picture import FOREIGN, OUT, Row, Seats, draw_seats, natural, to_svg
 from cli.report import Report
 from core.model.podset import PodSetRequest
 from core.model.quantity import InvalidQuantity, canonical, format_quantity
@@ -213,7 +213,7 @@ def seats(observed: Observed, view: FlavorView, resource: str) -> Seats:
             owners[pod.node] += [FOREIGN] * (pod.requests.get(resource, 0) // unit)
     for name, held in owners.items():
         held.sort(key=lambda job: (job == FOREIGN, job))
-        held += [None] * (sizes[name] - len(held))
+        held += [None if view.capacity.usable[tree.index[name]] else OUT] * (sizes[name] - len(held))
     return Seats(_rows(view), owners, resource)
 
 

@@ -91,6 +91,17 @@ def test_the_picture_has_a_seat_for_each_gpu_with_the_job_that_has_it(topogate: 
     assert titles.count("n-0-1-0: free") == 5
 
 
+def test_seats_of_a_cordoned_node_are_not_drawn_as_free(topogate: Commands, tmp_path: Path):
+    cluster = nodes(blocks=1, racks=1, hosts=2)
+    cluster[1]["spec"] = {"unschedulable": True}
+    file, svg = topogate.write("cluster.yaml", *cluster, *queues(), pod("p", "n-0-0-1", 3)), tmp_path / "picture.svg"
+    ran = topogate.run("topology", "--seats", "--svg", svg, "--nodes", file)
+    assert "b0-r0 ········ ###xxxxx" in ran.out
+    assert "x on nodes that take no pods" in ran.out
+    titles = [element.text for element in ElementTree.parse(svg).iter() if element.tag.endswith("title")]
+    assert titles.count("n-0-0-1: on nodes that take no pods") == 5
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
