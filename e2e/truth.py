@@ -66,15 +66,16 @@ class Snapshot:
 
 
 def read(api: Api, namespaces: Iterable[str] | None = None) -> Snapshot:
-    """A snapshot; with `namespaces`, jobs and workloads of these only (pods always of all: capacity is shared)."""
-    chosen = None if namespaces is None else set(namespaces)
+    """Everything as it was at one moment; with `namespaces`, jobs and workloads of these only (pods always of all: capacity is shared)."""
+    chosen, pods = None if namespaces is None else set(namespaces), api.get("/api/v1/pods")
+    then = f"?resourceVersion={pods['metadata']['resourceVersion']}&resourceVersionMatch=Exact"
 
     def mine(path: str) -> list[Obj]:
-        return [obj for obj in api.list(path) if chosen is None or obj["metadata"]["namespace"] in chosen]
+        return [obj for obj in api.list(path + then) if chosen is None or obj["metadata"]["namespace"] in chosen]
 
     return Snapshot(
-        {node["metadata"]["name"]: node for node in api.list("/api/v1/nodes")},
-        sorted(api.list("/api/v1/pods"), key=lambda pod: pod["metadata"]["name"]),
+        {node["metadata"]["name"]: node for node in api.list("/api/v1/nodes" + then)},
+        sorted(pods["items"], key=lambda pod: pod["metadata"]["name"]),
         mine("/apis/batch/v1/jobs"),
         mine("/apis/kueue.x-k8s.io/v1beta2/workloads"),
         mine("/api/v1/events"),
