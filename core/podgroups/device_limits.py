@@ -95,7 +95,7 @@ class Cells:
         self._to_come: tuple[tuple[str, Need], ...] | None = None
         self._of_pool: dict[tuple[object, tuple[Matcher, ...]], Counter[_Cell]] = {}
         self._reach: dict[_Reach, Flags] = {}
-        self._masks: tuple[Wanted, list[Flags]] | None = None  # nodes in reach of devices that are wanted, slice by slice
+        self._masks: tuple[Wanted, dict[_Reach, Flags]] | None = None
 
     @property
     def to_come(self) -> tuple[tuple[str, Need], ...]:
@@ -150,17 +150,26 @@ class Cells:
         for number, (key, mask) in enumerate(masks.items(), start=1):
             part = "" if len(masks) == 1 else f" of node {key[0]}" if key[0] else f" part {number}"
             yield Source(f"pool {pool.id}{part}", pool, mask if key[0] else mask & ~self._narrower(tree, wanted, mask), is_for_all=True)
+        # A node with devices of its own in another pool is no part of what is shared, but all pods may be on it alone.
+        shared = [mask for key, mask in masks.items() if not key[0]]
+        for key, mask in self._having(tree, wanted).items():
+            if key[0] and key not in masks and any((mask & other).any() for other in shared):
+                yield Source(f"pool {pool.id} of node {key[0]}", pool, mask, is_for_all=True)
 
     def _narrower(self, tree: TopologyTree, wanted: Wanted, mask: Flags) -> Flags:
         """Nodes that reach other such devices, too, which not all of some nodes do: kube-scheduler may take those."""
-        if self._masks is None or self._masks[0] is not wanted:
-            having = (one for pool in self.inventory.pools.values() for one in pool.slices if _has_any(one, wanted))
-            self._masks = wanted, list({_reach_of(one): self.reach(tree, one) for one in having}.values())
         found: Flags = np.zeros_like(mask)
-        for other in self._masks[1]:
+        for other in self._having(tree, wanted).values():
             if not (other >= mask).all():
                 found |= other
         return found
+
+    def _having(self, tree: TopologyTree, wanted: Wanted) -> dict[_Reach, Flags]:
+        """Nodes in reach of devices that are wanted, of all pools, by reach."""
+        if self._masks is None or self._masks[0] is not wanted:
+            having = (one for pool in self.inventory.pools.values() for one in pool.slices if _has_any(one, wanted))
+            self._masks = wanted, {_reach_of(one): self.reach(tree, one) for one in having}
+        return self._masks[1]
 
 
 def _has_any(one: ResourceSlice, wanted: Wanted) -> bool:

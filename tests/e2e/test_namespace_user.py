@@ -99,14 +99,19 @@ def started_but_not_ungated(scene: Scene, topogate: Topogate, name: str) -> list
     return [pod for pod in scene.read().pods_of(name) if pod["spec"].get("schedulingGates")]
 
 
-def test_the_gate_of_a_group_cannot_be_taken_off(scene: Scene, user: Api) -> None:
-    """The feature gate is off here, so that nobody else does."""
+def test_the_gate_of_a_group_cannot_be_taken_off(scene: Scene, user: Api, topogate: Topogate) -> None:
+    """The reconciler is away: with its feature gate off it takes it off itself, and ends with that."""
+    topogate.kill_reconciler()
     plain = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "member", "labels": {MEMBER_OF_LABEL: "g"}}}
     plain["spec"] = {"schedulingGates": [{"name": PODGROUP_GATE}], "containers": [{"name": "c", "image": "registry.example/c:1"}]}
-    user.create(PODS.format(scene.namespace), plain)
-    path = f"{PODS.format(scene.namespace)}/member"
-    refused(403, f"the scheduling gate {PODGROUP_GATE} is taken off by topogate", lambda: user.patch(path, NO_GATES))
-    user.patch(path, {"metadata": {"labels": {MEMBER_OF_LABEL: "another"}}})  # into which group of their namespace is their own business
+    try:
+        user.create(PODS.format(scene.namespace), plain)
+        path = f"{PODS.format(scene.namespace)}/member"
+        refused(403, f"the scheduling gate {PODGROUP_GATE} is taken off by topogate", lambda: user.patch(path, NO_GATES))
+        user.patch(path, {"metadata": {"labels": {MEMBER_OF_LABEL: "another"}}})  # into which group is their own business
+    finally:
+        topogate.start_reconciler()
+    wait_for("it to be let go", lambda: not scene.api.get(path)["spec"].get("schedulingGates"))
     user.delete(path, grace_period_s=0)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.names import HOSTNAME_LABEL
@@ -112,6 +112,7 @@ def test_a_group_has_a_place_just_when_some_way_gives_it_devices_of_one_pool(hal
 
 
 @given(halls(), st.booleans())
+@example(hall=Hall((0, 1), {"p": (1, 1), "q": (0, 0)}, {"p": 0, "q": 1}, 1, 1, (("p", "p-n1-0"),)), is_promised=False)
 def test_a_claim_for_all_is_given_devices_that_all_of_its_pods_reach(hall: Hall, is_promised: bool) -> None:
     """On one node, or on several that reach no devices but those that they share."""
     there = hall.inventory
