@@ -19,8 +19,8 @@ $(STAMP): requirements.lock pyproject.toml
 	  || { echo "topogate needs Python 3.11 or newer; $$($(PYTHON) --version) was found. Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@echo "==> installing Python packages into $(VENV) (once, about a minute)"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install --quiet --quiet --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 venv: $(STAMP) ## only the Python packages, in .venv: enough for check and the fast tests

@@ -158,7 +158,7 @@ def _build(module: Module, cache: Path) -> None:
                 module.package,
             ]
             env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local", "GOWORK": "off"}
-            run_with_progress(f"building {module.name} (once)", command, cwd=module.folder, env=env)
+            run_with_progress(f"building {module.name} (once, some minutes)", command, cwd=module.folder, env=env)
             for tool in module.tools:
                 if tool != module.name:
                     (out / tool).symlink_to(module.name)

@@ -101,7 +101,7 @@ def test_a_build_is_stamped_made_once_and_leaves_no_scratch(module, cache, monke
         thread.start()
     for thread in threads:
         thread.join()
-    assert builds == ["building tool (once)"]
+    assert builds == ["building tool (once, some minutes)"]
     assert results[0] == results[1] == {"tool": cache / module.key / "tool", "alias": cache / module.key / "alias"}
     said = subprocess.run([results[0]["alias"]], capture_output=True, text=True, check=True).stdout
     assert said == "v1.2.3"
