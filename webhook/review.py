@@ -20,7 +20,7 @@ from core.jobs.pod_kinds import Reviewed, pod_kinds
 from core.jobs.pod_parents import PodParent
 from core.jobs.shape import find_misshapen, spec_shape_of
 from core.jobs.templated import TemplatedKind
-from core.names import DEFAULT_LOCAL_QUEUE, GROUP, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
+from core.names import DEFAULT_LOCAL_QUEUE, GROUP, PODGROUP_GATE, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
 from webhook.answers import is_going, judge, metadata_map
 from webhook.jsonpatch import diff
@@ -141,11 +141,18 @@ class Reviews:
                 return judge(request, Rules(misshapen))
             job = await self._lookup.expanded(kind, job, request.namespace)
             if old is None or find_misshapen(kind.spec_shape, old):
-                return judge(request, _with(own, kind.validate_create(job)))
+                return judge(request, self._but_of_group(kind, job, _with(own, kind.validate_create(job))))
             old = await self._lookup.expanded(kind, old, request.namespace)
-            return judge(request, _with(own, kind.validate_update(old, job)))
+            return judge(request, self._but_of_group(kind, job, _with(own, kind.validate_update(old, job))))
 
         return handle
+
+    def _but_of_group(self, kind: Reviewed, job: Json, rules: Rules) -> Rules:
+        """Without the gate that a job has by its annotation: that it may not stand beside a queue says the review of groups, and of two
+        that refuse either may be the one who is heard."""
+        if not self._groups.serves(kind, job):
+            return rules
+        return Rules(tuple(error for error in rules.errors if error.value != PODGROUP_GATE), rules.warnings)
 
     # --- our own objects ------------------------------------------------------------------------------
 

@@ -370,3 +370,16 @@ def test_an_object_of_another_shape_is_refused_for_that(kind: str):
     }
     judged(without)
     assert mutated(without) == without, "a template that is missing is not made"
+
+
+@pytest.mark.parametrize(("groups", "allowed"), [(True, True), (False, False)])
+def test_of_two_reviews_that_refuse_a_queue_beside_a_group_one_says_why(groups: bool, allowed: bool):
+    """Whichever is heard first: the other has nothing against the gate that the annotation has brought, unless that has no effect."""
+    stored = mutated(made("Job"))
+    queued = copy.deepcopy(stored)
+    queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "main"}
+    response = Webhook(groups=groups).ask(path("validate", "Job"), queued, stored)
+    assert response["allowed"] == allowed
+    if not allowed:
+        assert list(causes(response)) == ["spec.template.spec.schedulingGates"]
+    assert list(causes(judged(queued, stored))) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
