@@ -74,7 +74,8 @@ def test_a_nominated_slot_cannot_be_taken_before_its_pod_is_bound(
     topogate.kill_reconciler()
     topogate.start_reconciler(kubeconfig=kubeconfig, options=["--nominate-nodes"])
     pods = PODS.format(scene.namespace)
-    proxy.cut(Cut(1, False, topogate.kill_reconciler, only=rf"PATCH {pods}/[^/]+$"))
+    # Lasting: the four pods are ungated at once, each on its own connection.
+    proxy.cut(Cut(1, False, topogate.kill_reconciler, only=rf"PATCH {pods}/[^/]+$", lasting=True))
     try:
         scene.submit("train", pods=4, gpus=8, required=scene.block)
         assert proxy.has_cut.wait(30), proxy.writes

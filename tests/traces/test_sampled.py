@@ -23,6 +23,8 @@ def test_of_two_jobs_only_the_one_that_had_to_wait_is_told_of(cluster: Cluster):
         topogate_beside(cluster, receiver.endpoint, ["--trace-ratio", "0", *SLOW]) as running,
         scene(cluster, "sampled") as here,
     ):
+        here.submit("first", pods=1, gpus=1)  # may be refused for a moment: the queue, or its nodes, are not seen yet
+        here.wait_bound("first", 1)
         here.submit("fits", pods=2, gpus=8)
         here.wait_bound("fits", 2)
         here.submit("waits", pods=4, gpus=8)  # a rack has two nodes
