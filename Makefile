@@ -82,7 +82,7 @@ bench-nodes: $(STAMP) ## 50 of 1,000 nodes fail in a second under 500 jobs: how 
 bench-storm: $(STAMP) ## a node flaps, then 60 % of all are away for 90 s under running jobs: nothing must change (3 min)
 	@$(BIN)/python -m tests.bench.storm
 
-bench-podgroups: $(STAMP) ## groups of pods at 5,000 nodes: decided by the engine, bound by topogate and by kube-scheduler's own (20 min)
+bench-podgroups: $(STAMP) ## groups of pods at 5,000 nodes: decided by the engine, bound by topogate and by kube-scheduler's own
 	@$(BIN)/python -m tests.bench.podgroups
 	@$(BIN)/python -m tests.bench.podgroups_bound
 
