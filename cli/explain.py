@@ -106,8 +106,9 @@ def _broken(workload: Obj, kind: str) -> Report | None:
 def _preemptor(outlook: Outlook, workload: Obj) -> Obj | None:
     """For whose sake it was stopped, while it is there: the condition names it by its uid alone, as Kueue's does."""
     named = _UID.search((find_condition(workload, PREEMPTED) or {}).get("message") or "")
-    workloads = outlook.observed.workloads.store.list() if named is not None else ()
-    return next((one for one in workloads if named is not None and one["metadata"]["uid"] == named[1]), None)
+    if named is None:
+        return None
+    return next((one for one in outlook.observed.workloads.store.list() if one["metadata"]["uid"] == named[1]), None)
 
 
 def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Report:

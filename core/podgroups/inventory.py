@@ -106,13 +106,14 @@ class Inventory:
         return claim.spec == self._templates.get(f"{namespace}/{template}")
 
     def to_judge(self, namespace: str, templates: Iterable[str]) -> Iterator[tuple[ResourceSlice, Matcher]]:
-        """What a decision will want to know of all devices: whether they are what templates ask for, and what others were promised."""
+        """What a decision will want to know of all devices, and nobody knows yet: whether they are what templates ask for, and what others
+        were promised."""
         matchers = {matcher for _, need in self.to_come() for matcher in need}
         for template in templates:
             with contextlib.suppress(NotServed):  # the decision tells
                 matchers |= set(self.need_of_template(namespace, template))
         for pool in tuple(self.pools.values()):
-            yield from ((one, matcher) for one in pool.slices for matcher in matchers)
+            yield from ((one, matcher) for one in pool.slices for matcher in matchers if matcher not in one.answers)
 
     def _need(self, spec: ClaimSpec, where: str) -> Need:
         if spec.problem:

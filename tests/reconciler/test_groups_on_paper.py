@@ -198,14 +198,20 @@ def test_a_pod_with_a_workload_has_its_place_from_that() -> None:
     assert paper.where() == {}
 
 
-def test_a_gang_that_has_done_its_work_stays_told_and_is_not_looked_at() -> None:
-    paper = PaperGroups({"r1": (4,)})
+def one_that_has_succeeded(cpus: int) -> PaperGroups:
+    """A gang of two pods, a and b, on one node."""
+    paper = PaperGroups({"r1": (cpus,)})
     paper.gang(2)
     paper.add("a", "b")
     paper.settle()
     paper.bind()
     for name in ("a", "b"):
         paper.change(name, status={"phase": "Succeeded"})
+    return paper
+
+
+def test_a_gang_that_has_done_its_work_stays_told_and_is_not_looked_at() -> None:
+    paper = one_that_has_succeeded(4)
     assert isinstance(paper.settle(), Done)
     assert paper.says[0] == "True"
     paper.drop("a")
@@ -482,13 +488,7 @@ def test_nodes_that_are_relabelled_underneath_are_told_and_places_that_nobody_ha
 
 
 def test_a_second_round_of_a_job_is_a_gang_again() -> None:
-    paper = PaperGroups({"r1": (2,)})
-    paper.gang(2)
-    paper.add("a", "b")
-    paper.settle()
-    paper.bind()
-    for name in ("a", "b"):
-        paper.change(name, status={"phase": "Succeeded"})
+    paper = one_that_has_succeeded(2)
     paper.node("r1-0", "r1", 1)
     paper.add("c", "d")
     paper.settle()
