@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 from pathlib import Path
 
 from core.runtime.rights import Right
@@ -42,5 +43,8 @@ def read_asked(folder: Path, *, refused: bool = False) -> dict[str, set[Right]]:
             if (event.get("annotations", {}).get(_DECISION) == "forbid") != refused:
                 continue
             resource = "/".join(filter(None, (about.get("resource"), about.get("subresource"))))
-            asked[event["user"]["username"]].add((about.get("apiGroup", ""), resource, event["verb"]))
+            verbs = {event["verb"]}
+            if event["verb"] == "patch" and event.get("responseStatus", {}).get("code") == HTTPStatus.CREATED:
+                verbs.add("create")  # an apply of what is not there is judged by both verbs, and the log names the one that was sent
+            asked[event["user"]["username"]] |= {(about.get("apiGroup", ""), resource, verb) for verb in verbs}
     return asked
