@@ -47,7 +47,7 @@ def find_group(observed: Observed, asked: Asked, namespace: str) -> Obj | None:
     if asked.kind in _WORKLOAD:
         return None
     if asked.kind in _NATIVE_GROUPS and observed.native is not None:
-        return _get(observed.native.informers[0], asked, namespace)
+        return _get(observed.native.pod_groups, asked, namespace)
     if asked.kind.partition(".")[0] in _GROUPS:
         return observed.pod_group(f"{namespace}/{asked.name}")
     informer = _informer_of(observed, asked.kind)

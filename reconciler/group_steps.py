@@ -121,7 +121,7 @@ def find_lost(observed: Observed, group: Obj) -> str:
     named = made_from(group) if is_native(group) else None
     if named is None or observed.native is None:
         return ""
-    workload = observed.native.informers[1].store.get(f"{group['metadata']['namespace']}/{named[0]}")
+    workload = observed.native.workloads.store.get(f"{group['metadata']['namespace']}/{named[0]}")
     levels = levels_of_template(workload, named[1]) if workload is not None else ()
     if not levels or read_pod_group(group).is_constrained:
         return ""
@@ -159,7 +159,7 @@ def _native(
         wanted = native_group(facts, levels, key)
     except NotNative as error:
         return Step(False, INVALID, str(error))
-    present = observed.native.informers[0].store.get(f"{key.namespace}/{wanted['metadata']['name']}")
+    present = observed.native.pod_groups.store.get(f"{key.namespace}/{wanted['metadata']['name']}")
     if present is None:
         return replace(step, hand_over=wanted)
     named = f"PodGroup {present['metadata']['name']} of {r.NATIVE_POD_GROUPS.api_version}"

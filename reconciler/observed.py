@@ -40,10 +40,10 @@ from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFac
 from reconciler import resources as r
 from reconciler.devices import Devices
 from reconciler.installed import Installed, is_served
+from reconciler.native_groups import NativeGroups
 from reconciler.related import Related
 from reconciler.served import Served
 from reconciler.slim import (
-    named_native,
     slim_between,
     slim_daemon_set,
     slim_definition,
@@ -106,8 +106,7 @@ class Observed:
         self.pod_groups = informer(r.POD_GROUPS)
         self.node_topologies = informer(r.NODE_TOPOLOGIES)
         self.devices = Devices(client, clock, informer) if places_groups else None
-        native = (informer(r.NATIVE_POD_GROUPS, named_native), informer(r.NATIVE_WORKLOADS)) if places_groups else ()
-        self.native = Served(client, clock, native) if native else None
+        self.native = NativeGroups(client, clock, informer) if places_groups else None
         self.workloads = informer(r.WORKLOADS)
         self.kinds = {r.key_of(kind): kind for kind in kinds}
         # Who suspended a job tells a user's wish from a stop of ours.
@@ -330,7 +329,7 @@ class Observed:
     def pod_group(self, key: str) -> Obj | None:
         """The PodGroup of that name: ours, else kube-scheduler's own."""
         ours = self.pod_groups.store.get(key)
-        return ours if ours is not None or self.native is None else self.native.informers[0].store.get(key)
+        return ours if ours is not None or self.native is None else self.native.pod_groups.store.get(key)
 
     def present(self, family: str) -> Obj | None:
         """The workload that holds the place of the pods which name one: that itself, of an elastic job the one that took over."""

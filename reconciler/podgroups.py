@@ -99,8 +99,8 @@ class PodGroups:
         observed.node_topologies.add_handler(lambda change: self._look_again("a NodeTopology changed"))
         observed.nodes.add_handler(self._on_node)
         if observed.native is not None:
-            observed.native.informers[0].add_handler(self._on_native)
-            observed.native.informers[1].add_handler(self._on_workload)
+            observed.native.pod_groups.add_handler(self._on_native)
+            observed.native.workloads.add_handler(self._on_workload)
         if observed.devices is not None:
             for informer in observed.devices.informers:
                 informer.add_handler(self._on_claim if informer is observed.devices.claims else self._on_devices)
@@ -196,7 +196,7 @@ class PodGroups:
         """Of kube-scheduler's own: from its templates PodGroups are made, or were."""
         assert self._observed.native is not None
         namespace, name = change.obj["metadata"]["namespace"], change.obj["metadata"]["name"]
-        for group in self._observed.native.informers[0].store.list():
+        for group in self._observed.native.pod_groups.store.list():
             named = made_from(group)
             if named is not None and (group["metadata"]["namespace"], named[0]) == (namespace, name):
                 for key in self._conditions.of(namespace, group["metadata"]["name"]):

@@ -31,10 +31,10 @@ class Paper(PaperGroups):
 
     def own(self, group: Obj) -> None:
         metadata = {"uid": "native", "resourceVersion": str(next(self._versions)), **group["metadata"]}
-        self.native.informers[0].put({**group, "metadata": metadata})
+        self.native.pod_groups.put({**group, "metadata": metadata})
 
     def owned(self) -> dict[str, Any]:
-        return {group["metadata"]["name"]: group["spec"] for group in self.native.informers[0].store.list()}
+        return {group["metadata"]["name"]: group["spec"] for group in self.native.pod_groups.store.list()}
 
     def join(self, *names: str, group: str = "g", labelled: bool = True) -> None:
         for name in names:
@@ -227,7 +227,7 @@ def test_a_constraint_that_was_lost_between_template_and_group_is_told():
     assert paper.told == [], "of what nobody knows nothing is said"
     template = {"name": "workers", "schedulingConstraints": {"topology": [{"key": RACK}]}}
     metadata = {"name": "run", "namespace": NAMESPACE, "uid": "run", "resourceVersion": "1"}
-    paper.native.informers[1].put({"metadata": metadata, "spec": {"podGroupTemplates": [template]}})
+    paper.native.workloads.put({"metadata": metadata, "spec": {"podGroupTemplates": [template]}})
     paper.look("theirs")
     assert paper.says[:2] == ("False", "ConstraintLost")
     assert paper.says[2] == (
