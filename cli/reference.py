@@ -62,6 +62,11 @@ WRITTEN_BY_USERS = (
         "annotation of a Job, JobSet, MPIJob or LeaderWorkerSet without a queue",
         "the levels, the widest first, that its pods share as one PodGroup; `LEVEL:Preferred` where that can be (podgroups.md)",
     ),
+    Name(
+        n.PODGROUP_PLACED_BY,
+        "annotation of a Job that has that one",
+        "`topogate`, or `kube-scheduler`: by its own PodGroups (Kubernetes 1.36; podgroups.md)",
+    ),
     Name(n.MEMBER_OF_LABEL, "label of a pod, and a scheduling gate", "the PodGroup of topogate.dev it is placed with (podgroups.md)"),
     Name(
         n.REPLICA_LABEL,

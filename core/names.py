@@ -70,6 +70,7 @@ REPLICA_LABEL = "topogate.dev/podgroup-replica"  # and which of its replicas, fr
 POD_GROUP_VERIFIED = "topogate.dev/PlacementVerified"  # on a PodGroup of kube-scheduler's own
 PODGROUP_GATE = "topogate.dev/podgroup"
 PODGROUP_TOPOLOGY = "topogate.dev/podgroup-topology"  # annotation of a job without a queue: the levels that its pods are to share
+PODGROUP_PLACED_BY = "topogate.dev/podgroup-placed-by"  # annotation beside it: topogate, or kube-scheduler
 POD_GROUP_SCHEDULED = "PodGroupScheduled"  # condition of a PodGroup
 
 # --- annotations on a pod template ----------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 
 from core.api.admission import UNAVAILABLE, AdmissionRequest, allowed, denied, patched
 from core.jobs.contract import Json, Rules
+from core.jobs.placer import find_dropped
 from core.jobs.podgroup import Grouping, asked, group_name, member_of, rules_of_change, rules_of_new, with_membership
 from core.jobs.shape import find_misshapen
 from core.model.gates import POD_GROUPS
@@ -76,7 +77,9 @@ class GroupReviews:
             if misshapen:
                 return judge(request, Rules(misshapen))
             if old is None or find_misshapen(kind.spec_shape, old):
-                return judge(request, rules_of_new(kind, job) if asked(job) is not None else Rules())
+                if asked(job) is None:
+                    return judge(request, Rules())
+                return judge(request, Rules((*rules_of_new(kind, job).errors, *find_dropped(kind.roles(job), job))))
             return judge(request, rules_of_change(kind, old, job))
 
         return handle

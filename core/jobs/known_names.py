@@ -19,6 +19,7 @@ from core.names import (
     POD_GROUP_INDEX_LABEL_NAME,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
+    PODGROUP_PLACED_BY,
     PODGROUP_TOPOLOGY,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
@@ -35,7 +36,7 @@ from core.names import (
 
 OF_A_TEMPLATE = (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME, SPARE_NODES, LEND_SPARES)
 OF_THE_JOB = (PLACEMENT_PROFILE, WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY)
-_ON_THE_JOB = (*OF_THE_JOB, PODGROUP_TOPOLOGY, MIN_PARALLELISM)  # of which the last is a batch/v1 Job's alone
+_ON_THE_JOB = (*OF_THE_JOB, PODGROUP_TOPOLOGY, PODGROUP_PLACED_BY, MIN_PARALLELISM)  # of which the last is a batch/v1 Job's alone
 GROUPED = ("Job", "JobSet", "MPIJob", "LeaderWorkerSet")  # kinds that read PODGROUP_TOPOLOGY (core.jobs.podgroup)
 _ONLY_GROUPED = f"this annotation does nothing here; {', '.join(GROUPED[:-1])} and {GROUPED[-1]} read it"
 _OF_A_POD = (POD_GROUP_TOTAL_COUNT, POD_GROUP_FAST_ADMISSION, POD_GROUP_INDEX_LABEL_NAME, RETRIABLE_IN_GROUP)
@@ -118,6 +119,8 @@ def _warn_of_own_annotations(written: Sequence[str], places: Places | None) -> I
             yield f"{OWN}[{name}]: this annotation does nothing here; only a batch/v1 Job is started with fewer pods than it asks for"
         elif name == PODGROUP_TOPOLOGY and (places is None or places.kind not in GROUPED):
             yield f"{OWN}[{name}]: {_ONLY_GROUPED}"
+        elif name == PODGROUP_PLACED_BY and PODGROUP_TOPOLOGY not in written:
+            yield f"{OWN}[{name}]: this annotation does nothing without {PODGROUP_TOPOLOGY}"
         elif name in LABELS:
             yield f"{OWN}[{name}]: this is a label and does nothing as an annotation: set it in {OWN_LABELS}"
         elif places is not None or not is_of_template(name):  # a pod is judged as a template, too

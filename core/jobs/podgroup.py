@@ -1,33 +1,28 @@
 """The annotation by which a job that is not queued has its pods placed together: read, judged, and what its templates get by it.
 
-The webhook makes the pods members of a group, by a label and a gate on their templates, and writes nothing else: a request that is only
+The webhook makes the pods members of a group, by what it writes on their templates, and writes nothing else: a request that is only
 tried must leave nothing behind. The group itself is made by the reconciler (`core.plan.podgroup`).
 """
 
 import hashlib
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from core.jobs.annotations import is_label_name
 from core.jobs.contract import ErrorType, FieldError, Gang, Json, Rules
 from core.jobs.known_names import OF_A_TEMPLATE, OWN
+from core.jobs.placer import placer, rules_of_placer, rules_of_settled, with_wait
+from core.jobs.podgroup_levels import SHOWN, read_levels, rules_of_levels
 from core.jobs.shape import Fields
 from core.jobs.templated import Role, get, put
 from core.names import (
     MEMBER_OF_LABEL,
-    PODGROUP_GATE,
     PODGROUP_TOPOLOGY,
     QUEUE_NAME_LABEL,
     WORKLOAD_PREFERRED_TOPOLOGY,
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
 
-MAX_LEVELS = 16  # of a PodGroup
-REQUIRED, PREFERRED = "Required", "Preferred"  # as a PodGroup says it
-_SHOWN = f"{OWN}[{PODGROUP_TOPOLOGY}]"
-_LEVEL_EXPECTED = "a node label such as cloud.provider.com/topology-rack is expected, or the name that a NodeTopology gives one"
 _MAX_NAME = 63  # the group's name is the value of a label
 _HASH = 8
 
@@ -51,34 +46,10 @@ class Grouping(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
-    """A node label, or an alias of one, whose domain the pods share; with PREFERRED where that can be."""
-
-    name: str
-    mode: str = REQUIRED
-
-
 def asked(job: Json) -> str | None:
     """What a job says in the annotation; None where it has none."""
     text = _map(job, "annotations").get(PODGROUP_TOPOLOGY)
     return None if text is None else str(text)
-
-
-def read_levels(text: str) -> tuple[Level, ...]:
-    """The levels, the widest first; none where the rules refuse one of them: nobody is placed by a part of what was asked for."""
-    found = [_read_level(part) for part in text.split(",")]
-    return tuple(level for level in found if isinstance(level, Level)) if not any(_rules_of_value(text)) else ()
-
-
-def _read_level(text: str) -> Level | str:
-    """A level, or what would be accepted in its place."""
-    name, colon, mode = (part.strip() for part in text.partition(":"))
-    if not is_label_name(name):
-        return _LEVEL_EXPECTED
-    if colon and mode not in (REQUIRED, PREFERRED):
-        return f"{name}:{REQUIRED} or {name}:{PREFERRED} is expected; without either it is required"
-    return Level(name, mode or REQUIRED)
 
 
 def member_of(kind: Grouping, job: Json) -> str | None:
@@ -105,16 +76,16 @@ def with_membership(kind: Grouping, job: Json, name: str) -> dict[str, Any]:
         if not isinstance(get(changed, role.path), dict):
             continue  # a template that is missing is not made here
         labels = get(changed, (*role.path, "metadata", "labels")) or {}
-        gates = get(changed, (*role.path, "spec", "schedulingGates")) or []
         put(changed, (*role.path, "metadata", "labels"), {**labels, MEMBER_OF_LABEL: name})
-        if not any(gate.get("name") == PODGROUP_GATE for gate in gates):
-            put(changed, (*role.path, "spec", "schedulingGates"), [*gates, {"name": PODGROUP_GATE}])
+        put(changed, (*role.path, "spec"), with_wait(get(changed, (*role.path, "spec")) or {}, name, placer(job)))
     return changed
 
 
 def rules_of_new(kind: Grouping, job: Json) -> Rules:
     """All that is wrong with a job that has the annotation."""
-    return Rules((*_rules_of_value(asked(job) or ""), *_rules_of_two_systems(kind, job), *_rules_of_nodes(kind, job)))
+    text = asked(job) or ""
+    placed_by = rules_of_placer(kind.kind, job, read_levels(text))
+    return Rules((*rules_of_levels(text), *placed_by, *_rules_of_two_systems(kind, job), *_rules_of_nodes(kind, job)))
 
 
 def rules_of_change(kind: Grouping, old: Json, new: Json) -> Rules:
@@ -124,25 +95,12 @@ def rules_of_change(kind: Grouping, old: Json, new: Json) -> Rules:
     if before != after and (before is None or member_of(kind, old) is not None):
         kept = "it was made without" if before is None else f"it keeps {before!r}"
         accepted = f"is settled when the {kind.kind} is created: {kept}; make another one"
-        return Rules((FieldError(ErrorType.FORBIDDEN, _SHOWN, after or "", accepted),))
+        return Rules((FieldError(ErrorType.FORBIDDEN, SHOWN, after or "", accepted),))
+    if after is not None and member_of(kind, old) is not None and (settled := tuple(rules_of_settled(kind.kind, old, new))):
+        return Rules(settled)
     if after is None or (before == after and _beside(kind, old) == _beside(kind, new)):
         return Rules()
     return rules_of_new(kind, new)
-
-
-def _rules_of_value(text: str) -> Iterator[FieldError]:
-    parts = [part.strip() for part in text.split(",")]
-    seen = set[str]()
-    for part in parts:
-        level = _read_level(part)
-        if isinstance(level, str):
-            yield FieldError(ErrorType.INVALID, _SHOWN, part, level)
-        elif level.name in seen:
-            yield FieldError(ErrorType.DUPLICATE, _SHOWN, part, "each level is named once, the widest first")
-        else:
-            seen.add(level.name)
-    if len(parts) > MAX_LEVELS:
-        yield FieldError(ErrorType.TOO_MANY, _SHOWN, len(parts), f"at most {MAX_LEVELS} levels are expected")
 
 
 def _rules_of_two_systems(kind: Grouping, job: Json) -> Iterator[FieldError]:
@@ -195,7 +153,7 @@ def _beside(kind: Grouping, job: Json) -> list[object]:
         [(role.template.get("spec") or {}).get("nodeName"), *(name in role.annotations for name in OF_A_TEMPLATE)]
         for role in kind.roles(job)
     ]
-    return [_map(job, "labels").get(QUEUE_NAME_LABEL), ties, templates, _asked_between(kind, job)]
+    return [_map(job, "labels").get(QUEUE_NAME_LABEL), placer(job), ties, templates, _asked_between(kind, job)]
 
 
 def _map(job: Json, part: str) -> Mapping[str, Any]:

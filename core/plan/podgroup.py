@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from core.jobs.podgroup import Grouping, asked, member_of, read_levels
+from core.jobs.podgroup import Grouping, asked, member_of
+from core.jobs.podgroup_levels import read_levels
 from core.names import OWN_GROUP, OWN_VERSION, QUEUE_NAME_LABEL
 
 Json = Mapping[str, Any]

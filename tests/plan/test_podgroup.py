@@ -8,8 +8,9 @@ import pytest
 
 from core.api import meta
 from core.api.podgroup import PodGroup
-from core.jobs import podgroup
-from core.jobs.podgroup import Grouping, read_levels, with_membership
+from core.jobs import podgroup_levels
+from core.jobs.podgroup import Grouping, with_membership
+from core.jobs.podgroup_levels import read_levels
 from core.names import QUEUE_NAME_LABEL
 from core.plan.podgroup import build_pod_group, is_in_step, is_of
 from core.podgroups.facts import read_pod_group
@@ -169,6 +170,6 @@ def test_nobody_is_placed_by_a_part_of_what_was_asked_for():
 
 
 def test_as_many_levels_may_be_named_as_a_group_holds():
-    assert podgroup.MAX_LEVELS == meta.MAX_LEVELS
+    assert podgroup_levels.MAX_LEVELS == meta.MAX_LEVELS
     levels = read_levels(",".join(f"l{i}" for i in range(meta.MAX_LEVELS)))
     assert len(levels) == meta.MAX_LEVELS

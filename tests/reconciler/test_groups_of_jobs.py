@@ -15,6 +15,7 @@ from core.names import (
     LWS_WORKER_INDEX_LABEL,
     MEMBER_OF_LABEL,
     PODGROUP_GATE,
+    PODGROUP_PLACED_BY,
     PODGROUP_TOPOLOGY,
     QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY,
@@ -127,6 +128,14 @@ def test_a_job_that_fits_in_no_rack_waits_whole_and_one_that_may_be_anywhere_doe
     assert all(pod["spec"]["schedulingGates"] == [{"name": PODGROUP_GATE}] for pod in pods)
     hall.create(job("wide", hall.namespace, 3, f"{hall.rack}:Preferred", gpus=8))
     hall.eventually("the other to be bound", lambda now: bound([p for p in live(now, hall) if p["metadata"]["name"][:5] == "wide-"], 3))
+
+
+def test_where_kube_scheduler_has_no_groups_of_its_own_a_job_that_asks_for_it_is_refused(hall: Scene) -> None:
+    asks = job("native", hall.namespace, 2, hall.rack)
+    asks["metadata"]["annotations"][PODGROUP_PLACED_BY] = "kube-scheduler"
+    with pytest.raises(ApiError, match="schedulingGroup: the API server drops it"):
+        hall.create(asks)
+    assert groups(hall) == []
 
 
 def test_a_suspended_job_has_its_group_and_its_pods_their_places_once_it_is_resumed(hall: Scene) -> None:

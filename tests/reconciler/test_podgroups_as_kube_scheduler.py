@@ -8,19 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from core.names import MEMBER_OF_LABEL, PODGROUP_PLACED_BY, PODGROUP_TOPOLOGY
+from e2e import manifests
 from e2e.cluster import Cluster
 from e2e.scenarios.play import GATES, SERVED, ByScheduler, ByTopogate, ByTopogateNatively, Play, Way
 from e2e.scenarios.podgroups import SCENARIOS
 from e2e.topogate import Topogate
+from tests.reconciler.kinds.pods import bound, domains, live
+from tests.reconciler.scenes import Scene
+from tests.reconciler.test_podgroups import GATE, told
 
 AT_ONCE = 5  # control planes on two cores have no more to give
 
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Cluster]:
-    with Cluster(feature_gates=GATES, apiserver_flags=SERVED) as cluster, Topogate(cluster, leader_election=False) as topogate:
-        topogate.kill_reconciler()
-        topogate.start_reconciler(options=["--feature-gates=TopologyAwareWorkloadScheduling=true"])
+    with Cluster(feature_gates=GATES, apiserver_flags=SERVED) as cluster, Topogate(cluster, leader_election=False, flags=GATE):
         yield cluster
 
 
@@ -31,3 +34,23 @@ def test_all_scenarios_end_as_they_should(way: Way, stage: Cluster) -> None:
     with ThreadPoolExecutor(AT_ONCE) as threads:
         ended = list(threads.map(Play.play, plays))
     assert {scenario.name: problems for scenario, problems in zip(SCENARIOS, ended, strict=True) if problems} == {}
+
+
+def test_a_job_that_asks_for_it_is_placed_by_kube_scheduler_and_told_of(stage: Cluster) -> None:
+    scene = Scene(stage, racks=2, nodes=2).open()
+    try:
+        asks = {PODGROUP_TOPOLOGY: scene.rack, PODGROUP_PLACED_BY: "kube-scheduler"}
+        made = manifests.job("train", scene.namespace, pods=4, indexed=True, gpus=4)
+        made["metadata"] = {**made["metadata"], "annotations": asks, "labels": {}}
+        scene.create(made)
+        now = scene.eventually("all pods to be bound", lambda now: bound(live(now, scene), 4))
+        pods = live(now, scene)
+        assert len(domains(scene.read(), pods, scene.rack)) == 1
+        (name,) = {pod["metadata"]["labels"][MEMBER_OF_LABEL] for pod in pods}
+        assert {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods} == {name}
+        native = scene.api.get(f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{scene.namespace}/podgroups/{name}")
+        assert native["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
+        scene.eventually("it to be told", lambda _: told(scene, name).get("status") == "True")
+        assert told(scene, name)["message"].startswith("kube-scheduler has bound 4 pod(s) in ")
+    finally:
+        scene.close()

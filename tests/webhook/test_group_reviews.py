@@ -17,6 +17,7 @@ from core.jobs.podgroup import Grouping
 from core.names import (
     MEMBER_OF_LABEL,
     PODGROUP_GATE,
+    PODGROUP_PLACED_BY,
     PODGROUP_TOPOLOGY,
     QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY,
@@ -292,6 +293,87 @@ def test_where_a_managed_namespace_has_no_default_queue_nothing_is_amiss():
     assert "warnings" not in response
     response = Webhook(default_queue=False, groups=False).ask("/mutate-batch-v1-job", made("Job"))
     assert "neither queued nor placed" in response["warnings"][0]
+
+
+# --- by kube-scheduler --------------------------------------------------------------------------------------------
+
+BY = f"metadata.annotations[{PODGROUP_PLACED_BY}]"
+
+
+def by_kube_scheduler(kind: str = "Job", text: str = RACK, placed_by: str = "kube-scheduler") -> Obj:
+    return made(kind, annotations={PODGROUP_TOPOLOGY: text, PODGROUP_PLACED_BY: placed_by})
+
+
+def test_pods_that_kube_scheduler_places_name_its_group_and_have_no_gate():
+    stored = mutated(by_kube_scheduler())
+    (name,), (one,) = groups(stored), templates(stored)
+    assert one["spec"]["schedulingGroup"] == {"podGroupName": name}
+    assert "schedulingGates" not in one["spec"]
+    assert judged(stored) == {"uid": "4f0c", "allowed": True}
+    again = mutated(by_kube_scheduler(), stored)
+    assert again == stored
+    assert judged(again, stored) == {"uid": "4f0c", "allowed": True}
+
+
+def test_who_places_them_is_said_either_way():
+    assert mutated(by_kube_scheduler(placed_by="topogate"))["spec"] == mutated(made("Job"))["spec"]
+
+
+def test_of_a_copy_the_gate_of_topogate_is_taken_and_others_stay():
+    obj = by_kube_scheduler()
+    obj["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/wait"}, {"name": PODGROUP_GATE}]
+    obj["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "of-another"}
+    (one,) = templates(mutated(obj))
+    assert one["spec"]["schedulingGates"] == [{"name": "example.com/wait"}]
+    assert one["spec"]["schedulingGroup"]["podGroupName"] == one["metadata"]["labels"][MEMBER_OF_LABEL]
+
+
+@pytest.mark.parametrize(
+    ("obj", "expected"),
+    [
+        (by_kube_scheduler(placed_by="somebody"), {BY: '"somebody": topogate or kube-scheduler is expected'}),
+        (
+            by_kube_scheduler("JobSet"),
+            {
+                BY: '"kube-scheduler": is for Jobs only: pods of a JobSet cannot be told to be of kube-scheduler\'s own PodGroup; '
+                f"leave out {PODGROUP_PLACED_BY}, and topogate places them"
+            },
+        ),
+        (
+            by_kube_scheduler(text=f"{BLOCK},{RACK}"),
+            {
+                SHOWN: "2: kube-scheduler takes one level for the pods of a group; name one, "
+                f"or leave out {PODGROUP_PLACED_BY}, and topogate places them"
+            },
+        ),
+        (
+            by_kube_scheduler(text=f"{RACK}:Preferred"),
+            {
+                SHOWN: f'"{RACK}:Preferred": kube-scheduler only requires a level; name it without :Preferred, '
+                f"or leave out {PODGROUP_PLACED_BY}, and topogate places them"
+            },
+        ),
+    ],
+)
+def test_what_kube_scheduler_cannot_be_told(obj: Obj, expected: dict[str, str]):
+    assert causes(judged(mutated(obj))) == expected
+
+
+def test_where_the_api_server_does_not_keep_whose_pods_they_are_the_job_is_refused():
+    stored = mutated(by_kube_scheduler())
+    del stored["spec"]["template"]["spec"]["schedulingGroup"]
+    assert causes(judged(stored)) == {
+        "spec.template.spec.schedulingGroup": "the API server drops it: kube-scheduler's own PodGroups are served since Kubernetes 1.36 "
+        f"where the feature gate GenericWorkload is on; leave out {PODGROUP_PLACED_BY}, and topogate places them"
+    }
+
+
+@pytest.mark.parametrize(("before", "after"), [("kube-scheduler", "topogate"), ("topogate", "kube-scheduler")])
+def test_who_places_the_pods_is_settled_when_the_job_is_created(before: str, after: str):
+    old = mutated(by_kube_scheduler(placed_by=before))
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"][PODGROUP_PLACED_BY] = after
+    assert causes(judged(new, old)) == {BY: f'"{after}": is settled when the Job is created: {before} places its pods; make another one'}
 
 
 # --- changes --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,76 @@
+"""Who places the pods of the PodGroup that a job asks for: topogate, unless the job says that kube-scheduler shall.
+
+Pods are members of kube-scheduler's own PodGroup (Kubernetes 1.36, alpha) by `spec.schedulingGroup`, and wait by it, not by a gate of ours.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from core.jobs.contract import ErrorType, FieldError, Json
+from core.jobs.known_names import OWN
+from core.jobs.podgroup_levels import PREFERRED, SHOWN, Level
+from core.jobs.templated import Role
+from core.names import MEMBER_OF_LABEL, PODGROUP_GATE, PODGROUP_PLACED_BY
+
+TOPOGATE, KUBE_SCHEDULER = "topogate", "kube-scheduler"
+_SHOWN = f"{OWN}[{PODGROUP_PLACED_BY}]"
+_FIELD = "schedulingGroup"
+_INSTEAD = f"leave out {PODGROUP_PLACED_BY}, and topogate places them"
+
+
+def placer(job: Json) -> str:
+    """What a job says of who places its pods."""
+    annotations = (job.get("metadata") or {}).get("annotations")
+    return str(annotations.get(PODGROUP_PLACED_BY, TOPOGATE)) if isinstance(annotations, Mapping) else TOPOGATE
+
+
+def with_wait(spec: Json, group: str, placed_by: str) -> dict[str, Any]:
+    """The spec of a pod template whose pods wait until their group is placed. A PodGroup of kube-scheduler's own that it named before is
+    read as it is where topogate places them, and was copied from another job where it does not."""
+    gates = spec.get("schedulingGates") or []
+    others = [gate for gate in gates if gate.get("name") != PODGROUP_GATE]
+    if placed_by != KUBE_SCHEDULER:
+        return dict(spec) if len(others) < len(gates) else {**spec, "schedulingGates": [*gates, {"name": PODGROUP_GATE}]}
+    rest = {key: value for key, value in spec.items() if key != "schedulingGates"}
+    return {**rest, **({"schedulingGates": others} if others else {}), _FIELD: {"podGroupName": group}}
+
+
+def rules_of_placer(kind: str, job: Json, levels: Sequence[Level]) -> Iterator[FieldError]:
+    """All that is wrong with it. kube-scheduler's own PodGroup requires one level; of the kinds only Job has templates that can name it."""
+    placed_by = placer(job)
+    if placed_by not in (TOPOGATE, KUBE_SCHEDULER):
+        yield FieldError(ErrorType.NOT_SUPPORTED, _SHOWN, placed_by, f"{TOPOGATE} or {KUBE_SCHEDULER} is expected")
+    if placed_by != KUBE_SCHEDULER:
+        return
+    if kind != "Job":
+        accepted = f"is for Jobs only: pods of a {kind} cannot be told to be of kube-scheduler's own PodGroup; {_INSTEAD}"
+        yield FieldError(ErrorType.FORBIDDEN, _SHOWN, placed_by, accepted)
+    if len(levels) > 1:
+        accepted = f"kube-scheduler takes one level for the pods of a group; name one, or {_INSTEAD}"
+        yield FieldError(ErrorType.TOO_MANY, SHOWN, len(levels), accepted)
+    for level in levels:
+        if level.mode == PREFERRED:
+            accepted = f"kube-scheduler only requires a level; name it without :{PREFERRED}, or {_INSTEAD}"
+            yield FieldError(ErrorType.INVALID, SHOWN, f"{level.name}:{PREFERRED}", accepted)
+
+
+def rules_of_settled(kind: str, old: Json, new: Json) -> Iterator[FieldError]:
+    """Pods that are there and those that follow are placed by one."""
+    before, after = placer(old), placer(new)
+    if before != after:
+        accepted = f"is settled when the {kind} is created: {before} places its pods; make another one"
+        yield FieldError(ErrorType.FORBIDDEN, _SHOWN, after, accepted)
+
+
+def find_dropped(roles: Sequence[Role], job: Json) -> Iterator[FieldError]:
+    """Templates that were made members and do not name the PodGroup any more: pods of them would be placed by nobody together."""
+    if placer(job) != KUBE_SCHEDULER:
+        return
+    for role in roles:
+        is_member = MEMBER_OF_LABEL in ((role.template.get("metadata") or {}).get("labels") or {})
+        if is_member and not (role.template.get("spec") or {}).get(_FIELD):
+            accepted = (
+                "the API server drops it: kube-scheduler's own PodGroups are served since Kubernetes 1.36 where the feature gate "
+                f"GenericWorkload is on; {_INSTEAD}"
+            )
+            yield FieldError(ErrorType.REQUIRED, f"{role.shown}.spec.{_FIELD}", None, accepted)

@@ -1,0 +1,54 @@
+"""The levels that a job names in its annotation for a PodGroup, read and judged."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from core.jobs.annotations import is_label_name
+from core.jobs.contract import ErrorType, FieldError
+from core.jobs.known_names import OWN
+from core.names import PODGROUP_TOPOLOGY
+
+MAX_LEVELS = 16  # of a PodGroup
+REQUIRED, PREFERRED = "Required", "Preferred"  # as a PodGroup says it
+SHOWN = f"{OWN}[{PODGROUP_TOPOLOGY}]"
+_LEVEL_EXPECTED = "a node label such as cloud.provider.com/topology-rack is expected, or the name that a NodeTopology gives one"
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A node label, or an alias of one, whose domain the pods share; with PREFERRED where that can be."""
+
+    name: str
+    mode: str = REQUIRED
+
+
+def read_levels(text: str) -> tuple[Level, ...]:
+    """The levels, the widest first; none where the rules refuse one of them: nobody is placed by a part of what was asked for."""
+    found = [_read_level(part) for part in text.split(",")]
+    return tuple(level for level in found if isinstance(level, Level)) if not any(rules_of_levels(text)) else ()
+
+
+def _read_level(text: str) -> Level | str:
+    """A level, or what would be accepted in its place."""
+    name, colon, mode = (part.strip() for part in text.partition(":"))
+    if not is_label_name(name):
+        return _LEVEL_EXPECTED
+    if colon and mode not in (REQUIRED, PREFERRED):
+        return f"{name}:{REQUIRED} or {name}:{PREFERRED} is expected; without either it is required"
+    return Level(name, mode or REQUIRED)
+
+
+def rules_of_levels(text: str) -> Iterator[FieldError]:
+    """All that is wrong with the value."""
+    parts = [part.strip() for part in text.split(",")]
+    seen = set[str]()
+    for part in parts:
+        level = _read_level(part)
+        if isinstance(level, str):
+            yield FieldError(ErrorType.INVALID, SHOWN, part, level)
+        elif level.name in seen:
+            yield FieldError(ErrorType.DUPLICATE, SHOWN, part, "each level is named once, the widest first")
+        else:
+            seen.add(level.name)
+    if len(parts) > MAX_LEVELS:
+        yield FieldError(ErrorType.TOO_MANY, SHOWN, len(parts), f"at most {MAX_LEVELS} levels are expected")
