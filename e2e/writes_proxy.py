@@ -20,19 +20,21 @@ from types import TracebackType
 from typing import Self
 
 import yaml
-from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import ClientResponse, ClientSession, ClientTimeout, TCPConnector, web
 
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 _TURNS = 20
 _HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "host", "content-length", "content-encoding")
+_OF_THE_ANSWER = ("transfer-encoding", "content-length", "connection")
+_Answer = tuple[int, dict[str, str], bytes]  # status, headers, body
 
 
 @dataclass(frozen=True)
 class Cut:
     """At write number `at` (from 1), before it is sent on or after it was done, call `act`; that write is never answered.
 
-    Of the writes whose method and path match `only` (a regular expression), if it is given. With `lasting` none of those that
-    come after it is done either: what was sent with it may still be on its way when the client is gone.
+    Of the writes whose method and path match `only` (a regular expression), if it is given. With `lasting` nothing that comes after it
+    is done either, whatever it is: what was sent with it may still be on its way when the client is gone.
     """
 
     at: int
@@ -49,6 +51,7 @@ class WritesProxy:
         self._server, self._ca_file, self._token = server, ca_file, token
         self.writes: list[str] = []
         self._cut: Cut | None = None
+        self._sent = set[asyncio.Task[_Answer]]()  # writes that were sent on, and are not answered yet
         self.has_cut = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._watched: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
@@ -61,6 +64,11 @@ class WritesProxy:
         self.has_cut.clear()
         self.writes.clear()
         self._cut = cut
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether all writes that were sent on are done: after a lasting cut the server changes nothing any more that the client wanted."""
+        return not self._sent
 
     def write_kubeconfig(self, path: Path) -> Path:
         """A kubeconfig that leads through the proxy, which adds the credentials itself."""
@@ -127,35 +135,56 @@ class WritesProxy:
         cut = self._count(request)
         if cut is not None and not cut.after:
             return self._end(cut, request)
-        headers = {key: value for key, value in request.headers.items() if key.lower() not in _HOP_BY_HOP}
-        headers["Authorization"] = f"Bearer {self._token}"
-        body = await request.read()
-        async with self._session.request(request.method, self._server + request.raw_path, headers=headers, data=body or None) as answer:
-            if answer.connection is not None and answer.connection.transport is not None:
-                self._watched.add(answer.connection.transport)
+        if request.method in WRITES:
+            # Done to its end, though who sent it may be gone meanwhile: as a server does with what it was sent.
+            sending = asyncio.ensure_future(self._send(request))
+            self._sent.add(sending)
+            sending.add_done_callback(self._is_done)
+            status, headers, content = await asyncio.shield(sending)
             if cut is not None:
-                await answer.read()
                 return self._end(cut, request)
-            reply = web.StreamResponse(status=answer.status)
-            for key, value in answer.headers.items():
-                if key.lower() not in ("transfer-encoding", "content-length", "connection"):
-                    reply.headers[key] = value
-            await reply.prepare(request)
+            return web.Response(status=status, headers=headers, body=content)
+        async with self._session.request(request.method, self._server + request.raw_path, headers=self._headers(request)) as answer:
+            self._watch(answer)
+            reply = web.StreamResponse(status=answer.status, headers=_headers_of(answer))
             with contextlib.suppress(ConnectionError):
+                await reply.prepare(request)
                 async for chunk in answer.content.iter_any():
                     await reply.write(chunk)
                 await reply.write_eof()
             return reply
+
+    async def _send(self, request: web.Request) -> _Answer:
+        body = await request.read()
+        address = self._server + request.raw_path
+        async with self._session.request(request.method, address, headers=self._headers(request), data=body or None) as answer:
+            self._watch(answer)
+            return answer.status, _headers_of(answer), await answer.read()
+
+    def _is_done(self, sending: asyncio.Task[_Answer]) -> None:
+        self._sent.discard(sending)
+        if not sending.cancelled():
+            sending.exception()  # who waits for it has it, if anybody does
+
+    def _headers(self, request: web.Request) -> dict[str, str]:
+        kept = {key: value for key, value in request.headers.items() if key.lower() not in _HOP_BY_HOP}
+        return {**kept, "Authorization": f"Bearer {self._token}"}
+
+    def _watch(self, answer: ClientResponse) -> None:
+        if answer.connection is not None and answer.connection.transport is not None:
+            self._watched.add(answer.connection.transport)
 
     def _count(self, request: web.Request) -> Cut | None:
         if request.method not in WRITES:
             return None
         write = f"{request.method} {request.path}"
         self.writes.append(write)
+        if self._cut is not None and self._cut.lasting and self.has_cut.is_set():
+            return self._cut
         if self._cut is None or not re.search(self._cut.only, write):
             return None
         matching = sum(bool(re.search(self._cut.only, written)) for written in self.writes)
-        return self._cut if matching == self._cut.at or (self._cut.lasting and matching > self._cut.at) else None
+        return self._cut if matching == self._cut.at else None
 
     def _end(self, cut: Cut, request: web.Request) -> web.StreamResponse:
         if not self.has_cut.is_set():
@@ -164,3 +193,7 @@ class WritesProxy:
         if request.transport is not None:
             request.transport.close()
         return web.Response(status=503)
+
+
+def _headers_of(answer: ClientResponse) -> dict[str, str]:
+    return {key: value for key, value in answer.headers.items() if key.lower() not in _OF_THE_ANSWER}

@@ -74,17 +74,16 @@ def test_a_nominated_slot_cannot_be_taken_before_its_pod_is_bound(
     topogate.kill_reconciler()
     topogate.start_reconciler(kubeconfig=kubeconfig, options=["--nominate-nodes"])
     pods = PODS.format(scene.namespace)
-    # Lasting: the four pods are ungated at once, each on its own connection.
+    # Lasting: the four pods are nominated and ungated at once, each on its own connection.
     proxy.cut(Cut(1, False, topogate.kill_reconciler, only=rf"PATCH {pods}/[^/]+$", lasting=True))
     try:
         scene.submit("train", pods=4, gpus=8, required=scene.block)
         assert proxy.has_cut.wait(30), proxy.writes
 
-        def nominated() -> list[dict[str, Any]]:  # a write that was on its way when the reconciler ended may come in later
-            return [pod for pod in scene.api.list(pods) if (pod.get("status") or {}).get("nominatedNodeName")]
-
-        assert nominated()
-        assert all(pod["spec"].get("schedulingGates") for pod in nominated())
+        wait_for("what it had sent to be done", lambda: proxy.is_quiet)
+        nominated = [pod for pod in scene.api.list(pods) if (pod.get("status") or {}).get("nominatedNodeName")]
+        assert nominated
+        assert all(pod["spec"].get("schedulingGates") for pod in nominated)
         names = [f"thief-{i}" for i in range(4)]
         for name in names:
             scene.api.create(pods, thief(scene, name))
@@ -92,11 +91,11 @@ def test_a_nominated_slot_cannot_be_taken_before_its_pod_is_bound(
         def judged() -> bool:
             thieves = [scene.api.get(f"{pods}/{name}") for name in names]
             refused = [pod for pod in thieves if truth.condition(pod, "PodScheduled").get("reason") == "Unschedulable"]
-            return len(refused) == len(nominated())
+            return len(refused) == len(nominated)
 
         wait_for("kube-scheduler to turn the thieves away from nominated nodes", judged)
         taken = {scene.api.get(f"{pods}/{name}")["spec"].get("nodeName") for name in names}
-        assert not taken & {pod["status"]["nominatedNodeName"] for pod in nominated()}
+        assert not taken & {pod["status"]["nominatedNodeName"] for pod in nominated}
         for name in names:
             scene.api.delete(f"{pods}/{name}", grace_period_s=0)
         proxy.cut(None)  # not before: what the reconciler had sent waits in the proxy's buffers when it is gone
