@@ -16,16 +16,10 @@ def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
 
     Only of new objects, and not of those that a controller makes: nobody reads what that is told.
     """
-    labels = "object.metadata.labels"
-    misspelt = f"k, k.matches('{_misspelt(QUEUE_NAME_LABEL)}')"
     so = f"without the label {QUEUE_NAME_LABEL} this object is neither queued nor placed"
     validations = [
-        {
-            "expression": f"!has({labels}) || !{labels}.exists({misspelt})",
-            "message": f"a label is not known: {QUEUE_NAME_LABEL} is",
-            "messageExpression": f"'metadata.labels[' + {labels}.filter({misspelt})[0] + ']: this label is not known and does nothing; "
-            f"{QUEUE_NAME_LABEL} is'",
-        },
+        _warning_of_misspelt("label", QUEUE_NAME_LABEL),
+        _warning_of_misspelt("annotation", PODGROUP_TOPOLOGY),
         {
             "expression": f"{value_of('object', 'annotations', QUEUE_NAME_LABEL)} == ''",
             "message": f"metadata.annotations[{QUEUE_NAME_LABEL}]: this is a label and does nothing as an annotation: "
@@ -86,9 +80,21 @@ def _unless(kind: Kind, question: str) -> str:
     return f"!({is_kind} && has(dyn(object).spec) && {question})"
 
 
+def _warning_of_misspelt(what: str, name: str) -> dict[str, str]:
+    """Of a label or an annotation of the object itself that is nearly this one."""
+    there = f"object.metadata.{what}s"
+    misspelt = f"k, k != '{name}' && k.matches('{_misspelt(name)}')"
+    return {
+        "expression": f"!has({there}) || !{there}.exists({misspelt})",
+        "message": f"{'an' if what[0] == 'a' else 'a'} {what} is not known: {name} is",
+        "messageExpression": f"'metadata.{what}s[' + {there}.filter({misspelt})[0] + ']: this {what} is not known and does nothing; {name} is'",
+    }
+
+
 def _misspelt(name: str) -> str:
     """A regular expression of what one finger makes of a name: a letter too many, too few, another one, two in the wrong order."""
     prefix, _, rest = name.partition("/")
+    prefixes = "|".join(sorted({prefix.replace(".", "[.]"), "topogate[.]dev"}))
     slips = [f"{rest[:i]}.{{0,2}}{rest[i + 1 :]}" for i in range(len(rest))]
     slips += [f"{rest[:i]}{rest[i + 1]}{rest[i]}{rest[i + 2 :]}" for i in range(len(rest) - 1)]
-    return f"^({prefix.replace('.', '[.]')}|topogate[.]dev)/(?i:{'|'.join(slips)})$"
+    return f"^({prefixes})/(?i:{'|'.join(slips)})$"

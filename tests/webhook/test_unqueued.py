@@ -98,6 +98,14 @@ def test_a_queue_named_in_an_annotation_or_in_a_misspelt_label(cluster: Cluster,
     assert told(cluster, obj(kind, namespace, labels={"kueue.x-k8s.io/queue-something-else": "x", "queue-nam": "x"})) == []
 
 
+@pytest.mark.parametrize("kind", ["Job", "JobSet"])
+def test_the_annotation_of_a_group_misspelt(cluster: Cluster, namespace: str, kind: str):
+    for name in ("topogate.dev/podgroup-topologi", "topogate.dev/podgroup-toplogy", "topogate.dev/podgroupTopology"):
+        shown = f"metadata.annotations[{name}]: this annotation is not known and does nothing; {PODGROUP_TOPOLOGY} is"
+        assert told(cluster, obj(kind, namespace, annotations={name: RACK_LABEL})) == [shown]
+    assert told(cluster, obj(kind, namespace, annotations={"topogate.dev/podgroup-of-mine": "x"})) == []
+
+
 READ_BY = "Job, JobSet, MPIJob and LeaderWorkerSet read it"
 
 
