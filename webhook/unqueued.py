@@ -87,7 +87,8 @@ def _warning_of_misspelt(what: str, name: str) -> dict[str, str]:
     return {
         "expression": f"!has({there}) || !{there}.exists({misspelt})",
         "message": f"{'an' if what[0] == 'a' else 'a'} {what} is not known: {name} is",
-        "messageExpression": f"'metadata.{what}s[' + {there}.filter({misspelt})[0] + ']: this {what} is not known and does nothing; {name} is'",
+        "messageExpression": f"'metadata.{what}s[' + {there}.filter({misspelt})[0] + ']: this {what} is not known and does nothing; "
+        f"{name} is'",
     }
 
 
