@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +21,7 @@ from types import TracebackType
 START_TIMEOUT_S = 180.0
 POLL_S = 0.05
 LOG_TAIL_LINES = 25
+CLAIM_S = 120.0
 PORTS = range(20_000, 30_000)
 _random = random.SystemRandom()  # what tests seed must not give two of them the same ports
 
@@ -31,7 +33,8 @@ class StartFailed(Exception):
 def find_free_ports(count: int) -> list[int]:
     """Distinct ports that were free on all addresses a moment ago; held open together so that none comes twice.
 
-    None that the kernel hands out by itself on Linux, from 32768 on: whoever connects to somebody meanwhile would get it.
+    None that the kernel hands out by itself on Linux, from 32768 on: whoever connects to somebody meanwhile would get it. And none that
+    another process of this user was given and may not listen on yet: a control plane takes seconds to.
     """
     with contextlib.ExitStack() as held:
         found: list[int] = []
@@ -39,10 +42,25 @@ def find_free_ports(count: int) -> list[int]:
             one = held.enter_context(socket.socket())
             with contextlib.suppress(OSError):
                 one.bind(("", port))
-                found.append(port)
+                if _claim(port):
+                    found.append(port)
             if len(found) == count:
                 return found
     raise StartFailed(f"{count} ports are wanted, and of those from {PORTS.start} to {PORTS.stop - 1} only {len(found)} are free")
+
+
+def _claim(port: int) -> bool:
+    """Whether a port is ours now, for a while: nobody else has said that he is about to listen on it."""
+    claims = Path(tempfile.gettempdir()) / f"topogate-ports-{os.getuid()}"
+    claims.mkdir(exist_ok=True)
+    claim = claims / f"{port}"
+    with contextlib.suppress(FileExistsError):
+        claim.touch(exist_ok=False)
+        return True
+    if time.time() - claim.stat().st_mtime < CLAIM_S:
+        return False
+    claim.touch()
+    return True
 
 
 class Guard:

@@ -64,6 +64,13 @@ def test_free_ports_are_distinct():
     assert len(set(find_free_ports(50))) == 50
 
 
+def test_what_one_was_given_another_does_not_get_though_nobody_listens_there_yet():
+    command = [sys.executable, "-c", "from e2e.process import find_free_ports; print(*find_free_ports(300))"]
+    others = {int(port) for port in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()}
+    assert len(others) == 300
+    assert not others & set(find_free_ports(300))
+
+
 def test_a_process_that_ends_while_starting_is_reported_with_its_log(tmp_path):
     process = Process("part", [sys.executable, "-c", "print('the reason'); raise SystemExit(3)"], tmp_path / "log", guard=None)
     with pytest.raises(StartFailed, match=r"(?s)part ended with code 3 while starting.*the reason"):
