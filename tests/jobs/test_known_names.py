@@ -228,6 +228,14 @@ def test_on_the_pod_template_of_a_job_the_job_itself_is_named():
     assert told(made("Job", asks)) == [], "beside a queue it is refused, by the reviews of groups"
 
 
+def test_who_places_a_group_says_nothing_where_none_is_asked_for():
+    asks = {"annotations": {names.PODGROUP_PLACED_BY: "kube-scheduler"}}
+    shown = f"[{names.PODGROUP_PLACED_BY}]: this annotation does nothing without {PODGROUP_TOPOLOGY}"
+    assert told(made("Job", asks)) == [f"metadata.annotations{shown}"]
+    asks["annotations"][PODGROUP_TOPOLOGY] = RACK
+    assert told(made("Job", asks)) == []
+
+
 # --- auto is no level of a whole job --------------------------------------------------------------------
 
 
