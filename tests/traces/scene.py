@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from core.names import TRACEPARENT_ANNOTATION
+from core.names import ACTIVE, TRACEPARENT_ANNOTATION
 from e2e import manifests, truth
 from e2e.api import wait_for
 from e2e.cluster import Cluster
@@ -42,6 +43,10 @@ class Scene:
         return str(workload["metadata"]["annotations"][TRACEPARENT_ANNOTATION].split("-")[1])
 
 
+def is_active(cluster: Cluster, path: str) -> bool:
+    return truth.is_true(cluster.api.get(path), ACTIVE)
+
+
 @contextmanager
 def scene(cluster: Cluster, name: str) -> Iterator[Scene]:
     """While topogate runs: what is made for it has finalizers that topogate takes off."""
@@ -57,6 +62,10 @@ def scene(cluster: Cluster, name: str) -> Iterator[Scene]:
     try:
         for obj in objects:
             cluster.api.create(manifests.path(obj), obj)
+        # Each kind has a watch of its own: a job could be seen before its queue, and its story would begin with a refusal.
+        for obj in objects[-2:]:
+            path = f"{manifests.path(obj)}/{obj['metadata']['name']}"
+            wait_for(f"{obj['kind']} {name} to be active", partial(is_active, cluster, path))
         yield Scene(cluster, name, pool)
     finally:
         cluster.delete_namespace(name)
