@@ -122,6 +122,9 @@ def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Rep
         "why": report_choices(explain_standing(outlook.state, facts)),
         "pods": {"bound": sum(bool(pod.node) for pod in pods), "gated": sum(pod.gated for pod in pods), "live": len(pods)},
     }
+    gone = sum(bool(pod.node) and outlook.observed.nodes.store.get(pod.node) is None for pod in pods)
+    if gone:
+        report["pods"]["onNodesThatAreGone"] = gone
     borrowed = borrowed_by(outlook.state, facts)
     if borrowed:
         report["borrowed"] = [{"of": key, "nodes": list(nodes)} for key, nodes in borrowed]
@@ -198,7 +201,8 @@ def _draw_place(console: Console, report: Report) -> None:
     for sentence in report["why"]:
         write(console, labelled("why there, as things are now", sentence), indent=1)
     pods = report["pods"]
-    write(console, labelled("pods", f"{pods['live']} live, {pods['bound']} on nodes, {pods['gated']} gated"), indent=1)
+    gone = f" ({pods['onNodesThatAreGone']} of them on nodes that are gone)" if "onNodesThatAreGone" in pods else ""
+    write(console, labelled("pods", f"{pods['live']} live, {pods['bound']} on nodes{gone}, {pods['gated']} gated"), indent=1)
 
 
 def _draw_outlook(console: Console, report: Report) -> None:

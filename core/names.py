@@ -237,6 +237,7 @@ EVENT_STILL_IN_USE = "StillInUse"
 EVENT_ADMISSION_PAUSED = "AdmissionPaused"
 EVENT_EVICTION_PAUSED = "EvictionPaused"
 EVENT_POD_GROUP_REFUSED = "PodGroupRefused"
+EVENT_PODS_MOVED = "PodsMoved"
 
 DEFAULT_LOCAL_QUEUE = "default"
 SYSTEM_NAMESPACE = "topogate-system"  # where topogate is, unless told otherwise

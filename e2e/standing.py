@@ -18,7 +18,8 @@ from pathlib import Path
 from e2e.binaries import cache_dir
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
-from e2e.process import is_alive, kill
+from e2e.process import StartFailed, is_alive, kill
+from e2e.progress import CommandFailed
 from e2e.topogate import Topogate
 
 STATE_FILE = "standing-cluster.json"
@@ -133,5 +134,8 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:
             print("interrupted: everything that was started has been stopped", file=sys.stderr)
             return 130
+        except (StartFailed, CommandFailed, OSError, RuntimeError) as error:
+            print(f"it did not start, and everything that was started has been stopped: {error}", file=sys.stderr)
+            return 1
     print(standing.describe())
     return 0

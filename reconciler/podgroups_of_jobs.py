@@ -1,6 +1,7 @@
 """PodGroups of jobs that ask for one by their annotation: made for the job, kept in step with it, gone with it by garbage collection.
 
-That pods are members is settled by the webhook, on their templates. Until their group is there they wait.
+That pods are members is settled by the webhook, on their templates. Until their group is there they wait. What becomes of the group is
+told as an event of the job, too: who made the job looks at that.
 """
 
 import logging
@@ -9,7 +10,7 @@ from functools import partial
 
 from core.jobs.pod_kinds import POD_SETS
 from core.jobs.podgroup import Grouping, asked
-from core.names import EVENT_POD_GROUP_REFUSED
+from core.names import EVENT_POD_GROUP_REFUSED, POD_GROUP_SCHEDULED
 from core.plan.podgroup import build_pod_group, is_in_step, is_of
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
@@ -18,7 +19,7 @@ from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
-from core.state.facts import controller_of
+from core.state.facts import controller_of, find_condition
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
@@ -45,6 +46,7 @@ class PodGroupsOfJobs:
     def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
         self._observed, self._writer = observed, writer
         self._kinds: dict[str, tuple[Grouping, Informer]] = {}
+        self._untold: dict[JobKey, tuple[str, str, bool]] = {}  # what has become of their groups: reason, message, whether all is well
         for kind in observed.kinds.values():
             if isinstance(kind, Grouping):
                 self._kinds[_name(kind)] = kind, observed.jobs[_name(kind)]
@@ -61,13 +63,18 @@ class PodGroupsOfJobs:
             self.controller.queue.add(JobKey(kind, object_key(change.new)), "the job changed")
 
     def _on_group(self, change: Change) -> None:
-        """What others make of a group, or take away, is mended. Its status is not looked at."""
-        if change.old is not None and change.new is not None and change.old.get("spec") == change.new.get("spec"):
-            return
+        """What others make of a group, or take away, is mended. Of its status only what is new is told: at a start none of it is."""
         owner = controller_of(change.obj)
-        if owner is not None and r.key_of_owner(owner) in self._kinds:
-            key = f"{change.obj['metadata'].get('namespace')}/{owner['name']}"
-            self.controller.queue.add(JobKey(r.key_of_owner(owner), key), "its PodGroup changed")
+        if owner is None or r.key_of_owner(owner) not in self._kinds:
+            return
+        key = JobKey(r.key_of_owner(owner), f"{change.obj['metadata'].get('namespace')}/{owner['name']}")
+        if change.old is not None and change.new is not None:
+            said = _verdict(change.new)
+            if said is not None and said != _verdict(change.old):
+                self._untold[key] = said
+            elif change.old.get("spec") == change.new.get("spec"):
+                return
+        self.controller.queue.add(key, "its PodGroup changed")
 
     async def _reconcile(self, item: Item) -> Result:
         assert isinstance(item.key, JobKey)
@@ -76,13 +83,17 @@ class PodGroupsOfJobs:
     async def look(self, key: JobKey) -> Result:
         """One job's group made what it should be. Raises what the API server refuses for a time."""
         kind, informer = self._kinds[key.kind]
-        job = informer.store.get(key.job)
+        job, said = informer.store.get(key.job), self._untold.pop(key, None)
         wanted = None if job is None or job["metadata"].get("deletionTimestamp") else build_pod_group(kind, job)
         if job is None or wanted is None:
             return Done()
         present = self._observed.pod_groups.store.get(object_key(wanted))
         if present is not None and not is_of(present, job):
             return await self._refused(informer.resource, job, f"there is a PodGroup {wanted['metadata']['name']} that is not of this job")
+        if present is not None and said is not None:
+            reason, message, is_good = said
+            message = f"PodGroup {wanted['metadata']['name']}: {message}"
+            await self._writer.event(informer.resource, job, reason, message, warning=not is_good)
         if present is not None and is_in_step(present, wanted):
             return Done()
         try:
@@ -99,6 +110,12 @@ class PodGroupsOfJobs:
     async def _refused(self, resource: Resource, job: Obj, message: str) -> Result:
         await self._writer.event(resource, job, EVENT_POD_GROUP_REFUSED, f"{message}; its pods wait", warning=True)
         return RequeueAfter(REFUSED_S)
+
+
+def _verdict(group: Obj) -> tuple[str, str, bool] | None:
+    """What its condition says: reason, message, and whether all is well."""
+    found = find_condition(group, POD_GROUP_SCHEDULED)
+    return None if found is None else (str(found.get("reason")), str(found.get("message")), found.get("status") == "True")
 
 
 def _name(kind: Grouping) -> str:

@@ -35,11 +35,11 @@ class Events:
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
-    def tell_maker(self, workload: Obj, reason: str, message: str) -> None:
+    def tell_maker(self, workload: Obj, reason: str, message: str, *, warning: bool = True) -> None:
         """Who made a job looks at the job, and need not know that there is a Workload."""
         made_for = self._made_for(workload)
         if made_for is not None:
-            self.tell(*made_for, reason, message, warning=True)
+            self.tell(*made_for, reason, message, warning=warning)
 
     async def settle(self) -> None:
         """Until all are written."""

@@ -16,6 +16,7 @@ from core.model.spares import must_be_named, show_borrowed, show_held_spares
 from core.names import (
     ADMITTED,
     BORROWED_SPARES,
+    EVENT_PODS_MOVED,
     EVENT_SECOND_PASS_FAILED,
     EVENT_WORKLOAD_REFUSED,
     EVICTED,
@@ -37,7 +38,7 @@ from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound
 from core.runtime.resource import Obj
 from core.state.facts import WorkloadFacts, condition_is_true, find_condition
-from core.state.whereabouts import describe_place
+from core.state.whereabouts import describe_move, describe_place
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Paused, Writer
@@ -231,6 +232,7 @@ class Verdicts:
             what = "failed nodes replaced" if verdict.workload.unhealthy_nodes else "another place for pods that were stuck"
             nodes, spares = sorted(verdict.workload.unhealthy_nodes), _swapped_in(verdict.workload, found)
             logger.info(what, extra={"workload": verdict.workload.key, "nodes": nodes, "spares": spares})
+            self._tell_of_move(workload, verdict.workload, found)
             return
         if not condition_is_true(written, ADMITTED):
             logger.info("workload waits for its checks", extra={"workload": verdict.workload.key, "cluster_queue": queue})
@@ -242,6 +244,15 @@ class Verdicts:
         message += f"{PLACED}{'; '.join(placed)}" if placed else ""
         message += f"{BEFORE}{before}" if before else ""
         self.events.tell(r.WORKLOADS, workload, ADMITTED, message)
+
+    def _tell_of_move(self, workload: Obj, facts: WorkloadFacts, found: Found) -> None:
+        """Who made the job sees its pods end, and others come elsewhere."""
+        moved = describe_move(facts.admission, found.admission) if facts.admission is not None else ""
+        if moved:
+            failed = sorted(facts.unhealthy_nodes)
+            why = f"failed: {', '.join(failed[:3])}{f' and {len(failed) - 3} more' if len(failed) > 3 else ''}" if failed else "they were stuck"
+            self.events.tell(r.WORKLOADS, workload, EVENT_PODS_MOVED, f"{moved} ({why})")
+            self.events.tell_maker(workload, EVENT_PODS_MOVED, f"{moved} ({why})", warning=False)
 
     async def _name_spares(self, workload: Obj, verdict: Verdict, found: Found) -> Obj:
         """Before the admission by which they are held, so that whoever decides next holds the same."""

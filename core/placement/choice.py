@@ -86,6 +86,9 @@ class Choice:
     def _show_one(self) -> str:
         (used,) = self.used
         text = f"{self.level} {'/'.join(used.domain)}"
+        if self.able and used.units < self.wanted:  # it has filled up, or nodes of it have failed, since
+            other = f"; {self.next_best} would hold all {self.wanted}" if self.next_best is not None else ""
+            return f"{text} with room for {used.units} of {self.wanted} {self.unit}(s) now{other}"
         if self.domains == 1:
             return f"{text}, the only one"
         if self.able == 1:

@@ -132,6 +132,6 @@ def _evict(state: Json, why: str, rules: PodsReadyRules, now: datetime, jitter: 
         return Evict(REASON_DEACTIVATED_BY_LIMIT, message, (target, requeued), {"count": times} if times else {})
     until = rounded_up(now + timedelta(seconds=rules.backoff_s(times + 1, jitter)))
     of = "" if rules.backoff_limit is None else f" of {rules.backoff_limit}"
-    message = f"{why}. It is queued again at {until}, for the {times + 1}. time{of}"
+    message = f"{why}. It is queued again at {until} (requeue {times + 1}{of})"
     requeued = Condition(REQUEUED, False, REASON_PODS_READY_TIMEOUT, message)
     return Evict(REASON_PODS_READY_TIMEOUT, message, (requeued,), {"count": times + 1, "requeueAt": until})

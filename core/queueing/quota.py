@@ -55,7 +55,12 @@ class QuotaShortage:
         lent = show(max(0, self.available - max(0, self.nominal - self.used)))
         if self.limit is not None:
             return f"{text}, and {self._limit(show)} leaves {lent} to be borrowed, whatever others lend"
-        return text if self.cohort is None else f'{text}, and cohort "{self.cohort}" lends no more than {lent}'
+        if self.cohort is None:
+            return text
+        own = max(0, self.nominal - self.used) - max(0, self.available)
+        if own > 0:
+            return f'{text}, and others of cohort "{self.cohort}" have borrowed {show(own)} of its own'
+        return f'{text}, and cohort "{self.cohort}" lends no more than {lent}'
 
     def _limit(self, show: Callable[[int], str]) -> str:
         """Whose borrowing limit, and how much it is."""

@@ -1,5 +1,6 @@
 """Where a workload's pods are, in a few words: of its last admission beside its next."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from core.model.admission import Admission
@@ -35,6 +36,32 @@ def describe_place(state: ClusterState, admission: Admission) -> str:
     if shared:
         return f"{levels[len(shared) - 1]} {'/'.join(shared)} ({here})"
     return f"{_listed(list(dict.fromkeys(path[0] for path in above)), levels[0])} ({here})"
+
+
+def describe_move(before: Admission, after: Admission) -> str:
+    """Which pods get another place, from where and to where; empty where none does."""
+    old, new = _counts(before), _counts(after)
+    left, taken = old - new, new - old
+    if not left or not taken:
+        return ""
+    what = _lowest(after)
+    others = "; the others stay" if new.total() > taken.total() else ""
+    return f"{taken.total()} pod(s) of {_listed(list(left), what)} go to {_listed(list(taken), what)}{others}"
+
+
+def _counts(admission: Admission) -> Counter[str]:
+    """Pods by the lowest domain that they are assigned to."""
+    found: Counter[str] = Counter()
+    for given in admission.pod_sets:
+        for domain in given.assignment.domains if given.assignment is not None else ():
+            found[domain.values[-1]] += domain.count
+    return found
+
+
+def _lowest(admission: Admission) -> str:
+    """What the domains are called that pods are assigned to."""
+    level = next((given.assignment.levels[-1] for given in admission.pod_sets if given.assignment is not None), HOSTNAME_LABEL)
+    return "node" if level == HOSTNAME_LABEL else level
 
 
 def _listed(names: Sequence[str], what: str) -> str:

@@ -96,6 +96,14 @@ def test_where_nodes_have_failed_since_what_is_left_is_said_as_it_is(topogate: C
     assert "of 0 that hold" not in ran.out
 
 
+def test_where_it_is_not_held_any_more_its_place_is_not_called_the_tightest(topogate: Commands):
+    documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
+    less = [one for one in documents if not (one["kind"] == "Node" and one["metadata"]["name"] in ("n-0-0-0", "n-0-0-3"))]
+    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *less))
+    assert f"{RACK} b0/b0-r0 with room for 2 of 3 pod(s) now; b0/b0-r1 with room for 4 would hold all 3\n" in ran.out
+    assert "tightest" not in ran.out
+
+
 def test_one_that_was_evicted_before_says_why_and_from_where(topogate: Commands):
     documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
     told = "its node was lost. It was on rack b0/b0-r0 (node n). Placed again on the same"

@@ -250,6 +250,16 @@ def test_nobody_is_brought_below_what_is_its_own():
     assert 'and cohort "c" lends no more than 0' in outcome.message
 
 
+def test_what_others_have_borrowed_is_told_as_that():
+    scene = two_queues(reclaimWithinCohort="LowerPriority")
+    scene.submit("borrowed", 8, queue="theirs", priority=1)
+    scene.run()
+    scene.submit("equal", 3, queue="mine", priority=1)
+    outcome = scene.run()["equal"]
+    assert isinstance(outcome, NotFound)
+    assert "0 of 4 are in use, and others of cohort \"c\" have borrowed 4 of its own" in outcome.message
+
+
 def test_reclaiming_only_lower_priorities():
     scene = two_queues(reclaimWithinCohort="LowerPriority")
     scene.submit("borrowed", 8, queue="theirs", priority=1)

@@ -11,7 +11,7 @@ import pytest
 
 from core.jobs.known_names import GROUPED
 from core.jobs.podgroup import with_membership
-from core.names import EVENT_POD_GROUP_REFUSED, LWS_GROUP_INDEX_LABEL, LWS_NAME_LABEL
+from core.names import EVENT_POD_GROUP_REFUSED, LWS_GROUP_INDEX_LABEL, LWS_NAME_LABEL, POD_GROUP_SCHEDULED
 from core.runtime.client import Client
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, Unreachable
@@ -84,7 +84,7 @@ class Paper:
         return stored
 
     async def event(self, resource: Any, obj: Obj, reason: str, message: str, *, warning: bool) -> None:
-        assert warning
+        assert warning == (reason != "Scheduled")
         self.events.append((reason, message))
 
 
@@ -137,6 +137,36 @@ def test_what_others_make_of_it_is_mended_and_its_status_is_nobodys_business() -
     assert paper.due()
     paper.look()
     assert len(paper.applied) == 3
+
+
+def test_what_becomes_of_a_group_is_told_of_its_job_once() -> None:
+    paper = Paper()
+    paper.put(made("Job"))
+    paper.look()
+    paper.due()
+    for version, status, reason in ((90, "False", "Unschedulable"), (91, "False", "Unschedulable"), (92, "True", "Scheduled")):
+        group = paper.group()
+        said = {"type": POD_GROUP_SCHEDULED, "status": status, "reason": reason, "message": "so it is"}
+        changed = {"status": {"conditions": [said]}, "metadata": {**group["metadata"], "resourceVersion": str(version)}}
+        paper.observed.pod_groups.put({**group, **changed})
+        if paper.due():
+            assert paper.look() == Done()
+    assert paper.events == [("Unschedulable", "PodGroup g: so it is"), ("Scheduled", "PodGroup g: so it is")]
+    assert len(paper.applied) == 1
+
+
+def test_what_was_told_before_a_start_is_not_told_again() -> None:
+    paper = Paper()
+    paper.put(made("Job"))
+    paper.look()
+    group = paper.group()
+    paper.observed.pod_groups._fold(Deleted(group))
+    paper.due()
+    said = {"type": POD_GROUP_SCHEDULED, "status": "True", "reason": "Scheduled", "message": "so it is"}
+    paper.observed.pod_groups.put({**group, "status": {"conditions": [said]}, "metadata": {**group["metadata"], "resourceVersion": "91"}})
+    assert paper.due()
+    paper.look()
+    assert paper.events == []
 
 
 def test_a_group_that_is_anothers_is_left_alone_and_told() -> None:

@@ -11,7 +11,7 @@ from core.model.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, TopologyFacts
-from core.state.whereabouts import describe_place
+from core.state.whereabouts import describe_move, describe_place
 from tests.builders import BLOCK, RACK, grid, node_json, topology_json
 
 HOSTS = (HOSTNAME_LABEL,)
@@ -76,3 +76,24 @@ def test_what_is_not_placed_is_nowhere():
 
 def test_a_topology_that_is_gone_leaves_the_nodes():
     assert describe_place(ClusterState(), admitted(HOSTS, hosts("a", "b"))) == "nodes a, b"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (["a", "b"], ["a", "c"], "1 pod(s) of node b go to node c; the others stay"),
+        (["a"], ["c"], "1 pod(s) of node a go to node c"),
+        (["a", "a", "b"], ["c", "d", "b"], "2 pod(s) of node a go to nodes c, d; the others stay"),
+        (["a", "b"], ["b", "b"], "1 pod(s) of node a go to node b; the others stay"),
+        (["a", "b"], ["b", "a"], ""),
+        ([], ["a"], ""),
+    ],
+)
+def test_a_move_is_told_by_where_pods_left_and_where_they_go(before: list[str], after: list[str], said: str):
+    assert describe_move(admitted(HOSTS, hosts(*before)), admitted(HOSTS, hosts(*after))) == said
+
+
+def test_racks_that_are_left_are_called_racks():
+    levels = (BLOCK, RACK)
+    before, after = admitted(levels, [("b0", "b0-r0")]), admitted(levels, [("b0", "b0-r1")])
+    assert describe_move(before, after) == f"1 pod(s) of {RACK} b0-r0 go to {RACK} b0-r1"
