@@ -53,6 +53,7 @@ WRITES_AT_ONCE = 8
 RETRY_S = 1.0
 FIND_OUT_ATTEMPTS = 120
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0  # of a workload whose verdict could not be written
+_SHOWN = 3  # failed nodes that an event names
 LOST_ANSWER = "the answer to the last write was lost; it is decided on anew"
 
 
@@ -250,7 +251,8 @@ class Verdicts:
         moved = describe_move(facts.admission, found.admission) if facts.admission is not None else ""
         if moved:
             failed = sorted(facts.unhealthy_nodes)
-            why = f"failed: {', '.join(failed[:3])}{f' and {len(failed) - 3} more' if len(failed) > 3 else ''}" if failed else "they were stuck"
+            more = f" and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
+            why = f"failed: {', '.join(failed[:_SHOWN])}{more}" if failed else "they were stuck"
             self.events.tell(r.WORKLOADS, workload, EVENT_PODS_MOVED, f"{moved} ({why})")
             self.events.tell_maker(workload, EVENT_PODS_MOVED, f"{moved} ({why})", warning=False)
 

@@ -5,6 +5,7 @@ Kubernetes' own says one required level by `schedulingConstraints.topology[].key
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from core.names import OWN_GROUP, OWN_VERSION
@@ -91,8 +92,10 @@ def resolve(levels: Sequence[TopologyConstraint], aliases: Mapping[str, str]) ->
     """Levels as node labels. A word without a slash or a dot that is no alias is taken for one that is missing. Raises UnknownAlias."""
     unknown = [one.level for one in levels if one.level not in aliases and "/" not in one.level and "." not in one.level]
     if unknown:
-        known = ", ".join(sorted(aliases)) or "none"
+        near = [close for level in unknown for close in get_close_matches(level, sorted(aliases), n=1)]
+        guess = f"did you mean {', '.join(dict.fromkeys(near))}? " if near else ""
+        known = f"{guess}known are {', '.join(sorted(aliases))}" if aliases else "none has any"
         raise UnknownAlias(
-            f"{', '.join(unknown)}: no NodeTopology has such a level; there is {known}, or a node label such as example.com/rack"
+            f"{', '.join(unknown)}: no NodeTopology has such a level; {known}; a node label such as example.com/rack will do, too"
         )
     return tuple(TopologyConstraint(aliases.get(one.level, one.level), one.preferred) for one in levels)

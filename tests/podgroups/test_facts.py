@@ -67,6 +67,11 @@ def test_an_alias_stands_for_its_label_and_a_label_for_itself():
     )
 
 
+def test_where_no_alias_is_known_that_is_said():
+    with pytest.raises(UnknownAlias, match="rak: no NodeTopology has such a level; none has any; a node label"):
+        resolve((TopologyConstraint("rak"),), {})
+
+
 def test_an_unknown_alias_is_refused_with_those_that_there_are():
-    with pytest.raises(UnknownAlias, match="rak: no NodeTopology has such a level; there is rack, or a node label"):
+    with pytest.raises(UnknownAlias, match=r"such a level; did you mean rack\? known are rack; a node label"):
         resolve((TopologyConstraint("rak"),), read_aliases([topology("a", rack="example.com__rack")]))

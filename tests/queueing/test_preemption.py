@@ -257,7 +257,7 @@ def test_what_others_have_borrowed_is_told_as_that():
     scene.submit("equal", 3, queue="mine", priority=1)
     outcome = scene.run()["equal"]
     assert isinstance(outcome, NotFound)
-    assert "0 of 4 are in use, and others of cohort \"c\" have borrowed 4 of its own" in outcome.message
+    assert '0 of 4 are in use, and others of cohort "c" have borrowed 4 of its own' in outcome.message
 
 
 def test_reclaiming_only_lower_priorities():

@@ -151,7 +151,7 @@ def test_a_level_that_nobody_has_named_is_told(hall: Scene) -> None:
     group(hall, "odd", "rack-of-ours", {"basic": {}})
     add(hall, "odd", 0)
     hall.eventually("it to be told", lambda _: told(hall, "odd").get("reason") == "Invalid")
-    assert told(hall, "odd")["message"].startswith("rack-of-ours: no NodeTopology has such a level; there is none, or a node label")
+    assert told(hall, "odd")["message"].startswith("rack-of-ours: no NodeTopology has such a level; none has any; ")
     topology = {"apiVersion": "topogate.dev/v1alpha1", "kind": "NodeTopology", "metadata": {"name": f"{hall.prefix}names"}}
     levels = [{"name": "rack-of-ours", "nodeLabel": hall.rack}]
     hall.api.create("/apis/topogate.dev/v1alpha1/nodetopologies", {**topology, "spec": {"levels": levels}})
