@@ -18,6 +18,7 @@ from core.plan.podgroup import build_pod_group
 from core.podgroups.members import GroupKey, group_of
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
+from core.state.facts import controller_of
 from reconciler import resources as r
 from reconciler.group_steps import keep_place, keys_of, members_of
 from reconciler.observed import Observed
@@ -141,6 +142,10 @@ def _plan_one(outlook: Outlook, key: GroupKey) -> Report:
         keep_place(outlook.observed, replace(member, kept=node), node)
     told: Report = {"apiVersion": r.POD_GROUPS.api_version, "kind": r.POD_GROUPS.kind, "namespace": key.namespace, "name": key.name}
     told |= {"replica": key.replica} if key.replica else {}
+    group = outlook.observed.pod_groups.store.get(f"{key.namespace}/{key.name}")
+    made_for = controller_of(group) if group is not None else None
+    if made_for is not None:  # which tells more than a name that is not yet settled
+        told["job"] = {"kind": made_for["kind"], "name": made_for["name"]}
     adrift = [member.key for member in members if member.is_live and not member.gated and not member.place]
     warnings = [f"pod {pod} has no scheduling gate {PODGROUP_GATE}: kube-scheduler places it wherever it fits" for pod in adrift[:_SHOWN]]
     return told | report_step(step) | ({"warnings": warnings} if warnings else {})

@@ -86,6 +86,8 @@ def tell(reports: Sequence[Report], form: str | None, console: Console) -> int:
 
 def _draw(console: Console, told: Report) -> None:
     name = f"{told['kind']} {told['namespace']}/{told['name']}" + (f" replica {told['replica']}" if "replica" in told else "")
+    if "job" in told:
+        name += f" (for {told['job']['kind']} {told['job']['name']})"
     if told["outcome"] == "placed":
         write(console, labelled(name, told["message"], GOOD))
     elif told["outcome"] == "admitted":

@@ -229,6 +229,9 @@ def test_a_job_that_asks_for_a_group_gets_it(topogate: Commands, name: str, grou
     told = planned(topogate, nodes(hosts=8), *documents)
     assert [each["outcome"] for each in told] == ["placed"] * groups
     assert [sum(each["places"].values()) for each in told] == [pods] * groups
+    (made_for,) = {(each["job"]["kind"], each["job"]["name"]) for each in told}
+    files = topogate.write("plan.yaml", *documents), topogate.write("nodes.yaml", *nodes(hosts=8))
+    assert f"(for {made_for[0]} {made_for[1]}): " in topogate.run("plan", "-f", files[0], "--nodes", files[1]).out
 
 
 def test_what_is_wrong_with_its_annotation_is_said(topogate: Commands):
