@@ -9,6 +9,7 @@ should be. The steps, by what is observed:
     running                 none, or not admitted    suspend: nobody slips past placement
     suspended               asks for something else  update it, or make a new one if it was admitted
     suspended               admitted                 start: templates made exact and unsuspended in one write
+    stopped by us, started  admitted                 restore templates: it is started anew for this admission
     suspended by the user   admitted                 evict: capacity goes back, the job stays stopped
     suspended by the user   evicted, not stopped yet evict for that, too: it is not to be started again
     running, pods older     admitted                 evict: they would wait for ever, and are made again
@@ -16,6 +17,7 @@ should be. The steps, by what is observed:
 """
 
 import logging
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -90,6 +92,7 @@ class Jobs:
         self._elastic = Elastic(observed, writer, self._steps, is_on=is_elastic)
         self._prebuilt = Prebuilt(observed, writer, self._steps)
         self._created = Expectations()  # workloads made and not seen yet
+        self._written: dict[tuple[str, str], tuple[str, int]] = {}  # uid and version of jobs as we left them, until that is seen
         self.controller = build_controller("jobs", self._reconcile, clock, workers=8)
         self._queue = self.controller.queue
         for key, informer in observed.jobs.items():
@@ -99,6 +102,8 @@ class Jobs:
         observed.pods.add_handler(self._on_pod)
 
     def _on_job(self, kind_key: str, change: Change) -> None:
+        if change.new is None or not self._is_behind(kind_key, change.new):
+            self._written.pop((kind_key, object_key(change.obj)), None)
         self._queue.add((kind_key, object_key(change.obj)), "job changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_pod(self, change: Change) -> None:
@@ -134,12 +139,28 @@ class Jobs:
         job = self._observed.jobs[kind_key].store.get(key)
         if job is None:
             return Done()
+        if self._is_behind(kind_key, job):
+            return RequeueAfter(STOP_POLL_S)  # its event is on the way: one that was started would be taken for one that has stopped
         try:
             return await self._reconcile_job(kind, job)
         except (Invalid, Retryable) as error:
             # Nobody reads our log: what keeps a job from going on is told on the job.
             await self._writer.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
             raise
+
+    def _is_behind(self, kind_key: str, job: Obj) -> bool:
+        """Whether a job as it is seen is older than our last write to it."""
+        uid, version = self._written.get((kind_key, object_key(job)), ("", 0))
+        return uid == job["metadata"]["uid"] and int(job["metadata"]["resourceVersion"]) < version
+
+    def _keep(self, kind: JobKind, reply: Obj) -> Obj:
+        """What the API server answered to a write: nothing is judged by anything older."""
+        metadata = reply["metadata"]
+        self._written[r.key_of(kind), object_key(reply)] = metadata["uid"], int(metadata["resourceVersion"])
+        return reply
+
+    async def _change(self, kind: JobKind, job: Obj, changed: Mapping[str, Any]) -> None:
+        self._keep(kind, await self._writer.change_job(kind, job, changed))
 
     async def _reconcile_job(self, kind: JobKind, job: Obj) -> Result:
         job, missing = self._observed.related.expanded(kind, job)
@@ -209,7 +230,7 @@ class Jobs:
     async def _stop_without_workload(self, kind: JobKind, job: Obj) -> Result:
         if kind.is_suspended(job):
             return await self._restore(kind, job, None)
-        await self._writer.change_job(kind, job, kind.suspend(job))
+        await self._change(kind, job, kind.suspend(job))
         await self._event(kind, job, EVENT_STOPPED, "Suspended: it had not been admitted yet")
         return Done()
 
@@ -227,6 +248,8 @@ class Jobs:
                 reason = REASON_SUSPENDED_BY_USER if kind.is_started(job) else REASON_DEACTIVATED
                 return await self._evict(workload, reason, "The workload is deactivated")
             if admitted and active:
+                if kind.is_started(job) and FIELD_MANAGER in writers(job):
+                    return await self._restore(kind, job, workload)  # we have stopped it, for an admission before this one
                 if kind.is_started(job):
                     return await self._suspended_by_user(kind, job, workload)
                 if self._differs(kind, job, workload):
@@ -253,7 +276,7 @@ class Jobs:
         if not active and _evicted_for(workload, REASON_SUSPENDED_BY_USER) and find_condition(workload, QUOTA_RESERVED):
             # The user unsuspended the job again: back into the queue, by the front door.
             await self._writer.patch_workload(workload, {"spec": {"active": True}})
-        await self._writer.change_job(kind, job, kind.suspend(job))
+        await self._change(kind, job, kind.suspend(job))
         evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
         await self._event(kind, job, EVENT_STOPPED, (evicted or {}).get("message") or "Suspended: it is not admitted")
         return Done()
@@ -274,7 +297,7 @@ class Jobs:
                 infos = start_infos(workload, facts.admission, self._observed.state.flavors, queue)
             except MissingFlavor as error:
                 raise Retryable(str(error)) from error
-            await self._writer.change_job(kind, job, kind.start(job, infos))
+            await self._change(kind, job, kind.start(job, infos))
         logger.info("job started", extra={"job": object_key(job)})
         await self._event(kind, job, EVENT_STARTED, f"Admitted by clusterQueue {facts.admission.cluster_queue}")
         return Done()
@@ -314,11 +337,11 @@ class Jobs:
             return RequeueAfter(STOP_POLL_S)
         reset = kind.status_reset(job)
         if reset is not None:
-            job = await self._writer.patch_job_status(kind, job, reset)
+            job = self._keep(kind, await self._writer.patch_job_status(kind, job, reset))
         pod_sets = workload["spec"]["podSets"] if workload is not None else None
         if workload is not None and prebuilt_name(job) is not None:
             pod_sets = originals(kind, job, workload)
-        await self._writer.change_job(kind, job, kind.restore(job, pod_sets))
+        await self._change(kind, job, kind.restore(job, pod_sets))
         return Done()
 
     def _has_pods(self, kind: JobKind, job: Obj) -> bool:
@@ -406,7 +429,7 @@ class Jobs:
             return RequeueAfter(STOP_POLL_S)
         if kind.finished(job) is None and not job["metadata"].get("deletionTimestamp"):
             if not kind.is_suspended(job):
-                await self._writer.change_job(kind, job, kind.suspend(job))
+                await self._change(kind, job, kind.suspend(job))
                 await self._event(kind, job, EVENT_STOPPED, "Workload is deleted")
                 return Done()
             if self._has_pods(kind, job):
@@ -414,7 +437,7 @@ class Jobs:
             if kind.is_started(job):
                 return await self._restore(kind, job, workload)
             if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}) and kind.has_gate(job):
-                await self._writer.change_job(kind, job, kind.ungate(job))  # nobody would take it off its pods
+                await self._change(kind, job, kind.ungate(job))  # nobody would take it off its pods
         await self._steps.drop_finalizer(workload)
         await self._event(kind, job, EVENT_DELETED_WORKLOAD, f"Deleted Workload: {object_key(workload)}")
         return Done()

@@ -83,7 +83,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
                 return f"the certificate ended at {end.isoformat()}"
             return rotation.why_not_ready() if rotation is not None else ""
 
-        server = AdmissionServer(reviews, why_not_ready, metrics)
+        server = AdmissionServer(reviews, why_not_ready, metrics, clock)
         runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=DRAIN_S, handle_signals=False)
         await runner.setup()
 
@@ -97,7 +97,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             eternal(group, "metrics", metrics.run(clock))
 
         async def drain() -> None:
-            await server.retire(clock, lambda: len(runner.server.connections) if runner.server is not None else 0)
+            await server.retire(lambda: len(runner.server.connections) if runner.server is not None else 0)
             await runner.cleanup()
 
         async def listen() -> None:

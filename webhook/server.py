@@ -7,6 +7,7 @@ breaks a rule with 200 and `allowed: false`; a bug of ours is a 500 with an id t
 import asyncio
 import json
 import logging
+import math
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,7 @@ from core.api.admission import MAX_REVIEW_BYTES, AdmissionRequest, parse_review
 from core.api.body import MalformedReview
 from core.api.conversion import CONVERT_PATH, MAX_CONVERSION_BYTES, parse_conversion
 from core.metric_names import ALLOWED, DENIED, FAILED, MALFORMED, REVIEW_DURATION, REVIEWS_ANSWERED
-from core.runtime.clock import Clock
+from core.runtime.clock import Clock, SystemClock
 from core.runtime.metrics import Sink, Unmeasured
 from webhook import conversion
 from webhook.review import Reviews
@@ -30,8 +31,9 @@ LARGE_AT_ONCE = 2
 # Converting is more work than parsing, and a small body may hold a large assignment.
 LARGE_CONVERSION_BYTES = 16 * 1024
 # Endpoints of a Service learn within a second or so that a pod stops. Who then asks no more will not ask later, either; whoever asks
-# at all may pause longer than between two of its questions, on a busy machine, with a review that is on its way already.
+# at all, or did a moment ago, may pause longer than between two of its questions, on a busy machine, with a review on its way already.
 LINGER_S = 4.0
+LATELY_S = 5.0
 QUIET_S, QUIET_WHERE_ASKED_S = 0.25, 1.0
 _LOOK_S = 0.05
 
@@ -39,8 +41,12 @@ _LOOK_S = 0.05
 class AdmissionServer:
     """Routes of the webhook; `ready` is what `/readyz` says, and `why_not_ready` may have a reason against it while it is true."""
 
-    def __init__(self, reviews: Reviews, why_not_ready: Callable[[], str] = str, sink: Sink | None = None) -> None:
+    def __init__(
+        self, reviews: Reviews, why_not_ready: Callable[[], str] = str, sink: Sink | None = None, clock: Clock | None = None
+    ) -> None:
         self._reviews = reviews
+        self._clock = clock if clock is not None else SystemClock()
+        self._asked_at = -math.inf
         self._sink = sink if sink is not None else Unmeasured()
         self._why_not_ready = why_not_ready
         self.ready = False
@@ -54,7 +60,7 @@ class AdmissionServer:
         self.app.router.add_get("/healthz", self._healthz)
         self.app.router.add_get("/readyz", self._readyz)
 
-    async def retire(self, clock: Clock, connections: Callable[[], int] = int) -> None:
+    async def retire(self, connections: Callable[[], int] = int) -> None:
         """Is not ready from now on, and lets clients go before nobody listens any more: each answer ends its connection, and `connections`
         says how many are open.
 
@@ -62,16 +68,19 @@ class AdmissionServer:
         server does not ask twice. So where reviews come all are waited for that may come by a connection, for `LINGER_S` at most.
         """
         self.ready, self._stops = False, True
-        began = clock.monotonic()
-        asked, until, is_busy = self._asked, began + QUIET_S, False
-        while (now := clock.monotonic()) < began + LINGER_S and (now < until or (is_busy and connections())):
-            await clock.sleep(_LOOK_S)
+        began = self._clock.monotonic()
+        asked, is_busy = self._asked, self._asked_at > began - LATELY_S
+        until = began + (QUIET_WHERE_ASKED_S if is_busy else QUIET_S)
+        while (now := self._clock.monotonic()) < began + LINGER_S and (now < until or (is_busy and connections())):
+            await self._clock.sleep(_LOOK_S)
             if self._asked != asked:
                 asked, until, is_busy = self._asked, now + QUIET_WHERE_ASKED_S, True
 
     @web.middleware
     async def _counted(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
-        self._asked += request.method == "POST"  # not a probe
+        if request.method == "POST":  # not a probe
+            self._asked += 1
+            self._asked_at = self._clock.monotonic()
         response = await handler(request)
         if self._stops:
             response.force_close()

@@ -126,7 +126,7 @@ class Paper:
         self._delete("Workload", workload)
 
     async def apply_admission(self, workload: Obj, status: Mapping[str, Any], *, strict: bool) -> Obj:
-        return self.put({**workload, "status": dict(status)})
+        return self.put({**self.get("Workload", *_key(workload).split("/")[::-1]), "status": dict(status)})
 
     async def apply_workload_condition(self, workload: Obj, condition: Mapping[str, Any], manager: str = "") -> Obj:
         status = workload.get("status") or {}

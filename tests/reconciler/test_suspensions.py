@@ -14,6 +14,7 @@ from core.names import QUEUE_NAME_LABEL, REASON_SUSPENDED_BY_USER, RESOURCE_IN_U
 from core.plan.merge import merge_patch
 from core.plan.workload import workload_name
 from core.runtime.resource import Obj
+from core.runtime.watch_step import Applied
 from core.runtime.workqueue import Item
 from core.state.facts import find_condition
 from reconciler.apply import FIELD_MANAGER, Writer
@@ -35,6 +36,7 @@ class JobPaper(Paper):
 
     def __init__(self) -> None:
         super().__init__()
+        self.is_late = False  # the watch of Jobs brings nothing new
         self.jobs = Jobs(self.observed, cast("Writer", self), self.clock)
         self._informers["Job"] = self.observed.jobs["Job.batch"]
         metadata: Json = {"name": "train", "namespace": "ns", "labels": {QUEUE_NAME_LABEL: "main"}}
@@ -62,6 +64,30 @@ class JobPaper(Paper):
         if "suspend" in spec and spec["suspend"] != job["spec"].get("suspend"):
             metadata = {**metadata, "managedFields": [suspended_by(by)]}
         self.put({**job, "metadata": metadata, "spec": {**job["spec"], **spec}})
+
+    def put(self, obj: Mapping[str, Any]) -> Obj:
+        informer = self._informers.pop("Job") if self.is_late and obj["kind"] == "Job" else None
+        stored = super().put(obj)
+        if informer is not None:
+            self._informers["Job"] = informer
+        return stored
+
+    def catch_up(self) -> None:
+        """The watch brings what has happened."""
+        self.is_late = False
+        self.put(self.get("Job", "train"))
+
+    def put_back(self) -> None:
+        """The Job as it was before it was started; its Workload is admitted."""
+        template = self.get("Job", "train")["spec"]["template"]
+        self.write(suspend=True, template={**template, "metadata": {}}, by=FIELD_MANAGER)
+        assert not Job().is_started(self.get("Job", "train"))
+
+    def preempt(self) -> None:
+        """For the sake of another workload."""
+        evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "for another"}
+        status = self.workload["status"]
+        self.put({**self.workload, "status": {**status, "conditions": [*status["conditions"], evicted]}})
 
     def step(self, times: int = 1) -> None:
         """The reconciler on the Job."""
@@ -116,6 +142,56 @@ def test_a_stop_of_topogate_is_no_users_suspension(paper: JobPaper):
     assert paper.evicted_for == "DeactivatedDueToJobChanged"
     assert paper.workload["spec"]["active"] is True
     assert paper.workload["spec"]["podSets"][0]["count"] == 4
+
+
+def test_a_start_that_is_not_seen_yet_is_not_taken_for_a_job_that_has_stopped(paper: JobPaper):
+    """Its quota would be given back while it runs, and its next admission find it so."""
+    paper.put_back()
+    paper.is_late = True
+    paper.step()
+    assert paper.get("Job", "train")["spec"]["suspend"] is False
+    paper.preempt()
+    paper.step(6)
+    assert "admission" in paper.workload["status"]
+    paper.catch_up()
+    paper.step(6)
+    assert "admission" not in paper.workload["status"]
+    assert paper.get("Job", "train")["spec"]["suspend"] is True
+    assert not Job().is_started(paper.get("Job", "train"))
+
+
+def test_a_job_made_anew_is_not_behind_what_was_written_to_the_one_before(paper: JobPaper):
+    paper.put_back()
+    paper.is_late = True
+    paper.step()
+    paper.is_late = False
+    fresh = paper.get("Job", "train")
+    for version in ("1", "2"):
+        metadata = {**fresh["metadata"], "uid": "uid-another", "resourceVersion": version}
+        paper.observed.jobs["Job.batch"]._fold(Applied({**fresh, "metadata": metadata}))
+    assert paper.jobs._written == {}
+
+
+def test_a_job_that_topogate_stopped_and_that_is_admitted_before_its_templates_are_restored_is_started_anew(paper: JobPaper):
+    """As happens where its quota was given back too early, or its Workload deleted by force."""
+    paper.write(suspend=True, by=FIELD_MANAGER)
+    paper.step(3)
+    assert paper.evicted_for == ""
+    assert paper.workload["spec"]["active"] is True
+    assert paper.get("Job", "train")["spec"]["suspend"] is False
+    assert Job().is_started(paper.get("Job", "train"))
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known by whom", "nobody knows by whom"])
+def test_a_job_that_its_user_suspends_gives_its_quota_back(paper: JobPaper, known: bool):
+    paper.write(suspend=True, by=USER)
+    if not known:
+        job = paper.get("Job", "train")
+        paper.put({**job, "metadata": {key: value for key, value in job["metadata"].items() if key != "managedFields"}})
+    paper.step(6)
+    assert paper.evicted_for == REASON_SUSPENDED_BY_USER
+    assert paper.workload["spec"]["active"] is False
+    assert "admission" not in paper.workload["status"]
 
 
 def test_what_an_administrator_deactivated_stays_so_when_the_user_suspends_and_unsuspends(paper: JobPaper):

@@ -15,6 +15,7 @@ from core.api.admission import AdmissionRequest, parse_review
 from core.jobs.kinds import KINDS
 from core.jobs.pod_kinds import pod_kinds
 from core.names import GROUP, VERSION
+from core.runtime.clock import Clock
 from core.runtime.metrics import Sink
 from webhook.lookup import LookupFailed
 from webhook.registration import hook_path
@@ -108,9 +109,11 @@ def run(coroutine: Coroutine[Any, Any, Json]) -> Json:
 
 
 @asynccontextmanager
-async def serving(reviews: Reviews, sink: Sink | None = None) -> AsyncIterator[tuple[TestClient[Any, Any], AdmissionServer]]:
+async def serving(
+    reviews: Reviews, sink: Sink | None = None, clock: Clock | None = None
+) -> AsyncIterator[tuple[TestClient[Any, Any], AdmissionServer]]:
     """The server on a port of its own, and a client of it."""
-    server = AdmissionServer(reviews, sink=sink)
+    server = AdmissionServer(reviews, sink=sink, clock=clock)
     async with TestClient(TestServer(server.app)) as client:
         yield client, server
 
