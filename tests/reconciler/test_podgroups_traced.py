@@ -8,6 +8,7 @@ import pytest
 
 from core.names import TRACEPARENT_ANNOTATION
 from e2e.cluster import Cluster
+from e2e.crds import install_crds
 from e2e.otlp import Receiver
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import Scene
@@ -16,6 +17,7 @@ from tests.reconciler.test_podgroups import GATE, GROUPS, add, gang, places, tol
 
 @pytest.fixture
 def hall(cluster: Cluster) -> Iterator[Scene]:
+    install_crds(cluster.api)  # no topogate may have run here before
     scene = Scene(cluster, racks=2, nodes=2).open()
     yield scene
     scene.close()

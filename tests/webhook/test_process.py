@@ -215,12 +215,13 @@ def test_a_signal_lets_it_answer_what_it_was_asked_and_end_in_good_order(folder:
             asked = threads.submit(ask, port, body(job))
             assert api_server.asked.wait(10)
             webhook.send_signal(signal.SIGTERM)
-            wait_for("the webhook to stop listening", lambda: is_closed(port), poll_s=0.01)
+            wait_for("the webhook to heed it", lambda: '"stopping"' in log.read_text(), poll_s=0.01)
             assert webhook.poll() is None
             assert not asked.done()
             api_server.may_answer.set()
             status, answer = asked.result(10)
             assert webhook.wait(10) == 0
+            assert is_closed(port)
         finally:
             webhook.kill()
     assert status == 200
