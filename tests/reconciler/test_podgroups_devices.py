@@ -162,9 +162,8 @@ def test_one_claim_for_all_pods_is_one_allocation(small: Hall) -> None:
 def fabric(cluster: Cluster, topogate: Topogate) -> Iterator[Hall]:
     """Devices that all nodes of a rack reach, two in one and four in the other, and none of single nodes."""
     hall = Hall(cluster).open_with(left=0, right=0)
-    nodes = {
-        labels[hall.rack]: name for name, node in sorted(hall.read().nodes.items()) if hall.rack in (labels := node["metadata"]["labels"])
-    }
+    its_own = {name: node["metadata"]["labels"] for name, node in hall.read().nodes.items() if name.startswith(hall.prefix)}
+    nodes = {labels[hall.rack]: name for name, labels in sorted(its_own.items())}
     for rack, count in zip(sorted(nodes), (2, 4), strict=True):
         term = {"matchExpressions": [{"key": hall.rack, "operator": "In", "values": [rack]}]}
         name = f"{nodes[rack]}-fabric"
