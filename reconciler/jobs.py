@@ -248,9 +248,9 @@ class Jobs:
                 reason = REASON_SUSPENDED_BY_USER if kind.is_started(job) else REASON_DEACTIVATED
                 return await self._evict(workload, reason, "The workload is deactivated")
             if admitted and active:
-                if kind.is_started(job) and FIELD_MANAGER in writers(job):
-                    return await self._restore(kind, job, workload)  # we have stopped it, for an admission before this one
                 if kind.is_started(job):
+                    if FIELD_MANAGER in writers(job):  # we have stopped it, for an admission before this one
+                        return await self._restore(kind, job, workload)
                     return await self._suspended_by_user(kind, job, workload)
                 if self._differs(kind, job, workload):
                     return await self._evict(workload, REASON_JOB_CHANGED, "the job's pod sets have changed")

@@ -53,7 +53,6 @@ WRITES_AT_ONCE = 8
 RETRY_S = 1.0
 FIND_OUT_ATTEMPTS = 120
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0  # of a workload whose verdict could not be written
-_SHOWN = 3  # failed nodes that an event names
 LOST_ANSWER = "the answer to the last write was lost; it is decided on anew"
 
 
@@ -248,13 +247,10 @@ class Verdicts:
 
     def _tell_of_move(self, workload: Obj, facts: WorkloadFacts, found: Found) -> None:
         """Who made the job sees its pods end, and others come elsewhere."""
-        moved = describe_move(facts.admission, found.admission) if facts.admission is not None else ""
+        moved = describe_move(facts.admission, found.admission, facts.unhealthy_nodes) if facts.admission is not None else ""
         if moved:
-            failed = sorted(facts.unhealthy_nodes)
-            more = f" and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
-            why = f"failed: {', '.join(failed[:_SHOWN])}{more}" if failed else "they were stuck"
-            self.events.tell(r.WORKLOADS, workload, EVENT_PODS_MOVED, f"{moved} ({why})")
-            self.events.tell_maker(workload, EVENT_PODS_MOVED, f"{moved} ({why})", warning=False)
+            self.events.tell(r.WORKLOADS, workload, EVENT_PODS_MOVED, moved)
+            self.events.tell_maker(workload, EVENT_PODS_MOVED, moved, warning=False)
 
     async def _name_spares(self, workload: Obj, verdict: Verdict, found: Found) -> Obj:
         """Before the admission by which they are held, so that whoever decides next holds the same."""

@@ -1,7 +1,7 @@
 """Where a workload's pods are, in a few words: of its last admission beside its next."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from core.model.admission import Admission
 from core.names import HOSTNAME_LABEL
@@ -14,12 +14,11 @@ Path = tuple[str, ...]
 def describe_place(state: ClusterState, admission: Admission) -> str:
     """The lowest domain that holds all pods of an admission, or the domains of the highest level, and the nodes there; empty where
     nothing is placed by topology. Of nodes that are gone it is not known any more in which domain they were: those that are there tell."""
-    names, paths, levels, lowest = dict[str, None](), dict[Path, None](), Path(), ""
+    names, paths, levels = dict[str, None](), dict[Path, None](), Path()
     for given in admission.pod_sets:
         if given.assignment is None:
             continue
         view = state.view(state.topology_flavor(given.flavors.values()) or "")
-        lowest = lowest or given.assignment.levels[-1]
         levels = levels or (tuple(view.topology.levels) if view is not None else ())
         for index, domain in enumerate(given.assignment.domains):
             names[domain.values[-1]] = None
@@ -28,7 +27,7 @@ def describe_place(state: ClusterState, admission: Admission) -> str:
                 paths[path] = None
     if not names:
         return ""
-    here = _listed(list(names), "node" if lowest == HOSTNAME_LABEL else lowest)
+    here = _listed(list(names), _lowest(admission))
     above = list(dict.fromkeys(path[:-1] for path in paths))
     if not above or not above[0]:
         return here
@@ -38,15 +37,17 @@ def describe_place(state: ClusterState, admission: Admission) -> str:
     return f"{_listed(list(dict.fromkeys(path[0] for path in above)), levels[0])} ({here})"
 
 
-def describe_move(before: Admission, after: Admission) -> str:
-    """Which pods get another place, from where and to where; empty where none does."""
+def describe_move(before: Admission, after: Admission, failed: Iterable[str] = ()) -> str:
+    """How many pods get another place, from where and to where, and why: their nodes failed, or they were stuck; empty where none does."""
     old, new = _counts(before), _counts(after)
     left, taken = old - new, new - old
     if not left or not taken:
         return ""
     what = _lowest(after)
     others = "; the others stay" if new.total() > taken.total() else ""
-    return f"{taken.total()} pod(s) of {_listed(list(left), what)} go to {_listed(list(taken), what)}{others}"
+    lost = sorted(failed)
+    why = f"lost: {_listed(lost, 'node')}" if lost else "they were stuck"
+    return f"{taken.total()} pod(s) of {_listed(list(left), what)} go to {_listed(list(taken), what)}{others} ({why})"
 
 
 def _counts(admission: Admission) -> Counter[str]:
