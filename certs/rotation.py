@@ -23,6 +23,7 @@ from certs import pki
 from certs.held import ABSENT, Early, Held, Unusable, from_data, to_data
 from certs.pki import KeyPair
 from certs.plan import Plan, Policy, Write, accepts, decide, is_acceptable, is_settled, problems_of_serving
+from core.names import ROTATE_CA
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, NotFound
 from core.runtime.resource import Obj, PatchKind, Resource
@@ -38,8 +39,6 @@ KINDS = {
 }
 """The kinds of configuration by the word that settings use."""
 
-ROTATE_ANNOTATION = "topogate.dev/rotate-ca"
-"""On the Secret, with any value: a new CA is wanted now. Taken off when it is made."""
 FIELD_MANAGER = "topogate-webhook"
 LOOK_S = 10.0
 """So soon a hand-edited caBundle is healed."""
@@ -230,7 +229,7 @@ class Rotation:
             data = {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
         except (binascii.Error, ValueError):  # no API server would have taken it
             return secret, Unusable("the Secret is not base64")
-        asked = ROTATE_ANNOTATION in (secret["metadata"].get("annotations") or {})
+        asked = ROTATE_CA in (secret["metadata"].get("annotations") or {})
         return secret, from_data(data, self._clock.now(), asked=asked)
 
     async def _find(self, resource: Resource, name: str, namespace: str | None = None) -> Obj | None:
@@ -247,8 +246,8 @@ class Rotation:
             await self._api.create(SECRETS, body, self._target.namespace, field_manager=FIELD_MANAGER)
         else:
             metadata = {key: value for key, value in secret["metadata"].items() if key != "managedFields"}
-            if not step.held.asked and ROTATE_ANNOTATION in (metadata.get("annotations") or {}):
-                metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != ROTATE_ANNOTATION}
+            if not step.held.asked and ROTATE_CA in (metadata.get("annotations") or {}):
+                metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != ROTATE_CA}
             await self._api.replace(SECRETS, {**secret, "metadata": metadata, "data": data}, field_manager=FIELD_MANAGER)
         logger.info("certificates rotated a step", extra={"secret": self._target.secret, "reason": step.reason})
 

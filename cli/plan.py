@@ -56,6 +56,7 @@ class Planner:
         self._pod = Pod(kinds)
         self._kinds = kinds_by_api(kinds)
         self._reviewing = Reviewing(outlook, kinds)
+        self._there = {informer.resource: informer.store for informer in self._observed.owning}
 
     async def plan(self, documents: Iterable[Document], namespace: str, wrong: Sequence[str] = ()) -> list[Planned]:
         """What becomes of jobs that are created in this order, at once.
@@ -83,7 +84,7 @@ class Planner:
         if isinstance(kind, Deployment):
             return await self._of_deployment(document, kind, namespace)
         admitted = await self._reviewing.job(document, kind, namespace)
-        planned = _planned(document, kind.kind, admitted.obj, admitted.warnings)
+        planned = self._anew(_planned(document, kind.kind, admitted.obj, admitted.warnings), kind)
         if isinstance(kind, PodParent):
             return await self._of_parent(planned, kind, admitted.obj)
         if not isinstance(kind, Pod):
@@ -95,6 +96,14 @@ class Planner:
         if unit is None or unit.source != ALONE:
             raise BadInput(f"{document.where}: it is a pod of something else that is queued; plan that")
         return [await self._of_pods(planned, wanted_alone(admitted.obj, self._pod))]
+
+    def _anew(self, planned: Planned, kind: Queued) -> Planned:
+        """With a warning, where there is one by this name that may hold already what is asked for here."""
+        store = self._there.get(r.resource_of(kind))
+        if store is None or f"{planned.namespace}/{planned.name}" not in store:
+            return planned
+        tells = f"`topogate explain {kind.kind.lower()} {planned.name}` tells of it"
+        return replace(planned, warnings=(*planned.warnings, f"it is there already, and {tells}; this is what one more like it would get"))
 
     async def _of_job(self, planned: Planned, kind: JobKind, job: Obj) -> Planned:
         if prebuilt_name(job) is not None:

@@ -78,6 +78,7 @@ WRITTEN_BY_USERS = (
         "label of a namespace",
         '`"true"`: everything in it is queued, in its LocalQueue `default` where none is named',
     ),
+    Name(n.ROTATE_CA, "annotation of the Secret of the webhook's certificate", "whatever its value: a new CA is made (certificates.md)"),
 )
 WRITTEN_BY_TOPOGATE = (
     Name(n.WORKLOAD_ANNOTATION, "annotation of pods", "their Workload"),
@@ -147,7 +148,8 @@ def render() -> str:
         "## Flags of the reconciler",
         _table(("flag", "variable", "meaning"), _flags(reconciler.settings.make_parser())),
         "## Feature gates",
-        "`--feature-gates NAME=true,...` of the reconciler, `featureGates` of its file ([configuration.md](configuration.md)).",
+        "`--feature-gates NAME=true,...` of the reconciler, `featureGates` of its file ([configuration.md](configuration.md)). "
+        "The other gates of Kueue switch nothing here, but for `DisableWaitForPodsReady`, which is heard: with it no pods are waited for.",
         _table(
             ("gate", "default", "in Kueue", "here"),
             ((f"`{name}`", str(gate.default).lower(), gate.stage.value, gate.effect.value) for name, gate in GATES.items()),

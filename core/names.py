@@ -110,6 +110,9 @@ DOMAIN_INDEX_ANNOTATION = "topogate.dev/domain-index"  # which of the domains of
 DOMAIN_SIZE_ANNOTATION = "topogate.dev/domain-size"  # pods of the pod set there
 COORDINATE_PREFIXES = (LEVEL_PREFIX, RANK_ANNOTATION, DOMAIN_INDEX_ANNOTATION, DOMAIN_SIZE_ANNOTATION)
 
+# --- annotations of a cluster's administrator -------------------------------------------------------
+ROTATE_CA = "topogate.dev/rotate-ca"  # on the Secret of the certificate, whatever its value: a new CA is wanted now
+
 # --- gates and finalizers -------------------------------------------------------------------------
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
 ADMISSION_GATE = "kueue.x-k8s.io/admission"  # of a pod that is queued itself

@@ -34,7 +34,7 @@ def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts |
         why = f"ClusterQueue {local.cluster_queue} doesn't exist; LocalQueue {name} names it, and an administrator can make it"
         return None, NotFound(REASON_MISCONFIGURED, why, ())
     if local.stopped:
-        return None, NotFound(REASON_SUSPENDED, f"LocalQueue {name} is inactive: its stopPolicy is not None", ())
+        return None, NotFound(REASON_SUSPENDED, f"LocalQueue {name} is inactive: {_stopped(local.stop_policy)}", ())
     problem = _problem_of(state, queue)
     if problem is not None:
         why = problem[1].removeprefix(_CANNOT).lstrip(":; ")
@@ -44,6 +44,10 @@ def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts |
     if state.pause.admissions is not None:  # said last: what else is wrong can be mended meanwhile
         return None, NotFound(REASON_ADMISSIONS_PAUSED, state.pause.admissions.sentence, ())
     return queue, None
+
+
+def _stopped(policy: str) -> str:
+    return f"its stopPolicy is {policy}, it admits nobody until that is None"
 
 
 def _queues_of(state: ClusterState, namespace: str) -> str:
@@ -68,7 +72,7 @@ def _problem_of(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str
     if queue.deleting:
         return REASON_TERMINATING, f"{_CANNOT}; the ClusterQueue is being deleted"
     if queue.stopped:
-        return REASON_STOPPED, f"{_CANNOT}: its stopPolicy is not None"
+        return REASON_STOPPED, f"{_CANNOT}: {_stopped(queue.stop_policy)}"
     missing = [name for name in queue.flavors if name not in state.flavors]
     if missing:
         return REASON_FLAVOR_NOT_FOUND, f"{_CANNOT}: references missing ResourceFlavor(s): {', '.join(missing)}"

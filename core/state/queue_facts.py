@@ -12,6 +12,7 @@ from core.state.facts import object_key, profile_of
 Json = Mapping[str, Any]
 NEVER, LOWER_PRIORITY, LOWER_OR_NEWER, ANY = "Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"  # whom to preempt
 TRY_NEXT, STOP = "TryNextFlavor", "MayStopSearch"  # what to do with a flavor that would serve, at a price
+GOES_ON, HOLD_AND_DRAIN = "None", "HoldAndDrain"  # stopPolicy; Hold is the third
 _OLD_NAMES = {"Borrow": STOP, "Preempt": STOP}  # as v1beta1 wrote them
 
 
@@ -47,15 +48,32 @@ class Fungibility:
     prefers_preemption: bool = False  # to borrowing, where every flavor has its price
 
 
+class _Stoppable:
+    """What may be stopped by a stopPolicy."""
+
+    __slots__ = ()
+    stop_policy: str
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it admits nobody more."""
+        return self.stop_policy != GOES_ON
+
+    @property
+    def drains(self) -> bool:
+        """Whether what it admitted is to be evicted, too."""
+        return self.stop_policy == HOLD_AND_DRAIN
+
+
 @dataclass(frozen=True, slots=True)
-class ClusterQueueFacts:
+class ClusterQueueFacts(_Stoppable):
     """A ClusterQueue: its quota and in which order it serves."""
 
     name: str
     strict: bool  # StrictFIFO: what cannot be admitted blocks what is behind it
     groups: tuple[ResourceGroup, ...]
     namespace_selector: Json | None
-    stopped: bool
+    stop_policy: str
     deleting: bool
     profile: str | None = None  # the placement profile that it names
     quota: Mapping[FlavorResource, Quota] = field(default_factory=dict)
@@ -63,7 +81,6 @@ class ClusterQueueFacts:
     weight: Fraction = Fraction(1)  # in fair sharing
     preemption: Preemption = Preemption()
     fungibility: Fungibility = Fungibility()
-    drains: bool = False  # stopped, and what it admitted is to be evicted
     checks: tuple[tuple[str, frozenset[str]], ...] = ()  # admission checks, and the flavors that each is for (none: all)
 
     @classmethod
@@ -77,7 +94,7 @@ class ClusterQueueFacts:
                 for group in spec.get("resourceGroups") or ()
             ),
             spec.get("namespaceSelector"),
-            (spec.get("stopPolicy") or "None") != "None",
+            spec.get("stopPolicy") or GOES_ON,
             bool(queue["metadata"].get("deletionTimestamp")),
             profile_of(queue),
             dict(_quotas(spec)),
@@ -85,7 +102,6 @@ class ClusterQueueFacts:
             _weight(spec),
             _preemption(spec.get("preemption") or {}),
             _fungibility(spec.get("flavorFungibility") or {}),
-            spec.get("stopPolicy") == "HoldAndDrain",
             tuple(
                 (check["name"], frozenset(check.get("onFlavors") or ()))
                 for check in (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
@@ -128,19 +144,17 @@ class CohortFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalQueueFacts:
+class LocalQueueFacts(_Stoppable):
     """A LocalQueue: a namespace's way into a ClusterQueue."""
 
     key: str
     cluster_queue: str
-    stopped: bool
-    drains: bool = False
+    stop_policy: str
 
     @classmethod
     def read(cls, queue: Json) -> "LocalQueueFacts":
         spec = queue.get("spec") or {}
-        policy = spec.get("stopPolicy") or "None"
-        return cls(object_key(queue), spec.get("clusterQueue") or "", policy != "None", policy == "HoldAndDrain")
+        return cls(object_key(queue), spec.get("clusterQueue") or "", spec.get("stopPolicy") or GOES_ON)
 
 
 def _quotas(spec: Json) -> Iterator[tuple[FlavorResource, Quota]]:

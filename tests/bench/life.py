@@ -58,8 +58,8 @@ class Life:
         state.observe_namespace(NAMESPACE, {})
         state.observe_topology(TOPOLOGY, TopologyFacts(TOPOLOGY, tuple(levels)))
         state.observe_flavor(FLAVOR, FlavorFacts(FLAVOR, node_labels or {}, (), tolerations, TOPOLOGY))
-        state.observe_cluster_queue("queue", ClusterQueueFacts("queue", False, groups, {}, False, False, quota=quotas))
-        state.observe_local_queue(f"{NAMESPACE}/queue", LocalQueueFacts(f"{NAMESPACE}/queue", "queue", False))
+        state.observe_cluster_queue("queue", ClusterQueueFacts("queue", False, groups, {}, "None", False, quota=quotas))
+        state.observe_local_queue(f"{NAMESPACE}/queue", LocalQueueFacts(f"{NAMESPACE}/queue", "queue", "None"))
         state.refresh()
         self._cycle = Cycle(state, Profiles({}, profile))
 

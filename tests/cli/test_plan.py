@@ -91,6 +91,17 @@ def test_pods_that_run_already_take_what_they_take(topogate: Commands):
     assert "3 of 4 pod(s)" in ran.out
 
 
+def test_a_job_that_is_there_already_is_planned_as_one_more_and_that_is_said(topogate: Commands):
+    asked = job("a", 4, required=RACK)
+    file, wanted = topogate.write("nodes.yaml", *nodes(), *queues(), asked), topogate.write("job.yaml", asked, job("b", 4, required=RACK))
+    ran = topogate.run("plan", "-f", wanted, "--nodes", file)
+    assert ran.code == 0
+    assert ran.err.splitlines() == [
+        "topogate: warning: Job default/a: it is there already, and `topogate explain job a` tells of it; "
+        "this is what one more like it would get"
+    ]
+
+
 def test_what_the_webhook_refuses_is_bad_input_with_every_field(topogate: Commands):
     file = topogate.write("nodes.yaml", *nodes(), *queues())
     ran = topogate.run("plan", "-f", EXAMPLES / "job-three-mistakes.yaml", "--nodes", file)

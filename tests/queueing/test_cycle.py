@@ -311,8 +311,12 @@ def spoil(scene: Scene, how: str) -> None:
             REASON_MISCONFIGURED,
             "ClusterQueue cq doesn't exist; LocalQueue lq names it, and an administrator can make it",
         ),
-        ("stopped LocalQueue", REASON_SUSPENDED, "LocalQueue lq is inactive: its stopPolicy is not None"),
-        ("stopped ClusterQueue", REASON_SUSPENDED, "ClusterQueue cq is inactive: its stopPolicy is not None"),
+        ("stopped LocalQueue", REASON_SUSPENDED, "LocalQueue lq is inactive: its stopPolicy is Hold, it admits nobody until that is None"),
+        (
+            "stopped ClusterQueue",
+            REASON_SUSPENDED,
+            "ClusterQueue cq is inactive: its stopPolicy is HoldAndDrain, it admits nobody until that is None",
+        ),
         ("no flavor", REASON_SUSPENDED, "ClusterQueue cq is inactive: references missing ResourceFlavor(s): tas"),
         ("no topology", REASON_SUSPENDED, "ClusterQueue cq is inactive: there is no Topology 't'"),
         ("deleting", REASON_SUSPENDED, "ClusterQueue cq is inactive: the ClusterQueue is being deleted"),
@@ -381,7 +385,7 @@ def test_a_job_that_names_no_queue_is_told_of_those_there_are():
     scene.state.observe_local_queue(f"{NAMESPACE}/lq", None)
     for i in range(7):
         scene.local_queue(f"q{i}", "cq")
-    scene.state.observe_local_queue("other/q9", LocalQueueFacts("other/q9", "cq", False))
+    scene.state.observe_local_queue("other/q9", LocalQueueFacts("other/q9", "cq", "None"))
     scene.submit("w")
     assert refused(scene.run())["w"].message == "LocalQueue lq doesn't exist; namespace ns has q0, q1, q2, q3, q4 and 2 more"
 
