@@ -1,7 +1,8 @@
-"""Install the generated CRDs, and wait until the API server serves them."""
+"""Install the generated CRDs, and wait until the API server serves them; remove definitions, and wait until they are gone."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,14 @@ def register_conversion(api: Api, conversion: dict[str, Any] | None, folder: Pat
             # JSON Patch: where a webhook was said by its service and is now by its URL, nothing of the service may be left.
             operation = {"op": "replace", "path": "/spec/conversion", "value": conversion or spec["conversion"]}
             api.patch(f"{CRDS}/{crd['metadata']['name']}", [operation], JSON_PATCH)
+
+
+def remove_crds(api: Api, names: Collection[str]) -> None:
+    """Takes definitions and all of their objects away. Returns when none is left: one that is on its way out is still established, and
+    whoever applies it then has it for a moment only."""
+    for name in names:
+        api.delete(f"{CRDS}/{name}")
+    wait_for(f"{', '.join(names)} to be gone", lambda: not {crd["metadata"]["name"] for crd in api.list(CRDS)}.intersection(names))
 
 
 def is_established(api: Api, name: str) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from e2e.api import Api, ApiError, wait_for
+from e2e.crds import CRDS, is_established, remove_crds
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POLL_S = 0.2
 _COME_AGAIN = (404, 409, 422)  # changed or gone since it was seen, or nothing the API server takes: tried again and again
 
@@ -36,20 +37,22 @@ class StandIn(ABC):
     def path(self) -> str:
         return f"/apis/{self.group}/{self.version}"
 
+    def definitions(self) -> list[dict[str, Any]]:
+        """Of its kind, first, and of what that kind cannot do without."""
+        return [crd(self.group, self.version, self.kind, self.plural)]
+
     def install(self) -> None:
-        """Registers the kind and waits until it is served."""
-        definition = crd(self.group, self.version, self.kind, self.plural)
-        name = definition["metadata"]["name"]
-        if self.api.find(f"{CRDS}/{name}") is None:
-            self.api.create(CRDS, definition)
-        wait_for(f"{name} to be served", lambda: _is_established(self.api.get(f"{CRDS}/{name}")))
-        wait_for(f"{self.path} to answer", lambda: self.api.find(f"{self.path}/{self.plural}"))
+        """Registers its kinds and waits until they are served."""
+        for definition in self.definitions():
+            name, plural = definition["metadata"]["name"], definition["spec"]["names"]["plural"]
+            if self.api.find(f"{CRDS}/{name}") is None:
+                self.api.create(CRDS, definition)
+            wait_for(f"{name} to be served", partial(is_established, self.api, name))
+            wait_for(f"{self.path} to answer", partial(self.api.find, f"{self.path}/{plural}"))
 
     def uninstall(self) -> None:
-        """Takes the kind away again, with all of its objects."""
-        name = f"{self.plural}.{self.group}"
-        self.api.delete(f"{CRDS}/{name}")
-        wait_for(f"{name} to be gone", lambda: self.api.find(f"{CRDS}/{name}") is None)
+        """Takes its kinds away again, with all of their objects."""
+        remove_crds(self.api, [definition["metadata"]["name"] for definition in self.definitions()])
 
     def __enter__(self) -> Self:
         self.install()
@@ -151,8 +154,3 @@ def crd(group: str, version: str, kind: str, plural: str) -> dict[str, Any]:
             ],
         },
     }
-
-
-def _is_established(definition: Mapping[str, Any]) -> bool:
-    conditions = (definition.get("status") or {}).get("conditions") or ()
-    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from e2e.standins.base import CRDS, StandIn, crd
+from e2e.standins.base import StandIn, crd
 from e2e.standins.pods import Obj
 
 _STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -16,16 +16,10 @@ class TrainJobStandIn(StandIn):
 
     group, version, kind, plural = "trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"
 
-    def install(self) -> None:
-        super().install()
+    def definitions(self) -> list[Obj]:
         runtime = crd(self.group, self.version, "ClusterTrainingRuntime", "clustertrainingruntimes")
         runtime["spec"]["scope"] = "Cluster"
-        if self.api.find(f"{CRDS}/{runtime['metadata']['name']}") is None:
-            self.api.create(CRDS, runtime)
-
-    def uninstall(self) -> None:
-        super().uninstall()
-        self.api.delete(f"{CRDS}/clustertrainingruntimes.{self.group}")
+        return [*super().definitions(), runtime]
 
     def reconcile(self, obj: Obj) -> None:
         if obj["metadata"].get("deletionTimestamp"):

@@ -15,7 +15,7 @@ from core.names import API_VERSION
 from e2e import manifests, truth
 from e2e.api import APPLY_PATCH, Api, wait_for
 from e2e.cluster import Cluster
-from e2e.crds import CRDS, load_crds
+from e2e.crds import CRDS, load_crds, remove_crds
 from e2e.topogate import READY_MARK
 from tests.chart.helm import CHART, Refused, helm, render
 from tests.chart.release import Release
@@ -50,18 +50,20 @@ def remove(release: Release) -> None:
     release.stop()
     if json.loads(release.helm("list", "--output", "json")):
         release.helm("uninstall", release.name, "--wait")
-    for crd in load_crds():
+    crds = load_crds()
+    for crd in crds:
         free(release.api, crd)
-        release.api.delete(f"{CRDS}/{crd['metadata']['name']}")
-    wait_for("the CRDs to be gone", lambda: not [c for c in release.api.list(CRDS) if c["spec"]["group"] == "kueue.x-k8s.io"])
+    remove_crds(release.api, [crd["metadata"]["name"] for crd in crds])
 
 
 def free(api: Api, crd: Obj) -> None:
     """Nobody runs any more who would take our finalizers off."""
-    plural = crd["spec"]["names"]["plural"]
-    for obj in (api.find(f"/apis/{API_VERSION}/{plural}") or {"items": []})["items"]:
+    spec = crd["spec"]
+    (version,) = [version["name"] for version in spec["versions"] if version["storage"]]
+    of_group, plural = f"/apis/{spec['group']}/{version}", spec["names"]["plural"]
+    for obj in (api.find(f"{of_group}/{plural}") or {"items": []})["items"]:
         namespace = obj["metadata"].get("namespace")
-        where = f"/apis/{API_VERSION}/" + (f"namespaces/{namespace}/" if namespace else "") + plural
+        where = f"{of_group}/" + (f"namespaces/{namespace}/" if namespace else "") + plural
         api.patch(f"{where}/{obj['metadata']['name']}", {"metadata": {"finalizers": None}})
 
 

@@ -1,0 +1,50 @@
+"""Definitions that are taken away are gone when it says so: who applied one that is on its way out would lose it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from e2e.api import Api, wait_for
+from e2e.cluster import Cluster
+from e2e.crds import CRDS, is_established, remove_crds
+from e2e.standins.base import crd
+
+pytestmark = pytest.mark.cluster
+GROUP = "removed.example.com"
+
+
+@pytest.fixture
+def held(cluster: Cluster) -> Iterator[tuple[Api, list[str]]]:
+    """Two definitions, the second of which somebody's finalizer keeps."""
+    api, definitions = cluster.api, [crd(GROUP, "v1", "Free", "frees"), crd(GROUP, "v1", "Held", "helds")]
+    definitions[-1]["metadata"]["finalizers"] = ["example.com/held"]
+    names = [api.create(CRDS, definition)["metadata"]["name"] for definition in definitions]
+    for name in names:
+        wait_for(f"{name} to be served", partial(is_established, api, name))
+    yield api, names
+    for name in names:
+        if api.find(f"{CRDS}/{name}") is not None:
+            let_go(api, name)
+            api.delete(f"{CRDS}/{name}")
+
+
+def let_go(api: Api, name: str) -> None:
+    kept = [finalizer for finalizer in api.get(f"{CRDS}/{name}")["metadata"]["finalizers"] if finalizer != "example.com/held"]
+    api.patch(f"{CRDS}/{name}", {"metadata": {"finalizers": kept}})
+
+
+def test_one_that_is_on_its_way_out_is_waited_for(held: tuple[Api, list[str]]) -> None:
+    api, (free, last) = held
+    with ThreadPoolExecutor(1) as threads:
+        removal = threads.submit(remove_crds, api, [free, last])
+        wait_for(f"{free} to be gone", lambda: api.find(f"{CRDS}/{free}") is None)
+        wait_for(f"{last} to be on its way", lambda: api.get(f"{CRDS}/{last}")["metadata"].get("deletionTimestamp"))
+        assert is_established(api, last), "what misled whoever looked at this alone"
+        assert not removal.done()
+        let_go(api, last)
+        removal.result(timeout=60)
+    assert api.find(f"{CRDS}/{last}") is None
