@@ -6,10 +6,12 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from e2e import truth
+from e2e.api import wait_for
 from e2e.audit import audit
 from e2e.cluster import Cluster
 from e2e.history import Fact, History, JobFact, PodFact, WorkloadFact
@@ -37,11 +39,12 @@ def test_a_crowd_of_jobs_runs_to_its_end_across_a_crash(cluster: Cluster, shared
         topogate.start_reconciler()
         submitting.join()
         _until_complete(history, shared, COUNT)
-    now, facts = shared.read(), history.facts()
+        # A job is complete before its workload is: that follows from it.
+        now = wait_for("their workloads to be finished", partial(_finished, shared))
+    facts = history.facts()
     required = {asked.name: asked.required for asked in crowd if asked.required is not None}
     assert audit(facts, shared.nodes(), shared.queues(), required) == []
     assert [pod["metadata"]["name"] for pod in now.pods_in(NAMESPACE) if truth.has_gate(pod)] == []
-    assert [w["metadata"]["name"] for w in now.workloads if not truth.is_true(w, "Finished")] == []
     assert _failed(facts) == set()
     _assert_nothing_ran_twice(crowd, facts)
     _assert_the_crowd_was_a_crowd(facts)
@@ -55,6 +58,11 @@ def _until_complete(history: History, shared: SharedCluster, count: int) -> None
             still = time.monotonic() - history.changed_at
             pytest.fail(f"nothing has got on for {still:.0f} s, after {time.monotonic() - began:.0f} s:\n{shared.picture()}")
         time.sleep(0.1)
+
+
+def _finished(shared: SharedCluster) -> truth.Snapshot | None:
+    now = shared.read()
+    return now if all(truth.is_true(workload, "Finished") for workload in now.workloads) else None
 
 
 def _failed(facts: list[Fact]) -> set[str]:

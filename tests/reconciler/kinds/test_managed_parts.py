@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -16,6 +17,7 @@ from e2e.standins.appwrapper import AppWrapperStandIn
 from e2e.standins.pods import Obj, Wanted
 from e2e.standins.sparkapplication import SparkApplicationStandIn
 from e2e.topogate import Topogate, managed
+from tests.e2e.users import may
 from tests.reconciler.kinds.pods import bound, live, of_set, template, workloads
 from tests.reconciler.scenes import GPU, Scene
 
@@ -117,4 +119,6 @@ def as_driver(scene: Scene, driver: Obj) -> Api:
     reference = {"apiVersion": "v1", "kind": "Pod", "name": driver["metadata"]["name"], "uid": driver["metadata"]["uid"]}
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": reference}}
     token = scene.api.create(f"/api/v1/namespaces/{scene.namespace}/serviceaccounts/default/token", asked)
-    return scene.api.for_token(str(token["status"]["token"]))
+    own = scene.api.for_token(str(token["status"]["token"]))
+    wait_for("the role to hold", partial(may, own, "create", "", "pods", scene.namespace))
+    return own
