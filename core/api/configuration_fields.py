@@ -16,7 +16,7 @@ from core.model.configuration import Address
 from core.model.duration import InvalidDuration, parse_duration
 from core.model.gates import GATES, BadGates, read_gates
 from core.model.peer_gates import FORMER_GATES, OTHER_GATES
-from core.model.quantity import parse_quantity
+from core.model.quantity import LARGEST, parse_quantity
 
 # The order is that of the peer's documentation.
 FRAMEWORKS = (
@@ -39,7 +39,7 @@ FRAMEWORKS = (
     "statefulset",
     "leaderworkerset.x-k8s.io/leaderworkerset",
 )
-_TOO_MUCH = 2**63 - 1  # where parse_quantity cuts
+_TOO_MUCH = LARGEST  # where parse_quantity cuts
 
 
 def _seconds(value: object) -> float:

@@ -25,7 +25,7 @@ from core.model.group_plugins import (
     PluginChoice,
     PluginLimits,
 )
-from core.model.quantity import parse_quantity
+from core.model.quantity import LARGEST, parse_quantity
 
 PATH = "topogate.podGroups.plugins"
 LISTS = {GENERATE: "generators", SCORE: "scorers"}
@@ -41,7 +41,7 @@ def _weight(value: object) -> float:
 def _memory(value: object) -> int:
     if isinstance(value, str | int) and not isinstance(value, bool):
         try:
-            if SMALLEST_MEMORY <= (amount := parse_quantity(value)) < 2**63 - 1:
+            if SMALLEST_MEMORY <= (amount := parse_quantity(value)) < LARGEST:
                 return amount
         except ValueError:
             pass

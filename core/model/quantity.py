@@ -3,6 +3,10 @@
 The core counts in canonical units: `cpu` in milli-cpu, everything else in whole units
 (bytes, GPUs, pods). Fractions are rounded up, as the API server does for `Value()`:
 a request is never made smaller than it was written.
+
+No amount of one object is larger than `LARGEST`: what is read, summed or multiplied beyond it is cut there
+(`saturate`). The sum and the difference of two such amounts fit the 64 bits of the engine's arrays. Running
+totals over many objects are Python integers, which are exact.
 """
 
 import re
@@ -12,10 +16,16 @@ from functools import lru_cache
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _PATTERN = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]?))")
-_MAX = 2**63 - 1
+LARGEST = 2**62 - 1
+"""The largest amount that one object can have, in canonical units: 4 EiB less a byte."""
 _MAX_LENGTH = 256  # no number that means anything is longer
 _USUAL_LENGTH = 32  # longer ones are not kept
 _BINARY_RESOURCES = ("memory", "ephemeral-storage", "storage")
+
+
+def saturate(amount: int) -> int:
+    """The amount, cut to the range from `-LARGEST` to `LARGEST`."""
+    return max(-LARGEST, min(LARGEST, amount))
 
 
 class InvalidQuantity(ValueError):
@@ -54,8 +64,7 @@ def _parse(written: str, milli: bool) -> int | None:
         return None
     if milli:
         value *= 1000
-    # Kubernetes cuts what has more than 64 bits, and the free matrix has no more room either.
-    return max(-_MAX, min(_MAX, -(-value.numerator // value.denominator)))
+    return saturate(-(-value.numerator // value.denominator))
 
 
 def _read(written: str) -> Fraction | None:

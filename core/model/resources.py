@@ -3,19 +3,23 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from core.model.quantity import canonical
+from core.model.quantity import InvalidQuantity, canonical, saturate
 
 Resources = Mapping[str, int]
 PODS = "pods"
 
 
 def parse_resources(quantities: Mapping[str, Any] | None) -> dict[str, int]:
-    """A ResourceList of the API in canonical units. Raises InvalidQuantity."""
-    return {name: canonical(name, text) for name, text in (quantities or {}).items()}
+    """A ResourceList of the API in canonical units, each from 0 to `LARGEST`. Raises InvalidQuantity, also for a negative amount."""
+    amounts = {name: canonical(name, text) for name, text in (quantities or {}).items()}
+    for name, amount in amounts.items():
+        if amount < 0:
+            raise InvalidQuantity((quantities or {})[name])
+    return amounts
 
 
 def add(into: dict[str, int], amounts: Resources, times: int = 1) -> None:
-    """Adds `amounts` x `times` in place."""
+    """Adds `amounts` x `times` in place, exactly: what is added can be subtracted again."""
     for name, amount in amounts.items():
         into[name] = into.get(name, 0) + amount * times
 
@@ -38,7 +42,7 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     largest such moment counts; pod-level requests override, pod-level limits stand for requests that
     no container has; overhead is added
     (Kubernetes: pod effective requests, KEP-753 sidecars, KEP-2837 pod-level resources).
-    Raises InvalidQuantity.
+    Each amount is from 1 to `LARGEST`, at which sums are cut. Raises InvalidQuantity.
     """
     running: dict[str, int] = {}
     for container in spec.get("containers") or ():
@@ -59,7 +63,7 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     whole = spec.get("resources") or {}
     running = parse_resources(whole.get("limits")) | running | parse_resources(whole.get("requests"))
     add(running, parse_resources(spec.get("overhead")))
-    return {name: amount for name, amount in running.items() if amount}
+    return {name: saturate(amount) for name, amount in running.items() if amount}
 
 
 def zero_requests(spec: Mapping[str, Any], requests: Resources) -> tuple[str, ...]:

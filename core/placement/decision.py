@@ -8,7 +8,7 @@ import numpy as np
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.podset import Mode, PodSetRequest
 from core.placement.explain import NotFit
-from core.placement.free import FreeCapacity, Matrix, with_pod
+from core.placement.free import FreeCapacity, Matrix, subtract_at, with_pod
 from core.placement.measure import Search
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import Indices
@@ -57,7 +57,7 @@ def take_from(view: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: S
         at, counts = np.array(known, dtype=np.int64).reshape(-1, 2).T
     for resource, amount in with_pod(request.requests).items():
         if resource in view.axis:
-            free[view.axis[resource], at] -= amount * times * counts
+            subtract_at(free[view.axis[resource]], at, amount, times * counts)
 
 
 def take_placed(view: FreeCapacity, free: Matrix, request: PodSetRequest, placement: Placement) -> None:

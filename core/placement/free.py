@@ -5,7 +5,7 @@ and an event on a node or a pod touches one column.
 """
 
 import copy
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from core.model.pod_traits import PodTraits
 from core.model.podset import PodSetRequest
+from core.model.quantity import LARGEST, saturate
 from core.model.resources import PODS, Resources, resource_names
 from core.placement.feasibility import Taint, affinity_mask, find_untolerated, selector_mask, term_mask
 from core.placement.neighbours import Around, Company, Neighbours, Nobody
 from core.placement.tree import Flags, Indices, TopologyTree
 
 Matrix = npt.NDArray[np.int64]
+MOST_PODS = 2**31 - 1  # no object counts more pods, and sums over all nodes of a cluster stay far below 64 bits
 _KEPT = 48  # request shapes: some 500 bytes a node if all are in use
 _NONE = np.zeros(0, dtype=np.int64)
 
@@ -45,6 +47,7 @@ class FreeCapacity:
         self.axis: dict[str, int] = {}
         self.free: Matrix = np.zeros((0, len(tree)), dtype=np.int64)
         self.allocatable: Matrix = self.free
+        self.used: Callable[[str], Indices] = lambda _: np.zeros(len(tree), dtype=np.int64)  # of a resource, per node; set by the ledger
         self._extend_axis(resource_names(*(states[name].allocatable for name in tree.names)))
         self.kept: dict[Hashable, Any] = {}  # what others counted on this capacity and mend by `changed_since`
         self._log: list[int] = []  # nodes in the order of their changes, the oldest of them forgotten
@@ -66,9 +69,8 @@ class FreeCapacity:
         new = [name for name in names if name not in self.axis]
         if new:
             self.axis.update({name: len(self.axis) + i for i, name in enumerate(new)})
-            rows = np.zeros((len(new), len(self.tree)), dtype=np.int64)
-            self.free = np.vstack([self.free, rows])
-            self.allocatable = np.vstack([self.allocatable, rows])
+            self.free = np.vstack([self.free, *(-self.used(name) for name in new)])
+            self.allocatable = np.vstack([self.allocatable, np.zeros((len(new), len(self.tree)), dtype=np.int64)])
 
     def _observe_all(self, states: Sequence[NodeState]) -> None:
         count = len(states)
@@ -123,20 +125,21 @@ class FreeCapacity:
             self._forgotten += half
 
     def take(self, node: int | str, amounts: Resources, times: int = 1) -> None:
-        """Uses amounts x times on a node (gives back if negative); a node not in the tree is ignored."""
+        """Uses amounts x times on a node (gives back if negative); a node not in the tree and a resource that no node has are ignored."""
         place = self.tree.index.get(node, -1) if isinstance(node, str) else node
         if place < 0:
             return
-        self._extend_axis(amounts)
         for resource, amount in amounts.items():
-            self.free[self.axis[resource], place] -= amount * times
+            row = self.axis.get(resource)
+            if row is not None:
+                self.free[row, place] = saturate(int(self.free[row, place]) - amount * times)
         self._note(place)
 
     def take_at(self, nodes: Indices, amounts: Resources, times: Indices) -> None:
-        """Uses amounts x times[i] on the node at place i of `nodes`, none of which may occur twice."""
-        self._extend_axis(amounts)
+        """Uses amounts x times[i] on the node at place i of `nodes`, none of which may occur twice; ignores resources that no node has."""
         for resource, amount in amounts.items():
-            self.free[self.axis[resource], nodes] -= amount * times
+            if resource in self.axis:
+                subtract_at(self.free[self.axis[resource]], nodes, amount, times)
         self._note(*nodes.tolist())
 
     def label_mask(self, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> Flags:
@@ -233,11 +236,26 @@ class FreeCapacity:
                 return np.zeros(len(self.tree), dtype=np.int64)[nodes]
             left = free[row, nodes]
             if beside is not None and resource in others:
-                left = left - others[resource] * beside[1]
+                left = left - saturate(others[resource] * beside[1])
             by_resource = left.copy() if amount == 1 else left // amount  # to divide is the dearest step here
             fit = by_resource if fit is None else np.minimum(fit, by_resource, out=fit)
         assert fit is not None  # with_pod always names `pods`
-        return np.maximum(fit, 0, out=fit)
+        return np.clip(fit, 0, MOST_PODS, out=fit)
+
+
+def subtract_at(amounts: Indices, at: Indices, amount: int, counts: Indices) -> None:
+    """Subtracts `amount` x counts[i] from amounts[at[i]], in place, cut at `LARGEST`; no place may occur twice."""
+    most = int(np.abs(counts).max(initial=0))
+    if abs(amount) * most <= LARGEST:
+        amounts[at] = np.clip(amounts[at] - amount * counts, -LARGEST, LARGEST)
+    else:
+        left = zip(amounts[at].tolist(), counts.tolist(), strict=True)
+        amounts[at] = [saturate(has - amount * count) for has, count in left]
+
+
+def total_of(amounts: Indices) -> int:
+    """The sum of the amounts above 0, cut at `LARGEST`."""
+    return int(np.clip(amounts, 0, LARGEST // max(1, len(amounts))).sum())
 
 
 def with_pod(requests: Resources) -> dict[str, int]:

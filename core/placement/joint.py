@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from core.placement.free import FreeCapacity, Matrix, with_pod
+from core.model.quantity import saturate
+from core.placement.free import FreeCapacity, Matrix, total_of, with_pod
 from core.placement.slices import Shape
 from core.placement.tree import Flags, Indices
 
@@ -100,7 +101,7 @@ class JointSearch:
         usable = np.logical_or.reduce([request.eligible for request in self._requests])
         for resource in {name for request in self._requests for name in with_pod(request.requests)}:
             row = self._view.axis.get(resource)
-            have = 0 if row is None else int(np.maximum(self._free[row], 0)[usable].sum())
+            have = 0 if row is None else total_of(self._free[row][usable])
             if sum(with_pod(request.requests).get(resource, 0) * request.count for request in self._requests) > have:
                 return False
         return True
@@ -125,7 +126,7 @@ class JointSearch:
                     holds &= request.eligible
                     for resource, amount in with_pod(request.requests).items():
                         row = self._view.axis[resource]  # else there is not enough in all
-                        free[row] -= amount * count
+                        free[row] -= saturate(amount * count)
                         holds &= free[row] >= 0
             fit = np.minimum(self._fit(first.requests, free) * first.eligible, first.count)
             index: tuple[slice | int, ...] = (slice(None), *given)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from core.model.quantity import saturate
 from core.model.resources import Resources
 from core.placement.decision import take_placed
 from core.placement.free import FreeCapacity, Matrix, with_pod
@@ -216,7 +217,8 @@ def _give(capacity: FreeCapacity, free: Matrix, node: str, amounts: Resources, t
     place = capacity.tree.index.get(node)
     for resource, amount in amounts.items() if place is not None else ():
         if resource in capacity.axis:
-            free[capacity.axis[resource], place] += amount * times
+            row = capacity.axis[resource]
+            free[row, place] = saturate(int(free[row, place]) + amount * times)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
+from core.model.quantity import saturate
 from core.model.quota import Amounts, QuotaTree
 from core.model.resources import Resources
 from core.placement.free import FreeCapacity, Matrix
@@ -124,4 +125,4 @@ class World:
             for name, count in nodes:
                 place = index.get(name)
                 for row, amount in rows if place is not None else ():
-                    free[row, place] -= amount * count
+                    free[row, place] = saturate(int(free[row, place]) - amount * count)

@@ -104,6 +104,12 @@ class ClusterState:
         if self.reserves_daemon_sets:
             self.changes += self.ledger.daemons.observe_set(key, daemon_set)
 
+    def observe_time(self, now: float) -> bool:
+        """Ends what was reserved for a time, as it is `now`, in seconds. Returns whether that may help a workload that waits."""
+        given_back = self.ledger.daemons.observe_time(now)
+        self.changes += given_back
+        return given_back
+
     def observe_topology(self, name: str, topology: TopologyFacts | None) -> None:
         """A Topology came, changed or went."""
         if self._configure(_update(self.topologies, name, topology)):

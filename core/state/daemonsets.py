@@ -1,10 +1,16 @@
-"""What DaemonSets will still take: on each node that one of them wants a pod on and that has none of it yet, its share is reserved.
+"""What DaemonSets will still take: their shares of nodes that joined a moment ago, and of nodes that lost a pod of theirs.
 
-A node that joins is empty for a moment only. Whoever counted it as empty would take the place of the
-DaemonSets' pods, and then wait for it beside them. Which nodes a DaemonSet wants is judged as its
-controller does: by node name, selector, required node affinity and tolerations, whatever is free.
+A node that joins is empty for a moment only. A decision that counted it as empty would take the place of the
+DaemonSets' pods, and its own pods would wait beside them. The same holds while a DaemonSet replaces its pod on a node.
+Which nodes a DaemonSet wants is judged as its controller does: by node name, selector, required node affinity and
+tolerations, whatever is free.
+
+A share is reserved for `WINDOW_S` at most: the pods of a DaemonSet may never come, for example where a ResourceQuota
+refuses them. None is reserved where a pod of the DaemonSet is larger than the node, on nodes that were there
+long before the DaemonSet, or for a DaemonSet whose rules take too long to judge (`MOST_RULES`).
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +22,11 @@ from core.placement.feasibility import InvalidSelector, find_untolerated, node_m
 from core.state.facts import NodeFacts, PodFacts
 
 Json = Mapping[str, Any]
+Windows = Mapping[str, Mapping[str, float]]  # node -> key of a DaemonSet -> when its window ends, in seconds
+WINDOW_S = 120.0
+"""Seconds for which a share is reserved: the DaemonSet controller makes the pods of a new node within seconds."""
+MOST_RULES = 256
+"""Tolerations and values of selectors that a DaemonSet may have and still get shares."""
 # What the DaemonSet controller adds to every pod it makes.
 _ADDED = tuple(
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
@@ -44,6 +55,7 @@ class DaemonSetFacts:
     requests: Resources
     traits: PodTraits | None
     deleting: bool
+    judged: bool = True  # whether its rules are few enough
 
     @classmethod
     def read(cls, daemon_set: Json) -> "DaemonSetFacts":
@@ -62,11 +74,16 @@ class DaemonSetFacts:
             requests,
             traits_of_pod({"metadata": {"namespace": metadata["namespace"], "labels": labels}, "spec": spec}),
             bool(metadata.get("deletionTimestamp")),
+            _count_rules(spec) <= MOST_RULES,
         )
 
     def wants(self, node: NodeFacts) -> bool:
-        """Whether its controller makes a pod for a node."""
-        if self.deleting or self.node not in ("", node.name) or find_untolerated(node.state.taints, self.tolerations) is not None:
+        """Whether its controller makes a pod for a node that the node, were it empty, would have room for."""
+        if self.deleting or not self.judged or self.node not in ("", node.name):
+            return False
+        if any(amount > node.state.allocatable.get(resource, 0) for resource, amount in self.requests.items()):
+            return False
+        if find_untolerated(node.state.taints, self.tolerations) is not None:
             return False
         try:
             return node_matches(node.name, node.labels, self.node_selector, self.affinity)
@@ -74,17 +91,63 @@ class DaemonSetFacts:
             return False
 
 
-class DaemonSets:
-    """DaemonSets, nodes and the daemon pods bound on them. `take` is told of each share reserved (1) and given back (-1)."""
+def _count_rules(spec: Json) -> int:
+    terms = (((spec.get("affinity") or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get(
+        "nodeSelectorTerms"
+    )
+    asked = [rule for term in terms or () for part in ("matchExpressions", "matchFields") for rule in term.get(part) or ()]
+    values = sum(1 + len(rule.get("values") or ()) for rule in asked)
+    return len(spec.get("tolerations") or ()) + len(spec.get("nodeSelector") or ()) + len(terms or ()) + values
 
-    def __init__(self, take: Callable[[DaemonSetFacts, str, int], None]) -> None:
+
+class DaemonSets:
+    """DaemonSets, nodes and the daemon pods bound on them. `take` is called for each share reserved (1) and given back (-1).
+
+    A window is the time in which a DaemonSet's share of a node may be reserved. `windows` are those that stand, for a recount: then
+    none is opened or closed. As long as `observe_time` was never called windows stay open.
+    """
+
+    def __init__(self, take: Callable[[DaemonSetFacts, str, int], None], windows: Windows | None = None) -> None:
         self._take = take
+        self._now, self._is_recount = -math.inf, windows is not None
+        self._seen: dict[str, float] = {}  # node -> when it was first observed
+        self._windows: dict[str, dict[str, float]] = {node: dict(ends) for node, ends in (windows or {}).items()}  # node -> set -> its end
         self.sets: dict[str, DaemonSetFacts] = {}
         self.nodes: dict[str, NodeFacts] = {}
         self.shares: dict[str, dict[str, int]] = {}  # node -> what is reserved on it
         self._reserved: dict[str, set[str]] = {}  # key of a DaemonSet -> nodes
         self._key_of: dict[str, str] = {}  # uid -> key
         self._bound: dict[str, Counter[str]] = {}  # uid -> node -> pods
+
+    @property
+    def windows(self) -> Windows:
+        """Per node the DaemonSets whose share may be reserved there, and until when."""
+        return self._windows
+
+    def observe_time(self, now: float) -> bool:
+        """Closes the windows that are over at `now`, in seconds. Returns whether a share was given back."""
+        if self._now == -math.inf:  # what was observed before any time was known counts as observed now
+            self._seen = dict.fromkeys(self._seen, now)
+            self._windows = {node: dict.fromkeys(ends, now + WINDOW_S) for node, ends in self._windows.items()}
+        self._now = now
+        over = [(key, node) for node, ends in self._windows.items() for key, end in ends.items() if end <= now]
+        for key, node in over:
+            del self._windows[node][key]
+            if not self._windows[node]:
+                del self._windows[node]
+        given_back = False
+        for key, node in over:
+            given_back |= node in self._reserved.get(key, ())
+            if key in self.sets:
+                self._settle(self.sets[key], node)
+        return given_back
+
+    def _open(self, key: str, node: str) -> None:
+        if not self._is_recount:
+            self._windows.setdefault(node, {})[key] = math.inf if self._now == -math.inf else self._now + WINDOW_S
+
+    def _is_young(self, node: str) -> bool:
+        return self._now == -math.inf or self._now < self._seen[node] + WINDOW_S
 
     def observe_set(self, key: str, facts: DaemonSetFacts | None) -> bool:
         """Folds a DaemonSet's present facts (None: gone). Says whether they are new."""
@@ -98,7 +161,13 @@ class DaemonSets:
         if facts is not None:
             self.sets[key], self._key_of[facts.uid], self._reserved[key] = facts, key, set()
             for name in self.nodes:
+                if self._is_young(name) and (old is None or old.uid != facts.uid):
+                    self._open(key, name)
                 self._settle(facts, name)
+        else:
+            self._windows = {
+                node: left for node, ends in self._windows.items() if (left := {k: end for k, end in ends.items() if k != key})
+            }
         return True
 
     def observe_node(self, name: str, node: NodeFacts | None) -> None:
@@ -106,9 +175,15 @@ class DaemonSets:
         old = self.nodes.get(name)
         if node is None:
             self.nodes.pop(name, None)
+            self._seen.pop(name, None)
+            self._windows.pop(name, None)
         else:
             self.nodes[name] = node
-            if old is not None and (old.labels, old.state.taints) == (node.labels, node.state.taints):
+            if old is None:
+                self._seen[name] = self._now
+                for key in self.sets:
+                    self._open(key, name)
+            elif _place_of(old) == _place_of(node):
                 return
         for facts in self.sets.values():
             self._settle(facts, name)
@@ -126,12 +201,15 @@ class DaemonSets:
                 del self._bound[facts.owner_uid]
             key = self._key_of.get(facts.owner_uid)
             if key is not None:
+                if facts.node in self.nodes and not self._bound.get(facts.owner_uid, Counter())[facts.node]:
+                    self._open(key, facts.node)  # its controller makes another in its stead
                 self._settle(self.sets[key], facts.node)
 
     def _settle(self, facts: DaemonSetFacts, name: str) -> None:
         """Reserves a share or gives it back, as things are now."""
         node, reserved = self.nodes.get(name), self._reserved[facts.key]
-        wanted = node is not None and not self._bound.get(facts.uid, Counter())[name] and facts.wants(node)
+        is_open = facts.key in self._windows.get(name, ())
+        wanted = node is not None and is_open and not self._bound.get(facts.uid, Counter())[name] and facts.wants(node)
         if wanted and name not in reserved:
             reserved.add(name)
             self._reserve(facts, name, 1)
@@ -145,3 +223,8 @@ class DaemonSets:
         if not any(share.values()):
             del self.shares[name]
         self._take(facts, name, sign)
+
+
+def _place_of(node: NodeFacts) -> tuple[object, ...]:
+    """What of a node decides whether a DaemonSet wants it."""
+    return node.labels, node.state.taints, node.state.allocatable

@@ -29,7 +29,7 @@ from core.model.resources import Resources, add
 from core.placement.free import FreeCapacity
 from core.placement.node_counts import NodeCounts
 from core.placement.tree import Indices
-from core.state.daemonsets import DaemonSetFacts, DaemonSets
+from core.state.daemonsets import DaemonSetFacts, DaemonSets, Windows
 from core.state.facts import PodFacts
 from core.state.neighbours import ClusterNeighbours
 from core.state.usage import Usage, UsageTable
@@ -99,13 +99,14 @@ class Ledger:
         self,
         node_labels: Callable[[str], Labels] = lambda name: {},
         namespace_labels: Callable[[str], Labels | None] = lambda name: None,
+        windows: Windows | None = None,
     ) -> None:
-        self._table = UsageTable()
+        self._table = UsageTable(lambda: [taken.slots for taken in self._taken.values()])
         self._pods: dict[str, PodFacts] = {}
         self._taken: dict[PodSetKey, _Taken] = {}
         self._keys: dict[str, dict[PodSetKey, None]] = {}  # of `_taken`, by workload
         self.neighbours = ClusterNeighbours(self._pods, self._reserved, node_labels, namespace_labels)
-        self.daemons = DaemonSets(self._take_daemon_share)
+        self.daemons = DaemonSets(self._take_daemon_share, windows)
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
         # Those that have ended well, by key: when they were made, and where they ran.
         self._succeeded: dict[PodSetKey, dict[str, tuple[str, str]]] = {}
@@ -325,7 +326,7 @@ class Ledger:
         nodes, sets = list(self.daemons.nodes.items()), list(self.daemons.sets.items())
         pods, reserved = list(self._pods.items()), [(key, taken.reservation) for key, taken in self._taken.items()]
         usage = self._all_counts()
-        fresh = Ledger()
+        fresh = Ledger(windows={name: dict(ends) for name, ends in self.daemons.windows.items()})
         for name, node in nodes:
             fresh.daemons.observe_node(name, node)
             yield None

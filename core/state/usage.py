@@ -1,10 +1,16 @@
-"""Amounts in use per node, as one array that the free matrices of all flavors follow."""
+"""Amounts in use per node, which the free matrices of all flavors follow.
 
-from collections.abc import Mapping, Sequence
+Resources that a node of an attached view has are counted in one array, a row each. Those that no such node has are
+counted apart, per node where they are requested: a pod may name thousands of them, and none of them decides anything.
+Totals are exact, however large: where one exceeds `LARGEST`, the array has `LARGEST` and `_beyond` the total itself.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from core.model.quantity import LARGEST, saturate
 from core.model.resources import Resources
 from core.placement.free import FreeCapacity, Matrix
 from core.placement.node_counts import NodeCounts
@@ -23,17 +29,26 @@ class _Follower:
 
 
 class UsageTable:
-    """A slot per node name ever seen, a row per resource."""
+    """A slot per node name, a row per resource that a node of an attached view has.
 
-    def __init__(self) -> None:
+    `held` returns the slots that its owner refers to; a slot that nothing refers to and where nothing is in use is
+    given to another node when a slot is needed.
+    """
+
+    def __init__(self, held: Callable[[], Iterable[Indices]] = tuple) -> None:
+        self._held = held
         self._slots: dict[str, int] = {}
+        self._unused: list[int] = []
         self._rows: dict[str, int] = {}
         self._amounts: Matrix = np.zeros((0, 0), dtype=np.int64)
+        self._beyond: dict[tuple[int, int], int] = {}  # (row, slot) -> a total that is no less than LARGEST
+        self._rare: dict[str, dict[int, int]] = {}  # resources without a row -> slot -> total
         self._followers: list[_Follower] = []
 
     def attach(self, view: FreeCapacity) -> None:
-        """Takes all that is in use from a new view and keeps it up to date from now on."""
+        """Subtracts everything in use from a new view and keeps the view up to date from now on."""
         slots = self._slots_of(view.tree.names)
+        self._add_rows(view.axis)
         follower = _Follower(view, np.full(self._amounts.shape[1], -1), slots)
         follower.places[slots] = np.arange(len(slots))
         here = np.flatnonzero(follower.places >= 0)
@@ -41,18 +56,24 @@ class UsageTable:
             used = here[self._amounts[row, here] != 0]
             view.take_at(follower.places[used], {resource: 1}, self._amounts[row, used])
         self._followers.append(follower)
+        view.used = lambda resource: self._used(resource, follower)
+
+    def _used(self, resource: str, follower: _Follower) -> Indices:
+        """What of a resource is in use on each node of a view that is about to count it."""
+        self._add_rows([resource])
+        return self._amounts[self._rows[resource], follower.slots]
 
     def detach(self, view: FreeCapacity) -> None:
-        """Forgets a view."""
+        """Drops a view."""
         self._followers = [follower for follower in self._followers if follower.view is not view]
 
     def slot(self, node: str) -> int:
-        """The slot of a node, a new one if it was never seen."""
+        """The slot of a node, a new one if it has none."""
         slot = self._slots.get(node)
         return int(self._slots_of([node])[0]) if slot is None else slot
 
     def slots(self, nodes: Sequence[tuple[str, int]]) -> Indices:
-        """The slots of the nodes that pods are counted on, new ones for those never seen."""
+        """The slots of the nodes that pods are counted on, new ones for nodes that have none."""
         if isinstance(nodes, NodeCounts):
             for follower in self._followers:
                 if follower.view.tree is nodes.tree:
@@ -60,37 +81,89 @@ class UsageTable:
         return self._slots_of([name for name, _ in nodes])
 
     def _slots_of(self, names: Sequence[str]) -> Indices:
-        known = self._slots
-        found = np.array([known.setdefault(name, len(known)) for name in names], dtype=np.int64)
-        if len(known) > self._amounts.shape[1]:
-            more = 2 * len(known) - self._amounts.shape[1]
+        new = [name for name in dict.fromkeys(names) if name not in self._slots]
+        if len(new) > len(self._unused):
+            self._find_unused(len(new), {self._slots[name] for name in names if name in self._slots})
+        for name in new:
+            self._slots[name] = self._unused.pop()
+        return np.array([self._slots[name] for name in names], dtype=np.int64)
+
+    def _find_unused(self, wanted: int, asked: Iterable[int]) -> None:
+        """Drops the names of slots where nothing is in use and that nothing refers to; adds slots where these are too few."""
+        width = self._amounts.shape[1]
+        in_use = (self._amounts != 0).any(axis=0) if len(self._amounts) else np.zeros(width, dtype=bool)
+        for slots in (*self._held(), *(follower.slots for follower in self._followers), *map(list, self._rare.values()), list(asked)):
+            in_use[np.asarray(slots, dtype=np.int64)] = True
+        self._slots = {name: slot for name, slot in self._slots.items() if in_use[slot]}
+        self._unused = np.flatnonzero(~in_use)[::-1].tolist()
+        if wanted > len(self._unused):
+            # To twice the size: so that not each of many new names makes it look for unused ones again.
+            more = width + wanted
+            self._unused[:0] = range(width + more - 1, width - 1, -1)
             self._amounts = np.pad(self._amounts, ((0, 0), (0, more)))
             for follower in self._followers:
                 # Every node of its tree got its slot when it was attached: a new one has no place there.
                 follower.places = np.append(follower.places, np.full(more, -1))
-        return found
 
-    def _add_rows(self, amounts: Resources) -> None:
-        new = [resource for resource in amounts if resource not in self._rows]
-        if new:
-            self._rows.update({resource: len(self._rows) + i for i, resource in enumerate(new)})
-            self._amounts = np.pad(self._amounts, ((0, len(new)), (0, 0)))
+    def _add_rows(self, resources: Iterable[str]) -> None:
+        new = [resource for resource in resources if resource not in self._rows]
+        if not new:
+            return
+        self._amounts = np.pad(self._amounts, ((0, len(new)), (0, 0)))
+        for resource in new:
+            row = self._rows[resource] = len(self._rows)
+            for slot, total in self._rare.pop(resource, {}).items():
+                self._set(row, slot, total)
+
+    def _set(self, row: int, slot: int, total: int) -> None:
+        self._amounts[row, slot] = saturate(total)
+        if abs(total) < LARGEST:
+            self._beyond.pop((row, slot), None)
+        else:
+            self._beyond[row, slot] = total
 
     def take(self, slot: int, amounts: Resources, times: int) -> None:
         """Uses amounts x times on one node (gives back if negative)."""
-        self._add_rows(amounts)
+        changes: dict[str, int] = {}
         for resource, amount in amounts.items():
-            self._amounts[self._rows[resource], slot] += amount * times
+            row = self._rows.get(resource)
+            if row is None:
+                self._take_rare(resource, slot, amount * times)
+                continue
+            shown = int(self._amounts[row, slot])
+            self._set(row, slot, self._beyond.get((row, slot), shown) + amount * times)
+            changes[resource] = int(self._amounts[row, slot]) - shown
         for follower in self._followers:
             place = int(follower.places[slot])
             if place >= 0:
-                follower.view.take(place, amounts, times)
+                follower.view.take(place, changes)
+
+    def _take_rare(self, resource: str, slot: int, amount: int) -> None:
+        totals = self._rare.setdefault(resource, {})
+        totals[slot] = totals.get(slot, 0) + amount
+        if not totals[slot]:
+            del totals[slot]
+        if not totals:
+            del self._rare[resource]
 
     def take_each(self, slots: Indices, amounts: Resources, times: Indices) -> None:
         """Uses amounts x times[i] on the node of slots[i]; no slot may occur twice."""
-        self._add_rows(amounts)
+        most = int(np.abs(times).max(initial=0))
+        if self._beyond or any(resource not in self._rows or amount * most >= LARGEST // 2 for resource, amount in amounts.items()):
+            for slot, count in zip(slots.tolist(), times.tolist(), strict=True):
+                self.take(slot, amounts, count)
+            return
         for resource, amount in amounts.items():
-            self._amounts[self._rows[resource], slots] += amount * times
+            row = self._rows[resource]
+            totals = self._amounts[row, slots] + amount * times
+            if np.abs(totals).max(initial=0) < LARGEST:
+                self._amounts[row, slots] = totals
+                self._follow(slots, {resource: amount}, times)
+            else:
+                for slot, count in zip(slots.tolist(), times.tolist(), strict=True):
+                    self.take(slot, {resource: amount}, count)
+
+    def _follow(self, slots: Indices, amounts: Resources, times: Indices) -> None:
         for follower in self._followers:
             places = follower.places[slots]
             here = places >= 0
@@ -101,8 +174,12 @@ class UsageTable:
 
     def read(self) -> dict[str, dict[str, int]]:
         """Amounts per node where anything is in use."""
-        names, usage = list(self._slots), dict[str, dict[str, int]]()
+        names, usage = {slot: name for name, slot in self._slots.items()}, dict[str, dict[str, int]]()
         for resource, row in self._rows.items():
             for slot in np.flatnonzero(self._amounts[row]).tolist():
-                usage.setdefault(names[slot], {})[resource] = int(self._amounts[row, slot])
+                total = self._beyond.get((row, slot))
+                usage.setdefault(names[slot], {})[resource] = int(self._amounts[row, slot]) if total is None else total
+        for resource, totals in self._rare.items():
+            for slot, total in totals.items():
+                usage.setdefault(names[slot], {})[resource] = total
         return usage

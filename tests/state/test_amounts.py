@@ -1,0 +1,243 @@
+"""Amounts on their way from the text of an object to the free matrix: however large, none overflows or lends room to others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.model.quantity import LARGEST, InvalidQuantity, exact_quantity
+from core.state.cluster import ClusterState
+from core.state.daemonsets import WINDOW_S
+from core.state.facts import NodeFacts, PodFacts
+from core.state.usage import UsageTable
+from tests.builders import NAMESPACE, RACK, Node, pod_json
+from tests.queueing.scene import Scene, admitted, refused
+from tests.state.test_daemonsets import daemon_set_json, see
+
+GPU = "nvidia.com/gpu"
+RESOURCES = ("cpu", "memory", GPU)
+TEXTS = ("9E", "8Ei", "9223372036854775807", "1e30", "4611686018427387903", "500m", "0.5", "1", "3", "0", "1n", "2Pi")
+TEXT_LISTS = st.dictionaries(st.sampled_from(RESOURCES), st.sampled_from(TEXTS), max_size=3)
+BLOCKS = st.fixed_dictionaries({}, optional={"requests": TEXT_LISTS, "limits": TEXT_LISTS})
+CONTAINERS = st.lists(st.builds(lambda block: {"name": "c", "resources": block}, BLOCKS), max_size=2)
+SIDECAR = st.sampled_from(({}, {"restartPolicy": "Always"}))
+INIT_CONTAINERS = st.lists(st.builds(lambda block, sidecar: {"name": "i", "resources": block, **sidecar}, BLOCKS, SIDECAR), max_size=2)
+SPECS = st.fixed_dictionaries(
+    {"containers": CONTAINERS}, optional={"initContainers": INIT_CONTAINERS, "overhead": TEXT_LISTS, "resources": BLOCKS}
+)
+NODES = ("n0", "n1", "no-such-node")
+
+
+def count_exactly(spec: dict[str, Any], resource: str) -> int:
+    """What a pod takes of a resource by Kubernetes' rules, written down again and without any limit."""
+
+    def of(block: dict[str, Any]) -> int:
+        text = {**(block.get("limits") or {}), **(block.get("requests") or {})}.get(resource, "0")
+        return ceil(exact_quantity(text) * (1000 if resource == "cpu" else 1))
+
+    total = sum(min(of(each["resources"]), LARGEST) for each in spec["containers"])
+    sidecars = peak = 0
+    for each in spec.get("initContainers", ()):
+        own = min(of(each["resources"]), LARGEST)
+        if "restartPolicy" in each:
+            sidecars += own
+            peak = max(peak, sidecars)
+        else:
+            peak = max(peak, sidecars + own)
+    total = max(total + sidecars, peak)
+    whole = spec.get("resources", {})
+    named = any(
+        resource in (each["resources"].get(kind) or {})
+        for each in (*spec["containers"], *spec.get("initContainers", ()))
+        for kind in ("requests", "limits")
+    )
+    if resource in (whole.get("requests") or {}) or (not named and resource in (whole.get("limits") or {})):
+        total = min(of(whole), LARGEST)
+    return min(total + min(of({"requests": spec.get("overhead", {})}), LARGEST), LARGEST)
+
+
+def pod_of(name: str, spec: dict[str, Any], node: str) -> dict[str, Any]:
+    return {**pod_json(name), "spec": {**spec, "nodeName": node}}
+
+
+@given(st.lists(st.tuples(SPECS, st.sampled_from(NODES)), max_size=6), st.randoms())
+def test_free_amounts_of_nodes_with_any_pods_are_exact_or_cut(pods: list[tuple[dict[str, Any], str]], chance: Any):
+    """Found defects A1 and A2: sums of requests wrapped, and a crash ended the process."""
+    state, has = ClusterState(), {"cpu": 4000, "memory": 2**40, GPU: 8, "pods": 110}
+    scene = Scene()
+    state = scene.state
+    for name in NODES[:2]:
+        scene.node(Node(name, {RACK: "r", "kubernetes.io/hostname": name}, has))
+    state.refresh()
+    capacity = state.view("tas").capacity
+    used: dict[str, Counter[str]] = {name: Counter() for name in NODES}
+    for i, (spec, node) in enumerate(pods):
+        scene.pod(pod_of(f"p{i}", spec, node))
+        used[node].update({resource: count_exactly(spec, resource) for resource in RESOURCES})
+    for name in NODES[:2]:
+        for resource in RESOURCES:
+            free = int(capacity.free[capacity.axis[resource], capacity.tree.index[name]])
+            assert free == has[resource] - min(used[name][resource], LARGEST), (name, resource)
+    assert state.ledger.drift() == {}
+    order = list(range(len(pods)))
+    chance.shuffle(order)
+    for i in order:
+        state.observe_pod(f"{NAMESPACE}/p{i}", None)
+    assert (capacity.free == capacity.allocatable).all()
+    assert state.ledger.drift() == {}
+
+
+def test_pods_of_the_largest_amounts_on_a_node_that_does_not_exist_stop_nothing():
+    """Found defect A1: two containers of 9E bytes each ended the reconciler."""
+    scene = Scene()
+    scene.rack("r", 1)
+    for i in range(3):
+        spec = {"containers": [{"name": c, "resources": {"requests": {"memory": "9E"}}} for c in "ab"]}
+        scene.pod(pod_of(f"p{i}", spec, "no-such-node"))
+    scene.submit("w")
+    assert admitted(scene.run()) == {"w"}
+    assert scene.state.ledger.usage["no-such-node"]["memory"] == 3 * LARGEST
+
+
+def test_a_node_that_joins_after_its_pods_has_what_they_leave():
+    scene = Scene()
+    for i in range(2):
+        spec = {"containers": [{"name": "c", "resources": {"requests": {GPU: "9E"}}}]}
+        scene.pod(pod_of(f"p{i}", spec, "late"))
+    scene.node(Node("late", {RACK: "r", "kubernetes.io/hostname": "late"}, {"cpu": 4000, "pods": 10, GPU: 8}))
+    capacity = scene.state.view("tas").capacity
+    assert int(capacity.free[capacity.axis[GPU], 0]) == 8 - LARGEST
+
+
+def test_daemon_sets_of_the_largest_amounts_lend_no_room():
+    """Found defect A2: two DaemonSets of 9E GPUs left an 8-GPU node with 446,744,073,709,550,724 free ones."""
+    scene = Scene()
+    see(scene.state, daemon_set_json("one", cpu="9E"))
+    see(scene.state, daemon_set_json("two", cpu="9E"))
+    scene.rack("r", 1)
+    scene.submit("large", 1, cpu="900")
+    scene.submit("small", 1, cpu="4")
+    assert admitted(scene.run()) == {"small"}
+
+
+def test_a_daemon_pod_larger_than_a_node_reserves_nothing_there():
+    """Found defect A3: a DaemonSet that asks for 9 GPUs blocked all nodes of 8, for as long as it existed."""
+    scene = Scene()
+    see(scene.state, daemon_set_json("huge", cpu="5"))
+    scene.rack("r", 1)
+    scene.submit("w", 1, cpu="4")
+    assert admitted(scene.run()) == {"w"}
+
+
+def test_a_share_of_a_daemon_set_whose_pods_never_come_ends_with_its_window():
+    """Found defect A3: with a ResourceQuota of no pods a DaemonSet blocked every node that it selects."""
+    scene = Scene()
+    scene.state.observe_time(1000.0)
+    scene.rack("r", 1)
+    see(scene.state, daemon_set_json("never", cpu="4"))
+    scene.submit("w", 1, cpu="4")
+    assert admitted(scene.run()) == set()
+    before = scene.state.changes
+    scene.state.observe_time(1000.0 + WINDOW_S)
+    assert scene.state.changes > before
+    assert admitted(scene.run()) == {"w"}
+    assert scene.state.ledger.drift() == {}
+
+
+def test_a_new_daemon_set_reserves_nothing_on_nodes_that_joined_long_ago():
+    """Found defect A3: who makes a DaemonSet anew every minute must not keep nodes empty."""
+    scene = Scene()
+    scene.state.observe_time(0.0)
+    scene.rack("old", 1)
+    scene.state.observe_time(WINDOW_S)
+    see(scene.state, daemon_set_json("late", cpu="4"))
+    assert scene.state.ledger.daemons.shares == {}
+    scene.rack("young", 1)
+    assert set(scene.state.ledger.daemons.shares) == {"young-n0"}
+
+
+def test_a_daemon_set_of_too_many_rules_gets_no_share():
+    rules = [{"key": f"k{i}", "operator": "Exists"} for i in range(300)]
+    scene = Scene()
+    see(scene.state, daemon_set_json("odd", tolerations=rules))
+    scene.rack("r", 1)
+    assert scene.state.ledger.daemons.shares == {}
+
+
+def test_resources_that_no_node_has_take_no_row():
+    """Found defect A4: each of 4,000 names of a DaemonSet became a row of every node, for ever."""
+    scene = Scene()
+    scene.rack("r", 2)
+    capacity = scene.state.view("tas").capacity
+    rows = len(capacity.axis)
+    requests = {f"example.com/r{i}": "1" for i in range(4000)}
+    daemon_set = daemon_set_json("odd")
+    daemon_set["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] = requests
+    see(scene.state, daemon_set)
+    scene.pod(pod_of("p", {"containers": [{"name": "c", "resources": {"requests": requests}}]}, "r-n0"))
+    assert len(capacity.axis) == rows == capacity.free.shape[0]
+    scene.state.observe_pod(f"{NAMESPACE}/p", None)
+    assert scene.state.ledger.usage == {}
+
+
+def test_a_resource_that_a_node_gets_later_counts_the_pods_that_use_it_already():
+    scene = Scene()
+    labels = {RACK: "r", "kubernetes.io/hostname": "n0"}
+    scene.node(Node("n0", labels, {"cpu": 4000, "pods": 10}))
+    capacity = scene.state.view("tas").capacity
+    scene.pod(pod_of("p", {"containers": [{"name": "c", "resources": {"requests": {GPU: "3"}}}]}, "n0"))
+    scene.node(Node("n0", labels, {"cpu": 4000, "pods": 10, GPU: 8}))
+    assert int(capacity.free[capacity.axis[GPU], 0]) == 5
+    assert scene.state.ledger.drift() == {}
+
+
+def test_slots_of_nodes_that_are_gone_are_used_again():
+    """Found defect D8: each node of an autoscaler that ever joined kept a slot."""
+    table = UsageTable()
+    for i in range(500):
+        slot = table.slot(f"n{i}")
+        table.take(slot, {"cpu": 1}, 1)
+        table.take(slot, {"cpu": 1}, -1)
+    assert max(table.slot(f"n{i}") for i in range(495, 500)) < 64
+
+
+def test_slots_that_are_referred_to_are_not_used_again():
+    held: list[np.ndarray] = []
+    table = UsageTable(lambda: held)
+    held.append(table.slots([("kept", 1)]))
+    assert held[0][0] not in {table.slot(f"n{i}") for i in range(50)}
+    assert table.slot("kept") == held[0][0]
+
+
+@pytest.mark.parametrize("text", ["-1", "-9E", "-500m"])
+def test_a_negative_request_is_refused(text: str):
+    with pytest.raises(InvalidQuantity, match=text):
+        PodFacts.read(pod_json("p", cpu=text))
+
+
+def test_sums_of_what_broken_nodes_say_they_have_do_not_wrap():
+    scene = Scene(quota="9E")
+    for i in range(5):
+        name = f"n{i}"
+        node = {
+            "metadata": {"name": name, "labels": {RACK: "r", "kubernetes.io/hostname": name}},
+            "status": {"allocatable": {"cpu": "9E", "pods": "9E"}, "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        scene.state.observe_node(name, NodeFacts.read(node))
+    scene.submit("w", 4)
+    scene.submit("large", 6, cpu="5P")
+    verdicts = scene.run()
+    assert admitted(verdicts) == {"w"}
+
+
+def test_a_workload_of_the_largest_amounts_is_refused_with_a_reason():
+    scene = Scene(quota="9E")
+    scene.rack("r", 2)
+    scene.submit("w", 2**31 - 1, cpu="9E")
+    assert refused(scene.run())["w"].reason == "ExceedsMaxQuota"
