@@ -293,6 +293,13 @@ NODE_STORM = Instrument(
 LEDGER_DRIFT = Instrument(
     "topogate_ledger_drift_nodes", Kind.GAUGE, "Nodes whose usage a recount found other than the ledger has it; a bug of ours", together=max
 )
+OBJECTS_SET_ASIDE = Instrument(
+    "topogate_objects_set_aside",
+    Kind.GAUGE,
+    "Objects whose content cannot be handled; each has an event and a line in the log, and is tried again when it changes",
+    (RESOURCE,),
+    together=max,
+)
 
 # --- plugins of other packages ------------------------------------------------------------------------------
 
@@ -378,6 +385,7 @@ OF_RECONCILER = (
     FRAGMENTATION,
     PAUSED,
     DRIFTED_WORKLOADS,
+    OBJECTS_SET_ASIDE,
     SPARE_NODES,
     NODE_STORM,
     LEDGER_DRIFT,

@@ -54,6 +54,7 @@ from reconciler.provisioning import Provisioning
 from reconciler.queues import Queues
 from reconciler.reclaimable import Reclaimable
 from reconciler.scheduler import Scheduler
+from reconciler.set_aside import SetAsideEvents
 from reconciler.spares import Spares
 from reconciler.storms import Storms
 from reconciler.strangers import Strangers
@@ -63,6 +64,7 @@ from reconciler.ungater import Ungater
 logger = logging.getLogger(__name__)
 AUDIT_S = 60.0
 PAGES_S = 60.0
+TIME_S = 10.0
 RECOUNTED_AT_ONCE = 500  # nodes, pods and pod sets, between two turns of the loop
 
 
@@ -138,12 +140,20 @@ class Reconciler:
         """Lists everything and keeps it up to date in `group`; returns once it is listed."""
         eternal(group, "what cannot be seen", self.troubles.run())
         eternal(group, "pages given back", self._give_back())
+        eternal(group, "the time", self._observe_time())
         await self.observed.start(group)
         self.is_complete = True
         logger.info(
             "state is complete",
             extra={"nodes": len(self.observed.nodes.store), "workloads": len(self.observed.workloads.store)},
         )
+
+    async def _observe_time(self) -> None:
+        """Ends what is reserved for a time."""
+        while True:
+            if self.observed.state.observe_time(self._clock.monotonic()) and self.deciding is not None:
+                self.deciding.scheduler.wake_in(0)
+            await self._clock.sleep(TIME_S)
 
     async def _give_back(self) -> None:
         while True:
@@ -221,6 +231,7 @@ class Deciding:
             self.pod_groups_of_jobs = PodGroupsOfJobs(observed, writer, clock)
         self.free_members = None if gates.is_on(POD_GROUPS) else FreeMembers(observed, writer, clock)
         self.drift = DriftAudit(observed, writer, clock)
+        self.set_aside = SetAsideEvents(observed.set_aside, writer)
         self.milestones = Milestones(observed, clock, recorder)
         by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)
         self.gauges = Gauges(
@@ -263,6 +274,7 @@ class Deciding:
             eternal(group, "ledger audit", self._audit())
             eternal(group, "storms", self.storms.run())
             eternal(group, "drift audit", self.drift.run())
+            eternal(group, "events of objects set aside", self.set_aside.run())
             if self.pod_groups is not None:
                 eternal(group, "plugins of groups", self.pod_groups.plugins.run())
             for controller in self.controllers:

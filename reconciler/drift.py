@@ -70,7 +70,11 @@ class DriftAudit:
             if facts is None or workload is None:
                 continue
             seen += 1 + sum(given.count for given in facts.admission.pod_sets) if facts.admission is not None else 1
-            drifts = self._look(facts, workload)
+            try:
+                drifts = self._look(facts, workload)
+            except Exception as error:
+                self._observed.set_aside.add(self._observed.workloads.resource, key, workload, error)
+                continue
             if drifts:
                 found[drifts[0].kind] += 1
             await self._tell(workload, drifts, runs=facts.runs)

@@ -8,6 +8,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from core.model.admission import PodSetAdmission
@@ -149,7 +150,7 @@ class NodeHealth:
             return RequeueAfter(BATCH_S)  # its nodes are being replaced
         shares, nodes = self._shares(workload, facts)
         now = self._clock.now()
-        verdicts = {name: judge_node(self._node(name), share, self._rules, now) for name, share in shares.items()}
+        verdicts = {name: self._judge(name, share, now) for name, share in shares.items()}
         # Pods that nobody makes anew end with their node: they can be nowhere else.
         lost = {name: verdict.lost for name, verdict in verdicts.items() if verdict.lost and facts.remade}
         if lost.keys() - facts.unhealthy_nodes and self._is_held(facts):
@@ -163,6 +164,17 @@ class NodeHealth:
             return RequeueAfter(STORM_LOOK_S)
         waits += await self.stuck.note(workload, facts, shares, {} if lost else verdicts)
         return RequeueAfter(min(waits)) if waits else Done()
+
+    def _judge(self, name: str, share: Share, now: datetime) -> Verdict:
+        """One node; one that cannot be judged is set aside, and the workload's other nodes are judged all the same."""
+        node = self._node(name)
+        try:
+            return judge_node(node, share, self._rules, now)
+        except Exception as error:
+            if node is None:
+                raise
+            self._observed.set_aside.add(self._observed.nodes.resource, name, node, error)
+            return Verdict()
 
     def _shares(self, workload: Obj, facts: WorkloadFacts) -> tuple[Mapping[str, Share], int]:
         """What it has on which node, of the nodes that are not simply well; and how many nodes it is assigned to."""

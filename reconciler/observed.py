@@ -1,7 +1,6 @@
 """The cluster as observed: one informer per resource, all folded into one `ClusterState`."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -29,6 +28,7 @@ from core.runtime.clock import Clock
 from core.runtime.garbage import spare_what_lives
 from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
+from core.runtime.set_aside import SetAside
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
 from core.state.check_facts import CheckFacts, ProvisioningConfig
@@ -54,7 +54,6 @@ from reconciler.slim import (
     without_managed_fields,
 )
 
-logger = logging.getLogger(__name__)
 Facts = TypeVar("Facts")
 
 
@@ -82,12 +81,14 @@ class Observed:
         self._reclaims_pods, self._keeps_spares = reclaims_pods, keeps_spares
         self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
 
+        self.set_aside = SetAside()
+
         def informer(resource: Resource, transform: Callable[[Obj], Obj] = without_managed_fields) -> Informer:
-            return Informer(client, resource, transform=transform, clock=clock, settle=spare_what_lives)
+            return Informer(client, resource, transform=transform, clock=clock, settle=spare_what_lives, set_aside=self.set_aside)
 
         # One object, the only one of its kind that may be read.
         named = f"metadata.name={PAUSE_CONFIG_MAP}"
-        self.pauses = Informer(client, r.CONFIG_MAPS, namespace=namespace, field_selector=named, clock=clock)
+        self.pauses = Informer(client, r.CONFIG_MAPS, namespace=namespace, field_selector=named, clock=clock, set_aside=self.set_aside)
         self.nodes = informer(r.NODES, slim_node)
         self.pods = informer(r.PODS, slim_pod)
         self.daemon_sets = informer(r.DAEMON_SETS, slim_daemon_set)  # started only if they are reserved for
@@ -151,9 +152,9 @@ class Observed:
         self._fold(self.provisioning_configs, ProvisioningConfig.read, self._observe_config)
         self._fold(self.cohorts, CohortFacts.read, state.observe_cohort)
         self._fold(self.local_queues, LocalQueueFacts.read, state.observe_local_queue)
-        self._fold(self.nodes, NodeFacts.read, state.observe_node)
+        self._fold(self.nodes, NodeFacts.read, state.observe_node, self._unreadable_node)
         self._fold(self.daemon_sets, DaemonSetFacts.read, state.observe_daemon_set)
-        self._fold(self.pods, PodFacts.read, self._observe_pod)
+        self._fold(self.pods, PodFacts.read, self._observe_pod, self._unreadable_pod)
         for of_devices, read, observe in self.devices.folds if self.devices is not None else ():
             self._fold(of_devices, read, observe)
         self._fold(self.workloads, self._read_workload, state.observe_workload)
@@ -240,20 +241,42 @@ class Observed:
         return facts if self._keeps_spares else facts.without_spares()
 
     @staticmethod
-    def _fold(informer: Informer, read: Callable[[Any], Facts], observe: Callable[[str, Facts | None], None]) -> None:
+    def _fold(
+        informer: Informer,
+        read: Callable[[Any], Facts],
+        observe: Callable[[str, Facts | None], None],
+        stand_in: Callable[[str, Any], Facts | None] = lambda key, obj: None,
+    ) -> None:
+        """Hands the facts of each object to `observe`. An object that cannot be read is set aside by its informer. Until it can be
+        read it counts as what `stand_in` makes of it or, where that is None, as what it was when it was last read."""
+
         def handle(change: Change) -> None:
             key = object_key(change.obj)
-            facts: Facts | None = None
-            if change.new is not None:
-                try:
-                    facts = read(change.new)
-                except Exception as error:
-                    # Written past our webhook, or by a newer writer. What it held as it was last readable it goes on holding.
-                    logger.warning("object cannot be read", extra={"resource": str(informer.resource), "object": key, "error": repr(error)})
-                    return
+            if change.new is None:
+                observe(key, None)
+                return
+            try:
+                facts = read(change.new)
+            except Exception:
+                instead = stand_in(key, change.new)
+                if instead is not None:
+                    observe(key, instead)
+                raise
             observe(key, facts)
 
         informer.add_handler(handle)
+
+    def _unreadable_node(self, name: str, node: Obj) -> NodeFacts | None:
+        """A node as it was, which gets no more pods."""
+        known = self.state.nodes.get(name)
+        return replace(known, state=replace(known.state, unschedulable=True)) if known is not None else None
+
+    def _unreadable_pod(self, key: str, pod: Obj) -> PodFacts | None:
+        """A pod that fills the node on which it is: how much of it the pod uses is not known."""
+        known, node = self.pod_facts.get(key), (pod.get("spec") or {}).get("nodeName")
+        if known is not None and known.node == node:
+            return known
+        return PodFacts.filling(key, pod["metadata"].get("uid", ""), node) if isinstance(node, str) and node else None
 
     @property
     def stages(self) -> tuple[tuple[Informer, ...], ...]:

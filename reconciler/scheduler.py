@@ -154,12 +154,26 @@ class Scheduler:
                     self._wake.clear()
                     self._seen_changes = self._observed.state.changes
                     began = self._clock.monotonic()
-                    await self.run_cycle()
+                    try:
+                        await self.run_cycle()
+                    except Exception as error:
+                        self._set_aside(error)
+                        await self._clock.sleep(LONGEST_WINDOW_S)
                     window_s = min(LONGEST_WINDOW_S, max(BATCH_WINDOW_S, DECIDING_REST * (self._clock.monotonic() - began)))
             finally:
                 self._verdicts.events.cancel()
                 for task in self._tasks:
                     task.cancel()
+
+    def _set_aside(self, error: Exception) -> None:
+        """A decision raised: the workload that it was about is left out until it changes, and all others are decided on."""
+        facts = self._cycle.set_aside()
+        workload = self._observed.workloads.store.get(facts.key) if facts is not None else None
+        if facts is not None and workload is not None:
+            self._observed.set_aside.add(self._observed.workloads.resource, facts.key, workload, error)
+        else:
+            logger.error("a cycle failed and is tried again", exc_info=error)
+        self._wake.set()
 
     async def _wake_when_due(self) -> None:
         while True:

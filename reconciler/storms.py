@@ -86,15 +86,21 @@ class Storms:
                 async with asyncio.timeout(LOOK_S):
                     await self._changed.wait()
             self._changed.clear()
-            now = {topology for topology in self._found.keys() | self._topologies() if self.find(topology) is not None}
-            for topology in sorted(now - told):
-                logger.warning("storm", extra={"topology": topology, "why": str(self._found[topology])})
-            for topology in sorted(told - now):
-                logger.info("the storm is over", extra={"topology": topology})
-            if now != told:
-                told = now
-                for tell in self.on_change:
-                    tell()
+            try:
+                told = self._compare(told)
+            except Exception:  # the next look is another try
+                logger.exception("storms could not be judged")
+
+    def _compare(self, told: set[str]) -> set[str]:
+        now = {topology for topology in self._found.keys() | self._topologies() if self.find(topology) is not None}
+        for topology in sorted(now - told):
+            logger.warning("storm", extra={"topology": topology, "why": str(self._found[topology])})
+        for topology in sorted(told - now):
+            logger.info("the storm is over", extra={"topology": topology})
+        if now != told:
+            for tell in self.on_change:
+                tell()
+        return now
 
     def _topologies(self) -> set[str]:
         return {facts.topology for facts in self._observed.state.flavors.values() if facts.topology}

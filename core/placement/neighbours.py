@@ -23,8 +23,8 @@ class Neighbours(Protocol):
     def using(self, port: HostPort) -> Collection[str]:
         """Nodes where a pod has a port that conflicts."""
 
-    def matching(self, terms: Sequence[PodTerm]) -> Collection[str]:
-        """Nodes with a pod that every one of the terms speaks of."""
+    def matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
+        """Nodes with a pod that every one of the terms matches; `awaits`: such a pod would help."""
 
     def repels(self, traits: PodTraits) -> bool:
         """Whether anti-affinity of any pod speaks of such a pod."""
@@ -45,7 +45,7 @@ class Nobody:
     def using(self, port: HostPort) -> Collection[str]:
         return ()
 
-    def matching(self, terms: Sequence[PodTerm]) -> Collection[str]:
+    def matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
         return ()
 
     def repels(self, traits: PodTraits) -> bool:
@@ -102,6 +102,11 @@ class Around:
 
     def domains(self, key: str, nodes: Iterable[str]) -> Flags:
         """Nodes of the tree that share the value of a label with any of some nodes of the cluster."""
+        if isinstance(nodes, frozenset) and nodes <= self._tree.index.keys():
+            return self._tree.keep_domains(key, nodes, self._domains)
+        return self._domains(key, nodes)
+
+    def _domains(self, key: str, nodes: Iterable[str]) -> Flags:
         values = {value for name in nodes if (value := self._labels(name).get(key)) is not None}
         codes, meaning = self._tree.codes(key)
         return np.array([*(value in values for value in meaning), False], dtype=bool)[codes]
@@ -133,7 +138,7 @@ class Around:
         near = ~self._none()
         if not traits.affinity:
             return near, False
-        names = {*self._neighbours.matching(traits.affinity)}
+        names = {*self._neighbours.matching(traits.affinity, awaits=True)}
         for other, nodes in self._company:
             if all(self.matches(term, other) for term in traits.affinity):
                 names |= {name for name, _ in nodes}
@@ -151,18 +156,21 @@ class Around:
         """Nodes near a pod that a term of its own anti-affinity speaks of."""
         hit = self._none()
         for term in traits.anti_affinity:
-            names = {*self._neighbours.matching((term,))}
+            names = self._neighbours.matching((term,))
             for other, nodes in self._company:
                 if self.matches(term, other):
-                    names |= {name for name, _ in nodes}
+                    names = {*names, *(name for name, _ in nodes)}
             hit |= self.domains(term.key, names)
         return hit
 
     def _repelled(self, traits: PodTraits) -> Flags:
         """Nodes near a pod whose anti-affinity speaks of such a pod."""
         hit = self._none()
+        by_key: dict[str, set[str]] = {}
         for term, nodes in self._neighbours.repelling(traits):
-            hit |= self.domains(term.key, nodes)
+            by_key.setdefault(term.key, set()).update(nodes)
+        for key, names in by_key.items():
+            hit |= self.domains(key, names)
         for other, placed in self._company:
             for term in other.anti_affinity:
                 if self.matches(term, traits):

@@ -12,7 +12,7 @@ in the order of level values, which is what ties and answers go by.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -26,6 +26,7 @@ from core.names import HOSTNAME_LABEL
 
 Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+_KEPT_DOMAINS = 64
 Value = TypeVar("Value", np.int64, np.bool_)
 
 
@@ -84,6 +85,7 @@ class TopologyTree:
         # Levels that an assignment names: the hostname alone where it identifies a node, else all.
         self.emitted_levels = self.declared[-1:] if unique else self.declared
         self._codes: dict[str, tuple[Indices, tuple[str, ...]]] = {}
+        self._domains: dict[tuple[str, frozenset[str]], Flags] = {}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -163,6 +165,15 @@ class TopologyTree:
         flags = np.zeros(len(self.names), dtype=bool)
         flags[level.starts[domain] : level.ends[domain]] = True
         return flags
+
+    def keep_domains(self, label: str, names: frozenset[str], find: Callable[[str, frozenset[str]], Flags]) -> Flags:
+        """What `find` returns for a label and nodes of this tree, kept for the next time: labels never change within a tree."""
+        found = self._domains.get((label, names))
+        if found is None:
+            found = self._domains[label, names] = find(label, names)
+            if len(self._domains) > _KEPT_DOMAINS:
+                del self._domains[next(iter(self._domains))]
+        return found
 
     def codes(self, label: str) -> tuple[Indices, tuple[str, ...]]:
         """A label's values as small integers per node (-1: absent), and what each integer stands for."""

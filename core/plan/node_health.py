@@ -172,6 +172,7 @@ def _causes_by_taints(node: Json, share: Share, rules: HealthRules, now: datetim
 
 
 _FOR_EVER = datetime.max
+_LONGEST_S = 100 * 365 * 86400  # a toleration of a hundred years has no end that can be reckoned with
 
 
 def _tolerated_until(taint: Json, tolerations: Sequence[Json], now: datetime) -> datetime:
@@ -182,6 +183,8 @@ def _tolerated_until(taint: Json, tolerations: Sequence[Json], now: datetime) ->
         return now
     times = [int(one["tolerationSeconds"]) for one in asked if one.get("tolerationSeconds") is not None]
     if not times:
+        return _FOR_EVER
+    if min(times) > _LONGEST_S:
         return _FOR_EVER
     since = to_time(taint["timeAdded"]) if taint.get("timeAdded") else now
     return since + timedelta(seconds=max(0, min(times)))

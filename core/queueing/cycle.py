@@ -99,6 +99,8 @@ class Cycle:
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
         self._blocked: set[str] = set()  # StrictFIFO queues whose head waits
         self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
+        self._current: WorkloadFacts | None = None  # the one that is decided on
+        self._aside: dict[str, WorkloadFacts] = {}  # by uid: decisions on them failed, and they have not changed since
 
     def run(
         self,
@@ -115,10 +117,21 @@ class Cycle:
         Each admission is assumed in the state before it is yielded; a caller whose write fails must
         call `state.forget`. Who goes on waiting for the same reason in other words is not among the verdicts, see `catch_up`.
         """
+        self._current = None
+        self._aside = {uid: facts for uid, facts in self._aside.items() if self._state.workloads.facts.get(facts.key) is facts}
         try:
-            yield from self._run(may_go_on, is_held_back, is_busy)
+            yield from self._run(may_go_on, lambda uid: uid in self._aside or is_held_back(uid), is_busy)
         finally:
             self._state.drop_claims()
+
+    def set_aside(self) -> WorkloadFacts | None:
+        """After a run that raised: leaves out the workload on which it decided at that moment until that workload changes.
+
+        Returns the workload; None where the run raised between two of them.
+        """
+        if self._current is not None:
+            self._aside[self._current.uid] = self._current
+        return self._current
 
     def _run(self, may_go_on: Callable[[], bool], is_held_back: Callable[[str], bool], is_busy: Callable[[str], bool]) -> Iterator[Verdict]:
         self._state.refresh()
@@ -162,6 +175,7 @@ class Cycle:
                 continue
             if (workload.unhealthy_nodes or has_stuck_pods(self._state, workload)) and self._is_in_storm(workload):
                 continue
+            self._current = workload
             self._state.lift_beside(workload.key)
             outcome = self._judge_again(workload, queue)
             if isinstance(outcome, Found):
@@ -218,6 +232,7 @@ class Cycle:
             if queue is None or queue.strict or run.is_held_back(uid):
                 continue
             run.served.add(uid)
+            self._current = workload
             refusal = self._own.get(uid)
             hindered = problem is not None or find_obstacle(self._state, queue, self._pods_ready) is not None or run.is_busy(uid)
             if not hindered and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
@@ -250,6 +265,7 @@ class Cycle:
         if run.is_held_back(workload.uid) or workload.uid in run.admitted:
             turns.pass_on(turn)
             return
+        self._current = workload
         queue, problem = self._find_queue(workload.queue)
         is_blocked = queue is not None and queue.name in self._blocked
         turn.group.is_held_up = False

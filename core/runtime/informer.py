@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Never
@@ -11,9 +12,11 @@ from core.runtime.client import Client
 from core.runtime.clock import Clock, SystemClock
 from core.runtime.latecomers import Handler, Latecomers, who_gathers
 from core.runtime.resource import Obj, Resource
-from core.runtime.store import Change, Changes, Store
+from core.runtime.set_aside import SetAside
+from core.runtime.store import Change, Changes, Store, object_key
 from core.runtime.watcher import Applied, Deleted, Event, Init, InitApply, InitDone, Policy, Watcher
 
+logger = logging.getLogger(__name__)
 Transform = Callable[[Obj], Obj]
 
 AT_ONCE = 25
@@ -23,10 +26,11 @@ AT_ONCE = 25
 class Informer:
     """Keeps `store` equal to the server's objects and tells handlers each change after it is folded in.
 
-    Handlers are synchronous and do nothing but fold and enqueue; what one raises is a bug and ends `run`. `transform` slims objects before
-    they are stored; it must keep namespace, name, uid and resourceVersion. Nothing is ever written into the store but what the server told:
-    what a write returned is waited for by expectations, not remembered here. `settle` is called while a first list is read, after each
-    piece of it.
+    Handlers are synchronous and do nothing but fold and enqueue. What a handler, an index or `transform` raises is the fault of one
+    object: it is set aside (`set_aside`), the other handlers are called all the same, and its next change is tried like any other.
+    `transform` slims objects before they are stored; it must keep namespace, name, uid and resourceVersion. An object that it raises for
+    is stored whole. Nothing is ever written into the store but what the server reported: what a write returned is waited for by
+    expectations, not remembered here. `settle` is called while a first list is read, after each piece of it.
     """
 
     def __init__(
@@ -42,9 +46,11 @@ class Informer:
         policy: Policy | None = None,
         chance: Callable[[], float] = random.random,
         settle: Callable[[], None] = lambda: None,
+        set_aside: SetAside | None = None,
     ) -> None:
         self.resource = resource
-        self.store = Store()
+        self.set_aside = set_aside if set_aside is not None else SetAside()
+        self.store = Store(self._set_aside)
         clock = clock or SystemClock()
         self.watcher = Watcher(
             client,
@@ -69,6 +75,7 @@ class Informer:
 
     def add_handler(self, handler: Handler) -> None:
         """A handler that comes late is first told everything there is, marked `initial`: at once, or within `telling_later` later."""
+        handler = self._guarded(handler)
         late = who_gathers()
         if late is not None:
             if self._latecomers is None:
@@ -78,6 +85,22 @@ class Informer:
         for obj in self.store.list():
             handler(Change(None, obj, initial=True))
         self._handlers.append(handler)
+
+    def _guarded(self, handler: Handler) -> Handler:
+        def handle(change: Change) -> None:
+            try:
+                handler(change)
+            except Exception as error:
+                if change.new is not None:
+                    self._set_aside(change.obj, error)
+                else:  # nothing is left of it that could be tried again
+                    told = {"resource": str(self.resource), "object": object_key(change.obj)}
+                    logger.error("deleted object could not be handled", extra=told, exc_info=error)
+
+        return handle
+
+    def _set_aside(self, obj: Obj, error: Exception) -> None:
+        self.set_aside.add(self.resource, object_key(obj), obj, error)
 
     def _end_lateness(self, handlers: Sequence[Handler]) -> None:
         self._handlers += handlers
@@ -128,22 +151,35 @@ class Informer:
                 self._settle()
 
     def _fold(self, event: Event) -> None:
-        if self._transform is not None:
-            match event:
-                case InitApply(obj):
-                    event = InitApply(self._transform(obj))
-                case Applied(obj):
-                    event = Applied(self._transform(obj))
-                case Deleted(obj):
-                    event = Deleted(self._transform(obj))
-                case _:
-                    pass
+        match event:
+            case InitApply(obj):
+                event = InitApply(self._slim(obj))
+            case Applied(obj):
+                event = Applied(self._slim(obj))
+            case Deleted(obj):
+                event = Deleted(self._slim(obj))
+            case _:
+                pass
         self._tell(self.store.apply(event))
         if self.store.synced:
             self._synced.set()
 
+    def _slim(self, obj: Obj) -> Obj:
+        known = self.store.get(object_key(obj))
+        if known is None or known["metadata"].get("resourceVersion") != obj["metadata"].get("resourceVersion"):
+            self.set_aside.remove(self.resource, object_key(obj))
+        if self._transform is None:
+            return obj
+        try:
+            return self._transform(obj)
+        except Exception as error:
+            self._set_aside(obj, error)
+            return obj
+
     def _tell(self, changes: Changes) -> None:
         for change in changes:
+            if change.new is None:
+                self.set_aside.remove(self.resource, object_key(change.obj))
             for handler in self._handlers:
                 handler(change)
             if self._latecomers is not None:

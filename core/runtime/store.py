@@ -49,10 +49,12 @@ class Store:
 
     A list (Init ... InitDone) is gathered aside and swapped in whole, so that readers never see half of one (but of the first, see
     `take_list`); what is missing from it was deleted while nobody watched, and those deletions are made up from the last known state.
-    Changes that change nothing are not reported.
+    Changes that change nothing are not reported. `on_error` is called with an object for which the function of an index raises, and with
+    what it raised; such an object is in no index. Without it the error is raised.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_error: Callable[[Obj, Exception], None] | None = None) -> None:
+        self._on_error = on_error
         self._objects: dict[str, Obj] = {}
         self._relisted: dict[str, Obj] | None = None
         self._indexes: dict[str, _Index] = {}
@@ -86,8 +88,17 @@ class Store:
             raise ValueError(f"the index {name} exists")
         index = _Index(fn)
         for key, obj in self._objects.items():
-            index.put(key, obj)
+            self._put(index, key, obj)
         self._indexes[name] = index
+
+    def _put(self, index: _Index, key: str, obj: Obj) -> None:
+        try:
+            index.put(key, obj)
+        except Exception as error:
+            index.drop(key)
+            if self._on_error is None:
+                raise
+            self._on_error(obj, error)
 
     def by_index(self, name: str, value: str) -> Objs:
         """The objects of which the index says `value`, by key."""
@@ -142,7 +153,7 @@ class Store:
                 return []
         self._objects[key] = obj
         for index in self._indexes.values():
-            index.put(key, obj)
+            self._put(index, key, obj)
         changes.append(Change(known, obj, initial))
         return changes
 

@@ -142,6 +142,7 @@ class ClusterState:
 
     def observe_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A Namespace came, changed or went."""
+        self.ledger.neighbours.observe_namespace()
         self._configure(_update(self.namespaces, name, labels))
 
     def observe_pause(self, pause: Pause) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from core.model.admission import Admission, admission_from_wire
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits, traits_of_pod, traits_of_template
 from core.model.podset import TopologyRequest, parse_topology_request, read_lends, read_spares
+from core.model.quantity import LARGEST
 from core.model.resources import PODS, Resources, add, parse_resources, pod_requests, zero_requests
 from core.model.spares import read_held_spares, with_borrowed, with_spares
 from core.names import (
@@ -58,6 +59,13 @@ def object_key(obj: Json) -> str:
 def controller_of(obj: Json) -> Json | None:
     """The owner reference that controls an object."""
     return next((owner for owner in obj["metadata"].get("ownerReferences") or () if owner.get("controller")), None)
+
+
+def as_text(value: Any, field: str) -> str:
+    """A value that has to be a string. Raises ValueError, which names the field, for any other."""
+    if not isinstance(value, str):
+        raise ValueError(f"{field}: {value!r} is no string")
+    return value
 
 
 def read_index(text: str) -> int | None:
@@ -121,7 +129,7 @@ class NodeFacts:
         ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), None)
         return cls(
             node["metadata"]["name"],
-            dict(node["metadata"].get("labels") or {}),
+            {key: as_text(value, f"metadata.labels[{key}]") for key, value in (node["metadata"].get("labels") or {}).items()},
             NodeState(
                 parse_resources(status.get("allocatable")),
                 taints_of(spec),
@@ -162,6 +170,11 @@ class PodFacts:
     def holds(self) -> bool:
         """Whether it takes something from a node."""
         return bool(self.node) and not self.terminal
+
+    @classmethod
+    def filling(cls, key: str, uid: str, node: str) -> "PodFacts":
+        """Facts of a pod that cannot be read: nothing fits on its node as long as it is there."""
+        return cls(key, uid, node, False, False, False, {PODS: LARGEST}, None, None, None, {}, {})
 
     @classmethod
     def read(cls, pod: Json) -> "PodFacts":
@@ -226,7 +239,7 @@ class TopologyFacts:
 
     @classmethod
     def read(cls, topology: Json) -> "TopologyFacts":
-        levels = tuple(level["nodeLabel"] for level in topology["spec"]["levels"])
+        levels = tuple(as_text(level["nodeLabel"], "spec.levels[].nodeLabel") for level in topology["spec"]["levels"])
         return cls(topology["metadata"]["name"], levels, profile_of(topology))
 
 
@@ -245,10 +258,10 @@ class FlavorFacts:
         spec = flavor.get("spec") or {}
         return cls(
             flavor["metadata"]["name"],
-            dict(spec.get("nodeLabels") or {}),
-            tuple(spec.get("nodeTaints") or ()),
-            tuple(spec.get("tolerations") or ()),
-            spec.get("topologyName"),
+            {key: as_text(value, f"spec.nodeLabels[{key}]") for key, value in (spec.get("nodeLabels") or {}).items()},
+            tuple(map(dict, spec.get("nodeTaints") or ())),
+            tuple(map(dict, spec.get("tolerations") or ())),
+            None if spec.get("topologyName") is None else as_text(spec["topologyName"], "spec.topologyName"),
         )
 
 

@@ -105,7 +105,7 @@ class Ledger:
         self._pods: dict[str, PodFacts] = {}
         self._taken: dict[PodSetKey, _Taken] = {}
         self._keys: dict[str, dict[PodSetKey, None]] = {}  # of `_taken`, by workload
-        self.neighbours = ClusterNeighbours(self._pods, self._reserved, node_labels, namespace_labels)
+        self.neighbours = ClusterNeighbours(self._pods, node_labels, namespace_labels)
         self.daemons = DaemonSets(self._take_daemon_share, windows)
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
         # Those that have ended well, by key: when they were made, and where they ran.
@@ -212,7 +212,9 @@ class Ledger:
                 self._table.take(self._table.slot(node), old.reservation.requests, -count)
             self._count_neighbours(old.reservation, -1)
         if reservation is None:
+            self.neighbours.reserve(key, NO_TRAITS, None)
             return
+        self.neighbours.reserve(key, reservation.traits, reservation.nodes)
         self._count_neighbours(reservation, 1)
         nodes = reservation.pinned
         planned = nodes.counts if isinstance(nodes, NodeCounts) else np.array([count for _, count in nodes], dtype=np.int64)
@@ -246,10 +248,6 @@ class Ledger:
         if reservation.traits.is_particular:
             for node in reservation.nodes():
                 self.neighbours.count(reservation.traits, node, sign)
-
-    def _reserved(self) -> Iterator[tuple[PodTraits, Collection[str]]]:
-        for taken in self._taken.values():
-            yield taken.reservation.traits, taken.reservation.nodes()
 
     def _settle(self, key: PodSetKey, taken: _Taken, node: str) -> None:
         """Brings what is taken for a node's domain in line with the pods bound in it."""

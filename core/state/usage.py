@@ -61,7 +61,8 @@ class UsageTable:
     def _used(self, resource: str, follower: _Follower) -> Indices:
         """What of a resource is in use on each node of a view that is about to count it."""
         self._add_rows([resource])
-        return self._amounts[self._rows[resource], follower.slots]
+        used: Indices = self._amounts[self._rows[resource], follower.slots]
+        return used
 
     def detach(self, view: FreeCapacity) -> None:
         """Drops a view."""

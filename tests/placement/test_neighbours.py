@@ -56,7 +56,7 @@ class Bound(Nobody):
     def using(self, port: HostPort) -> Collection[str]:
         return [node for traits, node in self.pods if any(port.conflicts(other) for other in traits.host_ports)]
 
-    def matching(self, terms: Sequence[PodTerm]) -> Collection[str]:
+    def matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
         return [node for traits, node in self.pods if all(term.matches(traits.namespace, traits.labels, lambda _: None) for term in terms)]
 
     def repels(self, traits: PodTraits) -> bool:

@@ -122,6 +122,13 @@ def test_toleration_seconds_are_waited_for(rules: HealthRules, added: float, los
     assert (found.lost, found.look_again_s) == (lost, again)
 
 
+@pytest.mark.parametrize("seconds", [10**12, 2**63 - 1])
+def test_a_toleration_of_more_than_a_hundred_years_is_for_ever(seconds: int):
+    """Found defect A6: `date value out of range` kept every lost node of the workload from being replaced."""
+    long = ({"key": "broken", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds},)
+    assert judge(node(taints=[taint("NoExecute")]), RUNNING, rules=BY_TIME, tolerations=long) == Verdict()
+
+
 def test_what_is_tolerated_for_ever_is_no_loss():
     for_ever = ({"key": "broken", "operator": "Exists"},)
     for effect in ("NoExecute", "NoSchedule"):

@@ -256,16 +256,46 @@ async def test_objects_are_slimmed_before_they_are_stored():
         assert names(informer) == ["b"]
 
 
-async def test_a_handler_that_raises_ends_the_run():
-    def broken(change: Change) -> None:
-        raise RuntimeError("a bug")
+async def test_an_object_for_which_a_handler_raises_is_set_aside_and_tried_again():
+    """Found defect A5: it ended the run, and with it the process."""
+    heard: list[str] = []
+    broken = {"a"}
+
+    def handle(change: Change) -> None:
+        if change.obj["metadata"]["name"] in broken:
+            raise RuntimeError("odd")
 
     server = ModelServer()
     server.put("a")
+    server.put("b")
     informer = make_informer(FakeClient(server))
-    informer.add_handler(broken)
-    with pytest.raises(RuntimeError, match="a bug"):
-        await informer.run()
+    informer.add_handler(handle)
+    informer.add_handler(lambda change: heard.append(change.obj["metadata"]["name"]))
+    async with running(informer):
+        assert heard == ["a", "b"]
+        assert [aside.obj["metadata"]["name"] for aside in informer.set_aside.objects] == ["a"]
+        assert [aside.why for aside in informer.set_aside.objects] == ["RuntimeError: odd"]
+        broken.clear()
+        server.put("a")
+        await asyncio.sleep(1)
+        assert len(informer.set_aside) == 0
+
+
+async def test_an_object_that_cannot_be_slimmed_or_indexed_is_set_aside_and_stored():
+    def refuse(obj: Obj) -> Obj:
+        raise ValueError("odd")
+
+    server = ModelServer()
+    server.put("a")
+    informer = make_informer(FakeClient(server), transform=refuse)
+    informer.store.add_index("odd", lambda obj: refuse(obj))
+    async with running(informer):
+        assert names(informer) == ["a"]
+        assert len(informer.set_aside) == 1
+        server.delete("a")
+        await asyncio.sleep(1)
+        assert names(informer) == []
+        assert len(informer.set_aside) == 0
 
 
 async def test_a_failure_that_comes_again_and_again_is_told_once(caplog: pytest.LogCaptureFixture):

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.quantity import LARGEST, InvalidQuantity, exact_quantity
-from core.state.cluster import ClusterState
 from core.state.daemonsets import WINDOW_S
 from core.state.facts import NodeFacts, PodFacts
 from core.state.usage import UsageTable
@@ -69,13 +68,13 @@ def pod_of(name: str, spec: dict[str, Any], node: str) -> dict[str, Any]:
 @given(st.lists(st.tuples(SPECS, st.sampled_from(NODES)), max_size=6), st.randoms())
 def test_free_amounts_of_nodes_with_any_pods_are_exact_or_cut(pods: list[tuple[dict[str, Any], str]], chance: Any):
     """Found defects A1 and A2: sums of requests wrapped, and a crash ended the process."""
-    state, has = ClusterState(), {"cpu": 4000, "memory": 2**40, GPU: 8, "pods": 110}
+    has = {"cpu": 4000, "memory": 2**40, GPU: 8, "pods": 110}
     scene = Scene()
     state = scene.state
     for name in NODES[:2]:
         scene.node(Node(name, {RACK: "r", "kubernetes.io/hostname": name}, has))
     state.refresh()
-    capacity = state.view("tas").capacity
+    capacity = state.whole.capacity
     used: dict[str, Counter[str]] = {name: Counter() for name in NODES}
     for i, (spec, node) in enumerate(pods):
         scene.pod(pod_of(f"p{i}", spec, node))
@@ -111,7 +110,7 @@ def test_a_node_that_joins_after_its_pods_has_what_they_leave():
         spec = {"containers": [{"name": "c", "resources": {"requests": {GPU: "9E"}}}]}
         scene.pod(pod_of(f"p{i}", spec, "late"))
     scene.node(Node("late", {RACK: "r", "kubernetes.io/hostname": "late"}, {"cpu": 4000, "pods": 10, GPU: 8}))
-    capacity = scene.state.view("tas").capacity
+    capacity = scene.state.whole.capacity
     assert int(capacity.free[capacity.axis[GPU], 0]) == 8 - LARGEST
 
 
@@ -174,7 +173,7 @@ def test_resources_that_no_node_has_take_no_row():
     """Found defect A4: each of 4,000 names of a DaemonSet became a row of every node, for ever."""
     scene = Scene()
     scene.rack("r", 2)
-    capacity = scene.state.view("tas").capacity
+    capacity = scene.state.whole.capacity
     rows = len(capacity.axis)
     requests = {f"example.com/r{i}": "1" for i in range(4000)}
     daemon_set = daemon_set_json("odd")
@@ -190,7 +189,7 @@ def test_a_resource_that_a_node_gets_later_counts_the_pods_that_use_it_already()
     scene = Scene()
     labels = {RACK: "r", "kubernetes.io/hostname": "n0"}
     scene.node(Node("n0", labels, {"cpu": 4000, "pods": 10}))
-    capacity = scene.state.view("tas").capacity
+    capacity = scene.state.whole.capacity
     scene.pod(pod_of("p", {"containers": [{"name": "c", "resources": {"requests": {GPU: "3"}}}]}, "n0"))
     scene.node(Node("n0", labels, {"cpu": 4000, "pods": 10, GPU: 8}))
     assert int(capacity.free[capacity.axis[GPU], 0]) == 5
