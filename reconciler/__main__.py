@@ -35,7 +35,11 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
     """Runs until stopped by a signal; raises what ended it otherwise."""
     clock = SystemClock()
     health, recorder = Health(clock), Recorder(metrics, by_local_queue=settings.gates.is_on(LOCAL_QUEUE_METRICS))
-    async with await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler") as client:
+
+    async def connect() -> Client:
+        return await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler")
+
+    async with await connect() as client, await connect() as of_lease:
         client.pace = Pace(clock, *settings.pace) if settings.pace is not None else None
 
         reconciler = Reconciler(
@@ -63,7 +67,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         if settings.leader_elect:
             rules = settings.lease
             health.election = LeaderElection(
-                client,
+                of_lease,
                 settings.namespace,
                 LEASE_NAME,
                 settings.identity,
@@ -71,14 +75,23 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
                 renew_deadline_s=rules.renew_deadline_s,
                 retry_period_s=rules.retry_period_s,
                 clock=clock,
+                connect=connect,
             )
+            client.fence = health.election.seconds_left
+
+        async def lead() -> None:
+            await reconciler.observed.catch_up(client, clock)
+            await reconciler.lead()
+
+        def leads() -> bool:
+            return reconciler.deciding is not None and (health.election is None or health.election.leads)
 
         async def work() -> None:
             async with asyncio.TaskGroup() as group:
                 # Seen before it is led: whoever takes over decides at once, however much there is to list.
                 await reconciler.follow(group)
                 if health.election is not None:
-                    await health.election.run(reconciler.lead)
+                    await health.election.run(lead)
                 else:
                     await reconciler.lead()
 
@@ -90,7 +103,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         async def stop() -> None:
             health.stopping = True
 
-        metrics.read_by(lambda: {LEADER: {(): reconciler.deciding is not None}, TASKS: {(): len(asyncio.all_tasks())}})
+        metrics.read_by(lambda: {LEADER: {(): leads()}, TASKS: {(): len(asyncio.all_tasks())}})
         ports = serving(
             settings.health_address,
             metrics=metrics,

@@ -304,8 +304,9 @@ class Jobs:
 
     async def _suspended_by_user(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """Suspending a running job by hand gives its capacity back; it asks again when unsuspended."""
-        await self._writer.deactivate(workload, REASON_SUSPENDED_BY_USER)
-        return await self._evict(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER, fresh=True)
+        # As the first write left it: what was written meanwhile, a replacement of nodes for example, must not be undone.
+        workload = await self._writer.deactivate(workload, REASON_SUSPENDED_BY_USER)
+        return await self._evict(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER)
 
     async def _suspended_before_its_stop(self, workload: Obj) -> Result:
         """We were about to stop a running job, to start it anew; its user was faster, and does not want that.
@@ -318,8 +319,8 @@ class Jobs:
         await self._writer.deactivate(workload, REASON_SUSPENDED_BY_USER)
         return Done()
 
-    async def _evict(self, workload: Obj, reason: str, message: str, *, fresh: bool = False) -> Result:
-        await self._steps.evict(workload, reason, message, fresh=fresh)
+    async def _evict(self, workload: Obj, reason: str, message: str) -> Result:
+        await self._steps.evict(workload, reason, message)
         return Done()
 
     async def _after_stop(self, kind: JobKind, job: Obj, workload: Obj) -> Result:

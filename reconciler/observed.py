@@ -1,6 +1,7 @@
 """The cluster as observed: one informer per resource, all folded into one `ClusterState`."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from core.plan.pod_units import ALONE, GROUP, PARENTS, owner_of_group, unit_of_p
 from core.podgroups.members import group_of
 from core.runtime.client import Client
 from core.runtime.clock import Clock
+from core.runtime.errors import KubeError
 from core.runtime.garbage import spare_what_lives
 from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
@@ -54,6 +56,8 @@ from reconciler.slim import (
     without_managed_fields,
 )
 
+logger = logging.getLogger(__name__)
+CATCH_UP_S, CATCH_UP_LOOK_S = 60.0, 0.05
 Facts = TypeVar("Facts")
 
 
@@ -313,6 +317,29 @@ class Observed:
         for built_in in self.built_in:
             await built_in.start(group)
 
+    async def catch_up(self, client: Client, clock: Clock) -> None:
+        """Returns when everything that was written before this call has been observed: the leader until now may have written it.
+
+        A watch may hang for two minutes before that is noticed. So each that has not come as far as the API server is now is opened anew,
+        and waited for until it delivers something. While the API server is away it waits. Raises TimeoutError where a watch delivers
+        nothing for a minute.
+        """
+        while True:
+            try:
+                page = await client.list_page(r.WORKLOADS, limit=1)
+                break
+            except KubeError as error:
+                logger.warning("what was written before cannot be read yet", extra={"error": str(error)})
+                await clock.sleep(1.0)
+        watchers = [informer.watcher for informer in self.awaited]
+        behind = {id(watcher): watcher.opened for watcher in watchers if _is_behind(watcher.version, page.resource_version)}
+        for watcher in watchers:
+            if id(watcher) in behind:
+                watcher.refresh()
+        async with asyncio.timeout(CATCH_UP_S):
+            while any(watcher.heard <= behind.get(id(watcher), -1) for watcher in watchers):
+                await clock.sleep(CATCH_UP_LOOK_S)
+
     async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
         """The same from one list of each, for who looks once: watches nothing, and raises a `KubeError` where a list cannot be had, or
         what `list_one` makes of it."""
@@ -430,6 +457,10 @@ class Observed:
         root = self.owners.queued_root(owner["uid"])
         jobs = ((key, job) for key, informer in self.jobs.items() for job in informer.store.by_index("uid", root))
         return next(((key, object_key(job)) for key, job in jobs), None)
+
+
+def _is_behind(version: str, now: str) -> bool:
+    return not (version.isdecimal() and now.isdecimal()) or int(version) < int(now)
 
 
 def is_gated(pod: Obj) -> bool:

@@ -26,7 +26,7 @@ from core.runtime.pace import yielding
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
 from core.runtime.workqueue import WorkQueue
-from core.state.facts import find_condition
+from core.state.facts import WorkloadFacts, find_condition
 from reconciler import tracing
 from reconciler.allowance import Allowance
 from reconciler.apply import Writer
@@ -123,6 +123,7 @@ class Scheduler:
         ):
             informer.add_handler(self._on_change)
         observed.workloads.add_handler(self._on_workload)
+        observed.state.on_free.append(self._wake.set)
 
     def _on_change(self, _change: Change) -> None:
         if self._observed.state.changes != self._seen_changes:
@@ -334,6 +335,9 @@ class Scheduler:
 
     def judge_again(self, uid: str) -> None:
         self._cycle.reconsider(uid)
+
+    def refuse(self, workload: WorkloadFacts, why: NotFound) -> None:
+        self._cycle.refuse(workload, why)
 
     def judge_later(self, uid: str, seconds: float) -> None:
         self._due.add_after(uid, seconds, "second pass")

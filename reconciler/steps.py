@@ -50,7 +50,6 @@ class WorkloadSteps:
         reason: str,
         message: str,
         *,
-        fresh: bool = False,
         also: Sequence[Condition] = (),
         requeue_state: Mapping[str, Any] | None = None,
     ) -> None:
@@ -58,7 +57,7 @@ class WorkloadSteps:
         status = evicted_status(workload, reason, message, self._writer.now(), also, requeue_state)
         evicted = {t.WORKLOAD: workload["metadata"]["name"], t.REASON: reason, t.MESSAGE: message}
         with tracing.step(t.EVICT, workload, evicted):
-            await self._writer.apply_admission(workload, status, strict=not fresh)
+            await self._writer.apply_admission(workload, status, strict=True)
         logger.info("workload evicted", extra={"workload": object_key(workload), "reason": reason})
         await self._writer.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", message)
 

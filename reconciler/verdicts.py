@@ -65,6 +65,9 @@ class Loop(Protocol):
     def judge_later(self, uid: str, seconds: float) -> None:
         """Judges a workload again after a time, whether anything has changed or not."""
 
+    def refuse(self, workload: WorkloadFacts, why: NotFound) -> None:
+        """A decision cannot be written: it is not made again until the workload or a configuration changes."""
+
     def wake_in(self, seconds: float) -> None:
         """Decides once more after a time, on whatever there is to decide."""
 
@@ -127,7 +130,9 @@ class Verdicts:
                     if too_large is None:
                         await self._admit(workload, judged, verdict.outcome)
                     else:
-                        self._observed.state.forget(key)
+                        # Nobody waits for what it was to get: it would be given to it again otherwise.
+                        self._observed.state.forget(key, verdict.workload.uid, helps=False)
+                        self._loop.refuse(verdict.workload, too_large)
                         if verdict.is_second_pass:
                             await self._tell_of_failed_pass(workload, judged, too_large)
                         else:
@@ -178,7 +183,7 @@ class Verdicts:
                     break
                 admission = admission_from_wire((now.get("status") or {}).get("admission"))
                 if admission is not None and not (verdict.is_second_pass and _wants_second_pass(now, admission)):
-                    self._observed.state.confirm(verdict.workload.key, int(now["metadata"]["resourceVersion"]))
+                    self._observed.state.confirm(verdict.workload.key, int(now["metadata"]["resourceVersion"]), verdict.workload.uid)
                     return
                 if verdict.is_second_pass and admission is not None:
                     lost = Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, LOST_ANSWER)
@@ -201,7 +206,7 @@ class Verdicts:
         """Undoes a verdict that was not written; the workload is judged again after a pause that doubles."""
         workload = verdict.workload
         if isinstance(verdict.outcome, Found):
-            self._observed.state.forget(workload.key)
+            self._observed.state.forget(workload.key, workload.uid)
         self._loop.judge_again(workload.uid)
         if self.replies.latest(workload.key) is None:
             return
@@ -220,7 +225,7 @@ class Verdicts:
         with tracing.step(t.ADMIT, workload, self._attributes(workload, queue) | ({t.FORMER: before} if before else {})):
             workload = await self._name_spares(workload, verdict, found)
             written = await self._written(workload, self._status(workload, verdict))
-        self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]))
+        self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]), verdict.workload.uid)
         story = tracing.traceparent_of(workload)
         self._recorder.written(max(0.0, (self._clock.now() - judged.ended).total_seconds()), story)
         self._recorder.placed(found.choices, story)

@@ -99,6 +99,7 @@ class Cycle:
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
         self._blocked: set[str] = set()  # StrictFIFO queues whose head waits
         self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
+        self._unwritable: dict[str, tuple[WorkloadFacts, int, NotFound]] = {}  # by uid: why what was decided could not be written
         self._current: WorkloadFacts | None = None  # the one that is decided on
         self._aside: dict[str, WorkloadFacts] = {}  # by uid: decisions on them failed, and they have not changed since
 
@@ -119,10 +120,22 @@ class Cycle:
         """
         self._current = None
         self._aside = {uid: facts for uid, facts in self._aside.items() if self._state.workloads.facts.get(facts.key) is facts}
+        self._unwritable = {uid: kept for uid, kept in self._unwritable.items() if self._state.workloads.facts.get(kept[0].key) is kept[0]}
         try:
             yield from self._run(may_go_on, lambda uid: uid in self._aside or is_held_back(uid), is_busy)
         finally:
             self._state.drop_claims()
+
+    def refuse(self, workload: WorkloadFacts, why: NotFound) -> None:
+        """What was decided for a workload cannot be written: until the workload or a configuration changes that is the decision."""
+        self._unwritable[workload.uid] = workload, self._state.config_changes, why
+
+    def _find_unwritable(self, workload: WorkloadFacts) -> NotFound | None:
+        kept, at, why = self._unwritable.get(workload.uid, (None, -1, None))
+        if kept is workload and at == self._state.config_changes:
+            return why
+        self._unwritable.pop(workload.uid, None)
+        return None
 
     def set_aside(self) -> WorkloadFacts | None:
         """After a run that raised: leaves out the workload on which it decided at that moment until that workload changes.
@@ -177,7 +190,7 @@ class Cycle:
                 continue
             self._current = workload
             self._state.lift_beside(workload.key)
-            outcome = self._judge_again(workload, queue)
+            outcome = self._find_unwritable(workload) or self._judge_again(workload, queue)
             if isinstance(outcome, Found):
                 plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
                 self._state.assume(workload.key, outcome.admission, plan, dict(outcome.leaves))
@@ -236,7 +249,7 @@ class Cycle:
             refusal = self._own.get(uid)
             hindered = problem is not None or find_obstacle(self._state, queue, self._pods_ready) is not None or run.is_busy(uid)
             if not hindered and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
-                outcome = self._judge.judge(workload, queue)
+                outcome = self._find_unwritable(workload) or self._judge.judge(workload, queue)
                 if isinstance(outcome, Found):
                     self._admit(group, workload, outcome)
                     run.admitted.add(uid)
@@ -290,7 +303,7 @@ class Cycle:
         refusal, is_busy = self._own.get(uid) or group.refusal, run.is_busy(uid)
         outcome: Found | NotFound | None = None
         if not is_busy and uid not in run.served and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
-            outcome = self._judge.judge(workload, queue)
+            outcome = self._find_unwritable(workload) or self._judge.judge(workload, queue)
         claim = self._claims.of(uid) if outcome is None else outcome.preempting if isinstance(outcome, NotFound) else None
         found = outcome if isinstance(outcome, Found) else claim.found if claim is not None else None
         if found is not None and found.borrows and not may_borrow:
@@ -329,7 +342,7 @@ class Cycle:
         self._claims.note(workload, outcome.preempting)
         refusal = Refusal.note(self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None)
         preempts = outcome.preempting is not None and outcome.preempting.victims
-        if preempts or queue.strict or self._is_particular(workload):
+        if preempts or queue.strict or workload.uid in self._unwritable or self._is_particular(workload):
             self._own[workload.uid] = refusal
         else:
             self._own.pop(workload.uid, None)

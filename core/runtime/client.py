@@ -20,7 +20,7 @@ from core.runtime.errors import Gone, ServerError, TooManyRequests, Unreachable
 from core.runtime.kubeconfig import find_kubeconfig, unusable
 from core.runtime.pace import Pace
 from core.runtime.resource import Obj, Page, PatchKind, Resource
-from core.runtime.transport import Endpoint, Nowhere, Transport
+from core.runtime.transport import Endpoint, Fence, Nowhere, Transport
 
 __all__ = ["Client", "Obj", "OnRequest", "Page", "PatchKind", "Resource"]
 
@@ -39,6 +39,7 @@ class Client:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.on_request: OnRequest | None = None
+        self.fence: Fence | None = None  # of all writes
         self.pace: Pace | None = None  # of single requests; watches stay open and are not counted
 
     @classmethod
@@ -338,7 +339,10 @@ class Client:
             if self.pace is not None:
                 await self.pace.turn()
             try:
-                return _parsed(await self._transport.request(method, path, params=params, body=data, content_type=content_type))
+                fence = self.fence if method != "GET" else None
+                return _parsed(
+                    await self._transport.request(method, path, params=params, body=data, content_type=content_type, fence=fence)
+                )
             except TooManyRequests as error:
                 wait_s = 1.0 if error.retry_after is None else error.retry_after
                 if retries == 0 or wait_s > MAX_RETRY_AFTER_S:

@@ -14,6 +14,7 @@
       TooManyRequests           429   .retry_after
       ServerError               5xx
       Unreachable               no (whole) answer: refused, reset, timed out, cut off; status 0
+      NotLeading                never sent: the lease is not ours; status 0
 
 Ours, not aiohttp's: callers must not know the transport, and an aiohttp error says nothing about the Status that the server sent along.
 Texts are truncated: an error ends up in logs, conditions and events, and a server may quote a whole object back.
@@ -107,6 +108,13 @@ class TooManyRequests(KubeError):
 
 class ServerError(KubeError):
     """5xx, or an answer that is not what the API promises."""
+
+
+class NotLeading(KubeError):
+    """The write was not sent: this process does not hold the lease at this moment."""
+
+    def __init__(self) -> None:
+        super().__init__(0, "NotLeading", "the lease is not held at this moment, so nothing is written")
 
 
 class Unreachable(KubeError):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -32,8 +33,12 @@ COMPLAIN_EVERY_S = 60.0
 _RECORD = ("holderIdentity", "renewTime", "acquireTime", "leaseTransitions", "leaseDurationSeconds")
 
 
+PROGRESS_S = 20.0
+"""A leader whose event loop has not turned for so long does no work: its lease is not renewed any more."""
+
+
 class LeadershipLost(Exception):
-    """The lease could not be renewed in time, or somebody else holds it. The process should exit: it must not act as leader any more."""
+    """Another process holds the lease, or held it meanwhile. The process should exit: what it knows may be old."""
 
 
 class Election:
@@ -78,6 +83,15 @@ class Election:
             self._record, self._seen_at = record, now
         if self.holder != self.identity:
             self._renewed_at = None
+
+    def was_taken(self, before: Obj | None) -> bool:
+        """Whether another process held the lease between `before`, which we wrote, and the lease as last observed."""
+        return _term_of(before) != _term_of(self._lease)
+
+    @property
+    def lease(self) -> Obj | None:
+        """The Lease as last observed."""
+        return self._lease
 
     def write(self, now: float, wall: str) -> Obj | None:
         """The Lease to write in order to become or stay leader; None while another holder's time runs. `wall` is only for people to read.
@@ -125,8 +139,21 @@ class Election:
         return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": {**self._spec, **spec}}
 
 
+def _term_of(lease: Obj | None) -> tuple[Any, ...]:
+    """Who holds a lease, and since when: the same as long as one process renews it."""
+    spec = (lease or {}).get("spec") or {}
+    return tuple(spec.get(part) for part in ("holderIdentity", "acquireTime", "leaseTransitions"))
+
+
 class LeaderElection:
-    """Runs work as long as, and only while, the lease is ours. The identity must be unique to the process."""
+    """Runs work from the moment in which the lease is ours until another process holds it. The identity must be unique to the process.
+
+    While the lease cannot be renewed, the work goes on and `seconds_left` is 0: whoever writes has to look at it, as `Client.fence` does.
+    Once the API server answers again and the lease was not taken meanwhile, the same work leads on.
+
+    With `connect` renewals are made on a thread with a connection of their own, so that neither a long step of the event loop nor a flood
+    of requests costs the lease. They are made only while the loop turns: a leader that stands still for `PROGRESS_S` loses its lease.
+    """
 
     def __init__(
         self,
@@ -140,8 +167,11 @@ class LeaderElection:
         retry_period_s: float = 2.0,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
+        connect: Callable[[], Awaitable[Client]] | None = None,
     ) -> None:
         self._client = client
+        self._connect = connect
+        self._progress_at = float("-inf")
         self._namespace = namespace
         self._name = name
         self._retry_period_s = retry_period_s
@@ -154,6 +184,10 @@ class LeaderElection:
     def leads(self) -> bool:
         return self._election.leads(self._clock.monotonic())
 
+    def seconds_left(self) -> float:
+        """For how long we lead if the lease is not renewed; 0 or less where we do not lead. May be called on any thread."""
+        return self._election.deadline() - self._clock.monotonic()
+
     @property
     def holder(self) -> str:
         """Who holds the lease as last seen."""
@@ -162,7 +196,7 @@ class LeaderElection:
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, do the work, give the lease back; returns or raises what the work does.
 
-        Raises LeadershipLost, with the work cancelled, when the lease cannot be renewed in time. The lease is given back after the work has
+        Raises LeadershipLost, with the work cancelled, when another process took the lease. The lease is given back after the work has
         ended, also when it failed or all was cancelled: a leader that does no work must not hold it.
         """
         try:
@@ -206,7 +240,7 @@ class LeaderElection:
 
         try:
             async with asyncio.TaskGroup() as group:
-                renewal = group.create_task(self._renew(), name=f"renew lease {self._name}")
+                renewal = group.create_task(self._keep_renewing(), name=f"renew lease {self._name}")
                 group.create_task(working(), name=f"leader of {self._name}").add_done_callback(lambda _: renewal.cancel())
         except BaseExceptionGroup as group_error:
             # One failure is the rule, and callers should see it and not its wrapping; with several, having lost the lease explains the
@@ -218,21 +252,60 @@ class LeaderElection:
                 raise group_error.exceptions[0] from None
             raise
 
+    async def _keep_renewing(self) -> None:
+        if self._connect is None:
+            self._progress_at = float("inf")
+            await self._renew()
+            return
+        here = self._client
+        renewal = _Apart(self._renew_apart, name=f"lease {self._name}")
+        try:
+            while not renewal.done.is_set():
+                self._progress_at = self._clock.monotonic()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(1.0):
+                        await renewal.ended.wait()
+            renewal.result()
+        finally:
+            await renewal.stop()
+            self._client = here
+
+    async def _renew_apart(self) -> None:
+        """On the thread: with a client that belongs to its event loop."""
+        assert self._connect is not None
+        async with await self._connect() as self._client:
+            await self._renew()
+
     async def _renew(self) -> None:
+        """Never returns. Raises LeadershipLost."""
         while True:
-            left = self._election.deadline() - self._clock.monotonic()
-            await self._clock.sleep(min(self._retry_period_s, max(0.0, left)))
-            left = self._election.deadline() - self._clock.monotonic()
-            if left <= 0:
-                raise LeadershipLost(f"the lease {self._name} could not be renewed in time")
+            await self._clock.sleep(self._retry_period_s)
+            stood_still_s = self._clock.monotonic() - self._progress_at
+            if stood_still_s > PROGRESS_S:
+                logger.warning(
+                    "lease not renewed", extra={"lease": self._name, "error": f"the event loop stands still for {stood_still_s:.0f} s"}
+                )
+                continue
+            ours = self._election.lease
             try:
-                async with asyncio.timeout(left):
-                    held = await self._try()
+                async with asyncio.timeout(self._retry_period_s * 2):
+                    if not self.leads:
+                        # Too late to be sure of it: another process may have led meanwhile, and what it wrote we may not have seen.
+                        await self._look()
+                    held = not self._election.was_taken(ours) and await self._write_or_look(ours)
             except (KubeError, TimeoutError) as error:
                 logger.warning("lease not renewed", extra={"lease": self._name, "error": str(error) or "timeout"})
                 continue
             if not held:
                 raise LeadershipLost(f"the lease {self._name} is held by {self._election.holder or 'nobody'}")
+
+    async def _write_or_look(self, ours: Obj | None) -> bool:
+        try:
+            return await self._write()
+        except (Conflict, NotFound):
+            # It was touched: by another holder, or only a label was set. Look once, and decide by what is there.
+            await self._look()
+            return not self._election.was_taken(ours) and await self._write()
 
     async def _try(self) -> bool:
         """One attempt to get or keep the lease; whether we lead after it. As leader the Lease known is written without reading it first."""
@@ -282,3 +355,50 @@ class LeaderElection:
 
     def _wall(self) -> str:
         return self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class _Apart:
+    """A coroutine on a thread and an event loop of its own. `ended` is set in the loop that made it once it has ended."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:
+        self._home = asyncio.get_running_loop()
+        self.done, self.ended = threading.Event(), asyncio.Event()
+        self._error: BaseException | None = None
+        self._stopping = threading.Event()
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
+        self._work = work
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self.done.set()
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._home.call_soon_threadsafe(self.ended.set)
+
+    async def _main(self) -> None:
+        task = asyncio.create_task(self._work())
+        self._running = asyncio.get_running_loop(), task
+        if self._stopping.is_set():
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    def result(self) -> None:
+        """Raises what ended it."""
+        if self._error is not None:
+            raise self._error
+
+    async def stop(self) -> None:
+        """Cancels it and waits until its thread has ended."""
+        self._stopping.set()
+        if self._running is not None and not self.done.is_set():
+            loop, task = self._running
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(task.cancel)
+        while not self.ended.is_set():
+            await self.ended.wait()

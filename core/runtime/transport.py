@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 
-from core.runtime.errors import ServerError, Unauthorized, Unreachable, error_for, without_credentials
+from core.runtime.errors import NotLeading, ServerError, Unauthorized, Unreachable, error_for, without_credentials
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class Endpoint:
     proxy: str | None = None
 
 
+Fence = Callable[[], float]
+"""Seconds for which writes may be made; none are left at 0 or less."""
 Authorize = Callable[[], Awaitable[str | None]]
 """Gives the value of the Authorization header; called before every request, so that rotated tokens are picked up."""
 
@@ -122,12 +125,19 @@ class Transport:
         body: bytes | None = None,
         content_type: str = "application/json",
         timeout_s: float | None = None,
+        fence: Fence | None = None,
     ) -> bytes:
-        """The body of a good answer."""
+        """The body of a good answer.
+
+        `fence` returns the seconds for which the request may still be made: it is looked at just before the request is sent on a
+        connection, and bounds the wait for the answer. Raises NotLeading where none is left; then nothing was sent.
+        """
         limit = self._timeout_s if timeout_s is None else timeout_s
+        if fence is not None:
+            limit = min(limit, _seconds_left(fence))
         try:
             async with asyncio.timeout(limit):
-                async with await self._open(method, path, params, body, content_type) as response:
+                async with await self._open(method, path, params, body, content_type, fence) as response:
                     try:
                         return await response.read()
                     except (aiohttp.ClientError, OSError) as error:
@@ -139,7 +149,7 @@ class Transport:
         """The lines of an endless answer. Only its beginning is bounded in time; how long silence is bearable is the reader's to say."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                response = await self._open("GET", path, params, None, "")
+                response = await self._open("GET", path, params, None, "", None)
         except TimeoutError as error:
             raise Unreachable(f"GET {path}: the watch was not answered within {self._timeout_s:g} s") from error
         splitter = LineSplitter()
@@ -156,19 +166,19 @@ class Transport:
             response.close()
 
     async def _open(
-        self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str
+        self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str, fence: Fence | None
     ) -> aiohttp.ClientResponse:
         """The beginning of a good answer. A 401 is tried once more with credentials read anew: such a request was not carried out."""
         generation = self._generation
         try:
-            return await self._once(method, path, params, body, content_type)
+            return await self._once(method, path, params, body, content_type, fence)
         except Unauthorized:
             if not await self._reload_credentials(generation):
                 raise
-            return await self._once(method, path, params, body, content_type)
+            return await self._once(method, path, params, body, content_type, fence)
 
     async def _once(
-        self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str
+        self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str, fence: Fence | None
     ) -> aiohttp.ClientResponse:
         headers = {"Content-Type": content_type} if body is not None else {}
         if self._authorize is not None and (authorization := await self._authorize()):
@@ -179,7 +189,7 @@ class Transport:
                 method,
                 endpoint.url + path,
                 params=params,
-                data=body,
+                data=body if body is None or fence is None else _Fenced(body, fence),
                 headers=headers,
                 ssl=endpoint.tls if endpoint.tls is not None else True,
                 server_hostname=endpoint.server_hostname,
@@ -187,6 +197,8 @@ class Transport:
                 allow_redirects=False,
             )
         except (aiohttp.ClientError, OSError) as error:
+            if isinstance(error.__cause__, NotLeading):
+                raise NotLeading from error
             raise Unreachable(f"{method} {endpoint.url}{path}: {_told(error)}") from error
         if response.status < 300:
             return response
@@ -229,9 +241,31 @@ class Nowhere(Transport):
         pass
 
     async def _open(
-        self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str
+        self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str, fence: Fence | None
     ) -> aiohttp.ClientResponse:
         raise Unreachable(f"{method} {path}: there is no API server here")
+
+
+def _seconds_left(fence: Fence) -> float:
+    if (left := fence()) <= 0:
+        raise NotLeading
+    return left
+
+
+class _Fenced(aiohttp.BytesPayload):
+    """A body that is sent only while its fence leaves time: until a connection is at hand much time may pass."""
+
+    def __init__(self, body: bytes, fence: Fence) -> None:
+        super().__init__(body)
+        self._fence = fence
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        _seconds_left(self._fence)
+        await super().write(writer)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        _seconds_left(self._fence)
+        await super().write_with_length(writer, content_length)
 
 
 def _told(error: BaseException) -> str:

@@ -85,7 +85,12 @@ class Woke:
     """The pause is over."""
 
 
-Input = Page | Raw | Closed | Silent | Failed | Woke
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The stream is to be opened anew, so that what it has to say is known within seconds."""
+
+
+Input = Page | Raw | Closed | Silent | Failed | Woke | Asked
 
 # -- actions: what it wants done next
 
@@ -197,6 +202,8 @@ class Policy:
     timeout_s: int = 120
     """Asked of the server for each stream, less up to a fifth at random so that streams do not all end together. A stream that hangs is
     noticed this much later at most; reopening from the last bookmark costs the server next to nothing."""
+    refresh_s: int = 3
+    """Asked of the server for a stream that is opened to be up to date: it sends a bookmark two seconds before the end."""
     silence_s: float = 5.0
     """How long past its timeout a stream may stay silent before it is given up: a server that lives has closed it by then."""
     backoff_s: float = 0.8
@@ -236,6 +243,9 @@ def step(state: State, given: Input, *, now: float, chance: float, policy: Polic
             return _pause(Opening(state.pace, state.resource_version), state.pace, "idle", now, chance, policy, healthy=False)
         case ((Opening() | Watching()), Failed(error)):
             return _watch_failed(state, error, now, chance, policy)
+        case ((Opening() | Watching()), Asked()):
+            again = Opening(state.pace, state.resource_version, now, policy.refresh_s)
+            return Step(again, [], OpenWatch(again.resource_version, again.timeout_s))
         case Waiting(then), Woke():
             return _resume(then, now, chance, policy)
         case _:

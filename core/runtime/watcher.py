@@ -18,6 +18,7 @@ from core.runtime.watch_step import (
     CAUSES,
     Action,
     Applied,
+    Asked,
     Closed,
     Deleted,
     Event,
@@ -27,6 +28,7 @@ from core.runtime.watch_step import (
     InitDone,
     Input,
     ListPage,
+    Opening,
     OpenWatch,
     Policy,
     Raw,
@@ -34,6 +36,7 @@ from core.runtime.watch_step import (
     Silent,
     Sleep,
     Step,
+    Watching,
     Woke,
     begin,
     step,
@@ -63,6 +66,12 @@ class Watcher:
         """How often a request had to be made again, by cause; all causes are there from the start."""
         self.trouble: KubeError | None = None
         """Why nothing is heard of: how the last request failed, until the server tells something again."""
+        self.version = ""
+        """The resource version up to which everything has been handed on; empty before the first list."""
+        self.opened = self.heard = 0
+        """How many streams were opened, and the number of the latest of them that said something which has been handed on."""
+        self._reading: asyncio.Timeout | None = None
+        self._is_asked = False
         self._heard_at: float | None = None
         self._stream: AsyncGenerator[Obj, None] | None = None
         self._silence_s = 0.0
@@ -71,6 +80,12 @@ class Watcher:
         """Seconds since the server last gave a sign of life (page, event, bookmark); None before the first. In liveness checks and a
         gauge."""
         return None if self._heard_at is None else (clock or self.clock).monotonic() - self._heard_at
+
+    def refresh(self) -> None:
+        """Opens the stream anew, if there is one: within some seconds `heard` is larger than `opened` is now."""
+        self._is_asked = True
+        if self._reading is not None:
+            self._reading.reschedule(asyncio.get_running_loop().time())
 
     async def run(self, sink: Callable[[Event], Awaitable[None]]) -> Never:
         """Never returns. Whatever `sink` raises is a bug and ends the run: an event half folded in must not be passed over.
@@ -97,6 +112,10 @@ class Watcher:
                         in_a_row = 0
                         await self.clock.sleep(0)
                 state, action = following.state, following.action
+                if isinstance(given, Raw | Closed | Page) and following.cause in (None, "closed"):
+                    self.heard = self.opened + isinstance(given, Page)
+                if isinstance(state, Opening | Watching):
+                    self.version = state.resource_version
         finally:
             await self._close()
 
@@ -116,6 +135,8 @@ class Watcher:
                     )
                 case OpenWatch(version, timeout_s):
                     self._silence_s = timeout_s + self.policy.silence_s
+                    self._is_asked = False
+                    self.opened += 1
                     self._stream = self.client.watch(
                         self.resource,
                         self.namespace,
@@ -134,13 +155,17 @@ class Watcher:
             return Failed(error)
 
     async def _read(self, stream: AsyncGenerator[Obj, None]) -> Input:
+        if self._is_asked:
+            return Asked()
         try:
-            async with asyncio.timeout(self._silence_s):
+            async with asyncio.timeout(self._silence_s) as self._reading:
                 return Raw(await anext(stream))
         except StopAsyncIteration:
             return Closed()
         except TimeoutError:
-            return Silent()
+            return Asked() if self._is_asked else Silent()
+        finally:
+            self._reading = None
 
     async def _close(self) -> None:
         stream, self._stream = self._stream, None

@@ -4,7 +4,7 @@ Every `observe_*` takes the object's facts (None: gone) and may come in any orde
 forgetting all of it and observing the same objects again gives the same state.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -58,7 +58,8 @@ class ClusterState:
         self.pause: Pause = NOTHING_PAUSED
         self.workloads = Workloads(counts_spares=self.resource_rules.counts_spares)
         self.ledger = Ledger(self._node_labels, self.namespaces.get)
-        self.whole = WholeView(self.nodes, self.ledger)
+        self.on_free: list[Callable[[], None]] = []  # called when a place that was kept for a pod of a group is free again
+        self.whole = WholeView(self.nodes, self.ledger, self._on_free)
         self._views: dict[str, FlavorView] = {}
         self._plans: dict[str, Plan] = {}
         self._claims: list[str] = []
@@ -89,6 +90,11 @@ class ClusterState:
                 self._drop_view(flavor)
             elif not moved and node is not None and name in view.capacity.tree.index:
                 view.capacity.observe_node(name, node.state)
+
+    def _on_free(self) -> None:
+        self.changes += 1
+        for hear in self.on_free:
+            hear()
 
     def observe_pod(self, key: str, pod: PodFacts | None) -> None:
         """A pod came, changed or went."""
@@ -197,19 +203,29 @@ class ClusterState:
         """As `assume`, of a workload that keeps its places, and has other nodes kept free for it."""
         self.assume(key, admission, self._plans.get(key, _NOTHING))
 
-    def confirm(self, key: str, resource_version: int) -> None:
-        """The write of an assumed decision succeeded: it holds until an event at least as new replaces it."""
+    def confirm(self, key: str, resource_version: int, uid: str | None = None) -> None:
+        """The write of an assumed decision succeeded: it holds until an event at least as new replaces it.
+
+        Nothing happens where the decision that is assumed now is for another workload of that name than the one of `uid`.
+        """
+        if not self.workloads.is_assumed_for(key, uid):
+            return
         self._end_leaving(key)
         before = self._held(key)
         self.workloads.confirm(key, resource_version)
         self._after(key, before)
 
-    def forget(self, key: str) -> None:
-        """The write of an assumed decision failed: it never was."""
+    def forget(self, key: str, uid: str | None = None, *, helps: bool = True) -> None:
+        """The write of an assumed decision failed: it never was. `helps`: workloads that wait may have what it was to get.
+
+        Nothing happens where the decision that is assumed now is for another workload of that name than the one of `uid`.
+        """
+        if uid is not None and not self.workloads.is_assumed_for(key, uid):
+            return
         self._end_leaving(key)
         before = self._held(key)
         self.workloads.forget(key)
-        self._after(key, before)
+        self._after(key, before, helps=helps)
 
     def _end_leaving(self, key: str) -> None:
         for left in self._leaving.pop(key, ()):
@@ -327,8 +343,7 @@ class ClusterState:
         nodes = [node for node in self.nodes.values() if matches(flavor, node)]
         tree = TopologyTree(topology.levels, [NodeLabels(node.name, node.labels) for node in nodes])
         capacity = FreeCapacity(tree, {node.name: node.state for node in nodes})
-        by_values = {values: domain for domain, values in enumerate(tree.emitted)}
-        view = self._views[flavor.name] = FlavorView(flavor, topology, capacity, by_values)
+        view = self._views[flavor.name] = FlavorView(flavor, topology, capacity)
         self.ledger.attach(capacity)
         # Where assignments of this flavor are counted depends on its tree.
         for key in list(self.workloads.facts):
@@ -409,7 +424,7 @@ class ClusterState:
         values = given.assignment.domains[index].values
         flavor = self.topology_flavor(given.flavors.values())
         view = self.view(flavor) if flavor is not None else None
-        domain = view.by_values.get(values) if view is not None else None
+        domain = view.find_domain(values) if view is not None else None
         if view is None or domain is None:
             return values
         tree = view.capacity.tree

@@ -100,8 +100,11 @@ def family_of(workload: Json) -> str:
 
 def replaced_by(workload: Json) -> str | None:
     """Key of the workload whose pods and place a workload of an elastic job takes over, None where it takes over none."""
-    name = (workload["metadata"].get("annotations") or {}).get(SLICE_REPLACES)
-    return (name if "/" in name else f"{workload['metadata'].get('namespace')}/{name}") if name else None
+    name, namespace = (workload["metadata"].get("annotations") or {}).get(SLICE_REPLACES), workload["metadata"].get("namespace")
+    if not name:
+        return None
+    of, _, own = name.rpartition("/")
+    return f"{namespace}/{own}" if of in ("", namespace) else None  # nothing of another namespace is for this one to take
 
 
 def reclaimed_pods(workload: Json) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """One topology-aware flavor over its nodes, and what an assignment of it takes there."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from core.model.admission import PodSetAdmission
 from core.model.assignment import TopologyAssignment
@@ -20,15 +20,28 @@ class FlavorView:
     flavor: FlavorFacts
     topology: TopologyFacts
     capacity: FreeCapacity
-    by_values: Mapping[tuple[str, ...], int]  # emitted level values -> domain of the lowest level
+    _by_values: Mapping[tuple[str, ...], tuple[int, ...]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Which levels an assignment names depends on whether hostnames were unique when it was written: a node that joins with the
+        # hostname of another must not make those unreadable that are there. By its hostname alone such an assignment means both nodes.
+        tree, found = self.capacity.tree, dict[tuple[str, ...], tuple[int, ...]]()
+        for domain, first in enumerate(tree.levels[tree.lowest].starts.tolist()):
+            path = tree.paths[first]
+            for values in {path, path[-1:]} if tree.is_hostname else {path}:
+                found[values] = (*found.get(values, ()), domain)
+        self._by_values = found
+
+    def find_domain(self, values: tuple[str, ...]) -> int | None:
+        """The domain of the lowest level that an assignment names; None if it is not there (any more). Of several the first."""
+        return next(iter(self._by_values.get(values, ())), None)
 
     def domain_nodes(self, values: tuple[str, ...]) -> tuple[str, ...]:
         """Names of the nodes of a domain that an assignment names; none if it is not there (any more)."""
-        domain = self.by_values.get(values)
-        if domain is None:
-            return ()
-        level = self.capacity.tree.levels[self.capacity.tree.lowest]
-        return self.capacity.tree.names[int(level.starts[domain]) : int(level.ends[domain])]
+        level, names = self.capacity.tree.levels[self.capacity.tree.lowest], self.capacity.tree.names
+        return tuple(
+            name for domain in self._by_values.get(values, ()) for name in names[int(level.starts[domain]) : int(level.ends[domain])]
+        )
 
     def host_of(self, name: str) -> str:
         """What an assignment calls a node that is there, where the lowest level is the hostname; as a rule by its name."""
@@ -39,7 +52,7 @@ class FlavorView:
         tree = self.capacity.tree
         if not given.spares or given.assignment is None or not tree.is_hostname:
             return ()
-        used = {tree.names[node] for domain in given.assignment.domains if (node := self.by_values.get(domain.values)) is not None}
+        used = {tree.names[node] for domain in given.assignment.domains if (node := self.find_domain(domain.values)) is not None}
         pods = fullest(given)
         return tuple((name, pods) for name in given.spares if name in tree.index and name not in used)
 
@@ -58,9 +71,8 @@ def reservation_of(
         if isinstance(plan, NodeCounts) and plan.tree is tree:
             return Reservation(requests, plan, traits=pod_set.traits)
         for domain in assignment.domains:
-            node = view.by_values.get(domain.values)
-            if node is not None:
-                pinned[tree.names[node]] = pinned.get(tree.names[node], 0) + domain.count
+            for name in view.domain_nodes(domain.values):
+                pinned[name] = pinned.get(name, 0) + domain.count
         return Reservation(requests, tuple(pinned.items()), traits=pod_set.traits)
     for domain in assignment.domains:
         nodes = view.domain_nodes(domain.values)

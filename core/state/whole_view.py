@@ -1,7 +1,7 @@
 """All nodes of the cluster as one view, and places that are kept on them for single pods: what groups of pods are placed on, whom no
 flavor confines (KEP-5732)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from core.model.pod_traits import NO_TRAITS, PodTraits
 from core.model.resources import Resources
@@ -16,8 +16,8 @@ _NODE = ""  # a label that no node can have
 class WholeView:
     """Built when it is first asked for, and then kept up to date."""
 
-    def __init__(self, nodes: Mapping[str, NodeFacts], ledger: Ledger) -> None:
-        self._nodes, self._ledger = nodes, ledger
+    def __init__(self, nodes: Mapping[str, NodeFacts], ledger: Ledger, on_free: Callable[[], None] = lambda: None) -> None:
+        self._nodes, self._ledger, self._on_free = nodes, ledger, on_free
         self._capacity: FreeCapacity | None = None
         self._kept: dict[PodSetKey, str] = {}
 
@@ -57,6 +57,7 @@ class WholeView:
         if node is None:
             del self._kept[key]
             self._ledger.reserve(key, None)
+            self._on_free()
             return
         self._kept[key] = node
         self._ledger.reserve(key, Reservation(with_pod(requests), ((node, 1),), traits=traits))

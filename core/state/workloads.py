@@ -14,6 +14,7 @@ Total = dict[FlavorResource, int]
 @dataclass(slots=True)
 class _Assumed:
     admission: Admission
+    uid: str | None  # of the workload that it was decided for; None: that is not known yet
     written_at: int | None = None  # resourceVersion that the write returned
 
 
@@ -91,8 +92,14 @@ class Workloads:
 
     def assume(self, key: str, admission: Admission) -> None:
         """Notes a decision before its write is sent."""
-        self._assumed[key] = _Assumed(admission)
+        facts = self.facts.get(key)
+        self._assumed[key] = _Assumed(admission, facts.uid if facts is not None else None)
         self._update(key)
+
+    def is_assumed_for(self, key: str, uid: str | None) -> bool:
+        """Whether a decision on its way was made for the workload of a uid (None: of whichever): another may have its name by now."""
+        assumed = self._assumed.get(key)
+        return assumed is not None and (uid is None or assumed.uid in (uid, None))
 
     def confirm(self, key: str, resource_version: int) -> None:
         """Notes the version that the write of an assumed decision returned."""

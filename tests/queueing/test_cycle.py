@@ -10,7 +10,7 @@ import pytest
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION, REASON_SUSPENDED
 from core.queueing import judge as judge_module
 from core.queueing.flavors import find_admission
-from core.queueing.outcome import NotFound
+from core.queueing.outcome import Found, NotFound
 from core.queueing.ways import inactive_reason
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
@@ -404,4 +404,24 @@ def test_whose_verdict_is_being_written_is_not_judged(judged: Counter[str]):
     scene.rack("big", 2)
     assert scene.verdicts("w") == []
     assert judged["w"] == 1
+    assert admitted(scene.run()) == {"w"}
+
+
+def test_a_decision_that_cannot_be_written_is_made_once_and_helps_nobody():
+    """Found defect D7: it was assumed and dropped at each turn, and each time all refusals of others were void."""
+    scene = Scene(quota="100")
+    scene.rack("r", 1)
+    key = scene.submit("w", 1)
+    [verdict] = scene.verdicts()
+    assert isinstance(verdict.outcome, Found)
+    changes, quota = scene.state.changes, scene.state.quota.all_changes
+    too_large = NotFound("TooLarge", "the Workload would be too large", ())
+    scene.state.forget(key, verdict.workload.uid, helps=False)
+    scene.cycle.refuse(verdict.workload, too_large)
+    assert (scene.state.changes, scene.state.quota.all_changes) == (changes, quota)
+    scene.cycle.reconsider(verdict.workload.uid)
+    assert scene.run()["w"] == too_large
+    scene.submit("other", 1)
+    assert admitted(scene.run()) == {"other"}
+    scene.submit("w", 1, version=2)
     assert admitted(scene.run()) == {"w"}

@@ -242,3 +242,27 @@ def test_of_managed_fields_only_the_writers_of_one_field_are_kept(entries: Any, 
 def test_deep_fields_are_found():
     entry = {"manager": "a", "fieldsV1": {"f:spec": {"f:runPolicy": {"f:suspend": {}}}}}
     assert writers(with_writers_of(ReplicatedKind.suspend_path)({"metadata": {"managedFields": [entry]}})) == {"a"}
+
+
+def test_an_eviction_of_a_job_suspended_by_its_user_undoes_nothing_that_was_written_meanwhile(monkeypatch: pytest.MonkeyPatch):
+    """Found defect D6: a body made from the cache was applied with force, and a replacement of nodes was undone under running pods."""
+    paper = JobPaper()
+    written: list[tuple[Any, bool]] = []
+    apply, deactivate = paper.apply_admission, paper.deactivate
+
+    async def replace_meanwhile(workload: Obj, reason: str) -> Obj:
+        moved = paper.get("Workload", paper.name)
+        status = {**moved["status"], "admission": {**moved["status"]["admission"], "clusterQueue": "another"}}
+        paper.put({**moved, "status": status})
+        return await deactivate(paper.get("Workload", paper.name), reason)
+
+    async def note(workload: Obj, status: Mapping[str, Any], *, strict: bool) -> Obj:
+        written.append((status["admission"]["clusterQueue"], strict))
+        return await apply(workload, status, strict=strict)
+
+    monkeypatch.setattr(paper, "deactivate", replace_meanwhile)
+    monkeypatch.setattr(paper, "apply_admission", note)
+    paper.write(suspend=True, by=USER)
+    paper.step(2)
+    assert ("another", True) in written
+    assert all(strict for _, strict in written)

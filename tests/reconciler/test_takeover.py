@@ -135,7 +135,7 @@ def picture(deciding: Deciding) -> dict[str, Any]:
     return {name: {key: keys[key] for key in keys.keys() - passed.get(name, gone)} for name, keys in queued.items()} | {
         "hosts": health._hosts,
         "assigned": dict(health._assigned),
-        "named": health._named,
+        "named": {host: name for host, name in health._named.items() if host != name},  # of the others the map says nothing
         "gated": deciding.gauges._gated,
         "not ready": deciding.storms._since,
         "not before": deciding.scheduler._not_before,

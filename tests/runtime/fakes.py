@@ -193,6 +193,12 @@ class LeaseServer:
         self.hanging = False
         self.writes: list[str] = []
 
+    async def __aenter__(self) -> LeaseServer:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        return None
+
     async def _disturb(self) -> None:
         await asyncio.sleep(0)
         if self.hanging:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -164,25 +166,93 @@ async def test_dead_work_does_not_keep_the_lease(looptime):
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("how", ["failing", "hanging"])
-async def test_a_leader_that_cannot_renew_stops_its_work_before_others_may_lead(looptime, how: str):
+async def test_a_leader_that_cannot_renew_writes_nothing_before_others_may_lead_and_goes_on_if_none_does(looptime, how: str):
+    """Found defect B5: the leader ended, though no other could take over while the API server was away."""
     server = LeaseServer()
-    stopped: list[float] = []
+    election = make_election(server)
+    left: dict[str, float] = {}
 
     async def work() -> None:
         await asyncio.sleep(20.5)
+        left["renewed"] = election.seconds_left()
         if how == "failing":
             server.failing = Unreachable("down")
         else:
             server.hanging = True
-        try:
-            await asyncio.sleep(1000)
-        finally:
-            stopped.append(float(looptime))
+        await asyncio.sleep(9.4)
+        left["just before"] = election.seconds_left()
+        await asyncio.sleep(0.2)
+        left["ten seconds after"] = election.seconds_left()
+        await asyncio.sleep(60)
+        server.failing, server.hanging = None, False
+        await asyncio.sleep(5)
+        left["back"] = election.seconds_left()
 
-    with pytest.raises(LeadershipLost, match="in time"):
+    await election.run(work)
+    assert left["renewed"] > 9
+    assert left["back"] > 5
+    assert 0 < left["just before"] <= 0.2
+    assert left["ten seconds after"] <= 0
+
+
+@pytest.mark.looptime
+async def test_a_leader_whose_lease_was_held_by_another_meanwhile_leads_no_more_though_it_is_free(looptime):
+    """Found defect D3: what the other one wrote it may not have seen."""
+    server = LeaseServer()
+
+    async def work() -> None:
+        await asyncio.sleep(4.5)
+        server.failing = Unreachable("down")
+        await asyncio.sleep(20)
+        assert server.lease is not None
+        spec = {**server.lease["spec"], "holderIdentity": "", "leaseTransitions": server.lease["spec"]["leaseTransitions"] + 1}
+        server.failing = None
+        server.put({**server.lease, "spec": spec}, create=False)
+        await asyncio.sleep(1000)
+
+    with pytest.raises(LeadershipLost):
         await make_election(server).run(work)
-    assert len(stopped) == 1
-    assert stopped[0] == pytest.approx(30, abs=0.1), "ten seconds after the last renewal, five before anybody else may lead"
+
+
+async def test_renewals_go_on_while_the_loop_stands_still_and_end_when_it_does_for_too_long(monkeypatch: pytest.MonkeyPatch):
+    """Found defect B1: a decision of a minute cost the lease, and the next leader made the same decision."""
+    server = LeaseServer()
+    renewed = 0
+    original = server.replace
+
+    async def replace(*arguments: Any, **options: Any) -> Any:
+        nonlocal renewed
+        renewed += 1
+        return await original(*arguments, **options)
+
+    monkeypatch.setattr(server, "replace", replace)
+
+    async def connect() -> Any:
+        return server
+
+    election = LeaderElection(cast(Client, server), "ns", "lease", "one", retry_period_s=0.02, connect=connect)
+
+    async def work() -> None:
+        await until(lambda: renewed >= 1)
+        before = renewed
+        while renewed < before + 3:  # no await: the loop stands still meanwhile
+            pass
+        assert election.leads
+        stopped = threading.Event()
+        monkeypatch.setattr("core.runtime.lease.PROGRESS_S", -1.0)
+        stopped.wait(0.2)
+        before = renewed
+        stopped.wait(0.2)
+        assert renewed == before
+
+    await election.run(work)
+    assert holder(server) == ""
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110, what is waited for happens on another thread
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.looptime
