@@ -120,19 +120,20 @@ class Cycle:
         """
         self._current = None
         self._aside = {uid: facts for uid, facts in self._aside.items() if self._state.workloads.facts.get(facts.key) is facts}
-        self._unwritable = {uid: kept for uid, kept in self._unwritable.items() if self._state.workloads.facts.get(kept[0].key) is kept[0]}
+        facts = self._state.workloads.facts
+        self._unwritable = {uid: kept for uid, kept in self._unwritable.items() if kept[0].key in facts and facts[kept[0].key].uid == uid}
         try:
             yield from self._run(may_go_on, lambda uid: uid in self._aside or is_held_back(uid), is_busy)
         finally:
             self._state.drop_claims()
 
     def refuse(self, workload: WorkloadFacts, why: NotFound) -> None:
-        """What was decided for a workload cannot be written: until the workload or a configuration changes that is the decision."""
+        """What was decided for a workload cannot be written: until its pod sets, its place or a configuration change that is the decision."""
         self._unwritable[workload.uid] = workload, self._state.config_changes, why
 
     def _find_unwritable(self, workload: WorkloadFacts) -> NotFound | None:
         kept, at, why = self._unwritable.get(workload.uid, (None, -1, None))
-        if kept is workload and at == self._state.config_changes:
+        if kept is not None and _asks_for(kept) == _asks_for(workload) and at == self._state.config_changes:
             return why
         self._unwritable.pop(workload.uid, None)
         return None
@@ -450,6 +451,10 @@ class Cycle:
         if group is not None:
             group.refusal = None
             group.unheard[uid] = None
+
+
+def _asks_for(workload: WorkloadFacts) -> tuple[object, ...]:
+    return workload.pod_sets, workload.admission, workload.unhealthy_nodes, workload.checks
 
 
 def _told_again(outcome: NotFound) -> NotFound:

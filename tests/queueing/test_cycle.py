@@ -424,4 +424,6 @@ def test_a_decision_that_cannot_be_written_is_made_once_and_helps_nobody():
     scene.submit("other", 1)
     assert admitted(scene.run()) == {"other"}
     scene.submit("w", 1, version=2)
+    assert admitted(scene.run()) == set()
+    scene.submit("w", 2, version=3)
     assert admitted(scene.run()) == {"w"}
