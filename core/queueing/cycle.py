@@ -128,7 +128,7 @@ class Cycle:
             self._state.drop_claims()
 
     def refuse(self, workload: WorkloadFacts, why: NotFound) -> None:
-        """What was decided for a workload cannot be written: until its pod sets, its place or a configuration change that is the decision."""
+        """What was decided for a workload cannot be written. That stands until its pod sets, its place or a configuration change."""
         self._unwritable[workload.uid] = workload, self._state.config_changes, why
 
     def _find_unwritable(self, workload: WorkloadFacts) -> NotFound | None:
