@@ -291,7 +291,10 @@ NODE_STORM = Instrument(
     (Label("topology"),),
 )
 LEDGER_DRIFT = Instrument(
-    "topogate_ledger_drift_nodes", Kind.GAUGE, "Nodes whose usage a recount found other than the ledger has it; a bug of ours", together=max
+    "topogate_ledger_drift_nodes",
+    Kind.GAUGE,
+    "Nodes whose usage a recount found other than the ledger has it, and workloads whose assignments are not reserved; a bug of ours",
+    together=max,
 )
 OBJECTS_SET_ASIDE = Instrument(
     "topogate_objects_set_aside",

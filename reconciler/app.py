@@ -31,6 +31,7 @@ from core.runtime.latecomers import telling_later
 from core.runtime.metrics import Reading
 from core.runtime.tasks import eternal
 from core.state.ledger import Drift
+from core.state.promises import Missing, find_missing
 from reconciler.activity import Activity
 from reconciler.apply import Writer
 from reconciler.checks import Checks
@@ -65,6 +66,7 @@ logger = logging.getLogger(__name__)
 AUDIT_S = 60.0
 PAGES_S = 60.0
 TIME_S = 10.0
+SHOWN = 10  # workloads of which an audit says more than their number
 RECOUNTED_AT_ONCE = 500  # nodes, pods and pod sets, between two turns of the loop
 
 
@@ -284,11 +286,27 @@ class Deciding:
         """Recounts the ledger now and then; a drift is a bug of ours that should be known before users meet it (DESIGN decision 7)."""
         while True:
             await self._clock.sleep(AUDIT_S)
-            drift = await self._recount()
-            self.gauges.drifting = len(drift)
+            drift, missing = await self._recount(), await self._find_missing()
+            self.gauges.drifting = len(drift) + len(missing)
+            for key, why in list(missing.items())[:SHOWN]:
+                logger.error("an assignment is not reserved", extra={"workload": key, "why": why})
             if drift:
                 node, (used, counted) = next(iter(drift.items()))
                 logger.error("ledger drifts", extra={"nodes": len(drift), "node": node, "used": dict(used), "counted": dict(counted)})
+
+    async def _find_missing(self) -> Missing:
+        """What workloads were promised and the ledger does not have, found twice: a decision may be in between."""
+        first, second = await self._missing_now(), await self._missing_now()
+        return {key: why for key, why in second.items() if key in first}
+
+    async def _missing_now(self) -> Missing:
+        found: Missing = {}
+        for step, missing in enumerate(find_missing(self._observed.state)):
+            if missing is not None:
+                found = missing
+            elif step % RECOUNTED_AT_ONCE == 0:
+                await self._clock.sleep(0)
+        return found
 
     async def _recount(self) -> Drift:
         drift: Drift = {}

@@ -44,7 +44,7 @@ class ClusterState:
     """
 
     def __init__(self, *, reserve_daemon_sets: bool = True, resource_rules: ResourceRules | None = None) -> None:
-        self.changes = self.config_changes = 0
+        self.changes = self.config_changes = self.node_changes = 0
         self.resource_rules = resource_rules or ResourceRules()
         self.reserves_daemon_sets = reserve_daemon_sets
         self.nodes: dict[str, NodeFacts] = {}
@@ -83,6 +83,7 @@ class ClusterState:
             self.nodes[name] = node
         self.ledger.daemons.observe_node(name, node)
         self.changes += 1
+        self.node_changes += 1
         self.whole.observe_node(name, old, node)
         moved = old is None or node is None or old.labels != node.labels
         for flavor, view in list(self._views.items()):

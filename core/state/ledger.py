@@ -293,6 +293,15 @@ class Ledger:
         taken = self._taken.get(key)
         return taken.wide if taken is not None else {}
 
+    def assigned(self, key: PodSetKey) -> Mapping[str, int]:
+        """Pods per node that a pod set was assigned, bound or not."""
+        taken, found = self._taken.get(key), Counter[str]()
+        if taken is not None:
+            found.update(dict(taken.reservation.pinned))
+            for domain in taken.reservation.domains:
+                found.update(dict(domain.plan))
+        return found
+
     def ending_on(self, node: str) -> dict[str, int]:
         """What pods take on a node that are ending, and of whose workload nothing is expected any more."""
         total: dict[str, int] = {}

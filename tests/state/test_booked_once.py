@@ -8,6 +8,7 @@ from core.model.admission import admission_to_wire
 from core.model.pod_traits import NO_TRAITS
 from core.names import HOSTNAME_LABEL, SLICE_REPLACES
 from core.state.facts import WorkloadFacts, replaced_by
+from core.state.promises import find_missing
 from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
 from tests.queueing.scene import Scene, admitted
 from tests.state.test_cluster import admission
@@ -43,6 +44,20 @@ def test_a_node_that_joins_with_the_hostname_of_another_frees_nothing():
     scene.state.refresh()
     assert scene.state.ledger.usage["a"]["cpu"] == 4000
     assert scene.state.ledger.drift() == {}
+    assert missing(scene) == {}
+
+
+def missing(scene: Scene) -> dict[str, str]:
+    return dict(next(found for found in find_missing(scene.state) if found is not None))
+
+
+def test_a_reservation_that_is_missing_is_found_by_the_assignments():
+    """Found defect D1 went unseen: the audit of the ledger begins with its reservations."""
+    scene = scene_with_a_full_node()
+    assert missing(scene) == {}
+    scene.state.ledger.reserve((f"{NAMESPACE}/w", "main", None), None)
+    assert scene.state.ledger.drift() == {}
+    assert missing(scene) == {f"{NAMESPACE}/w": "pod set main: 1 pods are assigned to a, and 0 are reserved there"}
 
 
 def test_an_assignment_by_all_levels_stands_when_hostnames_are_unique_again():

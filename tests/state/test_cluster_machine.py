@@ -17,6 +17,7 @@ from core.model.spares import show_held_spares
 from core.names import ADMITTED, FINISHED, HOSTNAME_LABEL, QUOTA_RESERVED, SPARE_NODES, SPARES
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts
+from core.state.promises import find_missing
 from tests.builders import (
     NAMESPACE,
     RACK,
@@ -388,6 +389,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def check(self) -> None:
         self.state.refresh()
         assert self.state.ledger.drift() == {}
+        assert [missing for missing in find_missing(self.state) if missing] == []
         found = next(self.audit)
         assert not found
         if found is not None:

@@ -1,0 +1,75 @@
+"""Whether what the Workloads' assignments promise is reserved: recounted from assignments and labels of nodes alone.
+
+The ledger's own recount (`Ledger.audit`) begins with its reservations, so that it can't find one that is missing. This one begins with the
+Workloads, and finds their nodes by labels, without trees and views.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from core.model.assignment import TopologyAssignment
+from core.names import HOSTNAME_LABEL
+from core.state.cluster import ClusterState
+from core.state.facts import FlavorFacts
+
+Missing = Mapping[str, str]  # key of a workload -> what is not reserved for it
+
+
+def find_missing(state: ClusterState) -> Iterator[Missing | None]:
+    """Judges one workload at each step, each as things are then; at the last step all workloads of which something is not reserved."""
+    missing: dict[str, str] = {}
+    tables = _Tables(state)
+    for key in list(state.workloads.facts):
+        yield None
+        admission, facts = state.workloads.holding(key), state.workloads.facts.get(key)
+        if admission is None or facts is None:
+            continue
+        for pod_set, given in zip(facts.pod_sets, admission.pod_sets, strict=False):
+            name = state.topology_flavor(given.flavors.values())
+            flavor = state.flavors[name] if name is not None else None
+            topology = state.topologies.get(flavor.topology or "") if flavor is not None else None
+            if given.assignment is None or flavor is None or topology is None:
+                continue
+            reserved = state.ledger.assigned((facts.pods_key, pod_set.name, facts.owner_uid))
+            lack = _find_lack(tables, flavor, topology.levels, given.assignment, reserved)
+            if lack:
+                missing[key] = f"pod set {pod_set.name}: {lack}"
+    yield missing
+
+
+class _Tables:
+    """Names of the nodes by the values of some labels, as they are now."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._made_at = -1
+        self._tables: dict[tuple[str, ...], dict[tuple[str, ...], list[str]]] = {}
+
+    def by(self, labels: Sequence[str]) -> Mapping[tuple[str, ...], list[str]]:
+        if self._made_at != self.state.node_changes:
+            self._made_at, self._tables = self.state.node_changes, {}
+        table = self._tables.get(tuple(labels))
+        if table is None:
+            table = self._tables[tuple(labels)] = {}
+            for name, node in self.state.nodes.items():
+                if all(label in node.labels for label in labels):
+                    table.setdefault(tuple(node.labels[label] for label in labels), []).append(name)
+        return table
+
+
+def _find_lack(
+    tables: _Tables, flavor: FlavorFacts, levels: Sequence[str], assignment: TopologyAssignment, reserved: Mapping[str, int]
+) -> str:
+    by_values, by_path, nodes = tables.by(assignment.levels), tables.by(levels), tables.state.nodes
+    shares_its_place = levels[-1] == HOSTNAME_LABEL  # two nodes of one path are left out of such a topology
+    for domain in assignment.domains:
+        there = [
+            name
+            for name in by_values.get(domain.values, ())
+            if all(nodes[name].labels.get(label) == value for label, value in flavor.node_labels.items())
+            and (path := by_path.get(tuple(nodes[name].labels.get(level, "") for level in levels)))
+            and not (shares_its_place and len(path) > 1)
+        ]
+        counted = sum(reserved.get(name, 0) for name in there)
+        if there and counted < domain.count:
+            return f"{domain.count} pods are assigned to {'/'.join(domain.values)}, and {counted} are reserved there"
+    return ""
