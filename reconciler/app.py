@@ -143,6 +143,7 @@ class Reconciler:
         eternal(group, "what cannot be seen", self.troubles.run())
         eternal(group, "pages given back", self._give_back())
         eternal(group, "the time", self._observe_time())
+        eternal(group, "workloads read again", self.observed.keep_reading(self._clock))
         await self.observed.start(group)
         self.is_complete = True
         logger.info(

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
@@ -38,6 +38,7 @@ from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, controller_of, family_of, family_of_pod
 from core.state.owners import Owners, is_orphaned
+from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from reconciler import resources as r
 from reconciler.devices import Devices
@@ -58,6 +59,7 @@ from reconciler.slim import (
 
 logger = logging.getLogger(__name__)
 CATCH_UP_S, CATCH_UP_LOOK_S = 60.0, 0.05
+READ_AT_ONCE = 25
 Facts = TypeVar("Facts")
 
 
@@ -97,6 +99,11 @@ class Observed:
         self.pods = informer(r.PODS, slim_pod)
         self.daemon_sets = informer(r.DAEMON_SETS, slim_daemon_set)  # started only if they are reserved for
         self.namespaces = informer(r.NAMESPACES)
+        self.limit_ranges = informer(r.LIMIT_RANGES)
+        self.runtime_classes = informer(r.RUNTIME_CLASSES)
+        self.pod_defaults = PodDefaults()
+        self._to_read_again: set[str] = set()  # keys of workloads whose pods will be others by what is known now
+        self._is_to_read_again = asyncio.Event()
         self.priority_classes = informer(r.PRIORITY_CLASSES)
         self.workload_priority_classes = informer(r.WORKLOAD_PRIORITY_CLASSES)
         self.topologies = informer(r.TOPOLOGIES)
@@ -149,6 +156,8 @@ class Observed:
         state = self.state
         self._fold(self.pauses, Pause.read, self._observe_pause)
         self._fold(self.namespaces, lambda obj: dict(obj["metadata"].get("labels") or {}), state.observe_namespace)
+        self._fold(self.limit_ranges, LimitRange.read, self._observe_limit_range)
+        self._fold(self.runtime_classes, RuntimeClass.read, self._observe_runtime_class)
         self._fold(self.topologies, TopologyFacts.read, state.observe_topology)
         self._fold(self.flavors, FlavorFacts.read, state.observe_flavor)
         self._fold(self.cluster_queues, ClusterQueueFacts.read, state.observe_cluster_queue)
@@ -167,6 +176,41 @@ class Observed:
     def _observe_pause(self, key: str, pause: Pause | None) -> None:
         if key.rpartition("/")[2] == PAUSE_CONFIG_MAP:  # files may have others
             self.state.observe_pause(pause or NOTHING_PAUSED)
+
+    def _observe_limit_range(self, key: str, limit_range: LimitRange | None) -> None:
+        self.pod_defaults.observe_limit_range(key, limit_range)
+        namespace = key.partition("/")[0]
+        self._read_again(key for key in list(self.workloads.store.keys()) if key.partition("/")[0] == namespace)
+
+    def _observe_runtime_class(self, name: str, runtime_class: RuntimeClass | None) -> None:
+        self.pod_defaults.observe_runtime_class(name, runtime_class)
+        self._read_again(self.workloads.store.keys())
+
+    def _read_again(self, keys: Iterable[str]) -> None:
+        self._to_read_again.update(keys)
+        if self._to_read_again:
+            self._is_to_read_again.set()
+
+    async def keep_reading(self, clock: Clock) -> Never:
+        """Reads workloads again whose pods will be others, since a LimitRange or a RuntimeClass has changed: a few at a time."""
+        while True:
+            await self._is_to_read_again.wait()
+            self._is_to_read_again.clear()
+            while self._to_read_again:
+                for key in [self._to_read_again.pop() for _ in range(min(READ_AT_ONCE, len(self._to_read_again)))]:
+                    self._read_workload_again(key)
+                await clock.sleep(0)
+            for hear in self.state.on_free:
+                hear()
+
+    def _read_workload_again(self, key: str) -> None:
+        workload = self.workloads.store.get(key)
+        if workload is None:
+            return
+        try:
+            self.state.observe_workload(key, self._read_workload(workload))
+        except Exception as error:
+            self.set_aside.add(self.workloads.resource, key, workload, error)
 
     def _observe_config(self, name: str, config: ProvisioningConfig | None) -> None:
         if config is None:
@@ -241,7 +285,10 @@ class Observed:
         if not self._reclaims_pods:
             status = {name: value for name, value in (workload.get("status") or {}).items() if name != "reclaimablePods"}
             workload = {**workload, "status": status}
-        facts = _read_workload(workload)
+        adjusted, refused = self.pod_defaults.adjust_workload(workload)
+        facts = _read_workload(adjusted)
+        if refused:
+            facts = replace(facts, refused=refused)
         return facts if self._keeps_spares else facts.without_spares()
 
     @staticmethod
@@ -288,6 +335,8 @@ class Observed:
         configuration = (
             self.pauses,
             self.namespaces,
+            self.limit_ranges,
+            self.runtime_classes,
             self.priority_classes,
             self.workload_priority_classes,
             self.topologies,

@@ -22,6 +22,7 @@ from typing import Any, cast
 from core import trace_names as t
 from core.jobs.pod import Pod, has_admission_gate, pod_topology_request
 from core.jobs.pod_parents import PodParent
+from core.model.quantity import format_quantity
 from core.model.resources import pod_requests
 from core.names import (
     ADMITTED,
@@ -345,8 +346,13 @@ class Pods:
         admitted = {pod_set.name: pod_set.requests for pod_set in facts.pod_sets}
         start = []
         for pod, role in plan.start:
-            if _exceeds(pod_requests(pod["spec"]), admitted[role]):
-                message = f"pod asks for more than the pods that were admitted as {role}; delete it"
+            more = _excess(pod_requests(pod["spec"]), admitted[role])
+            if more:
+                message = (
+                    f"the pod requests {more} more than the pods that were admitted as {role}, and stays gated. If an admission webhook "
+                    "added a container (a sidecar), add what it requests to the pod template, or exempt these pods from that webhook; "
+                    "else delete the pod"
+                )
                 await self._writer.event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, message, warning=True)
             else:
                 start.append((pod, role))
@@ -376,5 +382,7 @@ def _asked(obj: Obj) -> tuple[Any, ...]:
     return metadata["uid"], metadata.get("generation"), metadata.get("labels"), bool(metadata.get("deletionTimestamp"))
 
 
-def _exceeds(asked: Mapping[str, int], admitted: Mapping[str, int]) -> bool:
-    return any(amount > admitted.get(name, 0) for name, amount in asked.items())
+def _excess(asked: Mapping[str, int], admitted: Mapping[str, int]) -> str:
+    """What a pod requests beyond what was admitted, empty where it is nothing."""
+    more = {name: amount - admitted.get(name, 0) for name, amount in sorted(asked.items()) if amount > admitted.get(name, 0)}
+    return ", ".join(f"{format_quantity(name, amount)} {name}" for name, amount in more.items())

@@ -39,6 +39,8 @@ class Judge:
 
     def judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
         """A workload written past all checks must not keep the others from being judged."""
+        if workload.refused:
+            return NotFound(REASON_MISCONFIGURED, truncate(f"its pods would be refused: {workload.refused}"), ())
         try:
             if workload.replaces is not None:
                 return find_growth(self._state, workload, queue, self._profiles)

@@ -120,12 +120,12 @@ class Pending:
 
 def _is_same(before: WorkloadFacts, now: WorkloadFacts) -> bool:
     """Whether what was said of a workload is still said of it."""
-    was, is_now = ((w.uid, w.queue, w.priority, w.pod_sets, w.together, w.profile, w.replaces) for w in (before, now))
+    was, is_now = ((w.uid, w.queue, w.priority, w.pod_sets, w.together, w.profile, w.replaces, w.refused) for w in (before, now))
     return was == is_now
 
 
 def _key_of(workload: WorkloadFacts) -> Hashable:
-    asked = workload.queue, workload.priority, workload.together, workload.profile, workload.replaces
+    asked = workload.queue, workload.priority, workload.together, workload.profile, workload.replaces, workload.refused
     if workload.replaces is not None:  # only a workload of the same owner takes over what another holds
         return asked, workload.owner_uid, tuple(map(_pod_set_key, workload.pod_sets))
     return asked, tuple(map(_pod_set_key, workload.pod_sets))

@@ -58,7 +58,7 @@ class ClusterState:
         self.pause: Pause = NOTHING_PAUSED
         self.workloads = Workloads(counts_spares=self.resource_rules.counts_spares)
         self.ledger = Ledger(self._node_labels, self.namespaces.get)
-        self.on_free: list[Callable[[], None]] = []  # called when a place that was kept for a pod of a group is free again
+        self.on_free: list[Callable[[], None]] = []  # called when what no event of an informer says may help a workload that waits
         self.whole = WholeView(self.nodes, self.ledger, self._on_free)
         self._views: dict[str, FlavorView] = {}
         self._plans: dict[str, Plan] = {}

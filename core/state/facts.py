@@ -378,6 +378,7 @@ class WorkloadFacts:
     remade: bool = True  # whether something makes lost pods anew; not where a pod is all that it stands for
     family: str = ""  # key by which its pods are found, where it is not its own
     replaces: str | None = None  # key of the workload of the same job whose pods and place it takes over
+    refused: str = ""  # why the API server would refuse its pods, if it would
 
     @property
     def runs(self) -> bool:

@@ -1,0 +1,178 @@
+"""What the API server adds to a pod when it is created: of its RuntimeClass, and of the LimitRanges of its namespace.
+
+A pod template has none of it yet. Quota, placement and ungating go by the pods as they will be, as Kueue does (`AdjustResources`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.model.quantity import canonical, format_quantity
+from core.model.resources import parse_resources, pod_requests
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeClass:
+    """What pods of a RuntimeClass get (`overhead`, `scheduling`), on plain JSON."""
+
+    name: str
+    overhead: Json
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Json, ...]
+
+    @classmethod
+    def read(cls, obj: Json) -> "RuntimeClass":
+        scheduling = obj.get("scheduling") or {}
+        overhead = dict((obj.get("overhead") or {}).get("podFixed") or {})
+        parse_resources(overhead)  # what is no quantity is refused here, once
+        selector = {str(key): str(value) for key, value in (scheduling.get("nodeSelector") or {}).items()}
+        return cls(obj["metadata"]["name"], overhead, selector, tuple(map(dict, scheduling.get("tolerations") or ())))
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRange:
+    """Defaults and limits of a namespace (`spec.limits`) for containers and pods, quantities as written."""
+
+    key: str
+    default: Mapping[str, str]  # limits of containers
+    default_request: Mapping[str, str]
+    bounds: tuple[tuple[str, str, str, str], ...]  # type (Container or Pod), min or max, resource, quantity
+
+    @classmethod
+    def read(cls, obj: Json) -> "LimitRange":
+        default: dict[str, str] = {}
+        request: dict[str, str] = {}
+        bounds: list[tuple[str, str, str, str]] = []
+        for item in (obj.get("spec") or {}).get("limits") or ():
+            kind = item.get("type")
+            if kind not in ("Container", "Pod"):
+                continue
+            for bound in ("min", "max"):
+                bounds += [(kind, bound, name, str(text)) for name, text in (item.get(bound) or {}).items()]
+            if kind == "Container":
+                default |= item.get("default") or {}
+                request |= item.get("defaultRequest") or {}
+        for name, text in (*default.items(), *request.items(), *((name, text) for *_, name, text in bounds)):
+            canonical(name, text)
+        metadata = obj["metadata"]
+        return cls(f"{metadata.get('namespace')}/{metadata['name']}", default, request, tuple(bounds))
+
+
+class PodDefaults:
+    """RuntimeClasses and LimitRanges, as last observed."""
+
+    def __init__(self) -> None:
+        self.runtime_classes: dict[str, RuntimeClass] = {}
+        self._limits: dict[str, dict[str, LimitRange]] = {}  # namespace -> key
+
+    def observe_runtime_class(self, name: str, found: RuntimeClass | None) -> None:
+        """A RuntimeClass came, changed or went (None)."""
+        if found is None:
+            self.runtime_classes.pop(name, None)
+        else:
+            self.runtime_classes[name] = found
+
+    def observe_limit_range(self, key: str, found: LimitRange | None) -> None:
+        """A LimitRange came, changed or went (None)."""
+        limits = self._limits.setdefault(key.partition("/")[0], {})
+        if found is None:
+            limits.pop(key, None)
+        else:
+            limits[key] = found
+
+    def _limits_of(self, namespace: str) -> Sequence[LimitRange]:
+        limits = self._limits.get(namespace)
+        return [limits[key] for key in sorted(limits)] if limits else ()
+
+    def adjust_workload(self, workload: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        """A Workload whose pod templates are as its pods will be; and why the API server would refuse such pods, empty if it would not.
+
+        Raises InvalidQuantity.
+        """
+        namespace = workload["metadata"].get("namespace") or ""
+        pod_sets = (workload.get("spec") or {}).get("podSets") or ()
+        named = any(_runtime_class_of(pod_set) for pod_set in pod_sets)
+        if not named and not self._limits.get(namespace):
+            return workload, ""
+        adjusted, problems = [], list[str]()
+        for pod_set in pod_sets:
+            template = pod_set.get("template") or {}
+            spec = self.adjust(template.get("spec") or {}, namespace)
+            adjusted.append({**pod_set, "template": {**template, "spec": spec}})
+            problems += (
+                f"pod set {pod_set.get('name')}: {problem}" for problem in self.find_problems(template.get("spec") or {}, namespace)
+            )
+        return {**workload, "spec": {**workload["spec"], "podSets": adjusted}}, "; ".join(dict.fromkeys(problems))
+
+    def adjust(self, spec: Json, namespace: str) -> Json:
+        """A pod's spec with what its RuntimeClass and the LimitRanges of its namespace add; what it has itself stands."""
+        adjusted = dict(spec)
+        runtime_class = self.runtime_classes.get(spec.get("runtimeClassName") or "")
+        if runtime_class is not None:
+            if runtime_class.overhead and not spec.get("overhead"):
+                adjusted["overhead"] = runtime_class.overhead
+            if runtime_class.node_selector:
+                adjusted["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **runtime_class.node_selector}
+            if runtime_class.tolerations:
+                tolerations = list(spec.get("tolerations") or ())
+                adjusted["tolerations"] = tolerations + [one for one in runtime_class.tolerations if one not in tolerations]
+        for limits in self._limits_of(namespace):
+            for part in ("containers", "initContainers"):
+                if adjusted.get(part):
+                    adjusted[part] = [_with_defaults(container, limits) for container in adjusted[part]]
+        return adjusted
+
+    def find_problems(self, spec: Json, namespace: str) -> Iterator[str]:
+        """Why the API server refuses a pod of a spec, as it was before `adjust`."""
+        name = spec.get("runtimeClassName")
+        if name:
+            runtime_class = self.runtime_classes.get(name)
+            if runtime_class is None:
+                yield f'RuntimeClass "{name}" does not exist'
+            else:
+                for key, value in runtime_class.node_selector.items():
+                    own = (spec.get("nodeSelector") or {}).get(key, value)
+                    if own != value:
+                        yield f'nodeSelector {key}={own} conflicts with {key}={value} of RuntimeClass "{name}"'
+        adjusted = self.adjust(spec, namespace)
+        for limits in self._limits_of(namespace):
+            for kind, bound, resource, text in limits.bounds:
+                for where, has in _amounts(adjusted, kind, bound, resource):
+                    limit = canonical(resource, text)
+                    if (has < limit) if bound == "min" else (has > limit):
+                        comparison = "less than the minimum" if bound == "min" else "more than the maximum"
+                        shown = format_quantity(resource, has)
+                        yield f"{where} has {shown} {resource}, {comparison} of {text} per {kind} of LimitRange {limits.key}"
+
+
+def _runtime_class_of(pod_set: Json) -> str:
+    return ((pod_set.get("template") or {}).get("spec") or {}).get("runtimeClassName") or ""
+
+
+def _with_defaults(container: Json, limits: LimitRange) -> Json:
+    """A container as the LimitRanger plugin leaves it; a request that is missing is first taken from the limit, by the API's defaulting."""
+    resources = container.get("resources") or {}
+    own_limits, own_requests = resources.get("limits") or {}, resources.get("requests") or {}
+    requests = {**limits.default_request, **own_limits, **own_requests}
+    return {**container, "resources": {**resources, "limits": {**limits.default, **own_limits}, "requests": requests}}
+
+
+def _amounts(spec: Json, kind: str, bound: str, resource: str) -> Iterator[tuple[str, int]]:
+    """What a minimum (of requests) or a maximum (of limits) is compared with: per container, or for the whole pod."""
+    which = "requests" if bound == "min" else "limits"
+    if kind == "Container":
+        for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+            found = parse_resources((container.get("resources") or {}).get(which))
+            if resource in found:
+                yield f"container {container.get('name')}", found[resource]
+        return
+
+    def counted(container: Json) -> Json:
+        return {**container, "resources": {"requests": (container.get("resources") or {}).get(which) or {}}}
+
+    parts = {part: [counted(container) for container in spec.get(part) or ()] for part in ("containers", "initContainers")}
+    found = pod_requests({**spec, **parts, "overhead": {}, "resources": {}})
+    if resource in found or bound == "max":
+        yield "the pod", found.get(resource, 0)

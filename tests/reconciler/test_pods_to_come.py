@@ -1,0 +1,75 @@
+"""A workload is judged by its pods as they will be: what LimitRanges and RuntimeClasses add is counted wherever requests are."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from core.runtime.client import Client
+from core.runtime.resource import Obj
+from reconciler import resources as r
+from reconciler.observed import Observed
+from tests.builders import NAMESPACE, pod_set_json, workload_json
+from tests.runtime.fakes import ManualClock
+
+KEY = f"{NAMESPACE}/w"
+
+
+def made(name: str, version: int, **rest: Any) -> Obj:
+    return {"metadata": {"name": name, "namespace": NAMESPACE, "uid": name, "resourceVersion": str(version)}, **rest}
+
+
+def limits(version: int, cpu: str, **more: Any) -> Obj:
+    return made("limits", version, spec={"limits": [{"type": "Container", "defaultRequest": {"cpu": cpu}, **more}]})
+
+
+def observed() -> Observed:
+    found = Observed(Client.offline(), ManualClock())
+    workload = workload_json("w", [pod_set_json(count=1, cpu="0")])
+    workload["spec"]["podSets"][0]["template"]["spec"]["containers"] = [{"name": "c"}]
+    found.limit_ranges.put(limits(1, "2"))
+    found.workloads.put(workload)
+    return found
+
+
+def asked(found: Observed) -> dict[str, int]:
+    return dict(found.state.workloads.facts[KEY].pod_sets[0].requests)
+
+
+async def settle(found: Observed) -> None:
+    task = asyncio.create_task(found.keep_reading(ManualClock()))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_workload_asks_for_what_its_pods_will_ask_for_and_follows_the_limit_range():
+    found = observed()
+    assert asked(found) == {"cpu": 2000}
+    woken: list[int] = []
+    found.state.on_free.append(lambda: woken.append(1))
+    found.limit_ranges.put(limits(2, "3"))
+    await settle(found)
+    assert asked(found) == {"cpu": 3000}
+    assert woken
+    found.limit_ranges.forget_all()
+    await settle(found)
+    assert asked(found) == {}
+
+
+async def test_a_workload_whose_pods_would_be_refused_says_so_until_they_would_not():
+    found = observed()
+    found.limit_ranges.put(limits(2, "2", max={"cpu": "1"}, default={"cpu": "2"}))
+    await settle(found)
+    assert "more than the maximum of 1" in found.state.workloads.facts[KEY].refused
+    found.limit_ranges.put(limits(3, "2"))
+    await settle(found)
+    assert found.state.workloads.facts[KEY].refused == ""
+
+
+def test_both_are_listed_before_workloads_are():
+    first, *_, last = found_stages = observed().stages
+    assert {informer.resource for informer in first} >= {r.LIMIT_RANGES, r.RUNTIME_CLASSES}
+    assert [informer.resource for informer in last] == [r.WORKLOADS]
+    assert len(found_stages) == 3

@@ -1,0 +1,91 @@
+"""Pods as the API server will make them: overhead and place of a RuntimeClass, defaults and limits of LimitRanges (found defect C4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.model.resources import pod_requests
+from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
+
+KATA = {
+    "metadata": {"name": "kata"},
+    "overhead": {"podFixed": {"cpu": "250m", "memory": "128Mi"}},
+    "scheduling": {"nodeSelector": {"runtime": "kata"}, "tolerations": [{"key": "kata", "operator": "Exists"}]},
+}
+
+
+def limit_range(name: str = "limits", namespace: str = "ns", **item: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"limits": [{"type": "Container", **item}]}}
+
+
+def known(*limit_ranges: dict[str, Any], runtime_classes: tuple[dict[str, Any], ...] = (KATA,)) -> PodDefaults:
+    defaults = PodDefaults()
+    for obj in limit_ranges:
+        found = LimitRange.read(obj)
+        defaults.observe_limit_range(found.key, found)
+    for obj in runtime_classes:
+        defaults.observe_runtime_class(obj["metadata"]["name"], RuntimeClass.read(obj))
+    return defaults
+
+
+def spec(requests: dict[str, str] | None = None, limits: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "c", "resources": {"requests": requests or {}, "limits": limits or {}}}], **more}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (spec(), {"cpu": 500, "memory": 2**30}),
+        (spec({"cpu": "1"}), {"cpu": 1000, "memory": 2**30}),
+        (spec(limits={"cpu": "2"}), {"cpu": 2000, "memory": 2**30}),
+        (spec({"cpu": "1"}, {"cpu": "2", "memory": "3Gi"}), {"cpu": 1000, "memory": 3 * 2**30}),
+        (spec(initContainers=[{"name": "i", "resources": {"requests": {"cpu": "3"}}}]), {"cpu": 3000, "memory": 2**30}),
+        (spec(initContainers=[{"name": "i", "restartPolicy": "Always"}]), {"cpu": 1000, "memory": 2**31}),
+    ],
+)
+def test_requests_of_a_pod_under_a_limit_range_are_those_that_it_will_have(given: dict[str, Any], expected: dict[str, int]):
+    defaults = known(limit_range(default={"cpu": "1", "memory": "2Gi"}, defaultRequest={"cpu": "500m", "memory": "1Gi"}))
+    assert pod_requests(defaults.adjust(given, "ns")) == expected
+    assert pod_requests(defaults.adjust(given, "other")) == pod_requests(given)
+    assert defaults.adjust(defaults.adjust(given, "ns"), "ns") == defaults.adjust(given, "ns")
+
+
+def test_a_runtime_class_adds_its_overhead_once_with_selector_and_tolerations():
+    defaults = known()
+    adjusted = defaults.adjust(spec({"cpu": "1"}, runtimeClassName="kata", nodeSelector={"zone": "a"}), "ns")
+    assert pod_requests(adjusted) == {"cpu": 1250, "memory": 128 * 2**20}
+    assert adjusted["nodeSelector"] == {"zone": "a", "runtime": "kata"}
+    assert adjusted["tolerations"] == [{"key": "kata", "operator": "Exists"}]
+    assert defaults.adjust(adjusted, "ns") == adjusted
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (spec({"cpu": "1"}), ""),
+        (spec({"cpu": "5"}, {"cpu": "5"}), "container c has 5 cpu, more than the maximum of 4 per Container of LimitRange ns/limits"),
+        (spec({"cpu": "50m"}), "container c has 50m cpu, less than the minimum of 100m per Container of LimitRange ns/limits"),
+        (spec({"cpu": "1"}, runtimeClassName="gone"), 'RuntimeClass "gone" does not exist'),
+        (
+            spec({"cpu": "1"}, runtimeClassName="kata", nodeSelector={"runtime": "runc"}),
+            'nodeSelector runtime=runc conflicts with runtime=kata of RuntimeClass "kata"',
+        ),
+    ],
+)
+def test_pods_that_the_api_server_would_refuse_are_found(given: dict[str, Any], problem: str):
+    defaults = known(limit_range(min={"cpu": "100m"}, max={"cpu": "4"}, default={"cpu": "4"}, defaultRequest={"cpu": "100m"}))
+    assert "; ".join(defaults.find_problems(given, "ns")) == problem
+
+
+def test_limits_of_whole_pods_count_all_containers():
+    obj = {"metadata": {"name": "pods", "namespace": "ns"}, "spec": {"limits": [{"type": "Pod", "max": {"cpu": "3"}}]}}
+    two = {"containers": [{"name": c, "resources": {"limits": {"cpu": "2"}}} for c in "ab"]}
+    assert list(known(obj).find_problems(two, "ns")) == ["the pod has 4 cpu, more than the maximum of 3 per Pod of LimitRange ns/pods"]
+
+
+def test_a_workload_outside_all_of_it_is_left_as_it_is():
+    workload = {"metadata": {"name": "w", "namespace": "ns"}, "spec": {"podSets": [{"name": "main", "template": {"spec": spec()}}]}}
+    assert known(limit_range(namespace="other")).adjust_workload(workload) == (workload, "")
+    assert known(limit_range(namespace="other")).adjust_workload(workload)[0] is workload
