@@ -293,13 +293,13 @@ NODE_STORM = Instrument(
 LEDGER_DRIFT = Instrument(
     "topogate_ledger_drift_nodes",
     Kind.GAUGE,
-    "Nodes whose usage a recount found other than the ledger has it, and workloads whose assignments are not reserved; a bug of ours",
+    "Nodes and workloads for which a recount found another usage than the ledger has, or no reservation; a bug of topogate",
     together=max,
 )
 OBJECTS_SET_ASIDE = Instrument(
     "topogate_objects_set_aside",
     Kind.GAUGE,
-    "Objects whose content cannot be handled; each has an event and a line in the log, and is tried again when it changes",
+    "Objects with content that cannot be handled; each has an event and a line in the log, and is tried again when it changes",
     (RESOURCE,),
     together=max,
 )

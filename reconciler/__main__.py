@@ -77,13 +77,13 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
                 clock=clock,
                 connect=connect,
             )
-            client.fence = health.election.seconds_left
+            client.fence = health.election.count_seconds_left
 
-        async def lead() -> None:
-            await reconciler.observed.catch_up(client, clock)
+        async def wait_and_lead() -> None:
+            await reconciler.observed.wait_for_watches(client, clock)
             await reconciler.lead()
 
-        def leads() -> bool:
+        def is_leading() -> bool:
             return reconciler.deciding is not None and (health.election is None or health.election.leads)
 
         async def work() -> None:
@@ -91,7 +91,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
                 # Seen before it is led: whoever takes over decides at once, however much there is to list.
                 await reconciler.follow(group)
                 if health.election is not None:
-                    await health.election.run(lead)
+                    await health.election.run(wait_and_lead)
                 else:
                     await reconciler.lead()
 
@@ -103,7 +103,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         async def stop() -> None:
             health.stopping = True
 
-        metrics.read_by(lambda: {LEADER: {(): leads()}, TASKS: {(): len(asyncio.all_tasks())}})
+        metrics.read_by(lambda: {LEADER: {(): is_leading()}, TASKS: {(): len(asyncio.all_tasks())}})
         ports = serving(
             settings.health_address,
             metrics=metrics,

@@ -297,10 +297,10 @@ class Deciding:
 
     async def _find_missing(self) -> Missing:
         """What workloads were promised and the ledger does not have, found twice: a decision may be in between."""
-        first, second = await self._missing_now(), await self._missing_now()
+        first, second = await self._find_missing_now(), await self._find_missing_now()
         return {key: why for key, why in second.items() if key in first}
 
-    async def _missing_now(self) -> Missing:
+    async def _find_missing_now(self) -> Missing:
         found: Missing = {}
         for step, missing in enumerate(find_missing(self._observed.state)):
             if missing is not None:

@@ -80,7 +80,7 @@ class Gauges:
             _, held, missing, lent = spares.get(name, SpareCounts(name))
             rows.setdefault(m.SPARE_NODES, {}).update({(name, m.HELD): held, (name, m.LENT): lent, (name, m.MISSING): missing})
         rows[m.DRIFTED_WORKLOADS] = {(kind,): self.adrift().get(kind, 0) for kind in m.DRIFTS}
-        rows[m.OBJECTS_SET_ASIDE] = {(resource,): count for resource, count in self._observed.set_aside.counts().items()}
+        rows[m.OBJECTS_SET_ASIDE] = {(resource,): count for resource, count in self._observed.set_aside.count_by_resource().items()}
         self._read_queues(rows)
         for name, facts in self._observed.state.flavors.items():
             # One that events have dropped is built by the next decision; until then it is as it was.

@@ -102,7 +102,7 @@ class Observed:
         self.limit_ranges = informer(r.LIMIT_RANGES)
         self.runtime_classes = informer(r.RUNTIME_CLASSES)
         self.pod_defaults = PodDefaults()
-        self._to_read_again: set[str] = set()  # keys of workloads whose pods will be others by what is known now
+        self._to_read_again: set[str] = set()  # keys of workloads with pods that will be others by what is known now
         self._is_to_read_again = asyncio.Event()
         self.priority_classes = informer(r.PRIORITY_CLASSES)
         self.workload_priority_classes = informer(r.WORKLOAD_PRIORITY_CLASSES)
@@ -165,9 +165,9 @@ class Observed:
         self._fold(self.provisioning_configs, ProvisioningConfig.read, self._observe_config)
         self._fold(self.cohorts, CohortFacts.read, state.observe_cohort)
         self._fold(self.local_queues, LocalQueueFacts.read, state.observe_local_queue)
-        self._fold(self.nodes, NodeFacts.read, state.observe_node, self._unreadable_node)
+        self._fold(self.nodes, NodeFacts.read, state.observe_node, self._replace_unreadable_node)
         self._fold(self.daemon_sets, DaemonSetFacts.read, state.observe_daemon_set)
-        self._fold(self.pods, PodFacts.read, self._observe_pod, self._unreadable_pod)
+        self._fold(self.pods, PodFacts.read, self._observe_pod, self._replace_unreadable_pod)
         for of_devices, read, observe in self.devices.folds if self.devices is not None else ():
             self._fold(of_devices, read, observe)
         self._fold(self.workloads, self._read_workload, state.observe_workload)
@@ -192,7 +192,7 @@ class Observed:
             self._is_to_read_again.set()
 
     async def keep_reading(self, clock: Clock) -> Never:
-        """Reads workloads again whose pods will be others, since a LimitRange or a RuntimeClass has changed: a few at a time."""
+        """Reads workloads again that will have other pods, since a LimitRange or a RuntimeClass has changed: a few at a time."""
         while True:
             await self._is_to_read_again.wait()
             self._is_to_read_again.clear()
@@ -200,8 +200,8 @@ class Observed:
                 for key in [self._to_read_again.pop() for _ in range(min(READ_AT_ONCE, len(self._to_read_again)))]:
                     self._read_workload_again(key)
                 await clock.sleep(0)
-            for hear in self.state.on_free:
-                hear()
+            for wake in self.state.on_free:
+                wake()
 
     def _read_workload_again(self, key: str) -> None:
         workload = self.workloads.store.get(key)
@@ -317,17 +317,17 @@ class Observed:
 
         informer.add_handler(handle)
 
-    def _unreadable_node(self, name: str, node: Obj) -> NodeFacts | None:
+    def _replace_unreadable_node(self, name: str, node: Obj) -> NodeFacts | None:
         """A node as it was, which gets no more pods."""
         known = self.state.nodes.get(name)
         return replace(known, state=replace(known.state, unschedulable=True)) if known is not None else None
 
-    def _unreadable_pod(self, key: str, pod: Obj) -> PodFacts | None:
+    def _replace_unreadable_pod(self, key: str, pod: Obj) -> PodFacts | None:
         """A pod that fills the node on which it is: how much of it the pod uses is not known."""
         known, node = self.pod_facts.get(key), (pod.get("spec") or {}).get("nodeName")
         if known is not None and known.node == node:
             return known
-        return PodFacts.filling(key, pod["metadata"].get("uid", ""), node) if isinstance(node, str) and node else None
+        return PodFacts.fill_node(key, pod["metadata"].get("uid", ""), node) if isinstance(node, str) and node else None
 
     @property
     def stages(self) -> tuple[tuple[Informer, ...], ...]:
@@ -366,7 +366,7 @@ class Observed:
         for built_in in self.built_in:
             await built_in.start(group)
 
-    async def catch_up(self, client: Client, clock: Clock) -> None:
+    async def wait_for_watches(self, client: Client, clock: Clock) -> None:
         """Returns when everything that was written before this call has been observed: the leader until now may have written it.
 
         A watch may hang for two minutes before that is noticed. So each that has not come as far as the API server is now is opened anew,
@@ -386,7 +386,7 @@ class Observed:
             if id(watcher) in behind:
                 watcher.refresh()
         async with asyncio.timeout(CATCH_UP_S):
-            while any(watcher.heard <= behind.get(id(watcher), -1) for watcher in watchers):
+            while any(watcher.delivered <= behind.get(id(watcher), -1) for watcher in watchers):
                 await clock.sleep(CATCH_UP_LOOK_S)
 
     async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:

@@ -346,7 +346,7 @@ class Pods:
         admitted = {pod_set.name: pod_set.requests for pod_set in facts.pod_sets}
         start = []
         for pod, role in plan.start:
-            more = _excess(pod_requests(pod["spec"]), admitted[role])
+            more = _show_excess(pod_requests(pod["spec"]), admitted[role])
             if more:
                 message = (
                     f"the pod requests {more} more than the pods that were admitted as {role}, and stays gated. If an admission webhook "
@@ -382,7 +382,7 @@ def _asked(obj: Obj) -> tuple[Any, ...]:
     return metadata["uid"], metadata.get("generation"), metadata.get("labels"), bool(metadata.get("deletionTimestamp"))
 
 
-def _excess(asked: Mapping[str, int], admitted: Mapping[str, int]) -> str:
+def _show_excess(asked: Mapping[str, int], admitted: Mapping[str, int]) -> str:
     """What a pod requests beyond what was admitted, empty where it is nothing."""
     more = {name: amount - admitted.get(name, 0) for name, amount in sorted(asked.items()) if amount > admitted.get(name, 0)}
     return ", ".join(f"{format_quantity(name, amount)} {name}" for name, amount in more.items())

@@ -80,24 +80,24 @@ class Storms:
 
     async def run(self) -> None:
         """Never returns: tells of storms that begin and end."""
-        told: set[str] = set()
+        reported: set[str] = set()
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._changed.wait()
             self._changed.clear()
             try:
-                told = self._compare(told)
+                reported = self._compare(reported)
             except Exception:  # the next look is another try
                 logger.exception("storms could not be judged")
 
-    def _compare(self, told: set[str]) -> set[str]:
+    def _compare(self, before: set[str]) -> set[str]:
         now = {topology for topology in self._found.keys() | self._topologies() if self.find(topology) is not None}
-        for topology in sorted(now - told):
+        for topology in sorted(now - before):
             logger.warning("storm", extra={"topology": topology, "why": str(self._found[topology])})
-        for topology in sorted(told - now):
+        for topology in sorted(before - now):
             logger.info("the storm is over", extra={"topology": topology})
-        if now != told:
+        if now != before:
             for tell in self.on_change:
                 tell()
         return now

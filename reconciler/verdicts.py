@@ -130,7 +130,7 @@ class Verdicts:
                     if too_large is None:
                         await self._admit(workload, judged, verdict.outcome)
                     else:
-                        # Nobody waits for what it was to get: it would be given to it again otherwise.
+                        # This helps no workload that waits: the same would be decided again otherwise.
                         self._observed.state.forget(key, verdict.workload.uid, helps=False)
                         self._loop.refuse(verdict.workload, too_large)
                         if verdict.is_second_pass:

@@ -253,7 +253,7 @@ def subtract_at(amounts: Indices, at: Indices, amount: int, counts: Indices) -> 
         amounts[at] = [saturate(has - amount * count) for has, count in left]
 
 
-def total_of(amounts: Indices) -> int:
+def sum_amounts(amounts: Indices) -> int:
     """The sum of the amounts above 0, cut at `LARGEST`."""
     return int(np.clip(amounts, 0, LARGEST // max(1, len(amounts))).sum())
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from core.model.quantity import saturate
-from core.placement.free import FreeCapacity, Matrix, total_of, with_pod
+from core.placement.free import FreeCapacity, Matrix, sum_amounts, with_pod
 from core.placement.slices import Shape
 from core.placement.tree import Flags, Indices
 
@@ -101,7 +101,7 @@ class JointSearch:
         usable = np.logical_or.reduce([request.eligible for request in self._requests])
         for resource in {name for request in self._requests for name in with_pod(request.requests)}:
             row = self._view.axis.get(resource)
-            have = 0 if row is None else total_of(self._free[row][usable])
+            have = 0 if row is None else sum_amounts(self._free[row][usable])
             if sum(with_pod(request.requests).get(resource, 0) * request.count for request in self._requests) > have:
                 return False
         return True

@@ -103,10 +103,10 @@ class Around:
     def domains(self, key: str, nodes: Iterable[str]) -> Flags:
         """Nodes of the tree that share the value of a label with any of some nodes of the cluster."""
         if isinstance(nodes, frozenset) and nodes <= self._tree.index.keys():
-            return self._tree.keep_domains(key, nodes, self._domains)
-        return self._domains(key, nodes)
+            return self._tree.keep_domains(key, nodes, self._find_domains)
+        return self._find_domains(key, nodes)
 
-    def _domains(self, key: str, nodes: Iterable[str]) -> Flags:
+    def _find_domains(self, key: str, nodes: Iterable[str]) -> Flags:
         values = {value for name in nodes if (value := self._labels(name).get(key)) is not None}
         codes, meaning = self._tree.codes(key)
         return np.array([*(value in values for value in meaning), False], dtype=bool)[codes]

@@ -13,7 +13,7 @@ from core.placement.capacity import Fits, count_fits
 from core.placement.change import Amount, show_taint
 from core.placement.explain import Exclusion, Explanation, LevelFact, NotFit, Refusal, show_exclusions
 from core.placement.feasibility import InvalidSelector
-from core.placement.free import FreeCapacity, Matrix, total_of, with_pod
+from core.placement.free import FreeCapacity, Matrix, sum_amounts, with_pod
 from core.placement.never import find_never
 from core.placement.own_limit import own_terms
 from core.placement.remedy import WHOLE, Refused, find_changes
@@ -112,7 +112,7 @@ def _short(view: FreeCapacity, request: PodSetRequest, eligible: Flags, free: Ma
     missing = []
     for resource, amount in with_pod(request.requests).items():
         row = view.axis.get(resource)
-        have = 0 if row is None else total_of(free[row, span][eligible[span]])
+        have = 0 if row is None else sum_amounts(free[row, span][eligible[span]])
         if amount * request.count > have:
             missing.append(Amount(resource, amount * request.count - have))
     return tuple(missing)

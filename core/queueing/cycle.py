@@ -133,7 +133,7 @@ class Cycle:
 
     def _find_unwritable(self, workload: WorkloadFacts) -> NotFound | None:
         kept, at, why = self._unwritable.get(workload.uid, (None, -1, None))
-        if kept is not None and _asks_for(kept) == _asks_for(workload) and at == self._state.config_changes:
+        if kept is not None and _read_request(kept) == _read_request(workload) and at == self._state.config_changes:
             return why
         self._unwritable.pop(workload.uid, None)
         return None
@@ -453,7 +453,7 @@ class Cycle:
             group.unheard[uid] = None
 
 
-def _asks_for(workload: WorkloadFacts) -> tuple[object, ...]:
+def _read_request(workload: WorkloadFacts) -> tuple[object, ...]:
     return workload.pod_sets, workload.admission, workload.unhealthy_nodes, workload.checks
 
 

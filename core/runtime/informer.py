@@ -75,7 +75,7 @@ class Informer:
 
     def add_handler(self, handler: Handler) -> None:
         """A handler that comes late is first told everything there is, marked `initial`: at once, or within `telling_later` later."""
-        handler = self._guarded(handler)
+        handler = self._guard(handler)
         late = who_gathers()
         if late is not None:
             if self._latecomers is None:
@@ -86,7 +86,7 @@ class Informer:
             handler(Change(None, obj, initial=True))
         self._handlers.append(handler)
 
-    def _guarded(self, handler: Handler) -> Handler:
+    def _guard(self, handler: Handler) -> Handler:
         def handle(change: Change) -> None:
             try:
                 handler(change)
@@ -94,8 +94,8 @@ class Informer:
                 if change.new is not None:
                     self._set_aside(change.obj, error)
                 else:  # nothing is left of it that could be tried again
-                    told = {"resource": str(self.resource), "object": object_key(change.obj)}
-                    logger.error("deleted object could not be handled", extra=told, exc_info=error)
+                    fields = {"resource": str(self.resource), "object": object_key(change.obj)}
+                    logger.error("deleted object could not be handled", extra=fields, exc_info=error)
 
         return handle
 

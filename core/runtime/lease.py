@@ -34,7 +34,7 @@ _RECORD = ("holderIdentity", "renewTime", "acquireTime", "leaseTransitions", "le
 
 
 PROGRESS_S = 20.0
-"""A leader whose event loop has not turned for so long does no work: its lease is not renewed any more."""
+"""A leader does no work while its event loop does not turn: after so long its lease is not renewed any more."""
 
 
 class LeadershipLost(Exception):
@@ -86,7 +86,7 @@ class Election:
 
     def was_taken(self, before: Obj | None) -> bool:
         """Whether another process held the lease between `before`, which we wrote, and the lease as last observed."""
-        return _term_of(before) != _term_of(self._lease)
+        return _read_term(before) != _read_term(self._lease)
 
     @property
     def lease(self) -> Obj | None:
@@ -139,8 +139,8 @@ class Election:
         return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": {**self._spec, **spec}}
 
 
-def _term_of(lease: Obj | None) -> tuple[Any, ...]:
-    """Who holds a lease, and since when: the same as long as one process renews it."""
+def _read_term(lease: Obj | None) -> tuple[Any, ...]:
+    """The holder of a lease, and since when it holds it: the same as long as one process renews it."""
     spec = (lease or {}).get("spec") or {}
     return tuple(spec.get(part) for part in ("holderIdentity", "acquireTime", "leaseTransitions"))
 
@@ -148,7 +148,7 @@ def _term_of(lease: Obj | None) -> tuple[Any, ...]:
 class LeaderElection:
     """Runs work from the moment in which the lease is ours until another process holds it. The identity must be unique to the process.
 
-    While the lease cannot be renewed, the work goes on and `seconds_left` is 0: whoever writes has to look at it, as `Client.fence` does.
+    While the lease cannot be renewed, the work goes on and `count_seconds_left` is 0: a writer has to look at it, as `Client.fence` does.
     Once the API server answers again and the lease was not taken meanwhile, the same work leads on.
 
     With `connect` renewals are made on a thread with a connection of their own, so that neither a long step of the event loop nor a flood
@@ -184,7 +184,7 @@ class LeaderElection:
     def leads(self) -> bool:
         return self._election.leads(self._clock.monotonic())
 
-    def seconds_left(self) -> float:
+    def count_seconds_left(self) -> float:
         """For how long we lead if the lease is not renewed; 0 or less where we do not lead. May be called on any thread."""
         return self._election.deadline() - self._clock.monotonic()
 
@@ -265,7 +265,7 @@ class LeaderElection:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(1.0):
                         await renewal.ended.wait()
-            renewal.result()
+            renewal.raise_error()
         finally:
             await renewal.stop()
             self._client = here
@@ -377,7 +377,7 @@ class _Apart:
             self._error = error
         finally:
             self.done.set()
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: no task waits any more
                 self._home.call_soon_threadsafe(self.ended.set)
 
     async def _main(self) -> None:
@@ -388,7 +388,7 @@ class _Apart:
         with suppress(asyncio.CancelledError):
             await task
 
-    def result(self) -> None:
+    def raise_error(self) -> None:
         """Raises what ended it."""
         if self._error is not None:
             raise self._error

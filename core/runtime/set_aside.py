@@ -1,4 +1,4 @@
-"""Objects whose content cannot be handled: set aside, counted and reported, and tried again when they change."""
+"""Objects with content that cannot be handled: set aside, counted and reported, and tried again when they change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SetAside:
         """All of them, the one that was added last at the end."""
         return self._objects.values()
 
-    def counts(self) -> Mapping[str, int]:
+    def count_by_resource(self) -> Mapping[str, int]:
         """How many there are by resource (`plural.group`)."""
         return Counter(str(resource) for resource, _ in self._objects)
 

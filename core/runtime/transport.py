@@ -134,7 +134,7 @@ class Transport:
         """
         limit = self._timeout_s if timeout_s is None else timeout_s
         if fence is not None:
-            limit = min(limit, _seconds_left(fence))
+            limit = min(limit, _check_fence(fence))
         try:
             async with asyncio.timeout(limit):
                 async with await self._open(method, path, params, body, content_type, fence) as response:
@@ -246,7 +246,7 @@ class Nowhere(Transport):
         raise Unreachable(f"{method} {path}: there is no API server here")
 
 
-def _seconds_left(fence: Fence) -> float:
+def _check_fence(fence: Fence) -> float:
     if (left := fence()) <= 0:
         raise NotLeading
     return left
@@ -260,11 +260,11 @@ class _Fenced(aiohttp.BytesPayload):
         self._fence = fence
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        _seconds_left(self._fence)
+        _check_fence(self._fence)
         await super().write(writer)
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        _seconds_left(self._fence)
+        _check_fence(self._fence)
         await super().write_with_length(writer, content_length)
 
 

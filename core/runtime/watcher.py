@@ -68,7 +68,7 @@ class Watcher:
         """Why nothing is heard of: how the last request failed, until the server tells something again."""
         self.version = ""
         """The resource version up to which everything has been handed on; empty before the first list."""
-        self.opened = self.heard = 0
+        self.opened = self.delivered = 0
         """How many streams were opened, and the number of the latest of them that said something which has been handed on."""
         self._reading: asyncio.Timeout | None = None
         self._is_asked = False
@@ -82,7 +82,7 @@ class Watcher:
         return None if self._heard_at is None else (clock or self.clock).monotonic() - self._heard_at
 
     def refresh(self) -> None:
-        """Opens the stream anew, if there is one: within some seconds `heard` is larger than `opened` is now."""
+        """Opens the stream anew, if there is one: within some seconds `delivered` is larger than `opened` is now."""
         self._is_asked = True
         if self._reading is not None:
             self._reading.reschedule(asyncio.get_running_loop().time())
@@ -113,7 +113,7 @@ class Watcher:
                         await self.clock.sleep(0)
                 state, action = following.state, following.action
                 if isinstance(given, Raw | Closed | Page) and following.cause in (None, "closed"):
-                    self.heard = self.opened + isinstance(given, Page)
+                    self.delivered = self.opened + isinstance(given, Page)
                 if isinstance(state, Opening | Watching):
                     self.version = state.resource_version
         finally:

@@ -94,8 +94,8 @@ class ClusterState:
 
     def _on_free(self) -> None:
         self.changes += 1
-        for hear in self.on_free:
-            hear()
+        for wake in self.on_free:
+            wake()
 
     def observe_pod(self, key: str, pod: PodFacts | None) -> None:
         """A pod came, changed or went."""

@@ -7,7 +7,7 @@ tolerations, whatever is free.
 
 A share is reserved for `WINDOW_S` at most: the pods of a DaemonSet may never come, for example where a ResourceQuota
 refuses them. None is reserved where a pod of the DaemonSet is larger than the node, on nodes that were there
-long before the DaemonSet, or for a DaemonSet whose rules take too long to judge (`MOST_RULES`).
+long before the DaemonSet, or for a DaemonSet with more rules than can be judged in time (`MOST_RULES`).
 """
 
 import math
@@ -121,7 +121,7 @@ class DaemonSets:
 
     @property
     def windows(self) -> Windows:
-        """Per node the DaemonSets whose share may be reserved there, and until when."""
+        """Per node the DaemonSets that may have a share reserved there, and until when."""
         return self._windows
 
     def observe_time(self, now: float) -> bool:

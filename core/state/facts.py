@@ -175,7 +175,7 @@ class PodFacts:
         return bool(self.node) and not self.terminal
 
     @classmethod
-    def filling(cls, key: str, uid: str, node: str) -> "PodFacts":
+    def fill_node(cls, key: str, uid: str, node: str) -> "PodFacts":
         """Facts of a pod that cannot be read: nothing fits on its node as long as it is there."""
         return cls(key, uid, node, False, False, False, {PODS: LARGEST}, None, None, None, {}, {})
 

@@ -293,7 +293,7 @@ class Ledger:
         taken = self._taken.get(key)
         return taken.wide if taken is not None else {}
 
-    def assigned(self, key: PodSetKey) -> Mapping[str, int]:
+    def count_assigned(self, key: PodSetKey) -> Mapping[str, int]:
         """Pods per node that a pod set was assigned, bound or not."""
         taken, found = self._taken.get(key), Counter[str]()
         if taken is not None:

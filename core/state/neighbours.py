@@ -43,7 +43,7 @@ class _Column:
         value = labels.get(key)
         self.codes[row] = -1 if value is None else self.values.setdefault(value, len(self.values))
 
-    def holds(self, operator: str, values: Collection[str]) -> Flags:
+    def find_rows(self, operator: str, values: Collection[str]) -> Flags:
         """Rows for which a requirement of a selector holds (`Requirement.holds`)."""
         if operator in ("In", "NotIn"):
             named = np.zeros(len(self.values) + 1, dtype=bool)  # the last stands for -1
@@ -92,7 +92,7 @@ class _Table:
         for column in self._columns.values():
             column.codes = np.append(column.codes, np.full(more, -1, dtype=np.int32))
 
-    def _column(self, key: str) -> _Column:
+    def _find_column(self, key: str) -> _Column:
         found = self._columns.pop(key, None)
         if found is None:
             found = _Column(np.full(len(self._labels), -1, dtype=np.int32))
@@ -110,9 +110,9 @@ class _Table:
         for term in terms:
             if term.selector is None:
                 return _NONE
-            rows &= self._in_namespaces(term, namespace_labels)
+            rows &= self._find_in_namespaces(term, namespace_labels)
             for requirement in term.selector:
-                rows &= self._column(requirement.key).holds(requirement.operator, requirement.values)
+                rows &= self._find_column(requirement.key).find_rows(requirement.operator, requirement.values)
         names: set[str] = set()
         for row in np.flatnonzero(rows).tolist():
             nodes = self._nodes[row]
@@ -122,12 +122,12 @@ class _Table:
                 names.update(nodes())
         return frozenset(names)
 
-    def _in_namespaces(self, term: PodTerm, namespace_labels: Callable[[str], Labels | None]) -> Flags:
-        meant = [name in term.namespaces or _selects(term.namespace_selector, namespace_labels(name)) for name in self._numbers]
+    def _find_in_namespaces(self, term: PodTerm, namespace_labels: Callable[[str], Labels | None]) -> Flags:
+        meant = [name in term.namespaces or _is_selected(term.namespace_selector, namespace_labels(name)) for name in self._numbers]
         return np.array([*meant, False])[self._namespace]
 
 
-def _selects(selector: Selector, labels: Labels | None) -> bool:
+def _is_selected(selector: Selector, labels: Labels | None) -> bool:
     return selector is not None and selects(selector, labels or _NO_LABELS)
 
 
@@ -217,12 +217,12 @@ class ClusterNeighbours:
         return {node for ip, nodes in by_ip.items() if port.ip == ANY_IP or ip in (ANY_IP, port.ip) for node in nodes}
 
     def repels(self, traits: PodTraits) -> bool:
-        return bool(self._apart) and bool(self._terms_against(traits))
+        return bool(self._apart) and bool(self._find_terms_against(traits))
 
     def repelling(self, traits: PodTraits) -> Iterator[tuple[PodTerm, Collection[str]]]:
-        return ((term, self._apart[term]) for term in self._terms_against(traits))
+        return ((term, self._apart[term]) for term in self._find_terms_against(traits))
 
-    def _terms_against(self, traits: PodTraits) -> Sequence[PodTerm]:
+    def _find_terms_against(self, traits: PodTraits) -> Sequence[PodTerm]:
         key = traits.namespace, frozenset(traits.labels.items())
         found = self._repelling.get(key)
         if found is None:
@@ -242,11 +242,11 @@ class ClusterNeighbours:
                 del self._awaited[next(iter(self._awaited))]
         found = self._matching.get(key)
         if found is None:
-            found = self._whole_table().find_nodes(key, self.namespace_labels)
+            found = self._build_table().find_nodes(key, self.namespace_labels)
             _keep(self._matching, key, found)
         return found
 
-    def _whole_table(self) -> _Table:
+    def _build_table(self) -> _Table:
         if self._table is None:
             self._table = _Table()
             for key, pod in self._pods.items():

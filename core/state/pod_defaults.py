@@ -1,6 +1,6 @@
 """What the API server adds to a pod when it is created: of its RuntimeClass, and of the LimitRanges of its namespace.
 
-A pod template has none of it yet. Quota, placement and ungating go by the pods as they will be, as Kueue does (`AdjustResources`).
+A pod template has none of it yet. Quota, placement and ungating use the pods as they will be, as Kueue does (`AdjustResources`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,18 +82,18 @@ class PodDefaults:
         else:
             limits[key] = found
 
-    def _limits_of(self, namespace: str) -> Sequence[LimitRange]:
+    def _list_limits(self, namespace: str) -> Sequence[LimitRange]:
         limits = self._limits.get(namespace)
         return [limits[key] for key in sorted(limits)] if limits else ()
 
     def adjust_workload(self, workload: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        """A Workload whose pod templates are as its pods will be; and why the API server would refuse such pods, empty if it would not.
+        """A Workload with pod templates as its pods will be; and why the API server would refuse such pods, empty if it would not.
 
         Raises InvalidQuantity.
         """
         namespace = workload["metadata"].get("namespace") or ""
         pod_sets = (workload.get("spec") or {}).get("podSets") or ()
-        named = any(_runtime_class_of(pod_set) for pod_set in pod_sets)
+        named = any(_read_runtime_class(pod_set) for pod_set in pod_sets)
         if not named and not self._limits.get(namespace):
             return workload, ""
         adjusted, problems = [], list[str]()
@@ -118,7 +118,7 @@ class PodDefaults:
             if runtime_class.tolerations:
                 tolerations = list(spec.get("tolerations") or ())
                 adjusted["tolerations"] = tolerations + [one for one in runtime_class.tolerations if one not in tolerations]
-        for limits in self._limits_of(namespace):
+        for limits in self._list_limits(namespace):
             for part in ("containers", "initContainers"):
                 if adjusted.get(part):
                     adjusted[part] = [_with_defaults(container, limits) for container in adjusted[part]]
@@ -137,9 +137,9 @@ class PodDefaults:
                     if own != value:
                         yield f'nodeSelector {key}={own} conflicts with {key}={value} of RuntimeClass "{name}"'
         adjusted = self.adjust(spec, namespace)
-        for limits in self._limits_of(namespace):
+        for limits in self._list_limits(namespace):
             for kind, bound, resource, text in limits.bounds:
-                for where, has in _amounts(adjusted, kind, bound, resource):
+                for where, has in _list_amounts(adjusted, kind, bound, resource):
                     limit = canonical(resource, text)
                     if (has < limit) if bound == "min" else (has > limit):
                         comparison = "less than the minimum" if bound == "min" else "more than the maximum"
@@ -147,7 +147,7 @@ class PodDefaults:
                         yield f"{where} has {shown} {resource}, {comparison} of {text} per {kind} of LimitRange {limits.key}"
 
 
-def _runtime_class_of(pod_set: Json) -> str:
+def _read_runtime_class(pod_set: Json) -> str:
     return ((pod_set.get("template") or {}).get("spec") or {}).get("runtimeClassName") or ""
 
 
@@ -159,7 +159,7 @@ def _with_defaults(container: Json, limits: LimitRange) -> Json:
     return {**container, "resources": {**resources, "limits": {**limits.default, **own_limits}, "requests": requests}}
 
 
-def _amounts(spec: Json, kind: str, bound: str, resource: str) -> Iterator[tuple[str, int]]:
+def _list_amounts(spec: Json, kind: str, bound: str, resource: str) -> Iterator[tuple[str, int]]:
     """What a minimum (of requests) or a maximum (of limits) is compared with: per container, or for the whole pod."""
     which = "requests" if bound == "min" else "limits"
     if kind == "Container":
@@ -169,10 +169,10 @@ def _amounts(spec: Json, kind: str, bound: str, resource: str) -> Iterator[tuple
                 yield f"container {container.get('name')}", found[resource]
         return
 
-    def counted(container: Json) -> Json:
+    def count(container: Json) -> Json:
         return {**container, "resources": {"requests": (container.get("resources") or {}).get(which) or {}}}
 
-    parts = {part: [counted(container) for container in spec.get(part) or ()] for part in ("containers", "initContainers")}
+    parts = {part: [count(container) for container in spec.get(part) or ()] for part in ("containers", "initContainers")}
     found = pod_requests({**spec, **parts, "overhead": {}, "resources": {}})
     if resource in found or bound == "max":
         yield "the pod", found.get(resource, 0)

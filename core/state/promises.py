@@ -29,7 +29,7 @@ def find_missing(state: ClusterState) -> Iterator[Missing | None]:
             topology = state.topologies.get(flavor.topology or "") if flavor is not None else None
             if given.assignment is None or flavor is None or topology is None:
                 continue
-            reserved = state.ledger.assigned((facts.pods_key, pod_set.name, facts.owner_uid))
+            reserved = state.ledger.count_assigned((facts.pods_key, pod_set.name, facts.owner_uid))
             lack = _find_lack(tables, flavor, topology.levels, given.assignment, reserved)
             if lack:
                 missing[key] = f"pod set {pod_set.name}: {lack}"
@@ -44,7 +44,7 @@ class _Tables:
         self._made_at = -1
         self._tables: dict[tuple[str, ...], dict[tuple[str, ...], list[str]]] = {}
 
-    def by(self, labels: Sequence[str]) -> Mapping[tuple[str, ...], list[str]]:
+    def find(self, labels: Sequence[str]) -> Mapping[tuple[str, ...], list[str]]:
         if self._made_at != self.state.node_changes:
             self._made_at, self._tables = self.state.node_changes, {}
         table = self._tables.get(tuple(labels))
@@ -59,7 +59,7 @@ class _Tables:
 def _find_lack(
     tables: _Tables, flavor: FlavorFacts, levels: Sequence[str], assignment: TopologyAssignment, reserved: Mapping[str, int]
 ) -> str:
-    by_values, by_path, nodes = tables.by(assignment.levels), tables.by(levels), tables.state.nodes
+    by_values, by_path, nodes = tables.find(assignment.levels), tables.find(levels), tables.state.nodes
     shares_its_place = levels[-1] == HOSTNAME_LABEL  # two nodes of one path are left out of such a topology
     for domain in assignment.domains:
         there = [

@@ -56,9 +56,9 @@ class UsageTable:
             used = here[self._amounts[row, here] != 0]
             view.take_at(follower.places[used], {resource: 1}, self._amounts[row, used])
         self._followers.append(follower)
-        view.used = lambda resource: self._used(resource, follower)
+        view.used = lambda resource: self._find_used(resource, follower)
 
-    def _used(self, resource: str, follower: _Follower) -> Indices:
+    def _find_used(self, resource: str, follower: _Follower) -> Indices:
         """What of a resource is in use on each node of a view that is about to count it."""
         self._add_rows([resource])
         used: Indices = self._amounts[self._rows[resource], follower.slots]
@@ -129,7 +129,7 @@ class UsageTable:
         for resource, amount in amounts.items():
             row = self._rows.get(resource)
             if row is None:
-                self._take_rare(resource, slot, amount * times)
+                self._add_rare(resource, slot, amount * times)
                 continue
             shown = int(self._amounts[row, slot])
             self._set(row, slot, self._beyond.get((row, slot), shown) + amount * times)
@@ -139,7 +139,7 @@ class UsageTable:
             if place >= 0:
                 follower.view.take(place, changes)
 
-    def _take_rare(self, resource: str, slot: int, amount: int) -> None:
+    def _add_rare(self, resource: str, slot: int, amount: int) -> None:
         totals = self._rare.setdefault(resource, {})
         totals[slot] = totals.get(slot, 0) + amount
         if not totals[slot]:

@@ -407,7 +407,7 @@ def test_whose_verdict_is_being_written_is_not_judged(judged: Counter[str]):
     assert admitted(scene.run()) == {"w"}
 
 
-def test_a_decision_that_cannot_be_written_is_made_once_and_helps_nobody():
+def test_a_decision_that_cannot_be_written_is_made_once():
     """Found defect D7: it was assumed and dropped at each turn, and each time all refusals of others were void."""
     scene = Scene(quota="100")
     scene.rack("r", 1)

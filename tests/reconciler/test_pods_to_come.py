@@ -44,7 +44,7 @@ async def settle(found: Observed) -> None:
     await asyncio.wait([task])
 
 
-async def test_a_workload_asks_for_what_its_pods_will_ask_for_and_follows_the_limit_range():
+async def test_requests_of_a_workload_follow_the_limit_range():
     found = observed()
     assert asked(found) == {"cpu": 2000}
     woken: list[int] = []
@@ -58,7 +58,7 @@ async def test_a_workload_asks_for_what_its_pods_will_ask_for_and_follows_the_li
     assert asked(found) == {}
 
 
-async def test_a_workload_whose_pods_would_be_refused_says_so_until_they_would_not():
+async def test_a_refusal_of_pods_lasts_as_long_as_the_limit_that_causes_it():
     found = observed()
     found.limit_ranges.put(limits(2, "2", max={"cpu": "1"}, default={"cpu": "2"}))
     await settle(found)

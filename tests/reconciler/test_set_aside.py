@@ -83,7 +83,7 @@ def test_every_informer_survives_every_kind_of_garbage(caplog: pytest.LogCapture
             informer.put(with_name(obj, informer, number, version))
         assert len(informer.store) == len(odd), informer.resource
     assert len(observed.set_aside) > 100
-    assert set(observed.set_aside.counts()) <= {str(informer.resource) for informer in observed.informers}
+    assert set(observed.set_aside.count_by_resource()) <= {str(informer.resource) for informer in observed.informers}
     observed.state.refresh()
     for informer in observed.informers:
         informer.forget_all()
@@ -156,5 +156,5 @@ async def test_an_object_that_is_set_aside_has_one_event_and_one_log_line(caplog
 
 
 def test_facts_of_a_pod_that_fills_its_node_hold_it():
-    assert PodFacts.filling("ns/p", "uid", "n0").holds
+    assert PodFacts.fill_node("ns/p", "uid", "n0").holds
     assert r.PODS.namespaced

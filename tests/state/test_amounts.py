@@ -104,7 +104,7 @@ def test_pods_of_the_largest_amounts_on_a_node_that_does_not_exist_stop_nothing(
     assert scene.state.ledger.usage["no-such-node"]["memory"] == 3 * LARGEST
 
 
-def test_a_node_that_joins_after_its_pods_has_what_they_leave():
+def test_a_node_that_joins_after_its_pods_counts_them():
     scene = Scene()
     for i in range(2):
         spec = {"containers": [{"name": "c", "resources": {"requests": {GPU: "9E"}}}]}
@@ -134,7 +134,7 @@ def test_a_daemon_pod_larger_than_a_node_reserves_nothing_there():
     assert admitted(scene.run()) == {"w"}
 
 
-def test_a_share_of_a_daemon_set_whose_pods_never_come_ends_with_its_window():
+def test_a_daemon_set_share_without_pods_ends_with_its_window():
     """Found defect A3: with a ResourceQuota of no pods a DaemonSet blocked every node that it selects."""
     scene = Scene()
     scene.state.observe_time(1000.0)
@@ -220,7 +220,7 @@ def test_a_negative_request_is_refused(text: str):
         PodFacts.read(pod_json("p", cpu=text))
 
 
-def test_sums_of_what_broken_nodes_say_they_have_do_not_wrap():
+def test_sums_over_nodes_of_the_largest_amounts_do_not_wrap():
     scene = Scene(quota="9E")
     for i in range(5):
         name = f"n{i}"

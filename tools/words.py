@@ -1,0 +1,403 @@
+"""`python -m tools.words`: checks that new and changed text is plain English with standard words (docs/style.md).
+
+Every line of production code, documents and tests is compared with a few patterns; names of functions begin with a verb of the
+glossary, names of tests say subject, condition and result. Lines that were there when this check was introduced are in
+`tools/words_baseline.txt`, as hashes of their text, and are left alone. The baseline only shrinks: `--shrink` removes the lines that are gone.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2s
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BASELINE = Path(__file__).with_name("words_baseline.txt")
+PRODUCTION = ("core/", "webhook/", "reconciler/", "certs/", "cli/")
+NAMED_ONLY = ("tests/", "e2e/", "tools/")  # only names of functions and tests are judged there
+OLD = ("CHANGELOG.md",)  # what was released is not written anew
+
+VERBS = frozenset(
+    [
+        "accept",
+        "adapt",
+        "add",
+        "adjust",
+        "admit",
+        "aggregate",
+        "allow",
+        "append",
+        "apply",
+        "arrange",
+        "assert",
+        "assign",
+        "assume",
+        "attach",
+        "audit",
+        "await",
+        "begin",
+        "bind",
+        "bound",
+        "build",
+        "calculate",
+        "cancel",
+        "cap",
+        "change",
+        "check",
+        "choose",
+        "clear",
+        "close",
+        "collect",
+        "combine",
+        "compare",
+        "complete",
+        "compute",
+        "confirm",
+        "connect",
+        "convert",
+        "copy",
+        "count",
+        "create",
+        "cut",
+        "deactivate",
+        "decide",
+        "decode",
+        "default",
+        "defer",
+        "define",
+        "delete",
+        "describe",
+        "detach",
+        "disable",
+        "discard",
+        "dispatch",
+        "divide",
+        "drain",
+        "drop",
+        "emit",
+        "enable",
+        "encode",
+        "end",
+        "ensure",
+        "enter",
+        "estimate",
+        "evict",
+        "exclude",
+        "execute",
+        "exit",
+        "expand",
+        "expect",
+        "explain",
+        "export",
+        "extend",
+        "extract",
+        "fail",
+        "fetch",
+        "fill",
+        "filter",
+        "find",
+        "finish",
+        "fit",
+        "flatten",
+        "fold",
+        "follow",
+        "format",
+        "gather",
+        "generate",
+        "get",
+        "give",
+        "grant",
+        "group",
+        "grow",
+        "guard",
+        "handle",
+        "hash",
+        "hold",
+        "ignore",
+        "import",
+        "index",
+        "init",
+        "insert",
+        "inspect",
+        "install",
+        "issue",
+        "iterate",
+        "join",
+        "judge",
+        "keep",
+        "leave",
+        "limit",
+        "list",
+        "load",
+        "locate",
+        "lock",
+        "log",
+        "look",
+        "lower",
+        "main",
+        "make",
+        "mark",
+        "match",
+        "measure",
+        "merge",
+        "move",
+        "name",
+        "normalize",
+        "note",
+        "notify",
+        "observe",
+        "on",
+        "open",
+        "order",
+        "override",
+        "parse",
+        "patch",
+        "pause",
+        "pick",
+        "place",
+        "plan",
+        "poll",
+        "post",
+        "preempt",
+        "prepare",
+        "print",
+        "process",
+        "propose",
+        "put",
+        "query",
+        "queue",
+        "raise",
+        "rank",
+        "read",
+        "rebuild",
+        "reconcile",
+        "record",
+        "recount",
+        "reduce",
+        "refresh",
+        "refuse",
+        "register",
+        "reject",
+        "release",
+        "reload",
+        "remove",
+        "rename",
+        "render",
+        "renew",
+        "saturate",
+        "slim",
+        "repair",
+        "replace",
+        "reply",
+        "report",
+        "requeue",
+        "request",
+        "require",
+        "reserve",
+        "reset",
+        "resize",
+        "resolve",
+        "restore",
+        "resume",
+        "retry",
+        "return",
+        "revoke",
+        "rotate",
+        "run",
+        "sample",
+        "save",
+        "scale",
+        "schedule",
+        "score",
+        "search",
+        "select",
+        "send",
+        "serve",
+        "set",
+        "settle",
+        "share",
+        "show",
+        "shrink",
+        "shuffle",
+        "skip",
+        "sleep",
+        "solve",
+        "sort",
+        "spend",
+        "split",
+        "start",
+        "stop",
+        "store",
+        "strip",
+        "subtract",
+        "suggest",
+        "sum",
+        "suspend",
+        "swap",
+        "sync",
+        "taint",
+        "test",
+        "time",
+        "toggle",
+        "touch",
+        "trace",
+        "track",
+        "trim",
+        "truncate",
+        "try",
+        "ungate",
+        "unlock",
+        "unregister",
+        "update",
+        "use",
+        "validate",
+        "verify",
+        "visit",
+        "wait",
+        "wake",
+        "walk",
+        "warn",
+        "watch",
+        "weigh",
+        "with",
+        "withdraw",
+        "wrap",
+        "write",
+        "yield",
+        "is",
+        "has",
+        "can",
+        "should",
+        "was",
+        "does",
+        "needs",
+        "allows",
+        "may",
+        "must",
+        "to",
+        "from",
+        "as",
+    ]
+)
+TEST_WORDS = frozenset({"what", "who", "whose", "whoever", "nor", "nobody", "somebody"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A pattern that a line must not match, and what to write instead."""
+
+    pattern: re.Pattern[str]
+    instead: str
+
+
+RULES = (
+    Rule(re.compile(r"\b(who|whose|whom|whoever|nobody|somebody|anybody|everybody)\b", re.I), "name the thing: a workload that, no pod"),
+    Rule(
+        re.compile(r"\b(tells?|told|telling|hears?|heard|stor(y|ies)|news)\b", re.I),
+        "report, record, emit, message, event, condition, trace",
+    ),
+    Rule(re.compile(r"\w\(s\)"), "a right plural: 1 pod, 2 pods"),
+    Rule(re.compile(r"\bthe peer('s)?\b", re.I), "Kueue"),
+    Rule(re.compile(r"\b(speaks? of|goes by|go by|takes? care|in vain|by and by)\b", re.I), "matches, uses, ... without effect"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A line that breaks a rule."""
+
+    path: str
+    line: int
+    text: str
+    found: str
+    instead: str
+
+    @property
+    def key(self) -> str:
+        """What stands for it in the baseline: the same when the line moves."""
+        return blake2s(f"{self.text.strip()}\0{self.found}".encode(), digest_size=6).hexdigest()
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.found!r}; write {self.instead}"
+
+
+def check_text(path: str, text: str) -> Iterator[Violation]:
+    """All violations of one file."""
+    is_production = path.startswith(PRODUCTION)
+    if (is_production or path.endswith(".md")) and path not in OLD:
+        for number, line in enumerate(text.splitlines(), 1):
+            for rule in RULES:
+                for match in rule.pattern.finditer(line):
+                    yield Violation(path, number, line, match.group(), rule.instead)
+    if path.endswith(".py") and (is_production or path.startswith(NAMED_ONLY)):
+        yield from _check_names(path, text)
+
+
+def _check_names(path: str, text: str) -> Iterator[Violation]:
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("__"):
+            continue
+        words = node.name.strip("_").split("_")
+        if words[0] == "test":
+            for word in sorted(TEST_WORDS.intersection(words)):
+                yield Violation(path, node.lineno, node.name, word, "test_<subject>_<condition>_<result>")
+        elif path.startswith(PRODUCTION) and words[0] not in VERBS and not _is_noun(node):
+            yield Violation(path, node.lineno, node.name, node.name, "a name that begins with a verb of the glossary (docs/style.md)")
+
+
+def _is_noun(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function stands for a value: a property, or one that other code (a protocol, a validator) names."""
+    return any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def check_tree(root: Path) -> list[Violation]:
+    """All violations of the files that git knows, or would add, in the order of their names."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py", "*.md"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = sorted({path for path in listed.stdout.splitlines() if (root / path).is_file()})
+    return [violation for path in paths for violation in check_text(path, (root / path).read_text())]
+
+
+def read_baseline() -> Counter[str]:
+    """How often each line was there when the check was introduced."""
+    lines = BASELINE.read_text().splitlines() if BASELINE.exists() else []
+    return Counter({key: int(count) for key, _, count in (line.partition(" ") for line in lines)})
+
+
+def write_baseline(counts: Counter[str]) -> None:
+    """One line each, sorted, so that a change shows what it removed."""
+    BASELINE.write_text("".join(f"{key} {count}\n" for key, count in sorted(counts.items()) if count))
+
+
+def main(arguments: list[str]) -> int:
+    """0: no new violation; 1: there are some, and each is printed."""
+    left, new = read_baseline(), list[Violation]()
+    kept: Counter[str] = Counter()
+    for violation in check_tree(ROOT):
+        if left[violation.key] > 0:
+            left[violation.key] -= 1
+            kept[violation.key] += 1
+        else:
+            new.append(violation)
+    if "--shrink" in arguments:
+        write_baseline(kept)
+    for violation in new:
+        print(violation)
+    if new:
+        print(f"{len(new)} new lines are not plain English: see docs/style.md", file=sys.stderr)
+    return 1 if new else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
