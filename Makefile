@@ -34,7 +34,7 @@ test: $(STAMP) ## the whole test suite, in PROCESSES=2 that each have a real con
 	@$(BIN)/python -m e2e.binaries
 	@$(BIN)/python -m pytest $(if $(filter-out 1,$(PROCESSES)),--numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder)
 
-check: $(STAMP) ## lint, types, the dependency law, drift of generated files
+check: $(STAMP) ## lint, types, the dependency law, drift of generated files, plain English
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -43,6 +43,7 @@ check: $(STAMP) ## lint, types, the dependency law, drift of generated files
 	@$(BIN)/python -m webhook.chart --check
 	@$(BIN)/python -m reconciler.rights --check
 	@$(BIN)/python -m cli.reference --check
+	@$(BIN)/python -m tools.words
 
 coverage: $(STAMP) ## how many branches of the engine the fast tests take; fails under 95 %
 	@CI=1 $(BIN)/coverage run -m pytest -q --timeout=600 -m "not cluster" $(ENGINE_TESTS)

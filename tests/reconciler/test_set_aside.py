@@ -82,8 +82,21 @@ def test_every_informer_survives_every_kind_of_garbage(caplog: pytest.LogCapture
             version += 1
             informer.put(with_name(obj, informer, number, version))
         assert len(informer.store) == len(odd), informer.resource
-    assert len(observed.set_aside) > 100
-    assert set(observed.set_aside.count_by_resource()) <= {str(informer.resource) for informer in observed.informers}
+        assert {str(aside.resource) for aside in observed.set_aside.objects} <= {str(each.resource) for each in observed.informers}
+        observed.state.refresh()
+        informer.forget_all()
+        assert len(observed.set_aside) == 0, informer.resource
+    assert observed.state.ledger.drift() == {}
+
+
+def test_garbage_of_all_kinds_at_once_is_survived(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.CRITICAL, "core.runtime")
+    reconciler, _ = whole()
+    observed = reconciler.observed
+    for informer in observed.informers:
+        for number, value in enumerate(VALUES):
+            informer.put(with_name({"spec": value, "status": value}, informer, number, number))
+    assert len(observed.set_aside) > 20
     observed.state.refresh()
     for informer in observed.informers:
         informer.forget_all()
