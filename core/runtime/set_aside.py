@@ -56,7 +56,9 @@ class SetAside:
         self._logged[at] = why
         while len(self._logged) > _LOGGED:
             self._logged.popitem(last=False)
-        logger.error("object set aside", extra={"resource": str(resource), "object": key, "error": why}, exc_info=error)
+        # What a value is not accepted for is said by the error; of anything else it matters where it was raised.
+        trace = None if isinstance(error, ValueError) else error
+        logger.warning("object set aside", extra={"resource": str(resource), "object": key, "error": why}, exc_info=trace)
         for report in self.on_add:
             report(aside)
 

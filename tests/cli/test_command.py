@@ -147,7 +147,7 @@ def test_an_object_that_cannot_be_read_is_warned_of_and_passed_over(topogate: Co
         ran = topogate.run("topology", "--kubeconfig", kubeconfig(topogate, url))
     assert ran.code == 2
     assert ran.err.splitlines()[1].startswith("topogate: there is no Topology")
-    assert ran.err.startswith("topogate: warning: object cannot be read: resource pods, object default/p, error ")
+    assert ran.err.startswith("topogate: warning: object set aside: resource pods, object default/p, error ")
 
 
 def test_as_a_plugin_of_kubectl_it_is_called_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -86,7 +86,9 @@ def test_a_pod_that_asks_for_more_than_its_role_does_not_start(admitted: Paper):
     admitted.put(forged)
     admitted.run()
     assert "forged" not in started(admitted)
-    assert any("pod asks for more" in message for message in admitted.messages)
+    [message] = {message for message in admitted.messages if "stays gated" in message}
+    assert "63 cpu more" in message
+    assert "admission webhook" in message
 
 
 def test_a_pod_whose_gate_somebody_took_off_is_deleted_before_it_is_admitted(paper: Paper):
