@@ -3,7 +3,7 @@
 The values serve condition messages, events, spans, pages and tests alike (DESIGN decision 10).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from core.placement.change import Amount, Change, Never
@@ -98,6 +98,14 @@ class NotFit:
     unit: str = "pod"
     explanation: Explanation | None = None
     group: tuple[str, ...] = ()
+
+
+def with_note(refusal: NotFit, note: str) -> NotFit:
+    """A refusal whose explanation, if there is one, has a note more, once."""
+    explanation = refusal.explanation
+    if explanation is None or note in explanation.notes:
+        return refusal
+    return replace(refusal, explanation=replace(explanation, notes=(*explanation.notes, note)))
 
 
 def refusal_sentence(topology: str, refusal: NotFit) -> str:

@@ -4,7 +4,6 @@ One int64 matrix, resources x nodes in tree order: reductions over a rack are re
 and an event on a node or a pod touches one column.
 """
 
-import copy
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from core.model.budget import UNLIMITED, Budget
 from core.model.pod_traits import PodTraits
 from core.model.podset import PodSetRequest
 from core.model.resources import PODS, Resources, resource_names
@@ -60,6 +60,7 @@ class FreeCapacity:
         self.company: tuple[Company, ...] = ()
         self.inside: tuple[tuple[PodTraits, Flags], ...] = ()  # pods that a solve confines to some nodes
         self.explains = True  # whether a refusal says why
+        self.budget: Budget = UNLIMITED  # of the decision that asks
         self._observe_all([states[name] for name in tree.names])
 
     def _extend_axis(self, names: Iterable[str]) -> None:
@@ -183,25 +184,43 @@ class FreeCapacity:
 
     def beside(self, *company: Company) -> "FreeCapacity":
         """The same capacity, seen with more pods there as far as ports and pod affinity go; good for one solve."""
-        other = copy.copy(self)
+        other = self._copy()
         other.company += company
         return other
 
-    def without_words(self) -> "FreeCapacity":
-        """The same capacity, for a search that asks often and only wants to know whether something fits; good for one solve."""
-        other = copy.copy(self)
-        other.explains = False
+    def explaining(self, explains: bool) -> "FreeCapacity":
+        """The same capacity whose refusals say why, or do not: a search that asks often only needs to know whether something fits."""
+        if self.explains is explains:
+            return self
+        other = self._copy()
+        other.explains = explains
+        return other
+
+    def within(self, budget: Budget) -> "FreeCapacity":
+        """The same capacity for a decision that has so many steps; good for one solve."""
+        other = self._copy()
+        other.budget = budget
+        return other
+
+    @property
+    def pass_steps(self) -> int:
+        """Steps of counting once over all nodes."""
+        return 40 + len(self.tree) // 40
+
+    def _copy(self) -> "FreeCapacity":
+        other = object.__new__(FreeCapacity)
+        other.__dict__.update(self.__dict__)
         return other
 
     def with_free(self, free: Matrix) -> "FreeCapacity":
         """The same nodes with other amounts free on them, to be shown."""
-        other = copy.copy(self)
+        other = self._copy()
         other.free = free
         return other
 
     def confined(self, pods: Iterable[PodTraits], inside: Flags) -> "FreeCapacity":
         """The same capacity with only some of the nodes for some pods; good for one solve."""
-        other = copy.copy(self)
+        other = self._copy()
         other.inside += tuple((traits, inside) for traits in pods)
         return other
 

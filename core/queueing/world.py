@@ -77,7 +77,7 @@ class World:
 
     def capacity(self, view: FlavorView) -> FreeCapacity:
         """The nodes of a flavor, whatever is free on them."""
-        return view.capacity if self.explains else view.capacity.without_words()
+        return view.capacity.explaining(self.explains)
 
     def held(self, key: str) -> _Held:
         """What a workload holds on nodes: per pod set the requests of one pod and pods per node."""

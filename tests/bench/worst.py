@@ -141,21 +141,36 @@ def three_pod_sets_too_large_for_a_rack_of_240_nodes() -> Steps:
 
 
 @case()
-def three_pod_sets_that_fit_alone() -> Steps:
-    """Each fits one block, two do not: the joint search decides."""
-    return three_sets(NODES, 900, 4, TopologyRequest(Mode.REQUIRED, "block"))
+def three_pod_sets_that_fit_alone_on_240_nodes() -> Steps:
+    """By the sum of GPUs they fit, too: the joint search decides. A node takes two pods."""
+    return three_sets(240, 170, 3, TopologyRequest(Mode.UNCONSTRAINED))
 
 
 @case()
-def eight_tied_pod_sets_with_affinity() -> Steps:
+def three_pod_sets_that_fit_alone_on_2_000_nodes() -> Steps:
+    return three_sets(2_000, 1_400, 3, TopologyRequest(Mode.PREFERRED, "rack"))
+
+
+def eight_tied_pod_sets(key: str, mode: Mode, gpus: int) -> Steps:
+    """With affinity to their own kind by `key`."""
     labels = [NodeLabels(node.name, {**node.labels, "block": f"b{i * 64 // NODES:03}"}) for i, node in enumerate(build_labels(NODES))]
     state = NodeState({"cpu": 192_000, "nvidia.com/gpu": 8, "pods": 110})
     view = FreeCapacity(TopologyTree(LEVELS, labels), {node.name: state for node in labels})
-    term = PodTerm("block", frozenset({"ns"}), None, (Requirement("app", "In", frozenset({"train"})),))
+    term = PodTerm(key, frozenset({"ns"}), None, (Requirement("app", "In", frozenset({"train"})),))
     traits = PodTraits("ns", {"app": "train"}, affinity=(term,))
-    tied = TopologyRequest(Mode.REQUIRED, "block", group="tied")
-    sets = [gpu_pods(f"set-{i}", 12, 8, tied, traits=traits) for i in range(8)]
+    tied = TopologyRequest(mode, "block", group="tied")
+    sets = [gpu_pods(f"set-{i}", 2 if i < 7 else 72, gpus, tied, traits=traits) for i in range(8)]
     return once(lambda: place(view, sets, MIXED))
+
+
+@case()
+def eight_tied_pod_sets_with_affinity_by_block() -> Steps:
+    return eight_tied_pod_sets("block", Mode.REQUIRED, 8)
+
+
+@case()
+def eight_tied_pod_sets_with_affinity_by_rack() -> Steps:
+    return eight_tied_pod_sets("rack", Mode.PREFERRED, 8)
 
 
 @case()
