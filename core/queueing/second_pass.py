@@ -322,11 +322,12 @@ def _replace(search: Search, view: FlavorView, parts: list[Held], workload: Work
     """As the engine replaces failed nodes, on none of those in `but`; pod sets that are tied to one domain stay in the one that those have
     which stay. `free` is what is free for it."""
     failed, profile, tie = sorted(workload.unhealthy_nodes), search.profile(view.topology), search.together
+    capacity = search.world.capacity(view)
 
     def anywhere(beyond: Flags | None = None) -> Decision:
         out_of_reach = but if beyond is None else but | beyond
         left = without(free, out_of_reach) if out_of_reach.any() else free
-        return replace_failed(view.capacity, parts, failed, profile, free=left, recreated=workload.remade)
+        return replace_failed(capacity, parts, failed, profile, free=left, recreated=workload.remade)
 
     level = view.capacity.tree.find_level(tie.level) if tie is not None else None
     if tie is None or level is None or not workload.remade:
@@ -340,7 +341,7 @@ def _replace(search: Search, view: FlavorView, parts: list[Held], workload: Work
         decision = anywhere(beyond)
     else:
         requests = [replace(part.request, count=part.assignment.count) for part in parts]
-        decision = place(view.capacity, requests, profile, free=without(free, out | but), together=tie)
+        decision = place(capacity, requests, profile, free=without(free, out | but), together=tie)
     return decision if decision.refusal is None or tie.required else anywhere()
 
 

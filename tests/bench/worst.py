@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.configuration import FairSharing
 from core.model.pod_traits import PodTerm, PodTraits, Requirement
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL
@@ -37,7 +38,7 @@ from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import NodeFacts
 from tests.bench.preemption import GPUS, build, submit
 from tests.bench.shapes import LEVELS, build_labels, build_view
-from tests.builders import NAMESPACE, Node, node_json
+from tests.builders import NAMESPACE, RACK, Node, node_json
 
 NODES, PODS = 5_000, 50_000
 STEP_MS, PREEMPTION_MS = 100, 1_000
@@ -74,40 +75,57 @@ def once(call: Callable[[], object]) -> Steps:
 # --- preemption ---------------------------------------------------------------------------------------
 
 
-def preemption(count: int, gpus: int, *, victim_gpus: int = GPUS, mine: int = 1) -> Steps:
-    """A full cluster of 4,900 running workloads of one pod each, every `mine`-th in the preemptor's own queue; `count` pods preempt."""
-    scene, running = build(NODES), NODES - 100
+def preemption(count: int, *, mine: int = 1, level: str = "", **cluster: Any) -> Steps:
+    """A full cluster of 4,900 running workloads of one pod each, every `mine`-th in the preemptor's own queue; `count` pods preempt,
+    in one domain of the level if one is given."""
+    scene, running = build(NODES, **cluster), NODES - 100
     for i in range(running):
         queue = "mine" if i % mine == 0 else "theirs"
-        submit(scene, f"running-{i:05}", 1, victim_gpus, queue=queue, priority=i % 3, required=False)
+        submit(scene, f"running-{i:05}", 1, GPUS, queue=queue, priority=i % 3, required=False)
         if i % 500 == 499:
             scene.run()
     scene.run()
     submit(scene, "blockers", 100, GPUS, queue="mine", priority=9, required=False)
     scene.run()
     assert len(scene.running()) == running + 1
-    submit(scene, "preemptor", count, gpus, queue="mine", priority=5, required=count * gpus <= 16 * GPUS)
+    submit(scene, "preemptor", count, GPUS, queue="mine", priority=5, required=bool(level), level=level or RACK)
     return iter(scene.cycle.run())
 
 
 @case(PREEMPTION_MS)
 def preemption_of_one_rack() -> Steps:
-    return preemption(16, GPUS)
+    return preemption(16, level=RACK)
+
+
+@case(PREEMPTION_MS)
+def preemption_of_one_host() -> Steps:
+    return preemption(1, level=HOSTNAME_LABEL)
 
 
 @case(PREEMPTION_MS)
 def preemption_of_half_the_cluster() -> Steps:
-    return preemption(2_450, GPUS)
+    return preemption(2_450)
 
 
 @case(PREEMPTION_MS)
 def preemption_of_all() -> Steps:
-    return preemption(4_900, GPUS)
+    return preemption(4_900)
 
 
 @case(PREEMPTION_MS)
 def preemption_in_two_queues() -> Steps:
-    return preemption(1_000, GPUS, mine=3)
+    return preemption(1_000, mine=3)
+
+
+@case(PREEMPTION_MS)
+def preemption_of_nodes_without_a_shortage_of_quota() -> Steps:
+    return preemption(4_900, times=3)
+
+
+@case(PREEMPTION_MS)
+def preemption_by_fair_sharing() -> Steps:
+    """All is borrowed from a third queue: the preemptor's may have half of what the other one uses."""
+    return preemption(2_000, mine=5_000, sharing=FairSharing(), owner="third")
 
 
 # --- several pod sets ---------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from core.model.pod_traits import PodTerm, PodTraits, Requirement
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.names import HOSTNAME_LABEL
 from core.placement import joint
+from core.placement.change import Change
 from core.placement.engine import Together, place
 from core.placement.explain import NotFit, Refusal, refusal_sentence
 from core.placement.free import FreeCapacity
@@ -193,7 +194,12 @@ def test_tied_pod_sets_are_explained_once_however_many_blocks_are_tried(monkeypa
     """Found defect B11."""
     view, sets = tied_pod_sets(64)
     explained: list[Refused] = []
-    monkeypatch.setattr(core.placement.refusal, "find_changes", lambda refused, fit: explained.append(refused) or ())
+
+    def counting(refused: Refused, fit: int) -> tuple[Change, ...]:
+        explained.append(refused)
+        return ()
+
+    monkeypatch.setattr(core.placement.refusal, "find_changes", counting)
     assert place(view, sets, MIXED).refusal is not None
     assert len(explained) == 1
 
