@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from core.model.budget import Budget
 from core.model.configuration import PodGroupRules
+from core.model.podset import PodSetRequest
 from core.placement.free import FreeCapacity
 from core.placement.node_counts import NodeCounts
 from core.podgroups.algorithm import Chosen, decide
@@ -58,6 +60,7 @@ def plan_step(
     `members` are all pods that name it; `view` counts what they have, and what is kept for them, as used. `waited_s`: since the last of
     them came. Raises InvalidSelector.
     """
+    view = view.within(Budget())
     live = in_order(member for member in members if member.is_live)
     done = sum(member.succeeded for member in members)
     placed, waiting = [m for m in live if m.place], [m for m in live if m.gated and not m.place]
@@ -81,17 +84,17 @@ def plan_step(
     group = PodGroupInfo(
         key.namespace,
         key.name,
-        as_pod_sets(waiting),
+        as_pod_sets(waiting, view.neighbours),
         tuple(constraints),
         max(needed, len(placed) + 1),  # of those that come later each single one is welcome
         facts.desired_count,
         key.replica,
         on,
-        claims_of_sets(waiting),
+        claims_of_sets(waiting, view.neighbours),
     )
     outcome = decide(view, group, plugins)
     if outcome.chosen is not None:
-        keep = tuple(_places(outcome.chosen, waiting))
+        keep = tuple(_places(outcome.chosen, waiting, group.pod_sets))
         message = f"{_name(outcome.chosen)} has places for {len(keep) + len(placed)} of {len(live)} pods"
         return Step(False, SCHEDULED, message, keep=keep, waits=True)
     if len(placed) < needed and placed and all(member.gated for member in placed):
@@ -141,10 +144,9 @@ def _is_usable(view: FreeCapacity, node: str) -> bool:
     return at is not None and bool(view.usable[at])
 
 
-def _places(chosen: Chosen, waiting: Sequence[Member]) -> Sequence[Place]:
+def _places(chosen: Chosen, waiting: Sequence[Member], sets: Sequence[PodSetRequest]) -> Sequence[Place]:
     """Which pod goes to which node: ranks in order over the nodes in order, set by set; of a set that fits in part the first."""
     found: list[Place] = []
-    sets = as_pod_sets(waiting)
     first = 0
     for pods, of_set in zip(sets, chosen.assignment.nodes, strict=True):
         found += zip(waiting[first : first + pods.count], _each(of_set), strict=False)
