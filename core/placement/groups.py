@@ -76,7 +76,7 @@ def fits_of_group(view: FreeCapacity, workers: PodSetRequest, leader: PodSetRequ
     if particular and view.around.conflict(workers.traits, leader.traits):
         beside = replace(beside, per_node=np.zeros_like(beside.per_node))
     keeps = free is None and not particular
-    key = ("group", request_shape(workers), request_shape(leader), leader.count)
+    key = ("group", request_shape(view, workers), request_shape(view, leader), leader.count)
     kept: GroupNodeFits | None = view.kept.pop(key, None) if keeps else None
     changed = view.changed_since(kept.position) if kept is not None else None
     if kept is None or changed is None or kept.workers is not alone:

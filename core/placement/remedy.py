@@ -22,7 +22,7 @@ import numpy.typing as npt
 from core.model.podset import Mode, PodSetRequest
 from core.placement.capacity import Fits, count_fits
 from core.placement.change import Change, NodeFixes
-from core.placement.feasibility import find_untolerated
+from core.placement.feasibility import Tolerations
 from core.placement.free import FreeCapacity, Matrix, with_pod
 from core.placement.groups import GroupFits
 from core.placement.slices import Shape
@@ -360,9 +360,9 @@ def _name(refused: Refused, at: Indices, extra: Indices) -> NodeFixes:
         for resource, amount in sorted(with_pod(refused.request.requests).items())
     }
     classes = view.taint_class[at]
-    all_taints, tolerations = view.taints_by_class, refused.request.tolerations
+    all_taints, tolerations = view.taints_by_class, Tolerations(refused.request.tolerations)
     taints = {
-        number: tuple(taint for taint in all_taints[number] if find_untolerated([taint], tolerations))
+        number: tuple(taint for taint in all_taints[number] if tolerations.find_untolerated([taint]))
         for number in np.unique(classes).tolist()
     }
     return NodeFixes([view.tree.names[node] for node in at.tolist()], view.ready[at], view.cordoned[at], classes, taints, freed)

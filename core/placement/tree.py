@@ -84,6 +84,9 @@ class TopologyTree:
         # Levels that an assignment names: the hostname alone where it identifies a node, else all.
         self.emitted_levels = self.declared[-1:] if unique else self.declared
         self._codes: dict[str, tuple[Indices, tuple[str, ...]]] = {}
+        self._code_of: dict[str, Mapping[str, int]] = {}
+        self._keys = {key for node in self.labels for key in node}
+        self._absent: tuple[Indices, tuple[str, ...]] = (np.full(len(self.names), -1, dtype=np.int64), ())
 
     def __len__(self) -> int:
         return len(self.names)
@@ -166,13 +169,21 @@ class TopologyTree:
 
     def codes(self, label: str) -> tuple[Indices, tuple[str, ...]]:
         """A label's values as small integers per node (-1: absent), and what each integer stands for."""
+        if label not in self._keys:
+            return self._absent
         found = self._codes.get(label)
         if found is None:
             meaning: dict[str, int] = {}
             codes = [-1 if (value := labels.get(label)) is None else meaning.setdefault(value, len(meaning)) for labels in self.labels]
             found = np.array(codes, dtype=np.int64), tuple(meaning)
             self._codes[label] = found
+            self._code_of[label] = meaning
         return found
+
+    def code_of(self, label: str) -> Mapping[str, int]:
+        """The integer that stands for each value of a label."""
+        self.codes(label)
+        return self._code_of.get(label, {})
 
 
 def _place(declared: tuple[str, ...], nodes: Iterable[NodeLabels]) -> tuple[list[tuple[tuple[str, ...], str, NodeLabels]], LeftOut]:

@@ -63,7 +63,7 @@ def check(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Checked:
         return Checked(cycle, group, placements, np.minimum(fits, pods.count), np.minimum(fits, coming), per_node)
     if are_apart(cycle, group, placements):
         return check_apart(cycle, group, placements)
-    assignments, room = [], []
+    assignments, room = list[PodGroupAssignment](), list[int]()
     for placement in placements:
         if assignments and not cycle.view.budget.spend(0):
             break

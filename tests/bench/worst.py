@@ -211,6 +211,15 @@ def affinity_of_60_000_hostnames() -> Steps:
 
 
 @case()
+def affinity_of_2_000_expressions() -> Steps:
+    view = build_view(NODES)
+    terms = [{"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "NotIn", "values": [f"node-{i:06}"]}]} for i in range(2_000)]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    asked = gpu_pods("main", 400, 8, TopologyRequest(Mode.REQUIRED, "rack"), affinity=affinity)
+    return once(lambda: place(view, [asked], MIXED))
+
+
+@case()
 def tolerations_5_000_of_640_taints() -> Steps:
     labels = build_labels(NODES)
     amounts = {"cpu": 192_000, "nvidia.com/gpu": 8, "pods": 110}
