@@ -11,12 +11,11 @@ Because nodes are sorted by the full path, the index of a domain within its leve
 in the order of level values, which is what ties and answers go by.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from operator import ne
+from itertools import groupby, pairwise
+from operator import itemgetter, ne
 from typing import TypeVar
 
 import numpy as np
@@ -199,9 +198,9 @@ def _place(declared: tuple[str, ...], nodes: Iterable[NodeLabels]) -> tuple[list
     placed.sort()  # names differ, so that no comparison goes on to what is behind them
     same: list[tuple[str, ...]] = []
     if declared[-1] == HOSTNAME_LABEL and len({path for path, *_ in placed}) < len(placed):
-        shared = {path for path, count in Counter(path for path, *_ in placed).items() if count > 1}
-        same = [tuple(name for other, name, _ in placed if other == path) for path in sorted(shared)]
-        placed = [entry for entry in placed if entry[0] not in shared]
+        runs = [list(run) for _, run in groupby(placed, key=itemgetter(0))]
+        same = [tuple(name for _, name, _ in run) for run in runs if len(run) > 1]
+        placed = [run[0] for run in runs if len(run) == 1]
     left_out = LeftOut({label: tuple(sorted(names)) for label, names in sorted(missing.items())}, tuple(same))
     return placed, left_out
 
