@@ -31,6 +31,7 @@ from core.placement.free import Matrix
 from core.placement.held import Held, find_failed, locate
 from core.placement.profile import Profile, Profiles
 from core.placement.replacement import replace_failed
+from core.placement.spares import domain_of, flags_of
 from core.placement.tree import Flags
 from core.placement.what_if import WhatIf
 from core.queueing.flavors import Search, found_by, place_unit
@@ -252,16 +253,17 @@ def _still_spare(
     spares: Mapping[str, Sequence[tuple[str, int]]],
     loans: Sequence[Loan],
 ) -> dict[str, frozenset[str]]:
-    """By pod set its spares that have room for what its fullest node has now, and none of its pods: they may have been given to pods of
-    another pod set, or that node may have got more."""
+    """By pod set its spares that have room for what its fullest node has now, none of its pods, and are in the domain that these must
+    share: they may have been given to pods of another pod set, that node may have got more, or all pods have gone to another domain."""
     capacity = view.capacity
     left = _less(view, parts, _gained(view, parts, placements), _with_spares(view, parts, spares, loans))
     found: dict[str, frozenset[str]] = {}
     for part, placement in zip(parts, placements, strict=True):
         now, kept = dict(placement.nodes), set[str]()
+        inside = domain_of(capacity.tree, part.request, flags_of(capacity.tree, now))
         for name, _ in spares[part.request.name]:
             room = int(capacity.pods_that_fit(part.request, left, np.array([capacity.tree.index[name]]))[0])
-            if name not in now and room >= max(now.values()):
+            if name not in now and inside[capacity.tree.index[name]] and room >= max(now.values()):
                 kept.add(name)
                 take_from(capacity, left, part.request, [(name, max(now.values()))])
         found[part.request.name] = frozenset(kept)
