@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.budget import Budget
 from core.model.configuration import FairSharing
 from core.model.pod_traits import PodTerm, PodTraits, Requirement
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
@@ -271,7 +272,7 @@ def shared_devices_of_5_000_nodes() -> Steps:
     random = np.random.default_rng(1)
     cells = tuple(SharedCell(1 + i % 31, 20_000, random.random(NODES) < 0.5) for i in range(5))
     own = random.integers(0, 4, (32, NODES))
-    rations = Rations(((1, 1, 1, 1, 1),), own, cells, np.zeros((5, NODES), dtype=np.int64))
+    rations = Rations(((1, 1, 1, 1, 1),), own, cells, np.zeros((5, NODES), dtype=np.int64), Budget())
     return once(lambda: rations.within(0, np.full(NODES, 110)))
 
 
