@@ -2,7 +2,6 @@
 before the first of them is let go, so that nobody takes the place of a later one (KEP-5732; reference, Option G).
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +17,7 @@ from core.podgroups.facts import PodGroupFacts
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
 from core.podgroups.members import GroupKey, Member, as_pod_sets, claims_of_sets, in_order
-from core.podgroups.together import find_domain, tell_spread
+from core.podgroups.together import count_there, find_domain, tell_spread
 
 SCHEDULED, UNSCHEDULABLE, WAITING, SCATTERED = "Scheduled", "Unschedulable", "WaitingForPods", "Scattered"
 Place = tuple[Member, str]  # a pod and a node
@@ -63,13 +62,14 @@ def plan_step(
     view = view.within(Budget())
     live = in_order(member for member in members if member.is_live)
     done = sum(member.succeeded for member in members)
-    placed, waiting = [m for m in live if m.place], [m for m in live if m.gated and not m.place]
+    placed = [m for m in live if m.place and (m.gated or m.place in view.tree.index)]  # whose node was deleted has none any more
+    waiting = [m for m in live if m.gated and not m.place]
     adrift = [m for m in live if not m.gated and not m.place]  # without the gate, and not sent by topogate
     lost = tuple(m for m in placed if m.gated and not m.node and not _is_usable(view, m.place))
     if lost:
         why = f"node {lost[0].place}, where a place was kept for pod {lost[0].key}, cannot be used any more"
         return Step(False, UNSCHEDULABLE, why, give_back=lost, waits=True)
-    wanted, on = facts.min_count or 1, Counter(member.place for member in placed)
+    wanted, on = facts.min_count or 1, count_there((member.place for member in placed), view)
     if find_domain(constraints, on, view) is None:
         return _scattered(placed, tell_spread(constraints, on, view))
     needed = wanted if len(live) >= wanted else wanted - done  # a gang that is there is one, whatever ended before
