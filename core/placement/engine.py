@@ -17,7 +17,7 @@ from core.placement.decision import Decision, Placement, take_from, take_placed
 from core.placement.explain import NotFit, Refusal, with_note
 from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix
-from core.placement.groups import GroupFits, descend_group, find_group_start, fits_of_group, split_roles
+from core.placement.groups import GroupFits, descend_group, find_group_start, find_mixed, fits_of_group, split_roles
 from core.placement.levels import descend, find_start
 from core.placement.node_counts import NodeCounts
 from core.placement.own_pods import place_particular
@@ -91,6 +91,9 @@ def _place_unit(
         return _place_one(view, unit[0], profile, world, free)
     if len(unit) == 2:
         return _place_group(view, unit, profile, world, free)
+    mixed = find_mixed(unit)
+    if mixed is not None:
+        return mixed
     lead = max(unit, key=lambda request: request.count).topology
     assert lead is not None  # only a topology names a group
     members = [replace(request, topology=replace(request.topology, group=None)) for request in unit if request.topology is not None]

@@ -26,6 +26,7 @@ class Refusal(Enum):
     SLICE_LAYERS_ORDER = "slice_layers_order"
     SLICE_LAYERS_DIVISIBILITY = "slice_layers_divisibility"
     INVALID_SELECTOR = "invalid_selector"
+    MIXED_GROUP = "mixed_group"
     SPARES_WITHOUT_HOSTNAME = "spares_without_hostname"
     NO_SPARES = "no_spares"  # the pods fit, but not with the nodes that are to be kept free beside them
     STALE_ASSIGNMENT = "stale_assignment"  # what a workload holds does not match the nodes that are there

@@ -228,6 +228,18 @@ def test_a_group_of_three_without_a_level_is_placed_anywhere_or_refused_as_a_who
     assert refusal.group == ("a", "b", "c")
 
 
+def test_group_of_three_with_mixed_levels_is_refused():
+    """Found defect D12: the level of one was lost, and three racks had pods."""
+    view = view_of(THREE_LEVELS, grid(1, 3, 1))
+    required = [request(2, Mode.REQUIRED, RACK, name=name) for name in "ab"]
+    members = of_group(*required, request(3, Mode.UNCONSTRAINED, name="c"))
+    refusal = place(view, members, MIXED).refusal
+    assert refusal is not None
+    assert refusal.kind is Refusal.MIXED_GROUP
+    assert refusal.group == ("a", "b", "c")
+    assert "not a required cloud/rack, b required cloud/rack, c unconstrained" in refusal.detail
+
+
 def test_a_group_is_refused_as_a_whole_where_its_leader_asks_for_a_level_that_is_not_there():
     leader, workers = of_group(request(1, Mode.REQUIRED, "zone", name="leader"), request(4, Mode.REQUIRED, RACK, name="workers"))
     refusal = place(view_of(THREE_LEVELS, grid(1, 1, 2)), [leader, workers], MIXED).refusal
