@@ -27,7 +27,7 @@ from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import STOP, ClusterQueueFacts
 
-PREEMPTION_STEPS = 500_000  # of a decision's
+PREEMPTION_STEPS = 300_000  # of a decision's
 _CUT = "the search for workloads to preempt stopped at its limit of steps"
 _CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by others going
 

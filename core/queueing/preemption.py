@@ -105,6 +105,7 @@ class _Search:
         self._workload, self._queue, self._profiles, self._state = workload, queue, profiles, state
         self._leaving = frozenset(leaving)
         self._budget = budget
+        self._has_tried = False
         self._asked: dict[str, tuple[int, ...]] = {}
         self.world = World(state, explains=False, budget=budget)
         self.rights = Rights(state, workload, queue, self.world, leaving, sharing, budget)
@@ -193,7 +194,10 @@ class _Search:
     def cheapest(self, right: Right) -> Set | None:
         """The best set found; None if none would help."""
         candidates = right.candidates
-        with_all = self.found_without(candidates, may_borrow=right.may_borrow) if candidates and self._budget.spend(0) else None
+        if not candidates or (self._has_tried and not self._budget.spend(0)):
+            return None
+        self._has_tried = True
+        with_all = self.found_without(candidates, may_borrow=right.may_borrow)
         if with_all is None:
             return None  # not even if all of them were gone, whoever may
         if 2 ** len(candidates) <= _EXACT:
@@ -251,6 +255,8 @@ class _Search:
         order = sorted(chosen, key=lambda c: c.order, reverse=True)
         behind, own_behind = self._sums_up_to(order[::-1])[::-1], self._sums_up_to(order[::-1], own=True)[::-1]
         kept, holds, own = list[Candidate](), self._no_amounts, self._no_amounts  # those who are needed, and what they hold
+        foreign, foreign_kept = [candidate for candidate in order if not candidate.is_own], list[Candidate]()
+        foreign_before = list(accumulate((not candidate.is_own for candidate in order), initial=0))
         self.world.let_go(self._leaving | {candidate.key for candidate in order})
         at, run, grows = 0, 1, True
         while at < len(order) and self._budget.spend(1 + len(order) // 500):
@@ -258,7 +264,8 @@ class _Search:
             fewer: Found | None = None
             is_any_left = bool(kept) or at + run < len(order)
             if is_any_left and self._may_fit(right, _add(holds, behind[at + run]), _add(own, own_behind[at + run])):
-                fewer = self._found_without_asked(right, order[at : at + run], [*kept, *order[at + run :]])
+                rest = [*foreign_kept, *foreign[foreign_before[at + run] :]]
+                fewer = self._found_without_asked(right, order[at : at + run], rest)
             if fewer is not None:
                 found, at, run = fewer, at + run, run * 2 if grows else max(1, run // 2)
             elif run > 1:
@@ -266,6 +273,7 @@ class _Search:
             else:
                 needed = order[at]
                 kept.append(needed)
+                foreign_kept += [] if needed.is_own else [needed]
                 holds = _add(holds, self._asked_of(needed))
                 own = _add(own, self._asked_of(needed)) if needed.is_own else own
                 at, grows = at + 1, True
@@ -273,7 +281,8 @@ class _Search:
         return tuple(candidate for candidate in chosen if candidate.key in keys), found
 
     def _found_without_asked(self, right: Right, asked: Sequence[Candidate], rest: Sequence[Candidate]) -> Found | None:
-        """How the workload is admitted with some of those who are gone back, so that the rest is gone; who is back stays so if it is."""
+        """How the workload is admitted with some of those who are gone back; who is back stays so if it is. `rest` are those that then are
+        gone of other queues."""
         self._budget.charge(len(rest) // 10)
         if not self.rights.is_legal(rest):
             return None

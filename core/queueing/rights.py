@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from heapq import nsmallest
 
 from core.model.budget import Budget
 from core.model.configuration import FairSharing
@@ -29,6 +30,8 @@ from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ANY, LOWER_OR_NEWER, LOWER_PRIORITY, NEVER, ClusterQueueFacts
 
+MOST_CANDIDATES = 6_000  # who are looked at; of more those of the lowest priority, the last admitted first
+_CANDIDATE_STEPS = 15  # what it costs to find out what one holds
 SHARE_STEPS = 60  # what it costs to compare shares
 Rank = tuple[Excess, int]  # with fair sharing how far its queue is beyond its own; priority
 
@@ -154,6 +157,16 @@ class Rights:
                 self._since[w.key] = _seconds(w.reserved_at)
         since = self._since
         now = max((since[w.key] for w, _ in rights), default=0)
+
+        def loss(right: tuple[WorkloadFacts, str]) -> tuple[Rank, int]:
+            w, _ = right
+            queue = w.admission.cluster_queue if w.admission is not None else ""
+            return (self._excess_of(queue), w.priority), now - since[w.key]
+
+        if len(rights) > MOST_CANDIDATES:
+            rights = nsmallest(MOST_CANDIDATES, rights, key=loss)
+            self._budget.stop()
+        self._budget.charge(_CANDIDATE_STEPS * len(rights))
         candidates = []
         for w, reason in rights:
             queue, amounts = self._world.usage(w.key)

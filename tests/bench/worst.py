@@ -124,6 +124,18 @@ def preemption_of_nodes_without_a_shortage_of_quota() -> Steps:
 
 
 @case(PREEMPTION_MS)
+def preemption_among_20_000() -> Steps:
+    """Four pods a node: more candidates than are looked at."""
+    scene = build(NODES)
+    for i in range(20_000):
+        submit(scene, f"running-{i:05}", 1, 2, queue="theirs", priority=i % 3, required=False)
+        if i % 500 == 499:
+            scene.run()
+    submit(scene, "preemptor", 16, GPUS, queue="mine", priority=5, level=RACK)
+    return iter(scene.cycle.run())
+
+
+@case(PREEMPTION_MS)
 def preemption_by_fair_sharing() -> Steps:
     """All is borrowed from a third queue: the preemptor's may have half of what the other one uses."""
     return preemption(2_000, mine=5_000, sharing=FairSharing(), owner="third")

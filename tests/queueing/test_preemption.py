@@ -15,7 +15,7 @@ from core.names import (
     REASON_WAITING_FOR_PREEMPTED,
     REASON_WAITING_FOR_QUOTA,
 )
-from core.queueing import judge, preemption
+from core.queueing import judge, preemption, rights
 from core.queueing.flavors import find_admission
 from core.queueing.outcome import Found, NotFound
 from tests.builders import RACK
@@ -526,3 +526,16 @@ def test_preemption_without_steps_left_evicts_the_best_set_so_far(steps: int, mo
         scene.leave(name)
     assert isinstance(scene.run()["urgent"], Found)
     assert scene.state.ledger.drift() == {}
+
+
+def test_of_too_many_candidates_those_of_the_lowest_priority_are_looked_at(monkeypatch: pytest.MonkeyPatch):
+    """Found defect B1."""
+    monkeypatch.setattr(rights, "MOST_CANDIDATES", 12)
+    scene = crowded(3)
+    for i in range(10):
+        scene.submit(f"z{i}", 1, cpu="4", queue="q", priority=-1, topology=ANYWHERE)
+        scene.rack(f"late{i}", 1)
+    scene.run()
+    scene.submit("one", 1, cpu="4", queue="q", priority=2)
+    outcome = scene.run()["one"]
+    assert set(victims(outcome)) <= {f"z{i}" for i in range(10)}
