@@ -21,12 +21,14 @@ from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.budget import Budget
 from core.model.configuration import FairSharing
 from core.model.pod_traits import PodTerm, PodTraits, Requirement
-from core.model.podset import Mode, PodSetRequest, TopologyRequest
+from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL
 from core.placement.engine import place
 from core.placement.free import FreeCapacity, NodeState
-from core.placement.profile import COMPACT, MIXED
+from core.placement.held import Held
+from core.placement.profile import COMPACT, MIXED, Profile, profile_from_gates
 from core.placement.ranks import RankedPod, distribute
+from core.placement.replacement import replace_failed
 from core.placement.tree import NodeLabels, TopologyTree
 from core.podgroups.acting import plan_step
 from core.podgroups.algorithm import default_plugins
@@ -43,6 +45,7 @@ from tests.builders import NAMESPACE, RACK, Node, node_json
 
 NODES, PODS = 5_000, 50_000
 STEP_MS, PREEMPTION_MS = 100, 1_000
+BALANCED = profile_from_gates({"TASBalancedPlacement": True})
 Steps = Iterator[object]  # each `next` is one synchronous step
 
 
@@ -204,10 +207,76 @@ def eight_tied_pod_sets_with_affinity_by_rack() -> Steps:
     return eight_tied_pod_sets("rack", Mode.PREFERRED, 8)
 
 
+def one_pod_set(request: PodSetRequest, profile: Profile = MIXED) -> Steps:
+    """On nodes each of which has another number of GPUs free."""
+    view, random = empty_view(NODES, 64), np.random.default_rng(1)
+    view.take_at(np.arange(NODES), {"nvidia.com/gpu": 1}, random.integers(0, 65, NODES))
+    return once(lambda: place(view, [request], profile))
+
+
 @case()
 def compact_pod_set() -> Steps:
-    view = build_view(NODES)
-    return once(lambda: place(view, [gpu_pods("main", 5_000, 3, TopologyRequest(Mode.UNCONSTRAINED))], COMPACT))
+    return one_pod_set(gpu_pods("main", 20_000, 3, TopologyRequest(Mode.UNCONSTRAINED)), COMPACT)
+
+
+@case()
+def compact_pod_set_in_a_block() -> Steps:
+    return one_pod_set(gpu_pods("main", 6_000, 3, TopologyRequest(Mode.REQUIRED, "block")), COMPACT)
+
+
+@case()
+def balanced_pod_set_by_rack() -> Steps:
+    return one_pod_set(gpu_pods("main", 400, 1, TopologyRequest(Mode.PREFERRED, "rack")), BALANCED)
+
+
+@case()
+def balanced_pod_set_by_block() -> Steps:
+    return one_pod_set(gpu_pods("main", 15_000, 1, TopologyRequest(Mode.PREFERRED, "block")), BALANCED)
+
+
+@case()
+def refused_pod_set() -> Steps:
+    return one_pod_set(gpu_pods("main", 50_000, 7, TopologyRequest(Mode.REQUIRED, "block")))
+
+
+@case()
+def refused_pod_set_with_slices() -> Steps:
+    slices = (SliceLayer("rack", 24), SliceLayer(HOSTNAME_LABEL, 3))
+    return one_pod_set(gpu_pods("main", 48_000, 7, TopologyRequest(Mode.UNCONSTRAINED, None, slices)))
+
+
+@case()
+def refused_pod_set_with_slices_where_half_the_nodes_are_out() -> Steps:
+    """What would help is looked for in every block."""
+    labels, random = build_labels(NODES), np.random.default_rng(1)
+    labels = [NodeLabels(node.name, {**node.labels, "block": f"b{i // 128:03}"}) for i, node in enumerate(labels)]
+    states = {}
+    for i, node in enumerate(labels):
+        states[node.name] = NodeState({"cpu": 192_000, "nvidia.com/gpu": int(random.integers(1, 33)), "pods": 110}, ready=i % 2 == 0)
+    view = FreeCapacity(TopologyTree(LEVELS, labels), states)
+    slices = (SliceLayer("rack", 24), SliceLayer(HOSTNAME_LABEL, 3))
+    asked = gpu_pods("main", 24 * 60, 1, TopologyRequest(Mode.REQUIRED, "block", slices))
+    return once(lambda: place(view, [asked], MIXED))
+
+
+@case()
+def pod_set_with_spares() -> Steps:
+    return one_pod_set(gpu_pods("main", 100, 3, TopologyRequest(Mode.PREFERRED, "rack"), spares=8))
+
+
+@case()
+def pod_set_with_spares_and_slices() -> Steps:
+    slices = (SliceLayer(HOSTNAME_LABEL, 4),)
+    return one_pod_set(gpu_pods("main", 160, 3, TopologyRequest(Mode.PREFERRED, "rack", slices), spares=8))
+
+
+@case()
+def replacement_of_2_500_nodes_of_slices() -> Steps:
+    """In each rack a slice that stands partly."""
+    view, nodes = empty_view(NODES), [node.name for node in build_labels(NODES)]
+    asked = gpu_pods("main", NODES, 1, TopologyRequest(Mode.UNCONSTRAINED, None, (SliceLayer("rack", 8), SliceLayer(HOSTNAME_LABEL, 1))))
+    assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((name,), 1) for name in nodes))
+    return once(lambda: replace_failed(view, [Held(asked, assignment)], nodes[::2], MIXED))
 
 
 # --- selectors and tolerations ------------------------------------------------------------------------

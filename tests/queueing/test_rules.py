@@ -100,7 +100,7 @@ def test_a_workloads_level_that_no_topology_has_is_told_also_where_its_pod_sets_
 
 def test_group_of_three_with_mixed_levels_breaks_a_rule(scene: Scene):
     """Found defect D12: only a Workload that is written by hand can have one."""
-    asked = {"a": {"required": RACK}, "b": {"required": RACK}, "c": {"unconstrained": True}}
+    asked: dict[str, dict[str, Any]] = {"a": {"required": RACK}, "b": {"required": RACK}, "c": {"unconstrained": True}}
     found = verdict(scene, *(pod_set_json(name, 1, topology={**each, "podSetGroupName": "g"}) for name, each in asked.items()))
     assert found is not None
     assert found.breaks_rule
