@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover bench-nodes bench-storm bench-podgroups bench-soak traces cluster cluster-stop kind fmt generate wheel image lock lock-debian
+.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover bench-nodes bench-storm bench-podgroups bench-worst bench-soak traces cluster cluster-stop kind fmt generate wheel image lock lock-debian
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ bench-storm: $(STAMP) ## a node flaps, then 60 % of all are away for 90 s under 
 bench-podgroups: $(STAMP) ## groups of pods at 5,000 nodes: decided by the engine, bound by topogate and by kube-scheduler's own
 	@$(BIN)/python -m tests.bench.podgroups
 	@$(BIN)/python -m tests.bench.podgroups_bound
+
+bench-worst: $(STAMP) ## the worst inputs known for each search: no step may take longer than its limit (3 min)
+	@$(BIN)/python -m tests.bench.worst $(CASES)
 
 bench-soak: $(STAMP) ## half an hour of jobs through both processes: memory, open files, tasks must not grow (MINUTES=10 for ten)
 	@$(BIN)/python -m tests.bench.soak --minutes $(or $(MINUTES),30)

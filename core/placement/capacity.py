@@ -78,7 +78,7 @@ def fits_on_nodes(
     """
     if free is not None or view.is_particular(request.traits):
         return _count_nodes(view, request, view.free if free is None else free, beside)
-    key = request_shape(request, beside)
+    key = request_shape(view, request, beside)
     kept: NodeFits | None = view.kept.pop(key, None)
     changed = view.changed_since(kept.position) if kept is not None else None
     if kept is None or changed is None or (len(changed) and len(changed) * 8 + _FEW_NODES > len(view.tree)):
@@ -89,13 +89,13 @@ def fits_on_nodes(
     return kept
 
 
-def request_shape(request: PodSetRequest, beside: tuple[Resources, int] | None = None) -> Hashable:
+def request_shape(view: FreeCapacity, request: PodSetRequest, beside: tuple[Resources, int] | None = None) -> Hashable:
     """What decides how many pods fit on a node."""
     return (
         frozenset(request.requests.items()),
         frozenset(request.node_selector.items()),
-        repr(request.affinity) if request.affinity else None,
-        repr(request.tolerations) if request.tolerations else None,
+        view.key_of(request.affinity),
+        view.key_of(request.tolerations),
         None if beside is None else (frozenset(beside[0].items()), beside[1]),
     )
 

@@ -8,15 +8,16 @@ from functools import partial
 import numpy as np
 
 from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.budget import SENTENCE, UNLIMITED, Budget
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.placement.balanced import place_balanced, place_group_balanced
 from core.placement.capacity import Fits, NodeFits, fits_on_nodes
 from core.placement.compact import place_compact
 from core.placement.decision import Decision, Placement, take_from, take_placed
-from core.placement.explain import NotFit, Refusal
+from core.placement.explain import NotFit, Refusal, with_note
 from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix
-from core.placement.groups import GroupFits, descend_group, find_group_start, fits_of_group, split_roles
+from core.placement.groups import GroupFits, descend_group, find_group_start, find_mixed, fits_of_group, split_roles
 from core.placement.levels import descend, find_start
 from core.placement.node_counts import NodeCounts
 from core.placement.own_pods import place_particular
@@ -25,7 +26,7 @@ from core.placement.refusal import refuse, refuse_without_nodes
 from core.placement.remedy import Refused
 from core.placement.slices import Shape, find_shape
 from core.placement.spares import place_with_spares
-from core.placement.together import Together, place_or_look_ahead, place_together
+from core.placement.together import InOrder, Together, place_or_look_ahead, place_together
 from core.placement.tree import Indices, TopologyTree
 
 __all__ = ["Decision", "Placement", "Together", "place", "take_from"]
@@ -42,23 +43,30 @@ def place(
     """Places pod sets one after the other, each seeing what those before it take; if that fails, all at once.
 
     `free` replaces the view's own free matrix (what-if); it is not changed. `together` ties all pod sets to
-    one domain.
+    one domain. Where the searches ran out of the view's budget of steps, a refusal says so.
     """
-    in_order = partial(_place_in_order, view, profile, free)
+    if view.budget is UNLIMITED:
+        view = view.within(Budget())
+    in_order: InOrder = partial(_place_in_order, profile, free)
     if any(request.traits.is_particular for request in requests):
-        in_order = partial(place_particular, view, lambda view, *asked: _place_in_order(view, profile, free, *asked))
+        in_order = partial(place_particular, in_order)
     if together is not None:
-        return place_together(view, requests, together, free, in_order)
-    return place_or_look_ahead(view, requests, free, in_order)
+        decision = place_together(view, requests, together, free, in_order)
+    else:
+        decision = place_or_look_ahead(view, requests, free, in_order)
+    if decision.refusal is not None and view.budget.ran_out:
+        return replace(decision, refusal=with_note(decision.refusal, SENTENCE))
+    return decision
 
 
 def _place_in_order(
-    view: FreeCapacity, profile: Profile, world: Matrix | None, requests: Sequence[PodSetRequest], free: Matrix | None
+    profile: Profile, world: Matrix | None, view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None
 ) -> Decision:
     """`world` is what was free before any of the workload was placed, None for the view's own; `free` is what it has left."""
     placed: dict[str, Placement] = {}
     units = _units(requests)
     for i, unit in enumerate(units):
+        view.budget.charge(view.pass_steps * sum(2 if request.traits.is_particular else 1 for request in unit))
         outcome = _place_unit(view, unit, profile, world, free)
         if isinstance(outcome, NotFit):
             return Decision(_in_order(requests, placed), outcome)
@@ -83,10 +91,13 @@ def _place_unit(
         return _place_one(view, unit[0], profile, world, free)
     if len(unit) == 2:
         return _place_group(view, unit, profile, world, free)
+    mixed = find_mixed(unit)
+    if mixed is not None:
+        return mixed
     lead = max(unit, key=lambda request: request.count).topology
     assert lead is not None  # only a topology names a group
     members = [replace(request, topology=replace(request.topology, group=None)) for request in unit if request.topology is not None]
-    in_order = partial(_place_in_order, view, profile, world)
+    in_order: InOrder = partial(_place_in_order, profile, world)
     if lead.level is None:
         decision = place_or_look_ahead(view, members, free, in_order)
     else:

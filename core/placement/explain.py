@@ -3,7 +3,7 @@
 The values serve condition messages, events, spans, pages and tests alike (DESIGN decision 10).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from core.placement.change import Amount, Change, Never
@@ -26,6 +26,7 @@ class Refusal(Enum):
     SLICE_LAYERS_ORDER = "slice_layers_order"
     SLICE_LAYERS_DIVISIBILITY = "slice_layers_divisibility"
     INVALID_SELECTOR = "invalid_selector"
+    MIXED_GROUP = "mixed_group"
     SPARES_WITHOUT_HOSTNAME = "spares_without_hostname"
     NO_SPARES = "no_spares"  # the pods fit, but not with the nodes that are to be kept free beside them
     STALE_ASSIGNMENT = "stale_assignment"  # what a workload holds does not match the nodes that are there
@@ -98,6 +99,14 @@ class NotFit:
     unit: str = "pod"
     explanation: Explanation | None = None
     group: tuple[str, ...] = ()
+
+
+def with_note(refusal: NotFit, note: str) -> NotFit:
+    """A refusal whose explanation, if there is one, has a note more, once."""
+    explanation = refusal.explanation
+    if explanation is None or note in explanation.notes:
+        return refusal
+    return replace(refusal, explanation=replace(explanation, notes=(*explanation.notes, note)))
 
 
 def refusal_sentence(topology: str, refusal: NotFit) -> str:

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from core.placement.tree import Flags, TopologyTree
+from core.placement.tree import Flags, Indices, TopologyTree
 
 Taint = tuple[str, str, str]  # key, value, effect
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+MOST_EXPRESSIONS = 2_000  # of the node affinity of one pod
 _REPELLING = ("NoSchedule", "NoExecute")
 
 
@@ -29,28 +30,35 @@ def taints_of(node_spec: Mapping[str, Any]) -> tuple[Taint, ...]:
     )
 
 
+class Tolerations:
+    """Tolerations of a pod, for many questions: each is a few look-ups, however many there are."""
+
+    def __init__(self, tolerations: Sequence[Mapping[str, Any]]) -> None:
+        self._covers: set[tuple[str | None, str | None, str | None]] = set()  # key, value, effect; None stands for any
+        for toleration in tolerations:
+            operator, value = toleration.get("operator") or "Equal", toleration.get("value") or ""
+            if operator in ("Exists", "Equal"):
+                of_value = None if operator == "Exists" else value
+                self._covers.add((toleration.get("key") or None, of_value, toleration.get("effect") or None))
+
+    def find_untolerated(self, taints: Sequence[Taint]) -> Taint | None:
+        """The first taint that no toleration covers."""
+        return next((taint for taint in taints if not self._cover(*taint)), None)
+
+    def _cover(self, key: str, value: str, effect: str) -> bool:
+        return any((k, v, e) in self._covers for k in (key, None) for v in (value, None) for e in (effect, None))
+
+
 def find_untolerated(taints: Sequence[Taint], tolerations: Sequence[Mapping[str, Any]]) -> Taint | None:
     """The first taint that no toleration covers."""
-    return next((taint for taint in taints if not any(_tolerates(toleration, taint) for toleration in tolerations)), None)
-
-
-def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
-    key, value, effect = taint
-    if toleration.get("effect") and toleration["effect"] != effect:
-        return False
-    if toleration.get("key") and toleration["key"] != key:
-        return False
-    operator = toleration.get("operator") or "Equal"
-    if operator == "Exists":
-        return True
-    return operator == "Equal" and (toleration.get("value") or "") == value
+    return Tolerations(tolerations).find_untolerated(taints) if taints else None
 
 
 def selector_mask(tree: TopologyTree, selector: Mapping[str, str]) -> Flags:
     """Nodes that carry every label of a nodeSelector."""
     mask = np.ones(len(tree), dtype=bool)
     for label, wanted in selector.items():
-        mask &= _where(tree, label, _predicate({"operator": "In", "values": [wanted]}))
+        mask &= _where(tree, {"key": label, "operator": "In", "values": [wanted]})
     return mask
 
 
@@ -62,10 +70,20 @@ def affinity_mask(tree: TopologyTree, affinity: Mapping[str, Any] | None) -> Fla
     required = ((affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
     if not required:
         return np.ones(len(tree), dtype=bool)
+    terms = required.get("nodeSelectorTerms") or ()
+    check_size(terms)
     mask = np.zeros(len(tree), dtype=bool)
-    for term in required.get("nodeSelectorTerms") or ():
+    for term in terms:
         mask |= term_mask(tree, term)
     return mask
+
+
+def check_size(terms: Sequence[Mapping[str, Any]]) -> None:
+    """Raises InvalidSelector where node selector terms have more expressions than can be judged in a moment; each may name many values."""
+    count = max(len(terms), sum(len(term.get(field) or ()) for term in terms for field in ("matchExpressions", "matchFields")))
+    if count > MOST_EXPRESSIONS:
+        most = f"at most {MOST_EXPRESSIONS} are accepted; one expression may name many values"
+        raise InvalidSelector(f"node affinity has {count} expressions, {most}")
 
 
 def term_mask(tree: TopologyTree, term: Mapping[str, Any]) -> Flags:
@@ -73,12 +91,17 @@ def term_mask(tree: TopologyTree, term: Mapping[str, Any]) -> Flags:
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     matches = np.full(len(tree), bool(expressions or fields))
     for expression in expressions:
-        matches &= _where(tree, expression["key"], _predicate(expression))
+        matches &= _where(tree, expression)
     for expression in fields:
         if expression["key"] != "metadata.name":
             raise InvalidSelector(f"matchFields key {expression['key']!r}: only metadata.name is supported")
         accepts = _predicate(expression)
-        matches &= np.fromiter((accepts(name) for name in tree.names), dtype=bool, count=len(tree))
+        if expression["operator"] == "In":
+            named = np.zeros(len(tree), dtype=bool)
+            named[[place for name in expression.get("values") or () if (place := tree.index.get(name)) is not None]] = True
+            matches &= named
+        else:
+            matches &= np.fromiter((accepts(name) for name in tree.names), dtype=bool, count=len(tree))
     return matches
 
 
@@ -101,15 +124,33 @@ def _term_matches(name: str, labels: Mapping[str, str], term: Mapping[str, Any])
     )
 
 
-def _where(tree: TopologyTree, label: str, accepts: Callable[[str | None], bool]) -> Flags:
+def _where(tree: TopologyTree, expression: Mapping[str, Any]) -> Flags:
+    """Nodes that meet one expression on a label: looked up by its values, or by those that nodes have."""
+    label, operator = expression["key"], expression["operator"]
     codes, meaning = tree.codes(label)
-    # The last entry answers for code -1, the absent label.
-    verdicts = np.array([*(accepts(value) for value in meaning), accepts(None)], dtype=bool)
-    return verdicts[codes]
+    if operator in ("In", "NotIn"):
+        named = np.zeros(len(meaning) + 1, dtype=bool)  # the last entry answers for code -1, the absent label
+        code_of = tree.code_of(label)
+        named[[code for value in expression.get("values") or () if (code := code_of.get(value)) is not None]] = True
+        return named[codes] if operator == "In" else ~named[codes]
+    if operator in ("Gt", "Lt"):
+        numbers, are_numbers = _numbers(tree, label)
+        bound = _bound(expression)
+        compared = numbers > bound if operator == "Gt" else numbers < bound
+        found: Flags = (compared & are_numbers)[codes]
+        return found
+    accepts = _predicate(expression)
+    return np.array([*([accepts("")] * len(meaning)), accepts(None)], dtype=bool)[codes]
+
+
+def _numbers(tree: TopologyTree, label: str) -> tuple[Indices, Flags]:
+    """What the values of a label mean as numbers, and which of them are any; the last entry is for the absent label."""
+    read = [_integer(value) for value in tree.codes(label)[1]]
+    return np.array([*(number or 0 for number in read), 0], dtype=np.int64), np.array([*(n is not None for n in read), False], dtype=bool)
 
 
 def _predicate(expression: Mapping[str, Any]) -> Callable[[str | None], bool]:
-    operator, values = expression["operator"], tuple(expression.get("values") or ())
+    operator, values = expression["operator"], frozenset(expression.get("values") or ())
     if operator == "In":
         return lambda value: value is not None and value in values
     if operator == "NotIn":
@@ -119,9 +160,7 @@ def _predicate(expression: Mapping[str, Any]) -> Callable[[str | None], bool]:
     if operator == "DoesNotExist":
         return lambda value: value is None
     if operator in ("Gt", "Lt"):
-        bound = _integer(values[0]) if len(values) == 1 else None
-        if bound is None:
-            raise InvalidSelector(f"operator {operator} needs one integer, not {list(values)}")
+        bound = _bound(expression)
 
         def compares(value: str | None) -> bool:
             number = _integer(value)
@@ -129,6 +168,15 @@ def _predicate(expression: Mapping[str, Any]) -> Callable[[str | None], bool]:
 
         return compares
     raise InvalidSelector(f"operator {operator!r} is none of In, NotIn, Exists, DoesNotExist, Gt, Lt")
+
+
+def _bound(expression: Mapping[str, Any]) -> int:
+    """The number of an expression with Gt or Lt. Raises InvalidSelector."""
+    values = list(expression.get("values") or ())
+    bound = _integer(values[0]) if len(values) == 1 else None
+    if bound is None:
+        raise InvalidSelector(f"operator {expression['operator']} needs one integer, not {values}")
+    return bound
 
 
 def _integer(text: str | None) -> int | None:

@@ -4,24 +4,30 @@ One int64 matrix, resources x nodes in tree order: reductions over a rack are re
 and an event on a node or a pod touches one column.
 """
 
-import copy
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from hashlib import sha256
+from itertools import islice
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from core.model.budget import UNLIMITED, Budget
 from core.model.pod_traits import PodTraits
 from core.model.podset import PodSetRequest
 from core.model.quantity import LARGEST, saturate
 from core.model.resources import PODS, Resources, resource_names
-from core.placement.feasibility import Taint, affinity_mask, find_untolerated, selector_mask, term_mask
+from core.placement.feasibility import Taint, Tolerations, affinity_mask, check_size, selector_mask, term_mask
 from core.placement.neighbours import Around, Company, Neighbours, Nobody
 from core.placement.tree import Flags, Indices, TopologyTree
 
 Matrix = npt.NDArray[np.int64]
 MOST_PODS = 2**31 - 1  # no object counts more pods, and sums over all nodes of a cluster stay far below 64 bits
+Value = TypeVar("Value")
+_REMEMBERED = 32
+_LONG = 1_000  # characters of a key; of a longer one a digest is kept
+_CLASSES = 64  # of taints, beside twice as many as nodes had when they were counted last
 _KEPT = 48  # request shapes: some 500 bytes a node if all are in use
 _NONE = np.zeros(0, dtype=np.int64)
 
@@ -34,6 +40,22 @@ class NodeState:
     taints: tuple[Taint, ...] = ()
     ready: bool = True
     unschedulable: bool = False
+
+
+class Memo(Generic[Value]):
+    """What was made of a few objects, by which object it is: to compare large ones would cost more. They must not change."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[object, Value]] = {}
+
+    def get(self, of: object) -> Value | None:
+        found = self._found.get(id(of))
+        return found[1] if found is not None and found[0] is of else None
+
+    def put(self, of: object, value: Value) -> None:
+        self._found[id(of)] = of, value  # which keeps the object, and so its id
+        if len(self._found) > _REMEMBERED:
+            del self._found[next(iter(self._found))]
 
 
 class FreeCapacity:
@@ -57,12 +79,17 @@ class FreeCapacity:
         self.usable = np.ones(len(tree), dtype=bool)  # ready and not cordoned
         self.taint_class = np.zeros(len(tree), dtype=np.int64)
         self._taint_classes: dict[tuple[Taint, ...], int] = {(): 0}
-        self._label_masks: dict[str, Flags] = {}
+        self._most_classes = _CLASSES  # before those that no node has any more are dropped
+        self._numbering = 0  # how often that was done
+        self._label_masks: dict[Hashable, Flags] = {}
+        self._keys = Memo[str]()
+        self._verdicts = Memo[tuple[int, list[Taint | None]]]()  # by tolerations, and how many classes there were
         self.neighbours: Neighbours = Nobody()
         self.daemon_shares: Mapping[str, Resources] = {}  # of the free amounts' use: reserved for pods of DaemonSets to come
         self.company: tuple[Company, ...] = ()
         self.inside: tuple[tuple[PodTraits, Flags], ...] = ()  # pods that a solve confines to some nodes
         self.explains = True  # whether a refusal says why
+        self.budget: Budget = UNLIMITED  # of the decision that asks
         self._observe_all([states[name] for name in tree.names])
 
     def _extend_axis(self, names: Iterable[str]) -> None:
@@ -83,6 +110,7 @@ class FreeCapacity:
         known = self._taint_classes
         classes = (known.setdefault(state.taints, len(known)) for state in states)
         self.taint_class[:] = np.fromiter(classes, dtype=np.int64, count=count)
+        self._most_classes = _CLASSES + 2 * len(known)
 
     def observe_node(self, name: str, state: NodeState) -> None:
         """Takes over capacity, taints and readiness of a node that is in the tree."""
@@ -95,6 +123,8 @@ class FreeCapacity:
         self.cordoned[node] = state.unschedulable
         self.usable[node] = state.ready and not state.unschedulable
         self.taint_class[node] = self._taint_classes.setdefault(state.taints, len(self._taint_classes))
+        if len(self._taint_classes) > self._most_classes:
+            self._number_taints()
         self._note(node)
 
     @property
@@ -144,7 +174,7 @@ class FreeCapacity:
 
     def label_mask(self, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> Flags:
         """Nodes whose labels satisfy both; kept, since labels never change within a tree. Raises InvalidSelector."""
-        key = repr((sorted(selector.items()), affinity))
+        key = frozenset(selector.items()), self.key_of(affinity)
         mask = self._label_masks.get(key)
         if mask is None:
             mask = selector_mask(self.tree, selector) & affinity_mask(self.tree, affinity)
@@ -153,6 +183,28 @@ class FreeCapacity:
             self._label_masks[key] = mask
         return mask
 
+    def key_of(self, value: Any) -> str:
+        """What stands for a selector, affinity or tolerations in the keys of what is kept; equal ones have the same."""
+        if not value:
+            return ""
+        found = self._keys.get(value)
+        if found is None:
+            text = repr(value)
+            found = text if len(text) < _LONG else sha256(text.encode()).hexdigest()
+            self._keys.put(value, found)
+        return found
+
+    def _number_taints(self) -> None:
+        """Numbers classes of taints anew, those that a node has: what others had is forgotten."""
+        used, self.taint_class[:] = np.unique(self.taint_class, return_inverse=True)
+        classes = self.taints_by_class
+        kept = dict.fromkeys(((), *(classes[number] for number in used.tolist())))
+        number_of = {taints: number for number, taints in enumerate(kept)}
+        self.taint_class[:] = np.array([number_of[classes[number]] for number in used.tolist()], dtype=np.int64)[self.taint_class]
+        self._taint_classes = number_of
+        self._numbering += 1
+        self._most_classes = _CLASSES + 2 * len(number_of)
+
     @property
     def taints_by_class(self) -> Sequence[tuple[Taint, ...]]:
         """The taints that each taint class stands for."""
@@ -160,7 +212,15 @@ class FreeCapacity:
 
     def taint_verdicts(self, tolerations: Sequence[Mapping[str, Any]]) -> list[Taint | None]:
         """Per taint class the taint that keeps such a pod away, None where all are tolerated."""
-        return [find_untolerated(taints, tolerations) for taints in self._taint_classes]
+        found = self._verdicts.get(tolerations)
+        if found is None or found[0] != self._numbering:
+            found = self._numbering, []
+            self._verdicts.put(tolerations, found)
+        _, verdicts = found
+        if len(verdicts) < len(self._taint_classes):
+            judged = Tolerations(tolerations)
+            verdicts += (judged.find_untolerated(taints) for taints in islice(self._taint_classes, len(verdicts), None))
+        return verdicts
 
     def eligible(self, request: PodSetRequest, nodes: Indices | slice = slice(None)) -> Flags:
         """Of all or some nodes those that may take a pod of this pod set, capacity aside. Raises InvalidSelector."""
@@ -186,25 +246,43 @@ class FreeCapacity:
 
     def beside(self, *company: Company) -> "FreeCapacity":
         """The same capacity, seen with more pods there as far as ports and pod affinity go; good for one solve."""
-        other = copy.copy(self)
+        other = self._copy()
         other.company += company
         return other
 
-    def without_words(self) -> "FreeCapacity":
-        """The same capacity, for a search that asks often and only wants to know whether something fits; good for one solve."""
-        other = copy.copy(self)
-        other.explains = False
+    def explaining(self, explains: bool) -> "FreeCapacity":
+        """The same capacity whose refusals say why, or do not: a search that asks often only needs to know whether something fits."""
+        if self.explains is explains:
+            return self
+        other = self._copy()
+        other.explains = explains
+        return other
+
+    def within(self, budget: Budget) -> "FreeCapacity":
+        """The same capacity for a decision that has so many steps; good for one solve."""
+        other = self._copy()
+        other.budget = budget
+        return other
+
+    @property
+    def pass_steps(self) -> int:
+        """Steps of counting once over all nodes."""
+        return 40 + len(self.tree) // 40
+
+    def _copy(self) -> "FreeCapacity":
+        other = object.__new__(FreeCapacity)
+        other.__dict__.update(self.__dict__)
         return other
 
     def with_free(self, free: Matrix) -> "FreeCapacity":
         """The same nodes with other amounts free on them, to be shown."""
-        other = copy.copy(self)
+        other = self._copy()
         other.free = free
         return other
 
     def confined(self, pods: Iterable[PodTraits], inside: Flags) -> "FreeCapacity":
         """The same capacity with only some of the nodes for some pods; good for one solve."""
-        other = copy.copy(self)
+        other = self._copy()
         other.inside += tuple((traits, inside) for traits in pods)
         return other
 
@@ -216,6 +294,7 @@ class FreeCapacity:
         terms = ((request.affinity or {}).get("nodeAffinity") or {}).get("preferredDuringSchedulingIgnoredDuringExecution")
         if not terms:
             return None
+        check_size([term["preference"] for term in terms])
         scores = np.zeros(len(self.tree), dtype=np.int64)
         for term in terms:
             scores += int(term["weight"]) * term_mask(self.tree, term["preference"])

@@ -5,12 +5,14 @@ holds fewer workers beside it; of all nodes of a domain the leader goes where th
 domain's count beside the leader is its count less its cheapest child's loss.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from core.model.podset import Mode, PodSetRequest
+from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.placement.capacity import Fits, NodeFits, fits_on_nodes, request_shape
+from core.placement.explain import NotFit, Refusal
 from core.placement.free import FreeCapacity, Matrix
 from core.placement.levels import hand_down_each
 from core.placement.profile import LEAST_FREE_CAPACITY, Algorithm
@@ -63,6 +65,25 @@ class GroupChosen:
     leader: int
 
 
+def find_mixed(requests: Sequence[PodSetRequest]) -> NotFit | None:
+    """Why the pod sets of a larger group cannot share a domain, where they do not all ask for the same one; None where they do."""
+    asked = {(request.topology.mode, request.topology.level) for request in requests if request.topology is not None}
+    if len(requests) <= 2 or len(asked) <= 1:
+        return None
+    names, group = tuple(request.name for request in requests), requests[0].topology.group if requests[0].topology is not None else ""
+    shown = ", ".join(f"{request.name} {_show(request.topology)}" for request in requests)
+    return NotFit(
+        Refusal.MIXED_GROUP,
+        names[0],
+        f"pod set group {group}: all its pod sets must have the same required or preferred level, not {shown}",
+        group=names,
+    )
+
+
+def _show(topology: TopologyRequest | None) -> str:
+    return "none" if topology is None else f"{topology.mode.value} {topology.level or ''}".strip()
+
+
 def split_roles(first: PodSetRequest, second: PodSetRequest) -> tuple[PodSetRequest, PodSetRequest]:
     """Workers and leader: the leader is the smaller pod set; on a tie the first listed is the workers."""
     return (second, first) if first.count < second.count else (first, second)
@@ -76,7 +97,7 @@ def fits_of_group(view: FreeCapacity, workers: PodSetRequest, leader: PodSetRequ
     if particular and view.around.conflict(workers.traits, leader.traits):
         beside = replace(beside, per_node=np.zeros_like(beside.per_node))
     keeps = free is None and not particular
-    key = ("group", request_shape(workers), request_shape(leader), leader.count)
+    key = ("group", request_shape(view, workers), request_shape(view, leader), leader.count)
     kept: GroupNodeFits | None = view.kept.pop(key, None) if keeps else None
     changed = view.changed_since(kept.position) if kept is not None else None
     if kept is None or changed is None or kept.workers is not alone:

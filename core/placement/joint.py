@@ -8,7 +8,7 @@ max-plus convolution of its children's. On the way up counts become coarser: at 
 whole ones count, and where pods must stay in one domain, it is all of them or none. A tie, of a group or
 of a whole workload, leaves only the offers that have all of its members or none.
 
-Offers are exact; the search gives up (None) where they would need more than `WORK_LIMIT` steps.
+Offers are exact; the search gives up (None) where they would need more than `JOINT_STEPS` of the decision's budget.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,21 @@ from typing import Any
 
 import numpy as np
 
+from core.model.budget import Budget
 from core.model.quantity import saturate
 from core.placement.free import FreeCapacity, Matrix, sum_amounts, with_pod
 from core.placement.slices import Shape
 from core.placement.tree import Flags, Indices
 
-WORK_LIMIT = 20_000_000  # cells touched: a fifth of a second or so
-_CALLS_LIMIT = 20_000
+JOINT_STEPS = 30_000
+_CELLS = 200  # touched in one step
+_CALL = 12  # steps of one pass over small arrays
+_PAIRS_LIMIT = 20_000  # nodes times what they can be given of the pod sets after the first
 _NO = -(2**40)
+
+
+class _OutOfSteps(Exception):
+    """The budget is spent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class Tie:
 class JointSearch:
     """Offers of all domains, level by level, and the way back from a whole to its parts."""
 
-    def __init__(self, view: FreeCapacity, requests: Sequence[JointRequest], ties: Sequence[Tie], free: Matrix) -> None:
+    def __init__(self, view: FreeCapacity, requests: Sequence[JointRequest], ties: Sequence[Tie], free: Matrix, steps: Budget) -> None:
         self._tree, self._view, self._free = view.tree, view, free
         # The one with most pods is what offers count; the others span them.
         first = max(range(len(requests)), key=lambda i: (requests[i].count, -i))
@@ -65,12 +72,18 @@ class JointSearch:
         self._requests = [requests[i] for i in self._order]
         self._ties = [Tie(tie.level, frozenset(self._order.index(i) for i in tie.members)) for tie in ties]
         self._offers: list[list[Indices]] = []  # per level from the nodes up, per domain
-        self._work = 0
+        self._steps = steps
 
     def run(self) -> list[Indices] | None:
         """Pods per node for each request, in the order given; None if there is no fit, or none was found within the limit."""
         if not self._affordable() or not self._enough_in_all():
             return None
+        try:
+            return self._search()
+        except _OutOfSteps:
+            return None
+
+    def _search(self) -> list[Indices] | None:
         depth = len(self._tree.levels) - 1
         offers = [self._settle(offer, depth) for offer in self._node_offers()]
         self._offers = [offers]
@@ -78,8 +91,6 @@ class JointSearch:
             spans = pairwise(self._tree.levels[level].first_child.tolist())
             offers = [self._settle(self._combine(offers[first:end], level + 1)[-1], level) for first, end in spans]
             self._offers.insert(0, offers)
-            if self._work > WORK_LIMIT:
-                return None
         target = tuple(request.count // unit for request, unit in zip(self._requests, self._units(0), strict=True))
         if self._combine(offers, 0)[-1][target[1:]] < target[0]:
             return None
@@ -89,9 +100,14 @@ class JointSearch:
 
     def _affordable(self) -> bool:
         spanned = prod(min(request.count, self._most_on_a_node(request)) + 1 for request in self._requests[1:])
-        states = prod(request.count // request.unit(max(0, len(self._tree.levels) - 2)) + 1 for request in self._requests[1:])
-        nodes = len(self._tree)
-        return nodes * spanned <= _CALLS_LIMIT and nodes * spanned * max(states, 64) <= WORK_LIMIT
+        if len(self._tree) * spanned <= _PAIRS_LIMIT:
+            return True
+        self._steps.stop()
+        return False
+
+    def _spend(self, cells: int) -> None:
+        if not self._steps.spend(_CALL + cells // _CELLS):
+            raise _OutOfSteps
 
     def _most_on_a_node(self, request: JointRequest) -> int:
         return int((self._fit(request.requests, self._free) * request.eligible).max(initial=0))
@@ -120,6 +136,7 @@ class JointSearch:
         most = [min(request.count, self._most_on_a_node(request)) for request in others]
         offers = np.full((len(self._tree), *(count + 1 for count in most)), _NO)
         for given in product(*(range(count + 1) for count in most)):
+            self._spend(self._free.size)
             free, holds = self._free.copy(), np.ones(len(self._tree), dtype=bool)
             for request, count in zip(others, given, strict=True):
                 if count:
@@ -139,6 +156,7 @@ class JointSearch:
 
     def _settle(self, offer: Indices, level: int) -> Indices:
         """An offer of a domain, made in the units of the level below, in those of its own level; its ties kept."""
+        self._spend(offer.size)
         ratios = [unit // lower for unit, lower in zip(self._units(level), self._units(level + 1), strict=True)]
         if any(ratio > 1 for ratio in ratios):
             offer = offer[tuple(slice(None, None, ratio) for ratio in ratios[1:])]
@@ -155,15 +173,16 @@ class JointSearch:
         nothing[(0,) * nothing.ndim] = 0
         sums = [nothing]
         for offer in offers:
+            self._spend(nothing.size)
             so_far, both = sums[-1], np.full_like(nothing, _NO)
             for given in np.argwhere(offer >= 0).tolist():
+                self._spend(both.size)
                 # With the dots these are arrays also where one pod set is alone, and so there is no axis.
                 there: tuple[Any, ...] = (..., *(slice(count, None) for count in given))
                 here: tuple[Any, ...] = (..., *(slice(None, size - count) for count, size in zip(given, both.shape, strict=True)))
                 into, before = both[there], so_far[here]
-                np.maximum(into, np.where(before >= 0, before + offer[tuple(given)], _NO), out=into)
-                self._work += both.size
-            sums.append(np.minimum(both, most[0]))
+                np.maximum(into, before + offer[tuple(given)], out=into)  # what is below 0 stays so
+            sums.append(np.minimum(both, most[0], out=both))
         return sums
 
     # --- the way back -----------------------------------------------------------------------------------

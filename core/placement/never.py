@@ -12,6 +12,8 @@ from core.placement.free import FreeCapacity, with_pod
 from core.placement.remedy import WHOLE, Refused
 from core.placement.tree import Indices
 
+_SHOWN = 8  # values that a sentence names
+
 
 def find_never(refused: Refused) -> Never | None:
     """Why no change would help, if that can be said in a word."""
@@ -42,7 +44,7 @@ def _asked_of_labels(view: FreeCapacity, request: PodSetRequest) -> tuple[str, .
     required = ((request.affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms = required.get("nodeSelectorTerms") or ()
     missing = [text for text, found in asked.items() if not found]
-    if not missing and terms and not any(term_mask(tree, term).any() for term in terms):
+    if not missing and terms and not view.label_mask({}, request.affinity).any():
         return (" or ".join(_show_term(view, term) for term in terms[:3]),)
     texts = missing or [*asked, *(" or ".join(_show_term(view, term) for term in terms[:3]) for _ in terms[:1])]
     return tuple(texts[:4])
@@ -53,7 +55,8 @@ def _show_term(view: FreeCapacity, term: Mapping[str, Any]) -> str:
     texts = []
     for field in ("matchExpressions", "matchFields"):
         for expression in term.get(field) or ():
-            values = ", ".join(expression.get("values") or ())
+            named = expression.get("values") or ()
+            values = ", ".join(named[:_SHOWN]) + (f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else "")
             text = f"{expression['key']} {expression['operator']}" + (f" ({values})" if values else "")
             if not term_mask(view.tree, {field: [expression]}).any():
                 return text

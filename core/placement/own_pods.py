@@ -23,22 +23,29 @@ from core.placement.slices import find_shape
 from core.placement.tree import Indices
 
 _MOST_DOMAINS = 256  # tried one by one
+_SORT_PASSES = 6  # what it costs to count pods by domains that are none of a level
 # Places requests one after the other on a view.
 PlaceInOrder = Callable[[FreeCapacity, Sequence[PodSetRequest], Matrix | None], Decision]
 
 
-def place_particular(view: FreeCapacity, in_order: PlaceInOrder, requests: Sequence[PodSetRequest], free: Matrix | None) -> Decision:
+def place_particular(in_order: PlaceInOrder, view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None) -> Decision:
     """Places requests some of which have host ports or pod affinity."""
     refusal: NotFit | None = None
+    refused: tuple[FreeCapacity, Sequence[PodSetRequest]] | None = None  # the attempt that is to say why
     try:
-        for world, asked in _attempts(view, _followed_first(view.around, requests), free):
+        for world, asked in _attempts(view.explaining(False), _followed_first(view.around, requests), free):
+            if refusal is not None and not view.budget.spend(view.pass_steps):
+                break
             decision = in_order(world, asked, free)
             wrong = find_conflict(view, asked, decision) if decision.refusal is None else decision.refusal
             if wrong is None:
                 by_name = {placement.pod_set: placement for placement in decision.placements}
                 return replace(decision, placements=tuple(by_name[request.name] for request in requests))
             if refusal is None or wrong.fit > refusal.fit:
-                refusal = wrong
+                refusal, refused = wrong, (world, asked) if wrong is decision.refusal else None
+        if refused is not None and view.explains:
+            world, asked = refused
+            refusal = in_order(world.explaining(True), asked, free).refusal
     except InvalidSelector:
         refusal = in_order(view, requests, free).refusal  # says which and why
     assert refusal is not None
@@ -107,6 +114,7 @@ def _worlds(view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix 
     if not series:
         yield view
         return
+    view.budget.charge(_SORT_PASSES * view.pass_steps * len(series))
     keys = sorted({term.key for request in series for term in request.traits.affinity})
     codes = np.stack([view.tree.codes(key)[0] for key in keys])
     _, domain_of = np.unique(codes, axis=1, return_inverse=True)

@@ -4,9 +4,11 @@ Rank r belongs to the domain at place r of the assignment with every domain repe
 consecutive ranks share a domain (KEP-2724, Story 4).
 """
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from core.model.assignment import TopologyAssignment
 from core.model.places import give_up
@@ -92,12 +94,10 @@ def _around(
             empty[at] -= 1
             if not pod.terminating:
                 held.setdefault(at, []).append(ranks[pod.name])
-    missing = sorted(ranks[pod.name] for pod in pods if pod.domain is None and not pod.terminating)
+    missing = _Missing(sorted(ranks[pod.name] for pod in pods if pod.domain is None and not pod.terminating))
     places: dict[int, int] = {}
     for at in sorted(held, key=lambda at: min(held[at])):
-        for _ in range(max(0, min(empty[at], len(missing)))):
-            nearest = min(missing, key=lambda rank: (min(abs(rank - one) for one in held[at]), rank))
-            missing.remove(nearest)
+        for nearest in missing.take_next_to(held[at], empty[at]):
             held[at].append(nearest)
             places[nearest] = at
     free = (at for at, room in enumerate(empty) if at not in held for _ in range(max(0, room)))
@@ -108,6 +108,48 @@ def _around(
     broken = f"ranks {apart[0]} and {apart[-1]} share a domain with none of those between them" if apart is not None else None
     gated = {pod.name: ranks[pod.name] for pod in pods if pod.domain is None and not pod.terminating and ranks[pod.name] in places}
     return Distribution({name: places[rank] for name, rank in gated.items()}, by_rank=True, broken=broken, ranks=gated)
+
+
+class _Missing:
+    """Ranks that are to be placed, ascending; those that were taken are skipped."""
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self._ranks = ranks
+        self._after = list(range(len(ranks) + 1))  # from each place on the first that is left, or a place nearer to it
+        self._before = list(range(len(ranks) + 1))  # one more than the place up to which it is so backwards; 0 is none
+
+    def __iter__(self) -> Iterator[int]:
+        return (rank for i, rank in enumerate(self._ranks) if self._after[i] == i)
+
+    def take_next_to(self, held: Sequence[int], most: int) -> list[int]:
+        """Takes up to `most` ranks, one by one the nearest to those that are held or were taken; of equally near ones the lower."""
+        nearest: list[tuple[int, int]] = []  # distance, place
+        for rank in held if most > 0 else ():
+            self._add_next_to(rank, bisect_left(self._ranks, rank), nearest)
+        taken: list[int] = []
+        while nearest and len(taken) < most:
+            _, place = heappop(nearest)
+            if self._after[place] != place:
+                continue  # it has been taken
+            self._after[place], self._before[place + 1] = place + 1, place
+            taken.append(self._ranks[place])
+            self._add_next_to(self._ranks[place], place, nearest)
+        return taken
+
+    def _add_next_to(self, rank: int, place: int, nearest: list[tuple[int, int]]) -> None:
+        after, before = _follow(self._after, place), _follow(self._before, place)
+        if after < len(self._ranks):
+            heappush(nearest, (self._ranks[after] - rank, after))
+        if before > 0:
+            heappush(nearest, (rank - self._ranks[before - 1], before - 1))
+
+
+def _follow(steps: list[int], place: int) -> int:
+    """Where steps lead from a place; those that were made are halved for the next time."""
+    while steps[place] != place:
+        steps[place] = steps[steps[place]]
+        place = steps[place]
+    return place
 
 
 def _ranks(

@@ -25,7 +25,7 @@ def refuse(refused: Refused) -> NotFit:
     """Explains why a pod set whose levels are known does not fit."""
     view, request, shape, fits, wanted = refused.view, refused.request, refused.shape, refused.fits, refused.wanted
     if not view.explains:
-        return NotFit(Refusal.NOT_FIT, request.name, "", 0, wanted, shape.unit)
+        return NotFit(Refusal.NOT_FIT, request.name, "", _count_fit(refused), wanted, shape.unit)
     eligible, free = refused.eligible, refused.free
     required = refused.mode is Mode.REQUIRED
     reachable = [0] if shape.start == 0 else list(range(shape.start, -1, -1))
@@ -55,6 +55,15 @@ def refuse(refused: Refused) -> NotFit:
         None if changes else find_never(refused),
     )
     return NotFit(Refusal.NOT_FIT, request.name, "", fit, wanted, shape.unit, explanation)
+
+
+def _count_fit(refused: Refused) -> int:
+    """As many units as an explanation says that fit."""
+    view, request, shape, fits = refused.view, refused.request, refused.shape, refused.fits
+    if refused.mode is not Mode.REQUIRED:
+        return int(refused.units(fits, WHOLE).sum())
+    lends = bool(request.traits.anti_affinity) and bool(own_terms(view.around, request.traits))
+    return int(fits.units_at(0 if shape.auto and not lends else shape.start, shape).max())
 
 
 def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shape) -> NotFit:

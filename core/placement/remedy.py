@@ -10,6 +10,7 @@ values. Of its nodes those that gain most go first, then those on which the leas
 by level values; the last one is the one with the least share to free for what is still missing. Where slices are
 kept together, slice domains are completed one after the other, those that can do it with fewest nodes first; what
 turns out to be too much is taken away again. So the nodes need not be the fewest there, but none is there in vain.
+The first domain is looked into in any case, the others as long as the decision has steps left.
 """
 
 from collections.abc import Sequence
@@ -22,12 +23,13 @@ import numpy.typing as npt
 from core.model.podset import Mode, PodSetRequest
 from core.placement.capacity import Fits, count_fits
 from core.placement.change import Change, NodeFixes
-from core.placement.feasibility import find_untolerated
+from core.placement.feasibility import Tolerations
 from core.placement.free import FreeCapacity, Matrix, with_pod
 from core.placement.groups import GroupFits
 from core.placement.slices import Shape
 from core.placement.tree import Flags, Indices
 
+_PICK_STEPS = 40  # of choosing nodes of one domain, or of counting what they make
 _MOST_HOMES = 32  # domains looked into: the most promising ones
 _MOST_PARTS = 64  # slice domains completed
 _MOST_CHECKS = 64  # tries to leave something out
@@ -204,7 +206,9 @@ def find_nodes(refused: Refused, level: int) -> NodeFixes | None:
     least = -(-((missing - 1) * shape.slice_size + 1) // np.maximum(_most_gained(refused, level)[homes], 1))
     ranks = least * (wanted + 1) + missing
     best: tuple[int, int, Gains] | None = None
-    for _ in range(min(len(homes), _MOST_HOMES)):
+    for number in range(min(len(homes), _MOST_HOMES)):
+        if number and not refused.view.budget.spend(refused.view.pass_steps):
+            break
         place = int(ranks.argmin())
         home, rank = int(homes[place]), int(ranks[place])
         if best is not None and best[:2] <= (rank, home):
@@ -242,6 +246,7 @@ def _choose(refused: Refused, level: int, home: int, missing: int) -> Gains | No
 
 def _pick(refused: Refused, span: slice, missing: int) -> Gains:
     """As few nodes of a span as gain so many pods together."""
+    refused.view.budget.charge(_PICK_STEPS + (span.stop - span.start) // 40)
     gain = refused.gain[span]
     most = int(gain.max())
     before, needed = 0, 1
@@ -315,6 +320,7 @@ def _leave_out(refused: Refused, level: int, home: int, at: Indices, extra: Indi
     def is_enough(extra: Indices) -> bool:
         nonlocal checks
         checks += 1
+        refused.view.budget.charge(_PICK_STEPS + (span.stop - span.start) // 40)
         room = refused.room[span].copy()
         room[at - span.start] += np.where(extra > 0, np.maximum(extra, unlocked), 0)
         return _units_of(refused, level, span, room) >= refused.wanted
@@ -360,9 +366,9 @@ def _name(refused: Refused, at: Indices, extra: Indices) -> NodeFixes:
         for resource, amount in sorted(with_pod(refused.request.requests).items())
     }
     classes = view.taint_class[at]
-    all_taints, tolerations = view.taints_by_class, refused.request.tolerations
+    all_taints, tolerations = view.taints_by_class, Tolerations(refused.request.tolerations)
     taints = {
-        number: tuple(taint for taint in all_taints[number] if find_untolerated([taint], tolerations))
+        number: tuple(taint for taint in all_taints[number] if tolerations.find_untolerated([taint]))
         for number in np.unique(classes).tolist()
     }
     return NodeFixes([view.tree.names[node] for node in at.tolist()], view.ready[at], view.cordoned[at], classes, taints, freed)

@@ -1,7 +1,7 @@
 """Replacement of failed nodes: pods on healthy nodes stay where they are, those of the failed ones are placed anew.
 
 Any number of nodes at once. A pod set, or group of pod sets, that still has pods somewhere is completed
-around them (completion.py); one that has lost all of them is placed like a new one.
+around them (completion.py); those that have lost all of them are placed like a new workload.
 """
 
 from collections.abc import Collection, Sequence
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from core.placement.engine import Decision, Placement
+from core.placement.engine import Decision, Placement, place
 from core.placement.explain import NotFit, Refusal
 from core.placement.free import FreeCapacity, Matrix
 from core.placement.held import Held, Located, count_stuck, find_failed, locate
@@ -51,13 +51,24 @@ def replace_failed(
         for each, found in zip(held, located, strict=True)
     ]
     units = [unit for unit in group_parts(parts) if any(part.missing for part in unit)]
-    # Those that the pods which stay tie to a place come first, those that are free to go anywhere later.
-    for unit in sorted(units, key=lambda unit: not any(part.kept.any() for part in unit)):
+    # Those that the pods which stay tie to a place come first, those that are free to go anywhere later, and these all at once.
+    for unit in filter(_has_pods, units):
         outcome = complete_unit(view, unit, profile, free, ~out)
         if isinstance(outcome, NotFit):
             return _refuse(placed, located, outcome)
         placed |= {part.request.name: outcome[part.request.name] for part in unit if part.missing}
+    anew = [part for unit in units if not _has_pods(unit) for part in unit]
+    decision = place(view, [part.request for part in anew], profile, free=free) if anew else Decision(())
+    if decision.refusal is not None:
+        return _refuse(placed, located, decision.refusal)
+    missing = {part.request.name for part in anew if part.missing}
+    placed |= {placement.pod_set: placement for placement in decision.placements if placement.pod_set in missing}
     return Decision(tuple(placed.values()))
+
+
+def _has_pods(unit: Sequence[Part]) -> bool:
+    """Whether any pod of a unit stays where it is."""
+    return any(part.kept.any() for part in unit)
 
 
 def _unchanged(view: FreeCapacity, held: Held, found: Located) -> Placement:

@@ -47,13 +47,15 @@ def place_with_spares(
         return found
     before = view.free if free is None else free
     room = np.minimum(fits_on_nodes(view, asking, free).per_node, asking.count)
-    quiet = view.without_words()
+    quiet = view.explaining(False)
     for level in _levels(asking, shape):
         inside = _span_of(view.tree, level, found)
         chosen = _choose(view, unit, found, before, inside) if inside is not None else None
         if chosen is not None:
             return chosen
         for trial, allowed, spares in _trials(view, unit, shape, level, room, before):
+            if not view.budget.spend(2 * view.pass_steps * len(unit)):
+                return _refuse(view, asking, _levels(asking, shape)[-1], room)
             again = place(quiet, trial)
             chosen = None if isinstance(again, NotFit) else _choose(view, unit, again, before, allowed if spares is None else spares)
             if chosen is not None:

@@ -11,17 +11,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from core.model.podset import Mode, PodSetRequest
-from core.placement.capacity import fits_on_nodes
+from core.placement.capacity import NodeFits, fits_on_nodes
 from core.placement.decision import Decision, Placement, emit
-from core.placement.explain import NotFit, Refusal
+from core.placement.explain import NotFit, Refusal, with_note
 from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix
 from core.placement.groups import split_roles
-from core.placement.joint import JointRequest, JointSearch, Tie
+from core.placement.joint import JOINT_STEPS, JointRequest, JointSearch, Tie
 from core.placement.slices import Shape, find_shape
+from core.placement.tree import TopologyTree
 
-# Places requests one after the other on a free matrix.
-InOrder = Callable[[Sequence[PodSetRequest], Matrix | None], Decision]
+# Places requests one after the other on a view, out of a free matrix.
+InOrder = Callable[[FreeCapacity, Sequence[PodSetRequest], Matrix | None], Decision]
 
 _MOST_DOMAINS = 64  # tried one by one for a tie
 
@@ -50,22 +51,22 @@ def place_together(
         return Decision((), NotFit(Refusal.UNKNOWN_LEVEL, names[0], detail, group=names))
     refusal: NotFit | None = None
     for at in range(level, level - 1 if tie.required else -1, -1):
-        decision = _place_in_one(view, requests, at, free, in_order)
+        if at < level and not view.budget.spend(0):
+            break
+        decision = _place_in_one(view.explaining(view.explains and tie.required), requests, at, free, in_order)
         if decision.refusal is None:
             return decision
         refusal = refusal or decision.refusal
     if not tie.required:
         return place_or_look_ahead(view, requests, free, in_order)
     assert refusal is not None
-    if refusal.explanation is not None:
-        note = f"All pod sets ({', '.join(names)}) must be in one {tie.level} ({tie.why})"
-        refusal = replace(refusal, explanation=replace(refusal.explanation, notes=(*refusal.explanation.notes, note)))
+    refusal = with_note(refusal, f"All pod sets ({', '.join(names)}) must be in one {tie.level} ({tie.why})")
     return Decision((), replace(refusal, group=names))
 
 
 def place_or_look_ahead(view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None, in_order: InOrder) -> Decision:
     """One after the other; if that fails for want of capacity, all at once (DESIGN rule l)."""
-    decision = in_order(requests, free)
+    decision = in_order(view, requests, free)
     if decision.refusal is None or decision.refusal.kind is not Refusal.NOT_FIT or len(requests) < 2:
         return decision
     placements = look_ahead(view, requests, free)
@@ -77,18 +78,21 @@ def _place_in_one(view: FreeCapacity, requests: Sequence[PodSetRequest], level: 
     try:
         pods = [tree.sum_nodes(level, fits_on_nodes(view, request, free).per_node) for request in requests]
     except InvalidSelector:
-        return in_order(requests, free)  # says which and why
+        return in_order(view, requests, free)  # says which and why
     holds = np.logical_and.reduce([held >= request.count for held, request in zip(pods, requests, strict=True)])
     largest = max(range(len(requests)), key=lambda i: requests[i].count)
     domains = holds.nonzero()[0]
     domains = domains[pods[largest][domains].argsort(kind="stable")]
     before = view.free if free is None else free
     refusal: NotFit | None = None
+    inside, quiet = before, view.explaining(False)
     for domain in domains[:_MOST_DOMAINS].tolist():
+        if refusal is not None and not view.budget.spend(view.pass_steps):
+            break
         span = slice(int(tree.levels[level].starts[domain]), int(tree.levels[level].ends[domain]))
         inside = np.zeros_like(before)
         inside[:, span] = before[:, span]
-        decision = in_order(requests, inside)
+        decision = in_order(quiet, requests, inside)
         if decision.refusal is None:
             return decision
         refusal = decision.refusal
@@ -98,7 +102,9 @@ def _place_in_one(view: FreeCapacity, requests: Sequence[PodSetRequest], level: 
     if refusal is None:
         # No domain has room for each of them: the first of which that is true speaks.
         lacking = next((request for request, held in zip(requests, pods, strict=True) if (held < request.count).all()), requests[largest])
-        refusal = in_order([_required(lacking, label)], free).refusal or in_order(requests, np.zeros_like(before)).refusal
+        refusal = in_order(view, [_required(lacking, label)], free).refusal or in_order(view, requests, np.zeros_like(before)).refusal
+    elif view.explains:  # the trials did not say why: the last of them does
+        refusal = in_order(view, requests, inside).refusal
     assert refusal is not None
     return Decision((), refusal)
 
@@ -123,24 +129,37 @@ def look_ahead(
     asked = _with_leaders_level(requests)
     shapes = [find_shape(view.tree, request) for request in asked]
     try:
-        eligible = [fits_on_nodes(view, request, free).eligible for request in asked]
+        on_nodes = [fits_on_nodes(view, request, free) for request in asked]
     except InvalidSelector:
         return None
     found: list[Shape] = [shape for shape in shapes if isinstance(shape, Shape)]
     if len(found) < len(shapes):
         return None
+    steps = view.budget.part(JOINT_STEPS)
     for wider in range(len(view.tree.declared) + 1 if any(_may_widen(*pair) for pair in zip(asked, found, strict=True)) else 1):
+        if not steps.spend(0):
+            return None
         whole_at = [_whole_at(request, shape, wider, tied_at) for request, shape in zip(asked, found, strict=True)]
+        if not all(_fits_alone(view.tree, *each) for each in zip(asked, found, on_nodes, whole_at, strict=True)):
+            continue
         joint = [
-            JointRequest(request.count, request.requests, shape, nodes, level)
-            for request, shape, nodes, level in zip(asked, found, eligible, whole_at, strict=True)
+            JointRequest(request.count, request.requests, shape, fits.eligible, level)
+            for request, shape, fits, level in zip(asked, found, on_nodes, whole_at, strict=True)
         ]
         ties = _ties(asked, whole_at, tied_at)
-        per_node = JointSearch(view, joint, ties, view.free if free is None else free).run()
+        per_node = JointSearch(view, joint, ties, view.free if free is None else free, steps).run()
         if per_node is not None:
             pairs = zip(requests, per_node, found, strict=True)
             return tuple(emit(view, request, pods, shape.start) for request, pods, shape in pairs)
     return None
+
+
+def _fits_alone(tree: TopologyTree, request: PodSetRequest, shape: Shape, on_nodes: NodeFits, whole_at: int | None) -> bool:
+    """Whether a pod set has room where no other takes any: else there is nothing to search for."""
+    level = whole_at or 0
+    units = on_nodes.sum_up(tree, shape).units_at(level, shape)
+    wanted = request.count // (shape.slice_size if level <= shape.slice_level else shape.unit_below(level))
+    return int(units.sum() if whole_at is None else units.max(initial=0)) >= wanted
 
 
 def _with_leaders_level(requests: Sequence[PodSetRequest]) -> list[PodSetRequest]:

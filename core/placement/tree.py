@@ -11,12 +11,11 @@ Because nodes are sorted by the full path, the index of a domain within its leve
 in the order of level values, which is what ties and answers go by.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from operator import ne
+from itertools import groupby, pairwise
+from operator import itemgetter, ne
 from typing import TypeVar
 
 import numpy as np
@@ -86,6 +85,9 @@ class TopologyTree:
         self.emitted_levels = self.declared[-1:] if unique else self.declared
         self._codes: dict[str, tuple[Indices, tuple[str, ...]]] = {}
         self._domains: dict[tuple[str, frozenset[str]], Flags] = {}
+        self._code_of: dict[str, Mapping[str, int]] = {}
+        self._keys = {key for node in self.labels for key in node}
+        self._absent: tuple[Indices, tuple[str, ...]] = (np.full(len(self.names), -1, dtype=np.int64), ())
 
     def __len__(self) -> int:
         return len(self.names)
@@ -177,13 +179,21 @@ class TopologyTree:
 
     def codes(self, label: str) -> tuple[Indices, tuple[str, ...]]:
         """A label's values as small integers per node (-1: absent), and what each integer stands for."""
+        if label not in self._keys:
+            return self._absent
         found = self._codes.get(label)
         if found is None:
             meaning: dict[str, int] = {}
             codes = [-1 if (value := labels.get(label)) is None else meaning.setdefault(value, len(meaning)) for labels in self.labels]
             found = np.array(codes, dtype=np.int64), tuple(meaning)
             self._codes[label] = found
+            self._code_of[label] = meaning
         return found
+
+    def code_of(self, label: str) -> Mapping[str, int]:
+        """The integer that stands for each value of a label."""
+        self.codes(label)
+        return self._code_of.get(label, {})
 
 
 def _place(declared: tuple[str, ...], nodes: Iterable[NodeLabels]) -> tuple[list[tuple[tuple[str, ...], str, NodeLabels]], LeftOut]:
@@ -199,9 +209,9 @@ def _place(declared: tuple[str, ...], nodes: Iterable[NodeLabels]) -> tuple[list
     placed.sort()  # names differ, so that no comparison goes on to what is behind them
     same: list[tuple[str, ...]] = []
     if declared[-1] == HOSTNAME_LABEL and len({path for path, *_ in placed}) < len(placed):
-        shared = {path for path, count in Counter(path for path, *_ in placed).items() if count > 1}
-        same = [tuple(name for other, name, _ in placed if other == path) for path in sorted(shared)]
-        placed = [entry for entry in placed if entry[0] not in shared]
+        runs = [list(run) for _, run in groupby(placed, key=itemgetter(0))]
+        same = [tuple(name for _, name, _ in run) for run in runs if len(run) > 1]
+        placed = [run[0] for run in runs if len(run) == 1]
     left_out = LeftOut({label: tuple(sorted(names)) for label, names in sorted(missing.items())}, tuple(same))
     return placed, left_out
 

@@ -2,12 +2,13 @@
 before the first of them is let go, so that nobody takes the place of a later one (KEP-5732; reference, Option G).
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from core.model.budget import Budget
 from core.model.configuration import PodGroupRules
+from core.model.podset import PodSetRequest
 from core.placement.free import FreeCapacity
 from core.placement.node_counts import NodeCounts
 from core.podgroups.algorithm import Chosen, decide
@@ -16,7 +17,7 @@ from core.podgroups.facts import PodGroupFacts
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
 from core.podgroups.members import GroupKey, Member, as_pod_sets, claims_of_sets, in_order
-from core.podgroups.together import find_domain, tell_spread
+from core.podgroups.together import count_there, find_domain, tell_spread
 
 SCHEDULED, UNSCHEDULABLE, WAITING, SCATTERED = "Scheduled", "Unschedulable", "WaitingForPods", "Scattered"
 Place = tuple[Member, str]  # a pod and a node
@@ -58,15 +59,17 @@ def plan_step(
     `members` are all pods that name it; `view` counts what they have, and what is kept for them, as used. `waited_s`: since the last of
     them came. Raises InvalidSelector.
     """
+    view = view.within(Budget())
     live = in_order(member for member in members if member.is_live)
     done = sum(member.succeeded for member in members)
-    placed, waiting = [m for m in live if m.place], [m for m in live if m.gated and not m.place]
+    placed = [m for m in live if m.place and (m.gated or m.place in view.tree.index)]  # whose node was deleted has none any more
+    waiting = [m for m in live if m.gated and not m.place]
     adrift = [m for m in live if not m.gated and not m.place]  # without the gate, and not sent by topogate
     lost = tuple(m for m in placed if m.gated and not m.node and not _is_usable(view, m.place))
     if lost:
         why = f"node {lost[0].place}, where a place was kept for pod {lost[0].key}, cannot be used any more"
         return Step(False, UNSCHEDULABLE, why, give_back=lost, waits=True)
-    wanted, on = facts.min_count or 1, Counter(member.place for member in placed)
+    wanted, on = facts.min_count or 1, count_there((member.place for member in placed), view)
     if find_domain(constraints, on, view) is None:
         return _scattered(placed, tell_spread(constraints, on, view))
     needed = wanted if len(live) >= wanted else wanted - done  # a gang that is there is one, whatever ended before
@@ -81,17 +84,17 @@ def plan_step(
     group = PodGroupInfo(
         key.namespace,
         key.name,
-        as_pod_sets(waiting),
+        as_pod_sets(waiting, view.neighbours),
         tuple(constraints),
         max(needed, len(placed) + 1),  # of those that come later each single one is welcome
         facts.desired_count,
         key.replica,
         on,
-        claims_of_sets(waiting),
+        claims_of_sets(waiting, view.neighbours),
     )
     outcome = decide(view, group, plugins)
     if outcome.chosen is not None:
-        keep = tuple(_places(outcome.chosen, waiting))
+        keep = tuple(_places(outcome.chosen, waiting, group.pod_sets))
         message = f"{_name(outcome.chosen)} has places for {len(keep) + len(placed)} of {len(live)} pods"
         return Step(False, SCHEDULED, message, keep=keep, waits=True)
     if len(placed) < needed and placed and all(member.gated for member in placed):
@@ -141,10 +144,9 @@ def _is_usable(view: FreeCapacity, node: str) -> bool:
     return at is not None and bool(view.usable[at])
 
 
-def _places(chosen: Chosen, waiting: Sequence[Member]) -> Sequence[Place]:
+def _places(chosen: Chosen, waiting: Sequence[Member], sets: Sequence[PodSetRequest]) -> Sequence[Place]:
     """Which pod goes to which node: ranks in order over the nodes in order, set by set; of a set that fits in part the first."""
     found: list[Place] = []
-    sets = as_pod_sets(waiting)
     first = 0
     for pods, of_set in zip(sets, chosen.assignment.nodes, strict=True):
         found += zip(waiting[first : first + pods.count], _each(of_set), strict=False)

@@ -5,14 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from core.model.budget import UNLIMITED, Budget
 from core.placement.free import FreeCapacity
 from core.placement.tree import Indices
-from core.podgroups.feasibility import Checked, check, upper_bound
+from core.podgroups.feasibility import Checked, are_apart, bound_by_amounts, check, upper_bound
 from core.podgroups.framework import Cycle, Plugins, PodGroupAssignment, assumed
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placements import Placement, Placements, join, whole
 from core.podgroups.scorers import BinPacking, PodCount
 from core.podgroups.topology_placement import TopologyPlacement
+
+_NONE: Indices = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ def decide(view: FreeCapacity, group: PodGroupInfo, plugins: Plugins) -> Outcome
     Of placements that take enough those of the lowest rank are chosen from, by the sum of weighted scores, then by name.
     Raises InvalidSelector.
     """
+    if view.budget is UNLIMITED:
+        view = view.within(Budget())
     cycle = Cycle(view)
     generated: Sequence[Placements] = (whole(view.tree),)
     for generator in plugins.generators:
@@ -65,13 +70,17 @@ def _feasible(cycle: Cycle, group: PodGroupInfo, placements: Placements, plugins
     missing, limit = group.missing, plugins.feasible_limit
     if not len(placements):
         return check(cycle, group, placements)
-    if not plugins.states and len(group.pod_sets) == 1:
-        checked = check(cycle, group, placements)
+    if not plugins.states and (len(group.pod_sets) == 1 or are_apart(cycle, group, placements)):
+        if len(group.pod_sets) > 1:
+            placements = placements.some(bound_by_amounts(cycle, group, placements) >= missing)
+        checked = check(cycle, group, placements) if len(placements) else Checked(cycle, group, placements, _NONE, _NONE)
         enough = np.flatnonzero(checked.pods >= missing)
-        return checked if len(enough) == len(placements) and limit is None else checked.some(enough[:limit])
+        return checked if len(enough) == len(checked.placements) and limit is None else checked.some(enough[:limit])
     hopeful = np.flatnonzero(upper_bound(cycle, group, placements) >= missing)
     found: list[Checked] = []
-    for at in hopeful.tolist():
+    for number, at in enumerate(hopeful.tolist()):
+        if number and not cycle.view.budget.spend(0):
+            break
         one = _check_assumed(cycle, group, placements[at], plugins)
         if one.pods[0] >= missing:
             found.append(one)

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from core.placement.change import Amount
 from core.placement.feasibility import term_mask
-from core.placement.free import Matrix
+from core.placement.free import FreeCapacity, Matrix
 from core.placement.tree import Flags, Indices, TopologyTree
 from core.podgroups.devices import Claim, DeviceId, Json, Matcher, NotServed, PodClaim, ResourceSlice
 from core.podgroups.framework import Limits
@@ -181,9 +181,10 @@ def _reach_of(one: ResourceSlice) -> _Reach:
 
 
 def build_limits(
-    tree: TopologyTree, group: PodGroupInfo, nodes: Indices, wanted: Sequence[Wanted], sources: Sequence[Source], cells: Cells
+    view: FreeCapacity, group: PodGroupInfo, nodes: Indices, wanted: Sequence[Wanted], sources: Sequence[Source], cells: Cells
 ) -> DeviceLimits:
     """What a placement has of the devices that are wanted, each from its source. Raises NotServed."""
+    tree = view.tree
     kinds = list(dict.fromkeys((source.pool.id, matcher) for one, source in zip(wanted, sources, strict=True) for matcher in one.need))
     if len(kinds) > MOST_KINDS:
         raise NotServed(f"claims of its templates ask for {len(kinds)} unlike devices; at most {MOST_KINDS} are served")
@@ -205,7 +206,8 @@ def build_limits(
             asked_of_all.append((one.template, of_all))
         elif lacks := supply.for_all(nodes).short_of(of_all, len(nodes)):
             for_all.append(_amount(one.template, lacks))
-    return DeviceLimits(supply.rations(needs), len(nodes), tuple(asked_of_all), tuple(for_all))
+    rations = replace(supply.rations(needs), budget=view.budget)
+    return DeviceLimits(rations, len(nodes), tuple(asked_of_all), tuple(for_all))
 
 
 @dataclass(slots=True)

@@ -135,7 +135,7 @@ class DevicePlacement:
         cycle.limits = self._before.pop()
 
     def _limits(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> DeviceLimits:
-        return build_limits(cycle.view.tree, group, placement.nodes, self._wanted, self._sources[placement.name], self._cells)
+        return build_limits(cycle.view, group, placement.nodes, self._wanted, self._sources[placement.name], self._cells)
 
 
 def devices_of(inventory: Inventory, namespace: str, template: str, placed: Sequence[tuple[PodClaim, ...]]) -> tuple[Counter[PoolId], int]:

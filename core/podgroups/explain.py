@@ -5,17 +5,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from core.model.budget import SENTENCE, UNLIMITED, Budget
 from core.placement.change import Amount
 from core.placement.explain import Exclusion, show_exclusions, truncate
 from core.placement.free import FreeCapacity, with_pod
 from core.placement.refusal import find_exclusions
 from core.placement.tree import Indices
-from core.podgroups.feasibility import check, check_one
+from core.podgroups.feasibility import are_apart, check, check_one
 from core.podgroups.framework import Cycle, PlacementState, assumed
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placements import Placements
 
 _SHOWN = 3  # placements that a sentence names
+_STEPS = 30_000  # of the decision's
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ class PlacementFact:
 class GroupExplanation:
     """Why no placement takes `wanted` of the group's `count` pods; `facts` has the placement that takes most first.
 
-    `why`: what a plugin says of placements that are not there, or of what it leaves out.
+    `why`: what a plugin says of placements that are not there, or of what it leaves out. There were `placements`; where the steps of the
+    decision do not last for all, `facts` has those of which most could be hoped for.
     """
 
     group: str
@@ -54,6 +57,7 @@ class GroupExplanation:
     running: int = 0
     why: str = ""
     is_labelled: bool = False  # whether any node has the label of the level
+    placements: int = 0
 
     def __str__(self) -> str:
         """The sentence that the user reads."""
@@ -62,12 +66,14 @@ class GroupExplanation:
         where = f"{self.level} " if self.level else ""
         best = self.facts[0].fit
         need = f"{self.wanted} pod(s)" if self.wanted == self.count else f"{self.wanted} of {self.count} pod(s)"
-        text = f"none of {len(self.facts)} placement(s) takes {need}, the best takes {best}"
+        some = "" if len(self.facts) == self.placements else f"{len(self.facts)} looked at of "
+        text = f"none of {some}{self.placements} placement(s) takes {need}, the best takes {best}"
         shown = [_show(where, fact, self.count) for fact in self.facts[:_SHOWN] if fact.fit or fact.beside]
         if shown:
             text += f": {'; '.join(shown)}"
         if self.exclusions:
             text += f". Total nodes: {self.total_nodes}; excluded: {show_exclusions(self.exclusions)}"
+        text += f". {SENTENCE}" if some else ""
         return truncate(f"{text}. {self.why}" if self.why else f"{text}.")
 
     def _without_placements(self) -> str:
@@ -84,6 +90,8 @@ def explain(
     view: FreeCapacity, group: PodGroupInfo, tried: Sequence[Placements], states: Sequence[PlacementState] = (), why: str = ""
 ) -> GroupExplanation:
     """The facts for the placements of the lowest rank that there are: those that were wanted most. Raises InvalidSelector."""
+    budget = Budget() if view.budget is UNLIMITED else view.budget
+    view = view.within(budget.part(_STEPS))
     cycle = Cycle(view)
     placements = next((one for one in sorted(tried, key=lambda one: one.rank) if len(one)), None)
     level = group.constraints[-1].level if group.constraints else ""
@@ -91,33 +99,51 @@ def explain(
     if placements is None:
         labelled, running = any(level in labels for labels in view.tree.labels), group.has_running
         return GroupExplanation(group.key, level, group.missing, group.count, (), exclusions, len(view.tree), running, why, labelled)
-    fits, lacks = _assumed_fits(cycle, group, placements, states) if states else (_fits(cycle, group, placements), [()] * len(placements))
+    number = len(placements)
+    placements, fits, lacks = _assumed_fits(cycle, group, placements, states) if states else _fits(cycle, group, placements)
     sizes = placements.sums(np.ones(len(view.tree), dtype=np.int64))
     short = _short(view, group, placements)
+    count = group.count
     facts = [
-        PlacementFact(name, int(sizes[at]), int(fits[at]), *((_amounts(short, at), lacks[at]) if fits[at] < group.count else ()))
+        PlacementFact(name, int(sizes[at]), int(fits[at]), *((_amounts(short, at), lacks[at]) if fits[at] < count else ()))
         for at, name in enumerate(placements.names)
     ]
     facts.sort(key=lambda fact: (-fact.fit, fact.name))
-    return GroupExplanation(group.key, level, group.missing, group.count, tuple(facts), exclusions, len(view.tree), group.has_running, why)
+    return GroupExplanation(
+        group.key,
+        level,
+        group.missing,
+        group.count,
+        tuple(facts),
+        exclusions,
+        len(view.tree),
+        group.has_running,
+        why,
+        placements=number,
+    )
 
 
-def _fits(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Indices:
-    if len(group.pod_sets) == 1:
-        return check(cycle, group, placements).pods
-    return np.array([check_one(cycle, group, placement, to_the_end=True)[0].count for placement in placements], dtype=np.int64)
+_Fits = tuple[Placements, Indices, Sequence[tuple[Amount, ...]]]  # placements that were checked, pods, and what each lacks beside resources
 
 
-def _assumed_fits(
-    cycle: Cycle, group: PodGroupInfo, placements: Placements, states: Sequence[PlacementState]
-) -> tuple[Indices, list[tuple[Amount, ...]]]:
-    """How many pods each placement takes as state plugins have it, and what it lacks beside resources of nodes."""
-    fits, lacks = [], []
+def _fits(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> _Fits:
+    if len(group.pod_sets) == 1 or are_apart(cycle, group, placements):
+        checked = check(cycle, group, placements)
+        return checked.placements, checked.pods, [()] * len(checked.placements)
+    return _assumed_fits(cycle, group, placements, ())
+
+
+def _assumed_fits(cycle: Cycle, group: PodGroupInfo, placements: Placements, states: Sequence[PlacementState]) -> _Fits:
+    """How many pods placements take as state plugins have it, and what they lack beside resources of nodes."""
+    fits: list[int] = []
+    lacks: list[tuple[Amount, ...]] = []
     for placement in placements:
+        if fits and not cycle.view.budget.spend(0):
+            break
         with assumed(states, cycle, group, placement):
             fits.append(check_one(cycle, group, placement, to_the_end=True)[0].count)
             lacks.append(cycle.limits.lacks(group) if cycle.limits is not None else ())
-    return np.array(fits, dtype=np.int64), lacks
+    return placements.some(np.arange(len(placements)) < len(fits)), np.array(fits, dtype=np.int64), lacks
 
 
 def _short(view: FreeCapacity, group: PodGroupInfo, placements: Placements) -> dict[str, Indices]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from core.model.pod_traits import traits_of_template
+from core.model.pod_traits import PodTerm, traits_of_template
 from core.model.podset import PodSetRequest
 from core.model.resources import pod_requests
 from core.names import (
@@ -25,6 +25,7 @@ from core.names import (
     REPLICA_LABEL,
     WORKLOAD_ANNOTATION,
 )
+from core.placement.neighbours import Neighbours
 from core.podgroups.devices import PodClaim, read_pod_claims
 
 Json = Mapping[str, Any]
@@ -211,18 +212,28 @@ def in_order(members: Iterable[Member]) -> list[Member]:
     return sorted(members, key=lambda one: (one.part, one.index is None, one.index or 0, one.created, one.key))
 
 
-def as_pod_sets(members: Sequence[Member]) -> tuple[PodSetRequest, ...]:
-    """Consecutive equal pods as one set each."""
-    return tuple(replace(equal[0].request, name=f"{number}", count=len(equal)) for number, equal in enumerate(_by_equal(members)))
+def as_pod_sets(members: Sequence[Member], neighbours: Neighbours) -> tuple[PodSetRequest, ...]:
+    """Consecutive equal pods as one set each. Labels count only as far as a term of pod affinity asks for them: controllers tell the
+    pods of each Job apart by some."""
+    return tuple(replace(equal[0].request, name=f"{i}", count=len(equal)) for i, equal in enumerate(_by_equal(members, neighbours)))
 
 
-def claims_of_sets(members: Sequence[Member]) -> tuple[tuple[PodClaim, ...], ...]:
+def claims_of_sets(members: Sequence[Member], neighbours: Neighbours) -> tuple[tuple[PodClaim, ...], ...]:
     """What the pods of each of these sets name; of claims that are made for each pod only the template."""
-    return tuple(_claims(equal[0]) for equal in _by_equal(members))
+    return tuple(_claims(equal[0]) for equal in _by_equal(members, neighbours))
 
 
-def _by_equal(members: Sequence[Member]) -> Iterator[list[Member]]:
-    return (list(equal) for _, equal in groupby(members, key=lambda one: (one.request, _claims(one))))
+def _by_equal(members: Sequence[Member], neighbours: Neighbours) -> Iterator[list[Member]]:
+    terms = {term for member in members for term in (*member.request.traits.affinity, *member.request.traits.anti_affinity)}
+    keys = {requirement.key for term in terms for requirement in term.selector or ()}
+
+    def kind(member: Member) -> tuple[PodSetRequest, tuple[PodClaim, ...], frozenset[PodTerm]]:
+        traits = member.request.traits
+        bare = replace(traits, labels={key: value for key, value in traits.labels.items() if key in keys})
+        repelled_by = frozenset(term for term, _ in neighbours.repelling(traits)) if neighbours.repels(traits) else frozenset()
+        return replace(member.request, traits=bare), _claims(member), repelled_by
+
+    return (list(equal) for _, equal in groupby(members, key=kind))
 
 
 def _claims(member: Member) -> tuple[PodClaim, ...]:

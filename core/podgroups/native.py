@@ -2,10 +2,10 @@
 what it makes of it is explained and verified. Pods belong to such a group by `spec.schedulingGroup`; nothing is written to them.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from core.model.budget import Budget
 from core.placement.free import FreeCapacity
 from core.podgroups.acting import SCATTERED, SCHEDULED, UNSCHEDULABLE, WAITING, Step
 from core.podgroups.algorithm import decide
@@ -14,7 +14,7 @@ from core.podgroups.facts import KUBERNETES, OURS, PodGroupFacts
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
 from core.podgroups.members import GroupKey, Member, as_pod_sets, in_order
-from core.podgroups.together import find_domain, tell_spread
+from core.podgroups.together import count_there, find_domain, tell_spread
 
 
 class NotNative(ValueError):
@@ -59,11 +59,12 @@ def native_step(
 ) -> Step:
     """What kube-scheduler has made of one replica of a group, and why it may have made nothing of it. Nothing is to be done. Raises
     InvalidSelector."""
+    view = view.within(Budget())
     live = in_order(member for member in members if member.is_live)
-    bound, pending = [m for m in live if m.node], [m for m in live if not m.node]
+    bound, pending = [m for m in live if m.node in view.tree.index], [m for m in live if not m.node]
     done = sum(member.succeeded for member in members)
-    on = Counter(member.node for member in bound)
-    group = PodGroupInfo(key.namespace, key.name, as_pod_sets(pending), tuple(levels), 1, None, key.replica, on)
+    on = count_there((member.node for member in bound), view)
+    group = PodGroupInfo(key.namespace, key.name, as_pod_sets(pending, view.neighbours), tuple(levels), 1, None, key.replica, on)
     where = find_domain(levels, on, view)
     if where is None:
         return Step(False, SCATTERED, f"kube-scheduler has bound {len(bound)} pod(s) {tell_spread(levels, on, view)}")

@@ -5,15 +5,18 @@ its node reaches. By Hall's theorem pods on nodes can all have theirs exactly if
 its reach have; of such choices only the worst for each set of shared cells has to be looked at, which goes node by node.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 
 import numpy as np
 
+from core.model.budget import UNLIMITED, Budget
 from core.placement.free import Matrix
 from core.placement.tree import Flags, Indices
 
+_STEPS = 80  # of giving one node some pods
+_MANY = 2**40
 MOST_KINDS = 5  # unlike devices that pods of a placement may ask for
 _MOST_SHARED = 5  # cells that several nodes reach; of more the smallest are left out
 
@@ -36,6 +39,7 @@ class Rations:
     own: Matrix
     shared: tuple[SharedCell, ...]
     taken: Matrix
+    budget: Budget = field(default_factory=lambda: UNLIMITED, repr=False)  # of the decision
     _left: Matrix = field(init=False, repr=False)  # by choice of kinds: what a node's own cells have left
 
     def __post_init__(self) -> None:
@@ -77,50 +81,100 @@ class Rations:
         found = {choice: sum(self.needs[pod_set][kind] for kind in _bits(choice)) for choice in range(1, len(self._left))}
         return {choice: need for choice, need in found.items() if need}
 
-    def _from_shared(self, needs: dict[int, int], counts: Indices, most: Indices) -> Indices:
-        """Adds pods that need shared devices, those that need fewest first; of equal ones where there is most room."""
-        budgets = [_Budget(self, cells) for cells in range(1, 2 ** len(self.shared))]
-        overdrawn = np.flatnonzero((self._left < 0).any(axis=0)).tolist()  # by what is promised; the others take of their own so far
-        for budget in budgets:
-            budget.left -= sum(budget.need_at(at, needs, int(counts[at])) for at in overdrawn)
-        everything = budgets[-1]
-        if everything.left <= 0:
-            return counts
+    def _from_shared(self, needs: Mapping[int, int], counts: Indices, most: Indices) -> Indices:
+        """Adds pods that need shared devices, those that need fewest first; of equal ones where there is most room.
 
-        def price(at: int) -> int:
-            count = int(counts[at])
-            return everything.need_at(at, needs, count + 1) - everything.need_at(at, needs, count)
-
-        waiting = [(price(at), -int(most[at]), at) for at in np.flatnonzero(counts < most).tolist()]
+        A node gets as many at once as need equally many. Where the budget of steps ends, so do the additions.
+        """
+        demand = _Demand(self, needs)
+        overdrawn = np.flatnonzero((self._left < 0).any(axis=0))  # by what is promised; the others take of their own so far
+        left = demand.counts - demand.of_some(overdrawn, counts[overdrawn])
+        open_ = np.flatnonzero(counts < most) if left[-1] > 0 and (left >= 0).all() else counts[:0]
+        prices = demand.of_all(open_, counts[open_] + 1) - demand.of_all(open_, counts[open_])
+        waiting = list(zip(prices.tolist(), (-most[open_]).tolist(), open_.tolist(), strict=True))
         heapify(waiting)
-        while waiting and everything.left >= waiting[0][0]:
-            _, room, at = heappop(waiting)
+        while waiting and left[-1] >= waiting[0][0] and self.budget.spend(_STEPS):
+            price, room, at = heappop(waiting)
             count = int(counts[at])
-            steps = [budget.need_at(at, needs, count + 1) - budget.need_at(at, needs, count) for budget in budgets]
-            if any(step > budget.left for step, budget in zip(steps, budgets, strict=True)):
+            before = demand.of(at, count)
+            more = min(int(most[at]) - count, demand.most_within(at, before + left) - count)
+            if more <= 0:
                 continue
-            for step, budget in zip(steps, budgets, strict=True):
-                budget.left -= step
-            counts[at] += 1
-            if counts[at] < most[at]:
-                heappush(waiting, (price(at), room, at))
+            more = demand.most_at(at, count, more, price)
+            left = left - (demand.of(at, count + more) - before)
+            counts[at] = count = count + more
+            if count < most[at]:
+                heappush(waiting, (demand.step(at, count), room, at))
         return counts
 
 
-class _Budget:
-    """Some of the shared cells (a bit each): what nodes take that can have it from nowhere else must be within what these have."""
+class _Demand:
+    """What pods of one set on a node take of the shared cells at the least, for each choice of cells: what they can have from nowhere else
+    must be within what these have (`counts`). The last choice is all cells."""
 
-    def __init__(self, rations: Rations, cells: int) -> None:
-        self._rations, self._others = rations, [cell for number, cell in enumerate(rations.shared) if not cells >> number & 1]
-        self.left = sum(rations.shared[number].count for number in _bits(cells))
+    def __init__(self, rations: Rations, needs: Mapping[int, int]) -> None:
+        choices = range(1, len(rations._left))
+        self._left = rations._left[1:]
+        self._needs = np.array([needs.get(choice, 0) for choice in choices], dtype=np.int64)
+        cells, kinds = range(len(rations.shared)), [cell.kinds for cell in rations.shared]
+        self._subsets = [[not some >> cell & 1 for cell in cells] for some in range(1, 2 ** len(kinds))]  # those that are left out
+        self.counts = np.array([sum(rations.shared[cell].count for cell in cells if not others[cell]) for others in self._subsets])
+        self._reached = np.array([cell.reach for cell in rations.shared]).T  # by node
+        self._meets = np.array([[bool(of_cell & choice) for choice in choices] for of_cell in kinds])
+        self._counted: dict[bytes, Flags] = {}
 
-    def need_at(self, node: int, needs: dict[int, int], count: int) -> int:
-        """What so many pods on a node take of these cells at the least."""
-        worst = 0
-        for choice in range(1, len(self._rations._left)):
-            if not any(cell.kinds & choice and cell.reach[node] for cell in self._others):
-                worst = max(worst, count * needs.get(choice, 0) - int(self._rations._left[choice, node]))
-        return worst
+    def _counts_at(self, at: int) -> Flags:
+        """By choice of cells and of kinds whether these kinds are in no other cell that the node reaches."""
+        reached = self._reached[at]
+        key = reached.tobytes()
+        if key not in self._counted:
+            elsewhere = (np.array(self._subsets) & reached).astype(np.int64) @ self._meets.astype(np.int64)
+            self._counted[key] = elsewhere == 0
+        return self._counted[key]
+
+    def of(self, at: int, count: int) -> Indices:
+        """What so many pods on a node take, by choice of cells."""
+        short = np.where(self._counts_at(at), count * self._needs - self._left[:, at], 0)
+        taken: Indices = np.maximum(short.max(axis=1), 0)
+        return taken
+
+    def of_some(self, nodes: Indices, counts: Indices) -> Indices:
+        """What so many pods on each of some nodes take together, by choice of cells."""
+        taken = np.zeros(len(self._subsets), dtype=np.int64)
+        reached = self._reached[nodes] @ (1 << np.arange(self._reached.shape[1]))
+        short = self._needs[:, None] * counts - self._left[:, nodes]
+        for pattern in np.unique(reached):
+            alike = np.flatnonzero(reached == pattern)
+            for some, counted in enumerate(self._counts_at(int(nodes[alike[0]]))):
+                if counted.any():
+                    taken[some] += np.maximum(short[counted][:, alike].max(axis=0), 0).sum()
+        return taken
+
+    def of_all(self, nodes: Indices, counts: Indices) -> Indices:
+        """What so many pods on each of some nodes take of all cells together."""
+        short = self._needs[:, None] * counts - self._left[:, nodes]
+        taken: Indices = np.maximum(short.max(axis=0), 0)
+        return taken
+
+    def step(self, at: int, count: int) -> int:
+        """What one pod more takes of all cells together."""
+        left = self._left[:, at]
+        now, then = (max(0, int((many * self._needs - left).max())) for many in (count, count + 1))
+        return then - now
+
+    def most_within(self, at: int, limits: Indices) -> int:
+        """How many pods on a node take no more than that, by choice of cells."""
+        asked = self._needs > 0
+        room = (limits[:, None] + self._left[asked, at]) // self._needs[asked]
+        return int(np.where(self._counts_at(at)[:, asked], room, _MANY).min(initial=_MANY))
+
+    def most_at(self, at: int, count: int, more: int, price: int) -> int:
+        """Of so many pods more, how many take each as much as the first of them does; what a pod takes never falls."""
+        low, high = 1, more
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.step(at, count + middle - 1) == price else (low, middle - 1)
+        return low
 
 
 def _bits(number: int) -> list[int]:

@@ -24,3 +24,26 @@ def spread(fits: Indices, wanted: int) -> tuple[Indices, Indices]:
     tightest = after[int(np.flatnonzero(room == enough.min())[0])]
     at = np.append(order[:last], tightest)
     return at, np.append(fits[order[:last]], rest)
+
+
+def spread_each(fits: Indices, starts: Indices, wanted: int) -> Indices:
+    """Counts by position as `spread` has them, for each of the runs that begin at `starts`, none of which is empty."""
+    sizes = np.diff(starts, append=len(fits))
+    run, totals = np.arange(len(starts)).repeat(sizes), np.add.reduceat(fits, starts)
+    order = np.lexsort((-fits, run))
+    ordered = fits[order]
+    sums = ordered.cumsum()
+    sums -= (sums[starts] - ordered[starts]).repeat(sizes)
+    asked = np.minimum(wanted, totals)
+    filled = sums < asked.repeat(sizes)
+    last = np.add.reduceat(filled.astype(np.int64), starts)
+    rest = asked - np.where(last > 0, sums[starts + np.maximum(last - 1, 0)], 0)
+    able = np.add.reduceat((ordered >= rest.repeat(sizes)).astype(np.int64), starts)
+    tightest = ordered[starts + np.maximum(able - 1, 0)]
+    first = np.add.reduceat((ordered > tightest.repeat(sizes)).astype(np.int64), starts)
+    counts = np.where(filled, ordered, 0)
+    some = asked > 0
+    counts[(starts + np.maximum(last, first))[some]] = rest[some]
+    found = np.zeros_like(fits)
+    found[order] = counts
+    return found

@@ -1,10 +1,18 @@
-"""Whether pods of a group that have their nodes are together, as its required levels want it: nodes are relabelled underneath."""
+"""Whether pods of a group that have their nodes are together, as its required levels want it: nodes are relabelled underneath.
+
+A pod whose node has been deleted is nowhere: it is there until Kubernetes collects it, and no reason to find the others apart.
+"""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from core.placement.free import FreeCapacity
 from core.podgroups.group import TopologyConstraint
+
+
+def count_there(nodes: Iterable[str], view: FreeCapacity) -> Counter[str]:
+    """How many pods are on each node that is there; `nodes` has the node of each pod."""
+    return Counter(node for node in nodes if node in view.tree.index)
 
 
 def find_domain(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], view: FreeCapacity) -> str | None:
@@ -23,10 +31,9 @@ def tell_spread(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], v
     """How many pods each domain of the finest required level has."""
     level, counts = [one.level for one in levels if not one.preferred][-1], Counter[str]()
     for node, count in pods.items():
-        counts[_labels(node, view).get(level, "no such label") if node in view.tree.index else "a node that is gone"] += count
+        counts[_labels(node, view).get(level, "no such label")] += count
     return f"in no one {level}: {', '.join(f'{domain} {count}' for domain, count in sorted(counts.items()))}"
 
 
 def _labels(node: str, view: FreeCapacity) -> Mapping[str, str]:
-    at = view.tree.index.get(node)
-    return view.tree.labels[at] if at is not None else {}
+    return view.tree.labels[view.tree.index[node]]

@@ -151,4 +151,5 @@ def show(preempting: Preempting) -> str:
     if not names:
         return waits
     by = ", ".join(dict.fromkeys(victim.why for victim in preempting.victims))
-    return f"preempts {len(names)} workload(s) by {by}: {shown}" + (f", and {waits}" if waits else "")
+    cut = "; the search stopped at its limit of steps, fewer victims may be enough" if preempting.is_cut else ""
+    return f"preempts {len(names)} workload(s) by {by}: {shown}" + (f", and {waits}" if waits else "") + cut

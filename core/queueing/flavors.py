@@ -36,7 +36,8 @@ from core.state.queue_facts import STOP, ClusterQueueFacts
 
 Combination = tuple[tuple[tuple[str, ...], str], ...]  # per group: resources, flavor
 Unit = tuple[PodSetFacts, ...]  # pod sets that get one flavor and quota for all or none
-_Mark = tuple[int, int, int, str, bool, dict[FlavorResource, int]]
+_Mark = tuple[list[tuple[PodSetRequest, Placement]], list[tuple[str, Placement]], list[Choice], str, bool, dict[FlavorResource, int]]
+_CHOICE_STEPS = 20  # of judging one choice of flavors by quota
 _MOST_CHOICES = 32  # of flavors for all pod sets, tried at once
 
 
@@ -67,12 +68,11 @@ class Search:
 
     def mark(self) -> _Mark:
         """Where the search stands, for `reset`; attempts are kept."""
-        return len(self.taken), len(self.placements), len(self.choices), self.shared, self.borrows, dict(self.quota)
+        return list(self.taken), list(self.placements), list(self.choices), self.shared, self.borrows, dict(self.quota)
 
     def reset(self, mark: _Mark) -> None:
-        """Forgets what was placed since."""
-        taken, placements, choices, self.shared, self.borrows, self.quota = mark
-        del self.taken[taken:], self.placements[placements:], self.choices[choices:]
+        """Goes back, or forth, to where it stood; a mark serves once."""
+        self.taken, self.placements, self.choices, self.shared, self.borrows, self.quota = mark
 
     def refuse(self, unit: Unit, flavor: str, reason: str, sentence: str, refusal: NotFit | None = None) -> _Served | None:
         """Notes why a flavor does not serve; None, which is what a choice comes to that does not."""
@@ -161,6 +161,8 @@ def _find_at_once(
     usages = [usage_of(unit, queue, world.state.resource_rules) for unit in units]
     choices = product(*(list(_combinations(queue, usage)) for usage in usages))
     for choice in islice(choices, _MOST_CHOICES):
+        if not world.budget.spend(_CHOICE_STEPS):
+            return None
         search, state = Search(world, profile_for, None, Past.of(world.state, workload)), world.state
         served = [_serve(state, *part, queue, search) for part in zip(units, usages, choice, strict=True)]
         if None in served:
@@ -213,19 +215,21 @@ def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, se
     if not queue.groups:
         search.attempts.append(Attempt(_names(unit), "", REASON_NO_MATCHING_FLAVOR, f'ClusterQueue "{queue.name}" has no flavor'))
         return None
-    borrowing: Combination | None = None  # the first that fits by borrowing, while one is looked for that needs not
-    for combination in _kept(_combinations(queue, usage), unit, search):
+    borrowing: tuple[Combination, _Mark] | None = None  # the first that fits by borrowing, while one is looked for that needs not
+    for number, combination in enumerate(_kept(_combinations(queue, usage), unit, search)):
+        if number and not search.world.budget.spend(_CHOICE_STEPS):
+            break
         before = search.mark()
         if (served := _place(state, unit, usage, combination, queue, search)) is not None:
             if not served.borrows or queue.fungibility.when_can_borrow == STOP:
                 return _admit(unit, combination, queue, search)
-            borrowing = combination if borrowing is None else borrowing
+            borrowing = (combination, search.mark()) if borrowing is None else borrowing
         search.reset(before)
     if borrowing is None:
         return None
-    served = _place(state, unit, usage, borrowing, queue, search)
-    assert served is not None  # as it was a moment ago
-    return _admit(unit, borrowing, queue, search)
+    combination, found = borrowing
+    search.reset(found)
+    return _admit(unit, combination, queue, search)
 
 
 def _place(

@@ -1,7 +1,9 @@
 """What becomes of one workload whose turn it is: admitted, let wait, or let wait until others are gone."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from core.model.budget import DECISION_STEPS, PLACEMENT_STEPS, Budget
 from core.model.configuration import FairSharing
 from core.names import (
     REASON_MISCONFIGURED,
@@ -14,7 +16,7 @@ from core.placement.profile import Profiles
 from core.queueing.claims import Claims, show
 from core.queueing.flavors import find_admission
 from core.queueing.growth import find_growth
-from core.queueing.lending import note_loans, offers_to
+from core.queueing.lending import Offer, note_loans, offers_to
 from core.queueing.outcome import Found, NotFound, Preempting
 from core.queueing.partial import can_shrink, fewest, find_largest
 from core.queueing.preemption import find_preemption
@@ -25,6 +27,8 @@ from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import STOP, ClusterQueueFacts
 
+PREEMPTION_STEPS = 300_000  # of a decision's
+_CUT = "the search for workloads to preempt stopped at its limit of steps"
 _CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by others going
 
 
@@ -36,15 +40,17 @@ class Judge:
         self, state: ClusterState, profiles: Profiles, claims: Claims, sharing: FairSharing | None = None, *, shrinks: bool = True
     ) -> None:
         self._state, self._profiles, self._claims, self._sharing, self._shrinks = state, profiles, claims, sharing, shrinks
+        self._budget = Budget(DECISION_STEPS)  # of the workload that is being judged
 
     def judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
         """A workload written past all checks must not keep the others from being judged."""
         if workload.refused:
             return NotFound(REASON_MISCONFIGURED, truncate(f"its pods would be refused: {workload.refused}"), ())
+        self._budget = Budget(DECISION_STEPS)
         try:
             if workload.replaces is not None:
                 return find_growth(self._state, workload, queue, self._profiles)
-            outcome = find_admission(self._state, workload, queue, self._profiles)
+            outcome = self._find_admission(workload, queue)
             # What is for one pod set alone keeps it from fitting; a tie of all could be broken and fit all the same.
             suspicious = isinstance(outcome, NotFound) or workload.together is not None
             broken = find_violation(self._state, workload, queue) if suspicious else None
@@ -61,6 +67,11 @@ class Judge:
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
 
+    def _find_admission(self, workload: WorkloadFacts, queue: ClusterQueueFacts, offers: Sequence[Offer] = ()) -> Found | NotFound:
+        """A way to be admitted as things are, spares that are offered to it counted."""
+        world = World(self._state, offers=offers, budget=self._budget.part(PLACEMENT_STEPS))
+        return find_admission(self._state, workload, queue, self._profiles, world)
+
     def _with_borrowed_spares(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | None:
         """A place for one that has no other, on spares of workloads of higher priority that lend them. Who has others go for its sake waits
         for that; and nodes are kept free for nobody on nodes that are kept free for another."""
@@ -69,7 +80,7 @@ class Judge:
         offers = offers_to(self._state, workload.priority)
         if not offers:
             return None
-        found = find_admission(self._state, workload, queue, self._profiles, World(self._state, offers=offers))
+        found = self._find_admission(workload, queue, offers)
         return note_loans(self._state, workload, found, offers) if isinstance(found, Found) else None
 
     def _or_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: Found | NotFound) -> Found | NotFound:
@@ -82,7 +93,7 @@ class Judge:
         attempts = list(refused.attempts)  # what would help the fewest pods is worth another look at all
 
         def judge(smaller: WorkloadFacts) -> Found | NotFound:
-            outcome = self._or_preempting(smaller, queue, find_admission(self._state, smaller, queue, self._profiles))
+            outcome = self._or_preempting(smaller, queue, self._find_admission(smaller, queue))
             attempts.extend(outcome.attempts)
             return outcome
 
@@ -102,6 +113,8 @@ class Judge:
         if not has_claim and not could_be_given(self._state, workload, queue, asked, by_share=by_share, unseen=unseen):
             return refused
         preempting = self._preempt(workload, queue)
+        if preempting is None and self._budget.ran_out and _CUT not in refused.message:
+            return replace(refused, message=truncate(f"{refused.message}; {_CUT}"))
         if preempting is None:
             return refused
         stop = self._state.pause.evictions
@@ -131,7 +144,16 @@ class Judge:
         near = {queue.name, *self._state.quota.relatives(queue.name)}
         of_near = {key for key in leaving if (held := workloads.holding(key)) is not None and held.cluster_queue in near}
         for gone in (of_near, leaving) if of_near != leaving else (leaving,):
-            found = find_preemption(self._state, workload, queue, self._profiles, gone, may_borrow=may_borrow, sharing=self._sharing)
+            found = find_preemption(
+                self._state,
+                workload,
+                queue,
+                self._profiles,
+                gone,
+                may_borrow=may_borrow,
+                sharing=self._sharing,
+                budget=self._budget.part(PREEMPTION_STEPS),
+            )
             if found is not None:
                 return found
         return None

@@ -75,12 +75,13 @@ class Beside:
 @dataclass(frozen=True, slots=True)
 class Preempting:
     """How a workload will be admitted once the victims, and those who are leaving already, are gone; `beside`: of one that has its place
-    and gets another."""
+    and gets another. `is_cut`: the search stopped at its limit of steps, so that somebody may go who need not."""
 
     found: Found
     victims: tuple[Victim, ...]
     leaving: tuple[str, ...]  # keys
     beside: Beside = Beside()
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

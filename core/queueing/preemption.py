@@ -9,16 +9,21 @@ Who may go at all is `core.queueing.rights`'s. Those who are on their way out al
 
 The search is exact where there are few candidates. Else it looks for the lowest priority that will do, and then, domain by
 domain of the level asked for, at those who hold most of what is missing there; the most promising domains are tried.
+
+What it tries beyond the first set that helps is limited by the steps of the decision: with these spent, the best set so far is the
+answer, in which somebody may go who need not.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import combinations
+from itertools import accumulate, combinations
 from math import comb
+from operator import add, itemgetter
 
 import numpy as np
 
+from core.model.budget import DECISION_STEPS, Budget
 from core.model.configuration import FairSharing
 from core.model.podset import Mode
 from core.model.quota import FlavorResource
@@ -26,7 +31,7 @@ from core.placement.profile import Profiles
 from core.placement.slices import Shape, find_shape
 from core.queueing.flavors import find_admission
 from core.queueing.outcome import Found, Preempting
-from core.queueing.rights import Candidate, Rank, Right, Rights
+from core.queueing.rights import SHARE_STEPS, Candidate, Rank, Right, Rights
 from core.queueing.world import World
 from core.state.cluster import ClusterState
 from core.state.facts import PodSetFacts, WorkloadFacts
@@ -36,7 +41,10 @@ from core.state.workloads import admission_usage
 
 _EXACT = 256  # sets that are all tried
 _DOMAINS = 16  # most promising ones looked into
+_TRIAL_STEPS = 30_000  # of the search for a place with one set gone
+_TRIAL = 100  # steps of a trial beside those of the search for a place
 Cost = tuple[Rank, int, int, int, tuple[str, ...]]
+Set = tuple[tuple[Candidate, ...], Found]  # victims, and how the workload is admitted with them gone
 
 
 def find_preemption(
@@ -48,12 +56,14 @@ def find_preemption(
     *,
     may_borrow: bool = True,
     sharing: FairSharing | None = None,
+    budget: Budget | None = None,
 ) -> Preempting | None:
-    """Victims for a workload that does not fit as things are; None if none that it may have would help.
+    """Victims for a workload that does not fit as things are; None if none that it may have would help, as far as was searched.
 
-    Without `may_borrow` it must fit into what is the queue's own. With `sharing`, fair sharing is on.
+    Without `may_borrow` it must fit into what is the queue's own. With `sharing`, fair sharing is on. `budget` are the steps that the
+    decision has left.
     """
-    search = _Search(state, workload, queue, profiles, leaving, sharing)
+    search = _Search(state, workload, queue, profiles, leaving, sharing, Budget(DECISION_STEPS) if budget is None else budget)
     try:
         search.world.let_go(frozenset(leaving))
         found = search.found_without((), may_borrow=may_borrow) if leaving else None
@@ -62,13 +72,12 @@ def find_preemption(
         if not queue.preemption.is_possible:
             return None
         for rights in search.rights.stages():
-            sets = [(right, search.cheapest(right)) for right in rights if may_borrow or not right.may_borrow]
-            helpful = [(cost(chosen), number, right, chosen) for number, (right, chosen) in enumerate(sets) if chosen is not None]
+            sets = [search.cheapest(right) for right in rights if may_borrow or not right.may_borrow]
+            helpful = [helping for helping in sets if helping is not None]
             if helpful:
-                _, _, right, chosen = min(helpful, key=lambda entry: entry[:2])
-                found = search.found_by(right, chosen)
-                assert found is not None  # as it did when they were chosen
-                return Preempting(found, tuple(candidate.victim for candidate in chosen), tuple(sorted(leaving)))
+                chosen, found = min(helpful, key=lambda helping: cost(helping[0]))
+                victims = tuple(candidate.victim for candidate in chosen)
+                return Preempting(found, victims, tuple(sorted(leaving)), is_cut=search.is_cut)
         return None
     finally:
         search.world.restore_all()
@@ -91,41 +100,80 @@ class _Search:
         profiles: Profiles,
         leaving: Collection[str],
         sharing: FairSharing | None,
+        budget: Budget,
     ) -> None:
         self._workload, self._queue, self._profiles, self._state = workload, queue, profiles, state
         self._leaving = frozenset(leaving)
-        self.world = World(state, explains=False)
-        self.rights = Rights(state, workload, queue, self.world, leaving, sharing)
+        self._budget = budget
+        self._has_tried = False
+        self._asked: dict[str, tuple[int, ...]] = {}
+        self.world = World(state, explains=False, budget=budget)
+        self.rights = Rights(state, workload, queue, self.world, leaving, sharing, budget)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it stopped for want of steps."""
+        return self._budget.ran_out
 
     # --- trying -------------------------------------------------------------------------------------
 
     def found_without(self, chosen: Collection[Candidate], *, may_borrow: bool) -> Found | None:
         """How the workload is admitted with some gone, if it is."""
+        self._budget.charge(len(chosen))
         self.world.let_go(self._leaving | {candidate.key for candidate in chosen})
+        return self._found_now(may_borrow=may_borrow)
+
+    def _found_now(self, *, may_borrow: bool) -> Found | None:
+        """How the workload is admitted in the world as it stands, if it is."""
+        self._budget.charge(_TRIAL)
+        self.world.budget = self._budget.part(_TRIAL_STEPS)
         queue = self._queue if may_borrow else replace(self._queue, fungibility=replace(self._queue.fungibility, when_can_borrow=TRY_NEXT))
         found = find_admission(self._state, self._workload, queue, self._profiles, self.world)
         if not isinstance(found, Found):
             return None
         return None if found.borrows and not may_borrow else found
 
-    def found_by(self, right: Right, chosen: Collection[Candidate]) -> Found | None:
-        """How the workload is admitted with some gone, if it is and shares let it be."""
-        found = self.found_without(chosen, may_borrow=right.may_borrow)
-        if found is None or right.rule is None:
-            return found
+    def _is_fair(self, right: Right, chosen: Collection[Candidate], found: Found) -> bool:
+        """Whether shares let it be, in the world as it stands, in which the chosen ones are gone."""
+        if right.rule is None:
+            return True
         gone = [(candidate.queue, candidate.amounts) for candidate in chosen if not candidate.is_own]
-        return found if right.rule.allows(self.world.quota, admission_usage(found.admission), gone) else None
+        self._budget.charge(SHARE_STEPS * len(gone))
+        return right.rule.allows(self.world.quota, admission_usage(found.admission), gone)
 
-    def _fits(self, right: Right, chosen: Collection[Candidate]) -> bool:
-        return self._may_fit(right, chosen) and self.found_by(right, chosen) is not None
+    def _found_by(self, right: Right, chosen: Sequence[Candidate]) -> Found | None:
+        """How the workload is admitted with some gone, if it is and shares let it be."""
+        own = self._sum(candidate for candidate in chosen if candidate.is_own)
+        return self._found_if_enough(right, chosen, self._sum(chosen), own)
 
-    def _may_fit(self, right: Right, chosen: Collection[Candidate]) -> bool:
-        """Whether what they hold is enough quota, as far as that is known without a search: most sets are too small."""
-        for name, (needed, available, own_left) in self._shortages.items():
-            if needed > available + sum(candidate.holds.get(name, 0) for candidate in chosen):
-                return False
-            own = sum(candidate.holds.get(name, 0) for candidate in chosen if candidate.is_own)
-            if not right.may_borrow and needed > own_left + own:
+    def _found_if_enough(self, right: Right, chosen: Sequence[Candidate], holds: Sequence[int], own: Sequence[int]) -> Found | None:
+        """The same where it is known what they hold."""
+        if not self._may_fit(right, holds, own):
+            return None
+        found = self.found_without(chosen, may_borrow=right.may_borrow)
+        return found if found is not None and self._is_fair(right, chosen, found) else None
+
+    def _asked_of(self, candidate: Candidate) -> tuple[int, ...]:
+        """What one holds of each of the `_shortages`."""
+        found = self._asked.get(candidate.key)
+        if found is None:
+            found = self._asked[candidate.key] = tuple(candidate.holds.get(name, 0) for name in self._shortages)
+        return found
+
+    def _sum(self, chosen: Iterable[Candidate]) -> tuple[int, ...]:
+        """What some hold of each of the `_shortages`."""
+        rows = list(map(self._asked_of, chosen))
+        return tuple(sum(map(itemgetter(column), rows)) for column in range(len(self._shortages)))
+
+    @cached_property
+    def _no_amounts(self) -> tuple[int, ...]:
+        return (0,) * len(self._shortages)
+
+    def _may_fit(self, right: Right, holds: Sequence[int], own: Sequence[int]) -> bool:
+        """Whether what a set holds, those of the workload's own queue `own` of it, is enough quota, as far as that is known without a
+        search: most sets are too small."""
+        for (needed, available, own_left), held, own_held in zip(self._shortages.values(), holds, own, strict=True):
+            if needed > available + held or (not right.may_borrow and needed > own_left + own_held):
                 return False
         return True
 
@@ -143,57 +191,123 @@ class _Search:
 
     # --- choosing -----------------------------------------------------------------------------------
 
-    def cheapest(self, right: Right) -> tuple[Candidate, ...] | None:
+    def cheapest(self, right: Right) -> Set | None:
         """The best set found; None if none would help."""
         candidates = right.candidates
-        with_all = self.found_without(candidates, may_borrow=right.may_borrow) if candidates else None
+        if not candidates or (self._has_tried and not self._budget.spend(0)):
+            return None
+        self._has_tried = True
+        with_all = self.found_without(candidates, may_borrow=right.may_borrow)
         if with_all is None:
             return None  # not even if all of them were gone, whoever may
         if 2 ** len(candidates) <= _EXACT:
             sets = [chosen for size in range(1, len(candidates) + 1) for chosen in combinations(candidates, size)]
-            return next((s for s in sorted(sets, key=cost) if self.rights.is_legal(s) and self._fits(right, s)), None)
+            return self._first_that_helps(right, sorted(sets, key=cost))
         wanted = admission_usage(with_all.admission)
         ranks = sorted({candidate.rank for candidate in candidates})
         low, high = 0, len(ranks)  # the lowest that will do is among [low, high); high: none does
         while low < high:
+            if not self._budget.spend(0):
+                low = high = min(high, len(ranks) - 1)
+                break
             middle = (low + high) // 2
-            pool = self.rights.in_order((c for c in candidates if c.rank <= ranks[middle]), right.rule, wanted)
-            low, high = (low, middle) if self._fits(right, pool) else (middle + 1, high)
+            pool = self.rights.in_order([c for c in candidates if c.rank <= ranks[middle]], right.rule, wanted)
+            low, high = (low, middle) if self._found_by(right, pool) is not None else (middle + 1, high)
         if low == len(ranks):
             return None
         allowed = [c for c in candidates if c.rank <= ranks[low]]
-        best: tuple[Candidate, ...] | None = None
+        best: Set | None = None
         for order in self._orders(allowed):
-            legal = self.rights.in_order(order, right.rule, wanted)
-            chosen = self._shortest(right, legal, len(best) if best is not None else len(allowed))
-            if chosen is not None and (best is None or cost(chosen) < cost(best)):
-                best = chosen
+            if best is not None and not self._budget.spend(len(allowed)):
+                return best
+            most = 4 * len(best[0] if best is not None else allowed)
+            legal = self.rights.in_order(order, right.rule, wanted, most)
+            helping = self._shortest(right, legal)
+            if helping is not None and (best is None or cost(helping[0]) < cost(best[0])):
+                best = helping
         return best if best is None else self._smaller(right, allowed, best)
 
-    def _shortest(self, right: Right, order: list[Candidate], most: int) -> tuple[Candidate, ...] | None:
-        """As few of the first of an order as will do, and of these none who need not go; None if more than `most` were needed."""
-        low, high = 1, len(order)
-        if not order or not self._fits(right, order[: 4 * most]):
-            return None
-        high = min(high, 4 * most)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._fits(right, order[:middle]) else (middle + 1, high)
-        chosen = order[:low]
-        for candidate in sorted(chosen, key=lambda c: c.order, reverse=True):
-            rest = [c for c in chosen if c is not candidate]
-            if rest and self.rights.is_legal(rest) and self._fits(right, rest):
-                chosen = rest
-        return tuple(chosen)
+    def _first_that_helps(self, right: Right, sets: Iterable[tuple[Candidate, ...]]) -> Set | None:
+        """Of some sets in the order of their cost the first that will do."""
+        for number, chosen in enumerate(sets):
+            if number and not self._budget.spend(0):
+                return None
+            found = self._found_by(right, chosen) if self.rights.is_legal(chosen) else None
+            if found is not None:
+                return chosen, found
+        return None
 
-    def _smaller(self, right: Right, allowed: list[Candidate], best: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    def _shortest(self, right: Right, order: list[Candidate]) -> Set | None:
+        """As few of the first of an order as will do, and of these none who need not go; None if all of them are not enough."""
+        found = self._found_by(right, order) if order else None
+        if found is None:
+            return None
+        low, high = 1, len(order)
+        holds, own_holds = self._sums_up_to(order), self._sums_up_to(order, own=True)
+        while low < high and self._budget.spend(0):
+            middle = (low + high) // 2
+            fewer = self._found_if_enough(right, order[:middle], holds[middle], own_holds[middle])
+            low, high, found = (low, middle, fewer) if fewer is not None else (middle + 1, high, found)
+        return self._without_those_in_vain(right, order[:high], found)
+
+    def _without_those_in_vain(self, right: Right, chosen: Sequence[Candidate], found: Found) -> Set:
+        """A set without those who need not go, the dearest asked first: one, and as long as that goes two, four and so on at once."""
+        order = sorted(chosen, key=lambda c: c.order, reverse=True)
+        behind, own_behind = self._sums_up_to(order[::-1])[::-1], self._sums_up_to(order[::-1], own=True)[::-1]
+        kept, holds, own = list[Candidate](), self._no_amounts, self._no_amounts  # those who are needed, and what they hold
+        foreign, foreign_kept = [candidate for candidate in order if not candidate.is_own], list[Candidate]()
+        foreign_before = list(accumulate((not candidate.is_own for candidate in order), initial=0))
+        self.world.let_go(self._leaving | {candidate.key for candidate in order})
+        at, run, grows = 0, 1, True
+        while at < len(order) and self._budget.spend(1 + len(order) // 500):
+            run = min(run, len(order) - at)
+            fewer: Found | None = None
+            is_any_left = bool(kept) or at + run < len(order)
+            if is_any_left and self._may_fit(right, _add(holds, behind[at + run]), _add(own, own_behind[at + run])):
+                rest = [*foreign_kept, *foreign[foreign_before[at + run] :]]
+                fewer = self._found_without_asked(right, order[at : at + run], rest)
+            if fewer is not None:
+                found, at, run = fewer, at + run, run * 2 if grows else max(1, run // 2)
+            elif run > 1:
+                run, grows = run // 2, False
+            else:
+                needed = order[at]
+                kept.append(needed)
+                foreign_kept += [] if needed.is_own else [needed]
+                holds = _add(holds, self._asked_of(needed))
+                own = _add(own, self._asked_of(needed)) if needed.is_own else own
+                at, grows = at + 1, True
+        keys = {candidate.key for candidate in (*kept, *order[at:])}
+        return tuple(candidate for candidate in chosen if candidate.key in keys), found
+
+    def _found_without_asked(self, right: Right, asked: Sequence[Candidate], rest: Sequence[Candidate]) -> Found | None:
+        """How the workload is admitted with some of those who are gone back; who is back stays so if it is. `rest` are those that then are
+        gone of other queues."""
+        self._budget.charge(len(rest) // 10)
+        if not self.rights.is_legal(rest):
+            return None
+        for candidate in asked:
+            self.world.restore(candidate.key)
+        found = self._found_now(may_borrow=right.may_borrow)
+        if found is not None and self._is_fair(right, rest, found):
+            return found
+        for candidate in asked:
+            self.world.remove(candidate.key)
+        return None
+
+    def _sums_up_to(self, order: Sequence[Candidate], *, own: bool = False) -> list[tuple[int, ...]]:
+        """What the first 0, 1, 2, ... of an order hold of each of the `_shortages`, or those of the workload's own queue of them."""
+        each = (self._asked_of(candidate) if candidate.is_own or not own else self._no_amounts for candidate in order)
+        return list(accumulate(each, _add, initial=self._no_amounts))
+
+    def _smaller(self, right: Right, allowed: list[Candidate], best: Set) -> Set:
         """Whether fewer would do, as far as all sets of a size can be tried."""
-        for size in range(1, len(best)):
-            if comb(len(allowed), size) > _EXACT:
+        for size in range(1, len(best[0])):
+            if comb(len(allowed), size) > _EXACT or not self._budget.spend(0):
                 break
-            for chosen in sorted(combinations(allowed, size), key=cost):
-                if self.rights.is_legal(chosen) and self._fits(right, chosen):
-                    return chosen
+            helping = self._first_that_helps(right, sorted(combinations(allowed, size), key=cost))
+            if helping is not None:
+                return helping
         return best
 
     # --- promising orders ---------------------------------------------------------------------------
@@ -227,29 +341,38 @@ class _Search:
         missing = pod_set.count - np.add.reduceat(room, starts)
         if (missing <= 0).any():
             return  # there is room without anybody going: whoever goes gives quota
-        held = np.zeros((len(allowed), len(starts)))
-        for row, candidate in enumerate(allowed):
-            self._add_pods(held[row], tree.index, starts, candidate, pod_set)
-        falling = -np.sort(-held, axis=0)
-        enough = np.cumsum(falling, axis=0) >= missing
-        needed = np.where(enough.any(axis=0), enough.argmax(axis=0) + 1, len(allowed) + 1)
-        for domain in np.lexsort((missing, needed))[:_DOMAINS].tolist():
-            if needed[domain] <= len(allowed):
-                in_it = held[:, domain]
-                order = sorted(range(len(allowed)), key=lambda i: (-in_it[i], -sizes[allowed[i].key], allowed[i].order))
-                yield [allowed[i] for i in order]
+        by_size = sorted(range(len(allowed)), key=lambda i: (-sizes[allowed[i].key], allowed[i].order))
+        held = self._pods_by_domain(view, starts, allowed, pod_set)
+        needed: list[tuple[int, int, int]] = []
+        for domain, holders in held.items():
+            pods = np.cumsum(-np.sort(-np.array(list(holders.values()))))
+            enough = pods >= missing[domain]
+            if enough.any():
+                needed.append((int(enough.argmax()) + 1, int(missing[domain]), domain))
+        for _, _, domain in sorted(needed)[:_DOMAINS]:
+            in_it = held[domain]
+            first = sorted(in_it, key=lambda i: (-in_it[i], -sizes[allowed[i].key], allowed[i].order))
+            yield [allowed[i] for i in (*first, *(i for i in by_size if i not in in_it))]
 
-    def _add_pods(
-        self,
-        row: np.ndarray,
-        index: Mapping[str, int],
-        starts: np.ndarray,
-        candidate: Candidate,
-        pod_set: PodSetFacts,
-    ) -> None:
-        """How many pods of the pod set would about fit, per domain, in what somebody holds there."""
-        for requests, nodes in self.world.held(candidate.key):
-            ratio = max((requests.get(r, 0) / n for r, n in pod_set.requests.items() if n), default=0.0)
-            at = np.array([index[name] for name, _ in nodes if name in index], dtype=np.int64)
-            counts = np.array([count for name, count in nodes if name in index], dtype=np.float64)
-            np.add.at(row, starts.searchsorted(at, side="right") - 1, counts * ratio)
+    def _pods_by_domain(
+        self, view: FlavorView, starts: np.ndarray, allowed: Sequence[Candidate], pod_set: PodSetFacts
+    ) -> dict[int, dict[int, float]]:
+        """How many pods of the pod set would about fit in what each candidate, by its place in the list, holds in each domain."""
+        index, found = view.capacity.tree.index, dict[int, dict[int, float]]()
+        for i, candidate in enumerate(allowed):
+            for requests, nodes in self.world.held(candidate.key):
+                ratio = max((requests.get(r, 0) / n for r, n in pod_set.requests.items() if n), default=0.0)
+                if not ratio:
+                    continue
+                at = [index[name] for name, _ in nodes if name in index]
+                counts = [count for name, count in nodes if name in index]
+                self._budget.charge(len(at))
+                domains = starts.searchsorted(np.array(at, dtype=np.int64), side="right") - 1
+                for domain, count in zip(domains.tolist(), counts, strict=True):
+                    of_domain = found.setdefault(domain, {})
+                    of_domain[i] = of_domain.get(i, 0.0) + count * ratio
+        return found
+
+
+def _add(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(add, one, other))

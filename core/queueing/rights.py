@@ -15,7 +15,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from heapq import nsmallest
 
+from core.model.budget import Budget
 from core.model.configuration import FairSharing
 from core.model.quota import Amounts, FlavorResource
 from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER
@@ -28,6 +30,9 @@ from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ANY, LOWER_OR_NEWER, LOWER_PRIORITY, NEVER, ClusterQueueFacts
 
+MOST_CANDIDATES = 6_000  # who are looked at; of more those of the lowest priority, the last admitted first
+_CANDIDATE_STEPS = 15  # what it costs to find out what one holds
+SHARE_STEPS = 60  # what it costs to compare shares
 Rank = tuple[Excess, int]  # with fair sharing how far its queue is beyond its own; priority
 
 
@@ -87,12 +92,15 @@ class Rights:
         queue: ClusterQueueFacts,
         world: World,
         leaving: Collection[str],
-        sharing: FairSharing | None = None,
+        sharing: FairSharing | None,
+        budget: Budget,
     ) -> None:
         self._state, self._workload, self._queue, self._world, self._sharing = state, workload, queue, world, sharing
+        self._budget = budget
         self._leaving = frozenset(leaving)
         self._beyond: dict[str, Amounts] = {}
         self._excess: dict[str, Excess] = {}
+        self._since: dict[str, int] = {}
 
     # --- who may go ---------------------------------------------------------------------------------
 
@@ -144,11 +152,25 @@ class Rights:
 
     def _candidates(self, rights: Iterable[tuple[WorkloadFacts, str]]) -> list[Candidate]:
         rights = list(rights)
-        since = {w.key: _seconds(w.reserved_at) for w, _ in rights}
-        now = max(since.values(), default=0)
+        for w, _ in rights:
+            if w.key not in self._since:
+                self._since[w.key] = _seconds(w.reserved_at)
+        since = self._since
+        now = max((since[w.key] for w, _ in rights), default=0)
+
+        def loss(right: tuple[WorkloadFacts, str]) -> tuple[Rank, int]:
+            w, _ = right
+            queue = w.admission.cluster_queue if w.admission is not None else ""
+            return (self._excess_of(queue), w.priority), now - since[w.key]
+
+        if len(rights) > MOST_CANDIDATES:
+            rights = nsmallest(MOST_CANDIDATES, rights, key=loss)
+            self._budget.stop()
+        self._budget.charge(_CANDIDATE_STEPS * len(rights))
         candidates = []
         for w, reason in rights:
             queue, amounts = self._world.usage(w.key)
+            self._unused(queue)  # while nobody has to be counted back
             holds = {name: amounts[name] for name in self.names if name in amounts}
             pods = sum(given.count for given in w.admission.pod_sets) if w.admission is not None else 0
             lost = pods * (now - since[w.key])
@@ -196,26 +218,38 @@ class Rights:
             self._beyond[queue] = {name: amount - tree.nominal(queue, name) for name, amount in usage.items()}
         return self._beyond[queue]
 
-    def in_order(self, order: Iterable[Candidate], rule: ShareRule | None = None, wanted: Amounts | None = None) -> list[Candidate]:
-        """Those who may go one after the other; where shares have a say, for a workload that takes `wanted`."""
-        self._world.let_go(self._leaving)
-        shares = rule.begin(self._world.quota, wanted or {}) if rule is not None else None
-        try:
-            return self._one_by_one(order, shares)
-        finally:
-            if shares is not None:
-                shares.end()
+    def in_order(
+        self, order: Sequence[Candidate], rule: ShareRule | None = None, wanted: Amounts | None = None, most: int | None = None
+    ) -> list[Candidate]:
+        """Those who may go one after the other, the first `most` of them; where shares have a say, for a workload that takes `wanted`.
 
-    def _one_by_one(self, order: Iterable[Candidate], shares: OneByOne | None) -> list[Candidate]:
+        Those behind whom the budget ends are left out.
+        """
+        if rule is None:
+            self._budget.charge(len(order))
+            return self._one_by_one(order, None, most)
+        self._world.let_go(self._leaving)
+        shares = rule.begin(self._world.quota, wanted or {})
+        try:
+            return self._one_by_one(order, shares, most)
+        finally:
+            shares.end()
+
+    def _one_by_one(self, order: Iterable[Candidate], shares: OneByOne | None, most: int | None) -> list[Candidate]:
         chosen: list[Candidate] = []
+        of_queue: dict[str, list[Candidate]] = {}  # chosen ones
         unused: dict[str, dict[FlavorResource, int]] = {}
         for candidate in order:
+            if len(chosen) == most or (shares is not None and not self._budget.spend(SHARE_STEPS)):
+                break
             left = unused.setdefault(candidate.queue, dict(self._unused(candidate.queue)))
             if not candidate.is_own and all(amount <= 0 for amount in left.values()):
                 continue
             if _is_for_borrower(candidate):
                 after = {name: amount - candidate.holds.get(name, 0) for name, amount in left.items()}
-                with_it = [candidate, *(other for other in chosen if other.queue == candidate.queue)]
+                with_it = [candidate, *of_queue.get(candidate.queue, ())]
+                if not self._budget.spend(len(with_it)):
+                    break
                 if not all(_is_beyond(after, other) for other in with_it):
                     continue
             if shares is not None and not shares.lets_go(candidate.queue, candidate.amounts, is_own=candidate.is_own):
@@ -223,6 +257,7 @@ class Rights:
             for name, amount in candidate.holds.items():
                 left[name] -= amount
             chosen.append(candidate)
+            of_queue.setdefault(candidate.queue, []).append(candidate)
         return chosen
 
 

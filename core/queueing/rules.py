@@ -1,7 +1,8 @@
 """Rules that a workload can break only together with a topology: judged after its creation (KEP-2724, Validation).
 
 What the object alone shows is refused when it is created. What is left: levels that the topology does not have, slices
-above their pod set, layers out of the topology's order. No change of the cluster helps then, so the workload is
+above their pod set, layers out of the topology's order; and groups whose pod sets ask for different levels, which only a Workload
+that is written by hand can have. No change of the cluster helps then, so the workload is
 deactivated instead of waiting for ever (DESIGN rule h).
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from core.model.podset import Mode, PodSetRequest
 from core.names import AUTO_LEVEL
 from core.placement.explain import NotFit, truncate
+from core.placement.groups import find_mixed
 from core.placement.slices import find_shape
 from core.placement.together import Together
 from core.placement.tree import TopologyTree
@@ -50,8 +52,11 @@ def _problems(tree: TopologyTree, requests: list[PodSetRequest], together: Toget
         tie = tree.find_level(together.level)
         if tie is None:
             yield f"no topology level {together.level!r} ({together.why}); the topology has {known}"
+    groups: dict[str, list[PodSetRequest]] = {}
     for request in requests:
         topology = request.topology
+        if topology is not None and topology.group:
+            groups.setdefault(topology.group, []).append(request)
         if topology is None or topology.mode is Mode.IMPLIED:
             continue
         if len(topology.slices) > len(tree.declared):
@@ -62,3 +67,4 @@ def _problems(tree: TopologyTree, requests: list[PodSetRequest], together: Toget
         elif tie is not None and topology.level not in (None, AUTO_LEVEL) and shape.start < tie:
             assert together is not None
             yield f"pod set {request.name}: level {topology.level} is above {together.level} ({together.why})"
+    yield from (mixed.detail for members in groups.values() if (mixed := find_mixed(members)) is not None)

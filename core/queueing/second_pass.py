@@ -31,6 +31,7 @@ from core.placement.free import Matrix
 from core.placement.held import Held, find_failed, locate
 from core.placement.profile import Profile, Profiles
 from core.placement.replacement import replace_failed
+from core.placement.spares import domain_of, flags_of
 from core.placement.tree import Flags
 from core.placement.what_if import WhatIf
 from core.queueing.flavors import Search, found_by, place_unit
@@ -252,16 +253,17 @@ def _still_spare(
     spares: Mapping[str, Sequence[tuple[str, int]]],
     loans: Sequence[Loan],
 ) -> dict[str, frozenset[str]]:
-    """By pod set its spares that have room for what its fullest node has now, and none of its pods: they may have been given to pods of
-    another pod set, or that node may have got more."""
+    """By pod set its spares that have room for what its fullest node has now, none of its pods, and are in the domain that these must
+    share: they may have been given to pods of another pod set, that node may have got more, or all pods have gone to another domain."""
     capacity = view.capacity
     left = _less(view, parts, _gained(view, parts, placements), _with_spares(view, parts, spares, loans))
     found: dict[str, frozenset[str]] = {}
     for part, placement in zip(parts, placements, strict=True):
         now, kept = dict(placement.nodes), set[str]()
+        inside = domain_of(capacity.tree, part.request, flags_of(capacity.tree, now))
         for name, _ in spares[part.request.name]:
             room = int(capacity.pods_that_fit(part.request, left, np.array([capacity.tree.index[name]]))[0])
-            if name not in now and room >= max(now.values()):
+            if name not in now and inside[capacity.tree.index[name]] and room >= max(now.values()):
                 kept.add(name)
                 take_from(capacity, left, part.request, [(name, max(now.values()))])
         found[part.request.name] = frozenset(kept)
@@ -322,11 +324,12 @@ def _replace(search: Search, view: FlavorView, parts: list[Held], workload: Work
     """As the engine replaces failed nodes, on none of those in `but`; pod sets that are tied to one domain stay in the one that those have
     which stay. `free` is what is free for it."""
     failed, profile, tie = sorted(workload.unhealthy_nodes), search.profile(view.topology), search.together
+    capacity = search.world.capacity(view)
 
     def anywhere(beyond: Flags | None = None) -> Decision:
         out_of_reach = but if beyond is None else but | beyond
         left = without(free, out_of_reach) if out_of_reach.any() else free
-        return replace_failed(view.capacity, parts, failed, profile, free=left, recreated=workload.remade)
+        return replace_failed(capacity, parts, failed, profile, free=left, recreated=workload.remade)
 
     level = view.capacity.tree.find_level(tie.level) if tie is not None else None
     if tie is None or level is None or not workload.remade:
@@ -340,7 +343,7 @@ def _replace(search: Search, view: FlavorView, parts: list[Held], workload: Work
         decision = anywhere(beyond)
     else:
         requests = [replace(part.request, count=part.assignment.count) for part in parts]
-        decision = place(view.capacity, requests, profile, free=without(free, out | but), together=tie)
+        decision = place(capacity, requests, profile, free=without(free, out | but), together=tie)
     return decision if decision.refusal is None or tie.required else anywhere()
 
 

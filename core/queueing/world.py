@@ -5,8 +5,9 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
+from core.model.budget import Budget
 from core.model.quantity import saturate
-from core.model.quota import Amounts, QuotaTree
+from core.model.quota import Amounts, FlavorResource, QuotaTree
 from core.model.resources import Resources
 from core.placement.free import FreeCapacity, Matrix
 from core.placement.tree import Flags
@@ -29,12 +30,22 @@ class World:
     """The state with some workloads thought away. Nodes are copied once per flavor; the tree of quota is changed in place, so that
     whoever thinks somebody away must think everybody back before the state is used again."""
 
-    def __init__(self, state: ClusterState, *, explains: bool = True, offers: Sequence[Offer] = (), loans: Sequence[Loan] = ()) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        *,
+        explains: bool = True,
+        offers: Sequence[Offer] = (),
+        loans: Sequence[Loan] = (),
+        budget: Budget | None = None,
+    ) -> None:
         self.state = state
+        self.budget = Budget() if budget is None else budget  # of whoever looks for a place
         self._offers = offers  # what is lent to whoever looks for a place
         self.loans = loans  # what who looks has lent, of its own spares
         self.explains = explains  # whether its answers say why; a search that asks often does better without
-        self._free: dict[str, tuple[Matrix, set[str]]] = {}  # and who is gone in it
+        self._free: dict[str, tuple[Matrix, set[str], int]] = {}  # who is gone in it, and how many of `_turned` it has seen
+        self._turned: list[str] = []  # keys in the order in which they were thought away or back
         self._gone: dict[str, None] = {}
         self._held: dict[str, _Held] = {}
         self._usage: dict[str, tuple[str, Amounts]] = {}
@@ -57,15 +68,16 @@ class World:
                 return None
             matrix = view.capacity.free.copy()
             release(view, matrix, self._offers)
-            self._free[view.flavor.name] = matrix, set()
-        free, gone = self._free[view.flavor.name]
-        for key in sorted(gone.difference(self._gone)):
-            self.take(view, free, self.held(key), 1)
-            gone.discard(key)
-        for key in self._gone:
-            if key not in gone:
+            self._free[view.flavor.name] = matrix, set(), 0
+        free, gone, seen = self._free[view.flavor.name]
+        for key in dict.fromkeys(self._turned[seen:]):
+            if key in gone and key not in self._gone:
+                self.take(view, free, self.held(key), 1)
+                gone.discard(key)
+            elif key in self._gone and key not in gone:
                 self.take(view, free, self.held(key), -1)
                 gone.add(key)
+        self._free[view.flavor.name] = free, gone, len(self._turned)
         return free
 
     def free_for_spares(self, view: FlavorView, free: Matrix | None) -> Matrix | None:
@@ -78,7 +90,7 @@ class World:
 
     def capacity(self, view: FlavorView) -> FreeCapacity:
         """The nodes of a flavor, whatever is free on them."""
-        return view.capacity if self.explains else view.capacity.without_words()
+        return view.capacity.explaining(self.explains).within(self.budget)
 
     def held(self, key: str) -> _Held:
         """What a workload holds on nodes: per pod set the requests of one pod and pods per node."""
@@ -96,25 +108,37 @@ class World:
 
     def remove(self, key: str) -> None:
         """Thinks a workload that holds something away."""
-        self._gone[key] = None
+        self._turn(key, -1)
         self.quota.add(*self.usage(key), -1)
 
     def restore(self, key: str) -> None:
         """Thinks a workload back."""
-        del self._gone[key]
+        self._turn(key, 1)
         self.quota.add(*self.usage(key))
 
     def let_go(self, keys: AbstractSet[str]) -> None:
         """Thinks exactly these away."""
-        for key in self._gone.keys() - keys:
-            self.restore(key)
-        for key in sorted(keys - self._gone.keys()):
-            self.remove(key)
+        changes: dict[str, dict[FlavorResource, int]] = {}  # by queue
+        for keys_turned, times in ((self._gone.keys() - keys, 1), (keys - self._gone.keys(), -1)):
+            for key in sorted(keys_turned):
+                self._turn(key, times)
+                queue, amounts = self.usage(key)
+                of_queue = changes.setdefault(queue, {})
+                for name, amount in amounts.items():
+                    of_queue[name] = of_queue.get(name, 0) + amount * times
+        for queue, amounts in changes.items():
+            self.quota.add(queue, amounts)
 
     def restore_all(self) -> None:
         """Thinks everybody back."""
-        for key in list(self._gone):
-            self.restore(key)
+        self.let_go(frozenset())
+
+    def _turn(self, key: str, times: int) -> None:
+        if times < 0:
+            self._gone[key] = None
+        else:
+            del self._gone[key]
+        self._turned.append(key)
 
     @staticmethod
     def take(view: FlavorView, free: Matrix, held: _Held, times: int) -> None:

@@ -16,6 +16,7 @@ import sys
 import time
 from typing import Any
 
+from core.model.configuration import FairSharing
 from core.names import HOSTNAME_LABEL
 from core.queueing.outcome import Found, NotFound
 from tests.bench.shapes import per_gpu
@@ -26,14 +27,14 @@ RACK_NODES, GPUS = 16, 8
 LOWER = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
 
 
-def build(nodes: int, **queue: Any) -> Shared:
-    """A cluster with two queues in a cohort; one of them owns everything."""
-    scene = Shared()
+def build(nodes: int, *, times: int = 1, owner: str = "mine", sharing: FairSharing | None = None, **queue: Any) -> Shared:
+    """A cluster with queues in a cohort; the owner owns everything, or so many times that."""
+    scene = Shared(sharing=sharing)
     for i in range(nodes):
         rack = f"rack-{i // RACK_NODES:05}"
         amounts = {"cpu": 96_000, "memory": 768 << 30, "nvidia.com/gpu": GPUS, "pods": 110}
         scene.node(Node(f"node-{i:06}", {RACK: rack, HOSTNAME_LABEL: f"node-{i:06}"}, amounts))
-    for name, nominal in (("mine", nodes * GPUS), ("theirs", 0)):
+    for name, nominal in {"mine": 0, "theirs": 0, owner: nodes * GPUS * times}.items():
         quotas = [{"name": resource, "nominalQuota": amount} for resource, amount in _quota(nominal).items()]
         group = {"coveredResources": list(_quota(nominal)), "flavors": [{"name": "tas", "resources": quotas}]}
         scene.queue(name, {}, resourceGroups=[group], cohortName="cohort", preemption=LOWER, **queue)
@@ -45,10 +46,12 @@ def _quota(gpus: int) -> dict[str, Any]:
     return {"cpu": gpus * 12, "memory": f"{gpus * 96}Gi", "nvidia.com/gpu": gpus}
 
 
-def submit(scene: Shared, name: str, count: int, gpus: int, *, queue: str, priority: int = 0, required: bool = True) -> None:
+def submit(
+    scene: Shared, name: str, count: int, gpus: int, *, queue: str, priority: int = 0, required: bool = True, level: str = RACK
+) -> None:
     """A workload of pods with some GPUs each."""
     amounts = {resource: f"{n}m" if resource == "cpu" else str(n) for resource, n in per_gpu(gpus).items()}
-    pod_set = pod_set_json(count=count, topology={"required": RACK} if required else {"unconstrained": True})
+    pod_set = pod_set_json(count=count, topology={"required": level} if required else {"unconstrained": True})
     pod_set["template"]["spec"]["containers"][0]["resources"]["requests"] = amounts
     scene.clock += 1
     scene.workload(workload_json(name, [pod_set], queue=queue, priority=priority, created=scene.now))

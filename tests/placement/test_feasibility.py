@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.model.podset import Mode
+from core.names import HOSTNAME_LABEL
+from core.placement.engine import place
+from core.placement.explain import refusal_sentence
 from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy, node_matches
 from core.placement.free import NodeState
+from core.placement.profile import MIXED
 from tests.builders import RACK, Node, grid, request, view_of
 from tests.placement.reference import matches, tolerates
 from tests.strategies import TAINTS, TOLERATIONS
@@ -187,3 +194,89 @@ def test_numbers_have_64_bits(value: str, is_number: bool):
     if not is_number:
         with pytest.raises(InvalidSelector, match="needs one integer"):
             meets("Gt", value)
+
+
+# --- large selectors ------------------------------------------------------------------------------------
+
+
+def required(*expressions: Mapping[str, Any]) -> dict[str, Any]:
+    """Node affinity with a term for each expression."""
+    terms = [{"matchExpressions": [expression]} for expression in expressions]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def test_values_of_an_expression_are_looked_up():
+    """Found defect B8."""
+    compared = 0
+
+    class Counted(str):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    values = [Counted(f"other-{i}") for i in range(500)] + [Counted("b0-r0-n7")]
+    for operator, taken in (("In", 1), ("NotIn", 99)):
+        affinity = required({"key": HOSTNAME_LABEL, "operator": operator, "values": values})
+        assert view_of([RACK], grid(1, 1, 100)).label_mask({}, affinity).sum() == taken
+    assert compared < 100
+
+
+def test_node_affinity_of_too_many_expressions_is_refused_with_the_limit():
+    """Found defect B8."""
+    view = view_of([RACK], grid(1, 1, 1))
+    for terms in (required(*[{"key": "pool", "operator": "Exists"}] * 2_001), required(*[{}] * 2_001)):
+        with pytest.raises(InvalidSelector, match="node affinity has 2001 expressions, at most 2000 are accepted"):
+            view.label_mask({}, terms)
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [{"key": "pool", "operator": "Exists"}] * 2_001}}]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    with pytest.raises(InvalidSelector, match="2001 expressions"):
+        view.preferred_scores(request(1, affinity=affinity), view.usable)
+
+
+@pytest.mark.parametrize("size", [1, 500])
+def test_equal_selectors_have_the_same_key_however_large(size: int):
+    """Found defect B8."""
+    view = view_of([RACK], grid(1, 1, 1))
+    keys = {view.key_of(required({"key": "pool", "operator": "In", "values": [f"p{i + more}" for i in range(size)]})) for more in (0, 0, 1)}
+    assert len(keys) == 2
+    assert all(len(key) < 1_000 for key in keys)
+
+
+def test_a_selector_of_many_values_is_shown_by_the_first():
+    """Found defect B8."""
+    affinity = required({"key": "pool", "operator": "In", "values": [f"p{i}" for i in range(500)]})
+    refusal = place(view_of([RACK], grid(1, 1, 1)), [request(1, Mode.UNCONSTRAINED, affinity=affinity)], MIXED).refusal
+    assert refusal is not None
+    assert "pool In (p0, p1, p2, p3, p4, p5, p6, p7 and 492 more)" in refusal_sentence("t", refusal)
+
+
+def test_tolerations_are_read_once_for_all_questions():
+    """Found defect B10."""
+    reads = 0
+
+    class Counted(dict[str, Any]):
+        def get(self, *asked: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            return super().get(*asked)
+
+    nodes = [replace(node, taints=((f"t{i}", "", "NoSchedule"),)) for i, node in enumerate(grid(1, 1, 50))]
+    view = view_of([RACK], nodes)
+    tolerations = tuple(Counted(key=f"other-{i}", operator="Exists") for i in range(200))
+    asked = request(1, Mode.UNCONSTRAINED, tolerations=tolerations)
+    for _ in range(5):
+        assert place(view, [asked], MIXED).refusal is not None
+    assert reads < 30 * len(tolerations)
+
+
+def test_taints_that_no_node_has_any_more_are_dropped():
+    """Found defect B10."""
+    view = view_of([RACK], grid(1, 1, 3))
+    asked = request(1, tolerations=({"key": "job-7", "operator": "Exists"},))
+    for i in range(1_000):
+        view.observe_node("b0-r0-n1", NodeState({"cpu": 4000, "pods": 110}, ((f"job-{i % 500}", "", "NoSchedule"),)))
+        assert view.eligible(asked).tolist() == [True, i % 500 == 7, True]
+        assert len(view.taints_by_class) <= 80

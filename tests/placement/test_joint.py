@@ -10,12 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import core.placement.refusal
+from core.model.budget import PLACEMENT_STEPS, SENTENCE, Budget
+from core.model.pod_traits import PodTerm, PodTraits, Requirement
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.names import HOSTNAME_LABEL
 from core.placement import joint
+from core.placement.change import Change
 from core.placement.engine import Together, place
-from core.placement.explain import Refusal, refusal_sentence
+from core.placement.explain import NotFit, Refusal, refusal_sentence
+from core.placement.free import FreeCapacity
 from core.placement.profile import ALWAYS_BEST_FIT, MIXED, Profile
+from core.placement.remedy import Refused
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 from tests.placement.promises import broken_promises, shape_problems
 from tests.placement.reference import _spreads, free_amounts, path, room
@@ -140,13 +146,73 @@ def test_a_preferred_group_of_three_widens_as_a_whole():
     assert len({name[:5] for placement in place(view, small, MIXED).placements for name, _ in placement.nodes}) == 1
 
 
-def test_beyond_the_limit_of_its_work_the_search_gives_up_and_the_refusal_stands(monkeypatch: pytest.MonkeyPatch):
+def test_joint_search_without_steps_left_refuses_with_a_note():
+    """Found defect B6."""
     nodes = [replace(node, allocatable={**node.allocatable, "gpu": 4 * (i == 0)}) for i, node in enumerate(grid(1, 2, 1))]
     wanted = [request(1, cpu=1000, name="driver"), request(4, requests={"cpu": 1000, "gpu": 1}, name="workers")]
-    monkeypatch.setattr(joint, "WORK_LIMIT", 1)
-    refusal = place(view_of(THREE_LEVELS, nodes), wanted, MIXED).refusal
+    refusal = place(view_of(THREE_LEVELS, nodes).within(Budget(1)), wanted, MIXED).refusal
     assert refusal is not None
     assert refusal.pod_set == "workers"
+    assert SENTENCE in refusal_sentence("t", refusal)
+
+
+def steps_of(view: FreeCapacity, wanted: Sequence[PodSetRequest]) -> tuple[int, NotFit | None]:
+    """Steps of one decision, and its refusal."""
+    budget = Budget()
+    refusal = place(view.within(budget), wanted, MIXED).refusal
+    return PLACEMENT_STEPS - budget.left, refusal
+
+
+def test_pod_sets_that_do_not_fit_alone_are_not_searched_for_together():
+    """Found defect B6."""
+    view = view_of(THREE_LEVELS, grid(4, 5, 12))
+    single = steps_of(view, [request(60, Mode.REQUIRED, RACK, cpu=4000)])[0]
+    steps, refusal = steps_of(view, [request(60, Mode.REQUIRED, RACK, cpu=4000, name=name) for name in "abc"])
+    assert refusal is not None
+    assert steps <= 4 * single
+
+
+def test_joint_search_stops_at_its_part_of_the_budget():
+    """Found defect B6."""
+    view = view_of(THREE_LEVELS, grid(4, 5, 12, cpu=8))
+    steps, refusal = steps_of(view, [request(170, cpu=3000, name=name) for name in "abc"])
+    assert steps < 2 * joint.JOINT_STEPS
+    assert refusal is not None
+    assert SENTENCE in refusal_sentence("t", refusal)
+
+
+def tied_pod_sets(cluster_of: int) -> tuple[FreeCapacity, list[PodSetRequest]]:
+    """Eight pod sets in one block, with affinity to their own kind by block, none of which leaves the next one room."""
+    term = PodTerm(BLOCK, frozenset({"ns"}), None, (Requirement("app", "In", frozenset({"train"})),))
+    traits = PodTraits("ns", {"app": "train"}, affinity=(term,))
+    tied = TopologyRequest(Mode.REQUIRED, BLOCK, group="g")
+    sets = [PodSetRequest(f"ps{i}", 1 if i < 7 else 5, {"cpu": 3000}, tied, traits=traits) for i in range(8)]
+    return view_of(THREE_LEVELS, grid(cluster_of, 2, 5)), sets
+
+
+def test_tied_pod_sets_are_explained_once_however_many_blocks_are_tried(monkeypatch: pytest.MonkeyPatch):
+    """Found defect B11."""
+    view, sets = tied_pod_sets(64)
+    explained: list[Refused] = []
+
+    def counting(refused: Refused, fit: int) -> tuple[Change, ...]:
+        explained.append(refused)
+        return ()
+
+    monkeypatch.setattr(core.placement.refusal, "find_changes", counting)
+    assert place(view, sets, MIXED).refusal is not None
+    assert len(explained) == 1
+
+
+def test_tied_pod_sets_share_one_budget_whatever_is_tried_inside():
+    """Found defect B11."""
+    view, sets = tied_pod_sets(64)
+    budget = Budget(20_000)
+    refusal = place(view.within(budget), sets, MIXED).refusal
+    assert budget.ran_out
+    assert budget.left > -20 * len(sets) * view.pass_steps
+    assert refusal is not None
+    assert SENTENCE in refusal_sentence("t", refusal)
 
 
 def of_group(*members: PodSetRequest) -> list[PodSetRequest]:
@@ -160,6 +226,18 @@ def test_a_group_of_three_without_a_level_is_placed_anywhere_or_refused_as_a_who
     refusal = place(view, of_group(*(request(3, Mode.UNCONSTRAINED, name=name) for name in "abc")), MIXED).refusal
     assert refusal is not None
     assert refusal.group == ("a", "b", "c")
+
+
+def test_group_of_three_with_mixed_levels_is_refused():
+    """Found defect D12: the level of one was lost, and three racks had pods."""
+    view = view_of(THREE_LEVELS, grid(1, 3, 1))
+    required = [request(2, Mode.REQUIRED, RACK, name=name) for name in "ab"]
+    members = of_group(*required, request(3, Mode.UNCONSTRAINED, name="c"))
+    refusal = place(view, members, MIXED).refusal
+    assert refusal is not None
+    assert refusal.kind is Refusal.MIXED_GROUP
+    assert refusal.group == ("a", "b", "c")
+    assert "not a required cloud/rack, b required cloud/rack, c unconstrained" in refusal.detail
 
 
 def test_a_group_is_refused_as_a_whole_where_its_leader_asks_for_a_level_that_is_not_there():

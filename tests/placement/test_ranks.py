@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -203,3 +205,59 @@ def test_pods_without_ranks_take_places_at_which_nobody_has_ended_first():
     assert distribute(here, [pod("new")], None, ended={("r0",): 1}).domains == {"new": 1}
     assert distribute(here, [pod("new"), pod("a", at="r1"), pod("b", at="r2")], None, ended={("r1",): 1, ("r0",): 1}).domains == {"new": 0}
     assert distribute(here, [pod("new")], None, ended={("r0",): 1}, surplus=1).domains == {"new": 1}
+
+
+def nearest_first(assigned: TopologyAssignment, pods: list[RankedPod]) -> dict[str, int]:
+    """Missing ranks around pods that stay, each looked for among all: the rule word for word."""
+    values = [domain.values for domain in assigned.domains]
+    rank_of = {pod.name: int(pod.labels[INDEX]) for pod in pods}
+    held = {at: [rank_of[pod.name] for pod in pods if pod.domain == values[at]] for at in range(len(values))}
+    room = {at: domain.count - len(held[at]) for at, domain in enumerate(assigned.domains)}
+    missing, places = sorted(rank_of[pod.name] for pod in pods if pod.domain is None), dict[int, int]()
+    for at in sorted((at for at in held if held[at]), key=lambda at: min(held[at])):
+        for _ in range(min(room[at], len(missing))):
+            nearest = min(missing, key=lambda rank: (min(abs(rank - own) for own in held[at]), rank))
+            missing.remove(nearest)
+            held[at].append(nearest)
+            places[nearest] = at
+    others = [at for at in held if not held[at] for _ in range(room[at])]
+    return {pod.name: (places | dict(zip(missing, others, strict=False)))[rank_of[pod.name]] for pod in pods if pod.domain is None}
+
+
+def scattered(counts: list[int], random: Random, staying: int) -> tuple[TopologyAssignment, list[RankedPod]]:
+    """A gang some of whose pods stay, each in a domain with room that need not be that of its rank."""
+    assigned = assignment(*counts)
+    places = [at for at, count in enumerate(counts) for _ in range(count)]
+    random.shuffle(places)
+    pods = [pod(f"p{rank}", rank, at=assigned.domains[at].values[0]) for rank, at in enumerate(places)]
+    for waiting in random.sample(range(len(pods)), len(pods) - min(staying, len(pods))):
+        pods[waiting] = replace(pods[waiting], domain=None)
+    return assigned, pods
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.randoms(use_true_random=False), st.integers(1, 12))
+def test_missing_ranks_go_to_the_domain_of_the_nearest_that_stays(counts, random, staying):
+    """Found defect B9."""
+    assigned, pods = scattered(counts, random, staying)
+    found = distribute(assigned, pods, BY_INDEX)
+    order = list(assigned.expand())
+    if any(pod.domain not in (None, assigned.domains[order[rank]].values) for rank, pod in enumerate(pods)):
+        assert found.domains == nearest_first(assigned, pods)
+
+
+def test_missing_ranks_are_found_in_few_steps_for_each():
+    """Found defect B9."""
+    assigned, pods = scattered([100, 100], Random(1), 100)
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        found = distribute(assigned, pods, BY_INDEX)
+    finally:
+        sys.setprofile(None)
+    assert len(found.domains) == 100
+    assert calls < 60 * len(pods)

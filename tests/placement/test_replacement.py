@@ -518,3 +518,13 @@ def test_what_would_complete_a_slice_in_layers_names_every_node_that_it_takes():
     assert refusal.explanation is not None
     (change,) = refusal.explanation.changes
     assert [(fix.node, fix.uncordon, fix.free) for fix in change.nodes] == [("b0-r0-n2", True, ()), ("b0-r0-n3", True, ())]
+
+
+def test_pod_sets_that_lost_all_pods_are_looked_at_all_at_once():
+    """Found defect D11: by itself the driver would take the room of the workers."""
+    nodes = [replace(node, allocatable={**node.allocatable, "gpu": 4 * (node.name != "b0-r0-n1")}) for node in grid(1, 1, 3)]
+    driver = held(request(1, Mode.UNCONSTRAINED, name="driver"), b0_r0_n2=1)
+    workers = held(request(4, Mode.UNCONSTRAINED, requests={"cpu": 1000, "gpu": 1}, name="workers"), b0_r0_n2=4)
+    decision = fail(nodes, driver, workers, failed=["b0-r0-n2"])
+    assert places(decision, "driver") == {"b0-r0-n1": 1}
+    assert places(decision, "workers") == {"b0-r0-n0": 4}

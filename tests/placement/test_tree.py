@@ -115,3 +115,22 @@ def test_a_tree_whose_nodes_are_all_out_says_by_what():
 def test_grid_of_the_builders_has_the_places_it_says():
     tree = view_of(THREE_LEVELS, grid(2, 3, 4)).tree
     assert [level.count for level in tree.levels] == [2, 6, 24]
+
+
+def test_nodes_of_the_same_path_are_grouped_without_comparing_each_with_each():
+    """Found defect B12."""
+    compared = 0
+
+    class Counted(str):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    nodes = [NodeLabels(f"n{i:03}", {RACK: "r", HOSTNAME_LABEL: Counted(f"h{i // 2:03}")}) for i in range(400)]
+    tree = TopologyTree([RACK, HOSTNAME_LABEL], [*nodes, NodeLabels("own", {RACK: "r", HOSTNAME_LABEL: "own"})])
+    assert tree.left_out.same_path == tuple((f"n{i:03}", f"n{i + 1:03}") for i in range(0, 400, 2))
+    assert tree.names == ("own",)
+    assert compared < 40 * len(nodes)

@@ -252,3 +252,31 @@ def test_what_a_pod_asks_of_nodes_by_itself_stays_when_it_is_pinned() -> None:
     assert terms[1] == {}, "it matches nothing, and nobody may add to it"
     assert pinned_node(pinned) == "n1"
     assert pinned_node(spec) == ""
+
+
+def test_a_pod_of_a_deleted_node_does_not_keep_the_group_from_growing() -> None:
+    """Found defect D10."""
+    paper = Paper({"r1": [1, 1, 1], "r2": [4]}, min_count=2)
+    paper.add(0, 1)
+    paper.settle()
+    paper.bind()
+    assert paper.where() == {"p0": "r1-0", "p1": "r1-1"}
+    paper.state.observe_node("r1-0", None)
+    assert paper.step().reason == "Scheduled"
+    paper.add(2)
+    assert paper.settle().reason == "Scheduled"
+    assert paper.where()["p2"] == "r1-2"
+
+
+def test_a_pod_of_a_deleted_node_takes_no_places_from_the_others() -> None:
+    """Found defect D10."""
+    paper = Paper({"r1": [1, 1, 1]}, min_count=3)
+    paper.add(0, 1, 2)
+    paper.do(paper.step())
+    paper.do(paper.step(), writes=0)
+    first = paper.pods["p0"]
+    first["spec"] = {**first["spec"], "schedulingGates": [], "nodeName": "r1-0"}
+    paper.state.observe_node("r1-0", None)
+    step = paper.step()
+    assert step.reason != "Scattered"
+    assert step.give_back == ()

@@ -9,15 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.model.budget import SENTENCE, Budget
 from core.model.podset import PodSetRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.free import FreeCapacity
 from core.podgroups.algorithm import default_plugins
+from core.podgroups.explain import explain
+from core.podgroups.feasibility import are_apart, check_apart, check_one
 from core.podgroups.framework import Cycle
 from core.podgroups.group import PodGroupInfo
-from core.podgroups.placements import Placement
+from core.podgroups.placements import Placement, whole
 from core.podgroups.replicas import decide_in_turn, decide_replicas
 from core.podgroups.scorers import RankDistance
+from core.podgroups.topology_placement import TopologyPlacement
 from tests.builders import BLOCK, RACK, view_of
 from tests.podgroups.builders import ask, cluster, group, holds_all, name_of, node, nodes_of, placed, racks, small_sets
 
@@ -248,3 +252,47 @@ def test_replicas_in_one_pass_are_as_many_as_one_after_the_other_and_leave_no_tr
 def replicas_that_fit(sizes: dict[str, list[int]], count: int, cpu: int) -> int:
     """Groups of equal pods do not get into each other's way but by the room they take: a rack holds as many as its pods allow."""
     return sum(sum(node // cpu for node in nodes) // count for nodes in sizes.values())
+
+
+# --- unlike pods in all placements at once --------------------------------------------------------------
+
+unlike_sets = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3)), min_size=2, max_size=4)
+
+
+@given(racks, unlike_sets, st.integers(0, 3), st.booleans())
+def test_unlike_pods_checked_at_once_take_what_they_take_one_placement_after_another(
+    sizes: dict[str, list[int]], sets: list[tuple[int, int]], more: int, by_block: bool
+) -> None:
+    """Found defect B7."""
+    view, asked = cluster(sizes), group(*sets, by=[BLOCK] if by_block else [RACK], min_count=1)
+    asked = replace(asked, desired_count=asked.count + more)
+    (placements,) = TopologyPlacement().generate(Cycle(view), asked, [whole(view.tree)])
+    cycle = Cycle(view)
+    assert are_apart(cycle, asked, placements)
+    checked = check_apart(cycle, asked, placements)
+    expected = [check_one(cycle, asked, placement, to_the_end=True) for placement in placements]
+    assert checked.pods.tolist() == [assignment.count for assignment, _ in expected]
+    assert checked.room.tolist() == [assignment.count + coming for assignment, coming in expected]
+    assert [checked.assignment(at) for at in range(len(placements))] == [assignment for assignment, _ in expected]
+
+
+def test_group_of_unlike_pods_without_steps_left_is_explained_by_the_most_hopeful_placements() -> None:
+    """Found defect B7."""
+    view = cluster({f"r{i:02}": [4] * (100 + i) for i in range(40)})
+    asked = group(*((1, 1 + i % 4) for i in range(200)), (2_000, 4), (2_000, 3))
+    budget = Budget(1)
+    outcome = ask(view.within(budget), asked)
+    assert outcome.chosen is None
+    told = explain(view.within(budget), asked, outcome.tried)
+    assert told.placements == 40
+    assert {fact.name for fact in told.facts} == {f"r{i}" for i in range(40 - len(told.facts), 40)}
+    assert f"none of {len(told.facts)} looked at of 40 placement(s) takes" in str(told)
+    assert SENTENCE in str(told)
+
+
+def test_group_of_unlike_pods_without_steps_left_gets_a_place_among_the_first_checked() -> None:
+    """Found defect B7."""
+    view = cluster({f"r{i:02}": [4] * 100 for i in range(40)})
+    asked = group((1, 4), (1, 3), (1, 2))
+    outcome = ask(view.within(Budget(1)), asked)
+    assert sum(placed(outcome).values()) == 3

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
 
+from core.model.pod_traits import PodTerm, PodTraits, Requirement
 from core.names import (
     JOB_COMPLETION_INDEX_LABEL,
     JOBSET_JOB_INDEX_LABEL,
@@ -17,7 +19,8 @@ from core.names import (
     REPLICA_LABEL,
     STATEFULSET_INDEX_LABEL,
 )
-from core.podgroups.members import GroupKey, Member, group_of, in_order, read_member
+from core.placement.neighbours import Nobody
+from core.podgroups.members import GroupKey, Member, as_pod_sets, claims_of_sets, group_of, in_order, read_member
 
 
 def pod(name: str = "p", **labels: str) -> dict[str, Any]:
@@ -68,3 +71,42 @@ def test_the_leader_of_a_replica_comes_before_its_workers() -> None:
     leader = member("leader", **labels, **{LWS_WORKER_INDEX_LABEL: "0", STATEFULSET_INDEX_LABEL: "7"})
     workers = [member(f"w{i}", **labels, **{LWS_WORKER_INDEX_LABEL: str(i), STATEFULSET_INDEX_LABEL: str(i)}) for i in (2, 1)]
     assert [one.key for one in in_order([*workers, leader])] == ["ns/leader", "ns/w1", "ns/w2"]
+
+
+def members_of_jobs(count: int, **spec: Any) -> list[Member]:
+    """A pod of each of some Jobs, as the controllers of JobSet and Job label it."""
+    found = []
+    for i in range(count):
+        made = pod(f"p{i}", **{"job-name": f"j{i}", "batch.kubernetes.io/controller-uid": f"u{i}", JOBSET_JOB_INDEX_LABEL: str(i)})
+        member = read_member({**made, "spec": spec})
+        assert member is not None
+        found.append(member)
+    return found
+
+
+def test_pods_of_several_jobs_are_one_set_where_no_term_asks_for_their_labels() -> None:
+    """Found defect B7."""
+    (pods,) = as_pod_sets(members_of_jobs(4), Nobody())
+    assert pods.count == 4
+    assert len(claims_of_sets(members_of_jobs(4), Nobody())) == 1
+
+
+def test_pods_of_several_jobs_are_unlike_where_a_term_of_theirs_asks_for_the_job() -> None:
+    """Found defect B7."""
+    apart = {"labelSelector": {"matchLabels": {"job-name": "j1"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    assert [pods.count for pods in as_pod_sets(members_of_jobs(4, affinity=affinity), Nobody())] == [1, 1, 1, 1]
+
+
+def test_pods_of_several_jobs_are_unlike_where_others_keep_away_from_one_of_the_jobs() -> None:
+    """Found defect B7."""
+    term = PodTerm("kubernetes.io/hostname", frozenset({"ns"}), None, (Requirement("job-name", "In", frozenset({"j1"})),))
+
+    class Repelling(Nobody):
+        def repels(self, traits: PodTraits) -> bool:
+            return traits.labels.get("job-name") == "j1"
+
+        def repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
+            return [(term, ["n0"])] if self.repels(traits) else []
+
+    assert [pods.count for pods in as_pod_sets(members_of_jobs(4), Repelling())] == [1, 1, 2]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.model.budget import PLACEMENT_STEPS, Budget
 from core.podgroups.rations import Rations, SharedCell
 
 Cell = tuple[int, int, tuple[bool, ...]]  # kinds (a bit each), devices, nodes that reach it
@@ -132,3 +134,24 @@ def test_what_one_cell_has_too_little_of_another_does_not_make_up_for() -> None:
     made = Rations(((1,),), np.zeros((2, 3), dtype=np.int64), cells, np.zeros((1, 3), dtype=np.int64))
     found = made.within(0, np.array([1, 1, 1])).tolist()
     assert (sum(found), found[2]) == (2, 1)
+
+
+def test_pods_of_one_node_that_need_shared_devices_are_added_in_few_steps() -> None:
+    """Found defect B13."""
+    budget, everywhere = Budget(), np.ones(2, dtype=bool)
+    cells = (SharedCell(1, 30_000, everywhere), SharedCell(3, 30_000, everywhere))
+    made = Rations(((1, 1),), np.ones((4, 2), dtype=np.int64), cells, np.zeros((2, 2), dtype=np.int64), budget)
+    assert made.within(0, np.array([20_000, 50_000])).sum() > 20_000
+    assert budget.left > PLACEMENT_STEPS - 1_000
+
+
+@given(rations(most_taken=0), rooms, st.integers(0, 300))
+def test_without_steps_left_there_are_fewer_pods_and_never_more_than_devices(
+    made: tuple[Rations, list[Cell]], room: list[int], steps: int
+) -> None:
+    """Found defect B13."""
+    given_, cells = made
+    per_node = np.array(room[: given_.own.shape[1]])
+    found = replace(given_, budget=Budget(steps)).within(0, per_node)
+    assert have_devices(cells, asked_for(given_, [found.tolist()]))
+    assert (found <= given_.within(0, per_node)).all()

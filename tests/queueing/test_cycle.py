@@ -35,9 +35,9 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counts: Counter[str] = Counter()
     real = find_admission
 
-    def counting(state, workload, queue, profiles):
+    def counting(state, workload, *others):
         counts[workload.key.partition("/")[2]] += 1
-        return real(state, workload, queue, profiles)
+        return real(state, workload, *others)
 
     monkeypatch.setattr(judge_module, "find_admission", counting)
     return counts

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import pytest
 
 from core.names import (
@@ -12,7 +15,9 @@ from core.names import (
     REASON_WAITING_FOR_PREEMPTED,
     REASON_WAITING_FOR_QUOTA,
 )
-from core.queueing.outcome import NotFound
+from core.queueing import judge, preemption, rights
+from core.queueing.flavors import find_admission
+from core.queueing.outcome import Found, NotFound
 from tests.builders import RACK
 from tests.queueing.scene import refused
 from tests.queueing.shared import ALL_MAY, Shared, victims
@@ -475,3 +480,62 @@ def test_who_asks_another_queue_claims_nothing_of_the_one_it_asked_before():
     for _ in range(2):
         scene.run()
     assert "small" in scene.running()
+
+
+# --- how long it takes ----------------------------------------------------------------------------------
+
+
+def crowded(racks: int) -> Shared:
+    """Racks of ten nodes, each taken by a workload of its own, whose names go from rack to rack; `urgent` needs one of them."""
+    scene = Shared()
+    scene.pool("q", "100000", preemption=ALL_MAY)
+    for rack in range(racks):
+        scene.rack(f"r{rack:02}", 10)
+    for i in range(racks * 10):
+        scene.submit(f"w{i % 10 * racks + i // 10:03}", 1, cpu="4", queue="q", topology=ANYWHERE)
+    scene.run()
+    assert len(scene.running()) == racks * 10
+    scene.submit("urgent", 10, cpu="4", queue="q", priority=1)
+    return scene
+
+
+def test_preemption_among_many_candidates_tries_many_at_once(monkeypatch: pytest.MonkeyPatch):
+    """Found defect B1."""
+    scene, trials = crowded(30), Counter[str]()
+
+    def counting(*asked: Any) -> Found | NotFound:
+        trials["all"] += 1
+        return find_admission(*asked)
+
+    monkeypatch.setattr(preemption, "find_admission", counting)
+    assert len(victims(scene.run()["urgent"])) == 10
+    assert trials["all"] < 450  # one after the other they were 541
+
+
+@pytest.mark.parametrize("steps", [1, 2_000, 10_000])
+def test_preemption_without_steps_left_evicts_the_best_set_so_far(steps: int, monkeypatch: pytest.MonkeyPatch):
+    """Found defect B1."""
+    scene = crowded(30)
+    monkeypatch.setattr(judge, "PREEMPTION_STEPS", steps)
+    outcome = scene.run()["urgent"]
+    assert isinstance(outcome, NotFound)
+    gone = victims(outcome)
+    assert len(gone) >= 10
+    assert "the search stopped at its limit of steps, fewer victims may be enough" in outcome.message
+    for name in gone:
+        scene.leave(name)
+    assert isinstance(scene.run()["urgent"], Found)
+    assert scene.state.ledger.drift() == {}
+
+
+def test_of_too_many_candidates_those_of_the_lowest_priority_are_looked_at(monkeypatch: pytest.MonkeyPatch):
+    """Found defect B1."""
+    monkeypatch.setattr(rights, "MOST_CANDIDATES", 12)
+    scene = crowded(3)
+    for i in range(10):
+        scene.submit(f"z{i}", 1, cpu="4", queue="q", priority=-1, topology=ANYWHERE)
+        scene.rack(f"late{i}", 1)
+    scene.run()
+    scene.submit("one", 1, cpu="4", queue="q", priority=2)
+    outcome = scene.run()["one"]
+    assert set(victims(outcome)) <= {f"z{i}" for i in range(10)}

@@ -96,3 +96,13 @@ def test_a_workloads_level_that_no_topology_has_is_told_also_where_its_pod_sets_
     assert found.breaks_rule
     assert found.reason == REASON_MISCONFIGURED
     assert f"no topology level 'nowhere' (annotation {annotation}); the topology has {RACK}, {HOSTNAME_LABEL}" in found.message
+
+
+def test_group_of_three_with_mixed_levels_breaks_a_rule(scene: Scene):
+    """Found defect D12: only a Workload that is written by hand can have one."""
+    asked: dict[str, dict[str, Any]] = {"a": {"required": RACK}, "b": {"required": RACK}, "c": {"unconstrained": True}}
+    found = verdict(scene, *(pod_set_json(name, 1, topology={**each, "podSetGroupName": "g"}) for name, each in asked.items()))
+    assert found is not None
+    assert found.breaks_rule
+    assert found.reason == REASON_MISCONFIGURED
+    assert "pod set group g: all its pod sets must have the same required or preferred level" in found.message

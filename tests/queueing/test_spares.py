@@ -467,6 +467,23 @@ def test_whatever_happens_to_nodes_spares_are_whole_in_the_domain_and_nobody_els
         check(scene, everybody)
 
 
+def test_spares_of_a_required_rack_are_given_back_where_all_pods_get_another_rack() -> None:
+    """Found defect D9: the spare fails first, then the node with all pods."""
+    scene = sparing(4, 4)
+    scene.ask("w", 2, 1, cpu="2")
+    scene.ask("others", 2, 0)
+    scene.run()
+    assert (scene.where("w"), scene.held("w")) == ({"r0-n0": 2}, ("r0-n1",))
+    for node in ("r0-n1", "r0-n0"):
+        scene.break_down(node)
+        scene.run()
+    scene.lose("w", "r0-n0")
+    scene.run()
+    assert (scene.where("w"), scene.held("w")) == ({"r1-n0": 2}, ())
+    assert scene.keep("w").serving == ("r1-n1",)
+    check(scene, ["w", "others"])
+
+
 def check(scene: Sparing, everybody: list[str]) -> None:
     assert not scene.state.ledger.drift()
     view = scene.state.view("tas")

@@ -1,0 +1,67 @@
+"""How much work one decision may be: a count of steps that all searches of the decision share.
+
+A step is worth about a microsecond of processor time, so that a count stands for a time without reading a clock: the same question
+gets the same answer on every machine. The first try of each search is counted and made in any case; what is tried beyond it is tried
+as long as there are steps left. A search that stops for want of steps returns the best answer that it has.
+"""
+
+from dataclasses import dataclass
+
+DECISION_STEPS = 700_000  # of everything that one workload is decided by
+PLACEMENT_STEPS = 60_000  # of one search for a place, preemption aside
+SENTENCE = "The search stopped at its limit of steps; there may be a fit that it did not find"
+
+
+@dataclass(slots=True)
+class Budget:
+    """Steps that are left, those of the whole where it is a part of another budget.
+
+    `ran_out` says whether a search has stopped for it.
+    """
+
+    left: int = PLACEMENT_STEPS
+    whole: "Budget | None" = None
+    ran_out: bool = False
+
+    def part(self, steps: int) -> "Budget":
+        """A budget of at most so many of these steps."""
+        return Budget(steps, self)
+
+    def charge(self, steps: int) -> None:
+        """Counts steps that are made in any case."""
+        self.left -= steps
+        if self.whole is not None:
+            self.whole.charge(steps)
+
+    def spend(self, steps: int) -> bool:
+        """Counts steps about to be made. False, and nothing counted, if there are none left: the search must stop."""
+        if self.has_left():
+            self.charge(steps)
+            return True
+        self.stop()
+        return False
+
+    def has_left(self) -> bool:
+        """Whether there are steps left, here and in the whole."""
+        return self.left > 0 and (self.whole is None or self.whole.has_left())
+
+    @property
+    def most(self) -> int:
+        """How many steps are left, here and in the whole."""
+        return self.left if self.whole is None else min(self.left, self.whole.most)
+
+    def stop(self) -> None:
+        """Notes that a search has stopped for want of steps."""
+        self.ran_out = True
+        if self.whole is not None:
+            self.whole.stop()
+
+
+class Unlimited(Budget):
+    """Steps without end, for a single question that is not a search."""
+
+    def charge(self, steps: int) -> None:
+        """Counts nothing."""
+
+
+UNLIMITED = Unlimited(2**62)

@@ -1,0 +1,423 @@
+"""The worst inputs known for each search, at 5,000 nodes and 50,000 pods: no synchronous step may take longer than its limit.
+
+    python -m tests.bench.worst [CASE ...]
+
+A case is a function below with the decorator `case`: it builds its input and returns the steps to measure. The figure is the
+processor time of the longest single step in its thread. Exit code 1 if any step is over its limit, or if its answer is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.budget import Budget
+from core.model.configuration import FairSharing
+from core.model.pod_traits import PodTerm, PodTraits, Requirement
+from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
+from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL
+from core.placement.engine import place
+from core.placement.free import FreeCapacity, NodeState
+from core.placement.held import Held
+from core.placement.profile import COMPACT, MIXED, Profile, profile_from_gates
+from core.placement.ranks import RankedPod, distribute
+from core.placement.replacement import replace_failed
+from core.placement.tree import NodeLabels, TopologyTree
+from core.podgroups.acting import plan_step
+from core.podgroups.algorithm import default_plugins
+from core.podgroups.facts import PodGroupFacts
+from core.podgroups.group import TopologyConstraint
+from core.podgroups.members import GroupKey, read_member
+from core.podgroups.rations import Rations, SharedCell
+from core.state.cluster import ClusterState
+from core.state.daemonsets import DaemonSetFacts
+from core.state.facts import NodeFacts
+from tests.bench.preemption import GPUS, build, submit
+from tests.bench.shapes import LEVELS, build_labels, build_view
+from tests.builders import NAMESPACE, RACK, Node, node_json
+
+NODES, PODS = 5_000, 50_000
+STEP_MS, PREEMPTION_MS = 100, 1_000
+BALANCED = profile_from_gates({"TASBalancedPlacement": True})
+Steps = Iterator[object]  # each `next` is one synchronous step
+
+
+@dataclass(frozen=True)
+class Case:
+    """One worst input: `make` builds it, untimed, and returns its steps."""
+
+    name: str
+    limit_ms: int
+    make: Callable[[], Steps]
+
+
+CASES: list[Case] = []
+
+
+def case(limit_ms: int = STEP_MS) -> Callable[[Callable[[], Steps]], Callable[[], Steps]]:
+    """Adds a function to the cases, named after it."""
+
+    def add(make: Callable[[], Steps]) -> Callable[[], Steps]:
+        CASES.append(Case(make.__name__.replace("_", "-"), limit_ms, make))
+        return make
+
+    return add
+
+
+def once(call: Callable[[], object]) -> Steps:
+    """A single step."""
+    yield call()
+
+
+# --- preemption ---------------------------------------------------------------------------------------
+
+
+def preemption(count: int, *, mine: int = 1, level: str = "", **cluster: Any) -> Steps:
+    """A full cluster of 4,900 running workloads of one pod each, every `mine`-th in the preemptor's own queue; `count` pods preempt,
+    in one domain of the level if one is given."""
+    scene, running = build(NODES, **cluster), NODES - 100
+    for i in range(running):
+        queue = "mine" if i % mine == 0 else "theirs"
+        submit(scene, f"running-{i:05}", 1, GPUS, queue=queue, priority=i % 3, required=False)
+        if i % 500 == 499:
+            scene.run()
+    scene.run()
+    submit(scene, "blockers", 100, GPUS, queue="mine", priority=9, required=False)
+    scene.run()
+    assert len(scene.running()) == running + 1
+    submit(scene, "preemptor", count, GPUS, queue="mine", priority=5, required=bool(level), level=level or RACK)
+    return iter(scene.cycle.run())
+
+
+@case(PREEMPTION_MS)
+def preemption_of_one_rack() -> Steps:
+    return preemption(16, level=RACK)
+
+
+@case(PREEMPTION_MS)
+def preemption_of_one_host() -> Steps:
+    return preemption(1, level=HOSTNAME_LABEL)
+
+
+@case(PREEMPTION_MS)
+def preemption_of_half_the_cluster() -> Steps:
+    return preemption(2_450)
+
+
+@case(PREEMPTION_MS)
+def preemption_of_all() -> Steps:
+    return preemption(4_900)
+
+
+@case(PREEMPTION_MS)
+def preemption_in_two_queues() -> Steps:
+    return preemption(1_000, mine=3)
+
+
+@case(PREEMPTION_MS)
+def preemption_of_nodes_without_a_shortage_of_quota() -> Steps:
+    return preemption(4_900, times=3)
+
+
+@case(PREEMPTION_MS)
+def preemption_among_20_000() -> Steps:
+    """Four pods a node: more candidates than are looked at."""
+    scene = build(NODES)
+    for i in range(20_000):
+        submit(scene, f"running-{i:05}", 1, 2, queue="theirs", priority=i % 3, required=False)
+        if i % 500 == 499:
+            scene.run()
+    submit(scene, "preemptor", 16, GPUS, queue="mine", priority=5, level=RACK)
+    return iter(scene.cycle.run())
+
+
+@case(PREEMPTION_MS)
+def preemption_by_fair_sharing() -> Steps:
+    """All is borrowed from a third queue: the preemptor's may have half of what the other one uses."""
+    return preemption(2_000, mine=5_000, sharing=FairSharing(), owner="third")
+
+
+# --- several pod sets ---------------------------------------------------------------------------------
+
+
+def gpu_pods(name: str, count: int, gpus: int, topology: TopologyRequest, **other: Any) -> PodSetRequest:
+    """A pod set of pods with some GPUs each."""
+    return PodSetRequest(name, count, {"cpu": 8_000 * gpus, "nvidia.com/gpu": gpus}, topology, **other)
+
+
+def empty_view(nodes: int, gpus: int = 8) -> FreeCapacity:
+    """Nodes that are not used."""
+    labels, state = build_labels(nodes), NodeState({"cpu": 192_000, "nvidia.com/gpu": gpus, "pods": 110})
+    return FreeCapacity(TopologyTree(LEVELS, labels), {node.name: state for node in labels})
+
+
+def three_sets(nodes: int, count: int, gpus: int, topology: TopologyRequest) -> Steps:
+    view = empty_view(nodes)
+    sets = [gpu_pods(f"set-{i}", count, gpus, topology) for i in range(3)]
+    return once(lambda: place(view, sets, MIXED))
+
+
+@case()
+def three_pod_sets_too_large_for_a_rack() -> Steps:
+    return three_sets(NODES, 400, 8, TopologyRequest(Mode.REQUIRED, "rack"))
+
+
+@case()
+def three_pod_sets_too_large_for_a_rack_of_240_nodes() -> Steps:
+    return three_sets(240, 80, 8, TopologyRequest(Mode.REQUIRED, "rack"))
+
+
+@case()
+def three_pod_sets_that_fit_alone_on_240_nodes() -> Steps:
+    """By the sum of GPUs they fit, too: the joint search decides. A node takes two pods."""
+    return three_sets(240, 170, 3, TopologyRequest(Mode.UNCONSTRAINED))
+
+
+@case()
+def three_pod_sets_that_fit_alone_on_2_000_nodes() -> Steps:
+    return three_sets(2_000, 1_400, 3, TopologyRequest(Mode.PREFERRED, "rack"))
+
+
+def eight_tied_pod_sets(key: str, mode: Mode, gpus: int) -> Steps:
+    """With affinity to their own kind by `key`."""
+    labels = [NodeLabels(node.name, {**node.labels, "block": f"b{i * 64 // NODES:03}"}) for i, node in enumerate(build_labels(NODES))]
+    state = NodeState({"cpu": 192_000, "nvidia.com/gpu": 8, "pods": 110})
+    view = FreeCapacity(TopologyTree(LEVELS, labels), {node.name: state for node in labels})
+    term = PodTerm(key, frozenset({"ns"}), None, (Requirement("app", "In", frozenset({"train"})),))
+    traits = PodTraits("ns", {"app": "train"}, affinity=(term,))
+    tied = TopologyRequest(mode, "block", group="tied")
+    sets = [gpu_pods(f"set-{i}", 2 if i < 7 else 72, gpus, tied, traits=traits) for i in range(8)]
+    return once(lambda: place(view, sets, MIXED))
+
+
+@case()
+def eight_tied_pod_sets_with_affinity_by_block() -> Steps:
+    return eight_tied_pod_sets("block", Mode.REQUIRED, 8)
+
+
+@case()
+def eight_tied_pod_sets_with_affinity_by_rack() -> Steps:
+    return eight_tied_pod_sets("rack", Mode.PREFERRED, 8)
+
+
+def one_pod_set(request: PodSetRequest, profile: Profile = MIXED) -> Steps:
+    """On nodes each of which has another number of GPUs free."""
+    view, random = empty_view(NODES, 64), np.random.default_rng(1)
+    view.take_at(np.arange(NODES), {"nvidia.com/gpu": 1}, random.integers(0, 65, NODES))
+    return once(lambda: place(view, [request], profile))
+
+
+@case()
+def compact_pod_set() -> Steps:
+    return one_pod_set(gpu_pods("main", 20_000, 3, TopologyRequest(Mode.UNCONSTRAINED)), COMPACT)
+
+
+@case()
+def compact_pod_set_in_a_block() -> Steps:
+    return one_pod_set(gpu_pods("main", 6_000, 3, TopologyRequest(Mode.REQUIRED, "block")), COMPACT)
+
+
+@case()
+def balanced_pod_set_by_rack() -> Steps:
+    return one_pod_set(gpu_pods("main", 400, 1, TopologyRequest(Mode.PREFERRED, "rack")), BALANCED)
+
+
+@case()
+def balanced_pod_set_by_block() -> Steps:
+    return one_pod_set(gpu_pods("main", 15_000, 1, TopologyRequest(Mode.PREFERRED, "block")), BALANCED)
+
+
+@case()
+def refused_pod_set() -> Steps:
+    return one_pod_set(gpu_pods("main", 50_000, 7, TopologyRequest(Mode.REQUIRED, "block")))
+
+
+@case()
+def refused_pod_set_with_slices() -> Steps:
+    slices = (SliceLayer("rack", 24), SliceLayer(HOSTNAME_LABEL, 3))
+    return one_pod_set(gpu_pods("main", 48_000, 7, TopologyRequest(Mode.UNCONSTRAINED, None, slices)))
+
+
+@case()
+def refused_pod_set_with_slices_where_half_the_nodes_are_out() -> Steps:
+    """What would help is looked for in every block."""
+    labels, random = build_labels(NODES), np.random.default_rng(1)
+    labels = [NodeLabels(node.name, {**node.labels, "block": f"b{i // 128:03}"}) for i, node in enumerate(labels)]
+    states = {}
+    for i, node in enumerate(labels):
+        states[node.name] = NodeState({"cpu": 192_000, "nvidia.com/gpu": int(random.integers(1, 33)), "pods": 110}, ready=i % 2 == 0)
+    view = FreeCapacity(TopologyTree(LEVELS, labels), states)
+    slices = (SliceLayer("rack", 24), SliceLayer(HOSTNAME_LABEL, 3))
+    asked = gpu_pods("main", 24 * 60, 1, TopologyRequest(Mode.REQUIRED, "block", slices))
+    return once(lambda: place(view, [asked], MIXED))
+
+
+@case()
+def pod_set_with_spares() -> Steps:
+    return one_pod_set(gpu_pods("main", 100, 3, TopologyRequest(Mode.PREFERRED, "rack"), spares=8))
+
+
+@case()
+def pod_set_with_spares_and_slices() -> Steps:
+    slices = (SliceLayer(HOSTNAME_LABEL, 4),)
+    return one_pod_set(gpu_pods("main", 160, 3, TopologyRequest(Mode.PREFERRED, "rack", slices), spares=8))
+
+
+@case()
+def replacement_of_2_500_nodes_of_slices() -> Steps:
+    """In each rack a slice that stands partly."""
+    view, nodes = empty_view(NODES), [node.name for node in build_labels(NODES)]
+    asked = gpu_pods("main", NODES, 1, TopologyRequest(Mode.UNCONSTRAINED, None, (SliceLayer("rack", 8), SliceLayer(HOSTNAME_LABEL, 1))))
+    assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((name,), 1) for name in nodes))
+    return once(lambda: replace_failed(view, [Held(asked, assignment)], nodes[::2], MIXED))
+
+
+# --- selectors and tolerations ------------------------------------------------------------------------
+
+
+@case()
+def affinity_of_60_000_hostnames() -> Steps:
+    view = build_view(NODES)
+    values = [[f"other-{term}-{i:06}" for i in range(20_000)] for term in range(3)]
+    terms = [{"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": each}]} for each in values]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    asked = gpu_pods("main", 400, 8, TopologyRequest(Mode.REQUIRED, "rack"), affinity=affinity)
+    return once(lambda: place(view, [asked], MIXED))
+
+
+@case()
+def affinity_of_2_000_expressions() -> Steps:
+    view = build_view(NODES)
+    terms = [{"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "NotIn", "values": [f"node-{i:06}"]}]} for i in range(2_000)]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    asked = gpu_pods("main", 400, 8, TopologyRequest(Mode.REQUIRED, "rack"), affinity=affinity)
+    return once(lambda: place(view, [asked], MIXED))
+
+
+@case()
+def tolerations_5_000_of_640_taints() -> Steps:
+    labels = build_labels(NODES)
+    amounts = {"cpu": 192_000, "nvidia.com/gpu": 8, "pods": 110}
+    states = {node.name: NodeState(amounts, ((f"taint-{i % 640}", "", "NoSchedule"),)) for i, node in enumerate(labels)}
+    view = FreeCapacity(TopologyTree(LEVELS, labels), states)
+    tolerations = tuple({"key": f"other-{i}", "operator": "Exists", "effect": "NoSchedule"} for i in range(5_000))
+    asked = gpu_pods("main", 400, 8, TopologyRequest(Mode.REQUIRED, "rack"), tolerations=tolerations)
+    return once(lambda: place(view, [asked], MIXED))
+
+
+# --- groups of pods -----------------------------------------------------------------------------------
+
+
+def group_step(pods: int, level: str, *, unlike: bool, cpu: int = 8_000) -> Steps:
+    """A PodGroup of pods that differ in the labels of their Jobs, or in what they request, too."""
+    view = build_view(NODES)
+    members = []
+    for i in range(pods):
+        labels = {MEMBER_OF_LABEL: "g", JOB_COMPLETION_INDEX_LABEL: str(i), "job-name": f"job-{i}", "controller-uid": f"uid-{i}"}
+        requests = {"cpu": f"{cpu + (i if unlike else 0)}m", "nvidia.com/gpu": "1"}
+        spec = {
+            "schedulingGates": [{"name": "topogate.dev/podgroup"}],
+            "containers": [{"name": "main", "image": "x", "resources": {"requests": requests}}],
+        }
+        members.append(read_member({"metadata": {"name": f"p{i:04}", "namespace": "ns", "uid": f"u{i}", "labels": labels}, "spec": spec}))
+    found = [replace(member, gated=True) for member in members if member is not None]
+    constraints = (TopologyConstraint(level),)
+    facts = PodGroupFacts("ns", "g", "uid", constraints, pods)
+    return once(lambda: plan_step(facts, constraints, GroupKey("ns", "g"), found, view, default_plugins(), 0.0))
+
+
+@case()
+def group_of_400_equal_pods() -> Steps:
+    return group_step(400, "rack", unlike=False)
+
+
+@case()
+def group_of_200_unlike_pods_refused() -> Steps:
+    return group_step(200, "rack", unlike=True)
+
+
+@case()
+def group_of_100_unlike_pods_by_hostname() -> Steps:
+    return group_step(100, HOSTNAME_LABEL, unlike=True)
+
+
+@case()
+def shared_devices_of_5_000_nodes() -> Steps:
+    random = np.random.default_rng(1)
+    cells = tuple(SharedCell(1 + i % 31, 20_000, random.random(NODES) < 0.5) for i in range(5))
+    own = random.integers(0, 4, (32, NODES))
+    rations = Rations(((1, 1, 1, 1, 1),), own, cells, np.zeros((5, NODES), dtype=np.int64), Budget())
+    return once(lambda: rations.within(0, np.full(NODES, 110)))
+
+
+# --- ranks, the tree, DaemonSets ----------------------------------------------------------------------
+
+
+@case()
+def ranks_around_1_600_pods_of_a_rack() -> Steps:
+    count = 1_600
+    assignment = TopologyAssignment(("rack",), (DomainCount(("r0",), count), DomainCount(("r1",), count)))
+    label = JOB_COMPLETION_INDEX_LABEL
+    pods = [RankedPod(f"p{i}", {label: str(i)}, ("r1",) if i % 2 and i < count else None) for i in range(2 * count)]
+    asked = TopologyRequest(Mode.REQUIRED, "rack", pod_index_label=label)
+    return once(lambda: distribute(assignment, pods, asked))
+
+
+@case()
+def tree_of_duplicate_hostnames() -> Steps:
+    labels = [NodeLabels(node.name, {**node.labels, HOSTNAME_LABEL: f"h{i // 2}"}) for i, node in enumerate(build_labels(NODES))]
+    return once(lambda: TopologyTree(LEVELS, labels))
+
+
+@case()
+def daemon_set_of_4_000_resources() -> Steps:
+    state = ClusterState()
+    for node in build_labels(NODES):
+        allocatable = {"cpu": 192_000, "pods": 110}
+        state.observe_node(node.name, NodeFacts.read(node_json(Node(node.name, {**node.labels, HOSTNAME_LABEL: node.name}, allocatable))))
+    requests = {f"example.com/resource-{i:04}": "1" for i in range(4_000)}
+    spec = {"containers": [{"name": "main", "image": "x", "resources": {"requests": requests}}]}
+    wire = {"metadata": {"name": "d", "namespace": NAMESPACE, "uid": "d"}, "spec": {"template": {"metadata": {}, "spec": spec}}}
+    return once(lambda: state.observe_daemon_set(f"{NAMESPACE}/d", DaemonSetFacts.read(wire)))
+
+
+# --- measuring ----------------------------------------------------------------------------------------
+
+
+def measure(one: Case) -> float:
+    """Milliseconds of processor time of the longest step."""
+    steps, longest = one.make(), 0.0
+    while True:
+        began = time.thread_time()
+        done = next(steps, steps) is steps
+        longest = max(longest, time.thread_time() - began)
+        if done:
+            return longest * 1000
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.worst", description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"some of {', '.join(each.name for each in CASES)}; all without")
+    options = parser.parse_args(arguments)
+    unknown = set(options.cases) - {each.name for each in CASES}
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(each.name for each in CASES)}")
+    over = 0
+    for each in CASES:
+        if options.cases and each.name not in options.cases:
+            continue
+        took = measure(each)
+        over += took > each.limit_ms
+        print(f"{each.name:42} {took:10.1f} ms  limit {each.limit_ms:5} ms  {'over' if took > each.limit_ms else 'ok'}", flush=True)
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
