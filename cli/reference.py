@@ -78,6 +78,11 @@ WRITTEN_BY_USERS = (
         "label of a namespace",
         '`"true"`: everything in it is queued, in its LocalQueue `default` where none is named',
     ),
+    Name(
+        n.ALLOW_DAEMON_SETS,
+        "annotation of a managed namespace",
+        '`"true"`: its users may make DaemonSets, which no quota counts (security.md)',
+    ),
     Name(n.ROTATE_CA, "annotation of the Secret of the webhook's certificate", "whatever its value: a new CA is made (certificates.md)"),
 )
 WRITTEN_BY_TOPOGATE = (

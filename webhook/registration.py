@@ -22,6 +22,7 @@ from core.jobs.pod import SETTLED_ANNOTATIONS, SETTLED_LABELS, Pod
 from core.jobs.pod_kinds import Reviewed, pod_kinds
 from core.jobs.podgroup import Grouping
 from core.names import GROUP, MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL, VERSION
+from webhook.expressions import OWNER_KIND
 
 MUTATING_NAME = "topogate-mutating-webhook-configuration"
 VALIDATING_NAME = "topogate-validating-webhook-configuration"
@@ -55,7 +56,7 @@ _IS_SETTLED_ANEW = {
 def _not_of(pod: Pod) -> dict[str, str]:
     """Pods whose controller is not of a kind that is queued itself."""
     kinds = sorted(f"{kind}.{group}" for kind, group in pod.left_alone)
-    owned = f"(o.kind + '.' + o.apiVersion.split('/')[0]) in {kinds}"
+    owned = f"({OWNER_KIND}) in {kinds}"
     all_of = f"object.metadata.ownerReferences.all(o, !has(o.controller) || !o.controller || !({owned}))"
     return {"name": "is-queued-itself", "expression": f"!has(object.metadata.ownerReferences) || {all_of}"}
 

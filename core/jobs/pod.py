@@ -37,7 +37,7 @@ from core.names import (
 MAX_GROUP_PODS = 100_000  # no more could be assigned
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _DAEMON_SET = ("DaemonSet", "apps")
-_STATIC_POD = "kubernetes.io/config.mirror"
+STATIC_POD = "kubernetes.io/config.mirror"
 # What makes a pod queued, and of which group.
 SETTLED_LABELS = (QUEUE_NAME_LABEL, MANAGED, POD_GROUP_NAME)
 SETTLED_ANNOTATIONS = (POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, ROLE_HASH, SUSPENDING_PARENT)
@@ -59,7 +59,7 @@ class Pod:
     def is_left_alone(self, pod: Json) -> bool:
         """Whether a pod belongs to what is queued itself, or to its node."""
         metadata = pod.get("metadata") or {}
-        if _STATIC_POD in (metadata.get("annotations") or {}):
+        if STATIC_POD in (metadata.get("annotations") or {}):
             return True
         owner = _controller(metadata)
         return owner is not None and (owner.get("kind"), (owner.get("apiVersion") or "").rpartition("/")[0]) in self.left_alone
