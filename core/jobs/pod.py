@@ -154,8 +154,12 @@ def has_admission_gate(pod: Json) -> bool:
 
 
 def role_hash(spec: Json) -> str:
-    """Pods of one group with equal hashes are one pod set: of equal requests and equal demands on nodes (the peer's names)."""
+    """Pods of one group with equal hashes are one pod set: of equal requests and equal demands on nodes.
+
+    It is Kueue's name of a pod that has none of `_SHAPE_IF_SET` and no sidecar, which Kueue leaves out.
+    """
     shape = {name: spec.get(name) for name in _SHAPE} | {part: _containers(spec.get(part)) for part in ("containers", "initContainers")}
+    shape |= {name: spec[name] for name in _SHAPE_IF_SET if spec.get(name)}
     text = json.dumps({"spec": shape}, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]  # JSON may hold halves of characters
 
@@ -172,10 +176,18 @@ _SHAPE = (
 )
 
 
+# With the pod's own network each port of a container is one of its node; resources of the whole pod stand over those of its containers.
+_SHAPE_IF_SET = ("hostNetwork", "resources")
+
+
 def _containers(containers: Any) -> list[dict[str, Any]] | None:
     if not containers:
         return None
-    return [{"resources": {"requests": (c.get("resources") or {}).get("requests") or {}}, "ports": c.get("ports")} for c in containers]
+    return [
+        {"resources": {"requests": (c.get("resources") or {}).get("requests") or {}}, "ports": c.get("ports")}
+        | ({"restartPolicy": "Always"} if c.get("restartPolicy") == "Always" else {})  # a sidecar, whose requests are added
+        for c in containers
+    ]
 
 
 def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
