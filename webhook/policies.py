@@ -16,14 +16,12 @@ from core.jobs.pod import STATIC_POD
 from core.jobs.pod_parents import Deployment, LeaderWorkerSet
 from core.jobs.shape import Shape
 from core.names import (
-    ADMISSION_GATE,
     ALLOW_DAEMON_SETS,
     GROUP,
     LWS_GROUP_INDEX_LABEL,
     LWS_NAME_LABEL,
     LWS_WORKER_INDEX_LABEL,
     MANAGED,
-    PODGROUP_GATE,
     PODSET_LABEL,
     QUEUE_NAME_LABEL,
     SLICE_NAME,
@@ -46,9 +44,9 @@ from webhook.expressions import (
     rules_of,
     value_of,
 )
+from webhook.limits import GATES, limits
 from webhook.unqueued import unqueued
 
-_GATES = (TOPOLOGY_GATE, ADMISSION_GATE, PODGROUP_GATE)
 _IS_TOPOGATE = (
     f"authorizer.group('{GROUP}').resource('workloads').subresource('status').namespace(object.metadata.namespace).check('patch').allowed()"
 )
@@ -89,6 +87,7 @@ def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dic
     """The policies about all kinds, those of other packages included, each followed by its binding; `reconciler` is the user name of the
     reconciler's service account."""
     made = [_pods(kinds), _owners(kinds), _owned_by_pods(kinds), _queues(kinds), _mirror_pods(), _daemon_sets(), _reconciler(reconciler)]
+    made.append(limits(f"!{_IS_TOPOGATE}"))
     made += [_parts(kinds, *part) for part in _possible_parts(kinds)]
     made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kind) for kind in kinds]
     warning = unqueued(kinds)
@@ -107,7 +106,7 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
             "message": f"the scheduling gate {gate} is taken off by topogate once the pod has its place",
             "reason": "Forbidden",
         }
-        for gate in _GATES
+        for gate in GATES
     ]
     marks = (("annotations", WORKLOAD_ANNOTATION), ("annotations", SLICE_NAME), ("labels", PODSET_LABEL), ("labels", MANAGED))
     for part, name in marks:
@@ -152,7 +151,7 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
             {"name": "written-by-another", "expression": f"!{_IS_TOPOGATE}"},
             {
                 "name": "is-gated-or-ours-or-given-away",
-                "expression": f"({' || '.join(has_gate('oldObject', gate) for gate in _GATES)})"
+                "expression": f"({' || '.join(has_gate('oldObject', gate) for gate in GATES)})"
                 f" || {is_set('oldObject', 'annotations', WORKLOAD_ANNOTATION)}"
                 f" || {is_set('object', 'annotations', WORKLOAD_ANNOTATION)}"
                 f" || {old} != {new}",

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from core.jobs import annotations
 from core.jobs.contract import Defaults, ErrorType, FieldError, JobKind, Json, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_execution_time
+from core.jobs.pod_rules import rules_of_pod_spec
 from core.jobs.prebuilt import warnings_of_pods
 from core.jobs.shape import POD_SPEC, Fields
 from core.names import (
@@ -102,7 +103,9 @@ class Pod:
             "metadata.annotations", {"metadata": {"annotations": notes}}, None if grouped else 1, is_job=True
         )
         judged = annotations.validate_pod_sets([asked])
-        return Rules((*judged.errors, *_group_errors(job), *rules_of_execution_time(job)), (*judged.warnings, *warnings_of_pods(job)))
+        asks = rules_of_pod_spec("spec", job.get("spec") or {}, names_node=False)  # the API server lets no gated pod name its node
+        errors = (*judged.errors, *_group_errors(job), *rules_of_execution_time(job), *asks)
+        return Rules(errors, (*judged.warnings, *warnings_of_pods(job)))
 
     def validate_update(self, old: Json, new: Json) -> Rules:
         """What makes a pod queued, and of which group, is settled at its creation; its queue until it is admitted."""

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from core.jobs import annotations, templates
 from core.jobs.contract import Defaults, ErrorType, FieldError, Finish, Json, PodSetStart, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
+from core.jobs.pod_rules import rules_of_pod_spec
 from core.jobs.prebuilt import rules_of_changed_prebuilt, rules_of_prebuilt
 from core.jobs.shape import Fields
 from core.names import QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION
@@ -138,7 +139,7 @@ class TemplatedKind(ABC):
         )
         own = (
             *_rules_of_names(roles),
-            *_rules_of_nodes(roles),
+            *rules_of_templates(roles),
             *rules_of_execution_time(job),
             *rules_of_prebuilt(job),
             *self.rules_of_kind(job),
@@ -283,6 +284,12 @@ def with_changes(errors: Sequence[FieldError], judged: Rules, before: Rules) -> 
     return Rules((*errors, *more), tuple(warning for warning in judged.warnings if warning not in before.warnings))
 
 
+def rules_of_templates(roles: Sequence[Role]) -> Iterator[FieldError]:
+    """What one pod of each template may ask for."""
+    for role in roles:
+        yield from rules_of_pod_spec(f"{role.shown}.spec", role.template.get("spec") or {})
+
+
 def _rules_of_names(roles: Sequence[Role]) -> Iterator[FieldError]:
     """What a Workload can hold of pod sets."""
     if len(roles) > MAX_POD_SETS:
@@ -292,14 +299,6 @@ def _rules_of_names(roles: Sequence[Role]) -> Iterator[FieldError]:
         if first.setdefault(role.pod_set, role) is not role:
             accepted = f"each pod template has a name of its own; {first[role.pod_set].shown} has this one"
             yield FieldError(ErrorType.DUPLICATE, role.shown, role.pod_set, accepted)
-
-
-def _rules_of_nodes(roles: Sequence[Role]) -> Iterator[FieldError]:
-    """A pod that names its node passes by scheduler and placement alike."""
-    for role in roles:
-        node = (role.template.get("spec") or {}).get("nodeName")
-        if node:
-            yield FieldError(ErrorType.FORBIDDEN, f"{role.shown}.spec.nodeName", node, "topogate chooses the nodes of a queued job")
 
 
 def get(obj: Any, path: Path) -> Any:

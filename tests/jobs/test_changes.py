@@ -28,7 +28,8 @@ from tests.webhook.asking import Webhook, causes
 
 Obj = dict[str, Any]
 RACK = "cloud.provider.com/topology-rack"
-OF_KINDS: dict[str, Any] = {kind.kind: kind for kind in (*KINDS, *POD_SETS, Deployment())}
+_KINDS: tuple[Any, ...] = (*KINDS, *POD_SETS, Deployment())
+OF_KINDS = {kind.kind: kind for kind in _KINDS}
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from core.names import (
     ADMISSION_GATE,
     ALLOW_DAEMON_SETS,
     MANAGED,
+    PODGROUP_GATE,
     PODSET_LABEL,
     QUEUE_NAME_LABEL,
     TOPOLOGY_GATE,
@@ -191,6 +192,59 @@ def creates_job(**metadata: Any) -> Act:
     return act
 
 
+def terms(count: int, values: int = 1) -> Obj:
+    selector = {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": [f"v{i}" for i in range(values)]}]}
+    term = {"labelSelector": selector, "namespaceSelector": {}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term] * count}}
+
+
+def nodes(*values: int) -> Obj:
+    each = [{"matchExpressions": [{"key": "a", "operator": "In", "values": [f"v{i}" for i in range(count)]}]} for count in values]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": each}}}
+
+
+def tolerations(count: int) -> list[Obj]:
+    return [{"key": f"k{i}", "operator": "Exists"} for i in range(count)]
+
+
+CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+
+
+def asking(stage: Stage, queue: str | None, gates: bool = False, **spec: Any) -> Obj:
+    """A pod without requests in its queue, or behind the gate of a PodGroup."""
+    made = pod(stage, f"asking-{next(_numbers)}", gpus=0, labels={QUEUE_NAME_LABEL: queue} if queue else {})
+    made["spec"] |= spec | ({"schedulingGates": [{"name": PODGROUP_GATE}]} if gates else {})
+    return made
+
+
+def changes_pod(before: Obj, body: Obj) -> Act:
+    def act(stage: Stage) -> Any:
+        path = stage.path(PODS, stage.user.create(stage.path(PODS), asking(stage, "main", **before))["metadata"]["name"])
+        try:
+            return stage.user.patch(path, body)
+        finally:
+            stage.scene.api.delete(path, grace_period_s=0)
+
+    return act
+
+
+def creates_job_asking(**spec: Any) -> Act:
+    def act(stage: Stage) -> Obj:
+        return stage.user.create(f"{stage.path(JOBS)}?dryRun=All", manifests.job("another", stage.scene.namespace, pods=1, pod_spec=spec))
+
+    return act
+
+
+def dry_pod(queue: str | None, gates: bool = False, **spec: Any) -> Act:
+    return lambda stage: stage.user.create(f"{stage.path(PODS)}?dryRun=All", asking(stage, queue, gates, **spec))
+
+
+TOO_MANY: tuple[tuple[str, Obj, Obj], ...] = (
+    ("terms between pods", {"affinity": terms(17)}, {"affinity": terms(16)}),
+    ("values of terms", {"affinity": terms(2, 256)}, {"affinity": terms(2, 255)}),
+    ("values of nodes", {"affinity": nodes(256, 255)}, {"affinity": nodes(256, 253)}),
+    ("tolerations", {"tolerations": tolerations(65)}, {"tolerations": tolerations(60)}),
+)
 KEEPS_OWNER, KEEPS_LABELS = "only the controller of Job may release a pod", "the labels of a pod of an admitted workload"
 NAMES_NO_QUEUE = "the name of a LocalQueue is expected"
 PART_IS_KEPT = "this object was admitted as a part of a JobSet"
@@ -319,6 +373,68 @@ TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
         "metadata",
         patches_greedy({"metadata": {"labels": {QUEUE_NAME_LABEL: None}}}),
         is_refused("cannot be taken off"),
+    ),
+    *(
+        row
+        for what, wrong, right in TOO_MANY
+        for row in (
+            (f"limit of {what}", "create: Job", creates_job_asking(**wrong), is_refused("at most", 422)),
+            (f"limit of {what}", "create: Pod", dry_pod("main", **wrong), is_refused("at most", 422)),
+            (
+                f"limit of {what}",
+                "create: Pod of a PodGroup",
+                dry_pod(None, True, **wrong),
+                is_refused("a pod that topogate places has at most", 422),
+            ),
+            (f"limit of {what}", "create: Job at the limit", creates_job_asking(**right), is_allowed),
+            (f"limit of {what}", "create: Pod at the limit", dry_pod("main", **right), is_allowed),
+        )
+    ),
+    (
+        "limit of tolerations",
+        "update: Pod",
+        changes_pod({"tolerations": tolerations(4)}, {"spec": {"tolerations": tolerations(65)}}),
+        is_refused("a pod that topogate places has at most 64 tolerations", 422),
+    ),
+    (
+        "limit of values of nodes",
+        "update: Pod",
+        changes_pod(
+            {"affinity": nodes(1)},
+            {
+                "spec": {
+                    "affinity": {
+                        "nodeAffinity": {
+                            "requiredDuringSchedulingIgnoredDuringExecution": {
+                                "nodeSelectorTerms": [
+                                    {
+                                        "matchExpressions": [
+                                            *nodes(1)["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+                                                "nodeSelectorTerms"
+                                            ][0]["matchExpressions"],
+                                            {"key": "b", "operator": "NotIn", "values": [f"v{i}" for i in range(600)]},
+                                        ]
+                                    }
+                                ]
+                            }
+                        }
+                    }
+                }
+            },
+        ),
+        is_refused("a pod that topogate places has at most 512", 422),
+    ),
+    (
+        "claims are counted",
+        "create: Job",
+        creates_job_asking(resourceClaims=CLAIMS),
+        is_refused("no quota counts the devices of ResourceClaims", 422),
+    ),
+    (
+        "claims are counted",
+        "create: Pod",
+        dry_pod("main", resourceClaims=CLAIMS),
+        is_refused("no quota counts the devices of ResourceClaims", 422),
     ),
     (
         "no DaemonSet",
