@@ -50,12 +50,13 @@ def ray_roles(job: Json, path: Path) -> list[Role]:
 
 
 def _replicas(group: Json) -> int:
-    """Replicas that KubeRay makes of a worker group: at least `minReplicas`, at most `maxReplicas`, none while it is suspended."""
+    """Replicas that KubeRay makes of a worker group: at least `minReplicas`, at most `maxReplicas`, none while it is suspended. Its CRD has a
+    default for `replicas`; where that is absent all the same, one is counted, as Kueue does."""
     if group.get("suspend"):
         return 0
     least = integer(group.get("minReplicas"), 0)
     most = integer(group.get("maxReplicas"), _MOST_REPLICAS)
-    return max(0, min(max(integer(group.get("replicas"), least), least), most))
+    return max(0, min(max(integer(group.get("replicas"), 1), least), most))
 
 
 def ray_pods_ready(job: Json, path: Path, status_path: Path) -> bool | None:

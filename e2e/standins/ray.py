@@ -38,7 +38,7 @@ class RayClusterStandIn(PodStandIn):
 def _replicas(group: Mapping[str, Any]) -> int:
     """As KubeRay: between the two bounds, and none while the group is suspended."""
     least, most = group.get("minReplicas", 0), group.get("maxReplicas", 2**31 - 1)
-    wanted = most if least > most else min(max(group.get("replicas", least), least), most)
+    wanted = most if least > most else min(max(group.get("replicas", 1), least), most)
     return 0 if group.get("suspend") else int(wanted)
 
 
