@@ -50,8 +50,10 @@ def ray_roles(job: Json, path: Path) -> list[Role]:
 
 
 def _replicas(group: Json) -> int:
-    """Replicas that KubeRay makes of a worker group: at least `minReplicas`, at most `maxReplicas`, none while it is suspended. Its CRD has a
-    default for `replicas`; where that is absent all the same, one is counted, as Kueue does."""
+    """Replicas that KubeRay makes of a worker group: at least `minReplicas`, at most `maxReplicas`, none while it is suspended.
+
+    Its CRD has a default for `replicas`; where that is absent all the same, one is counted, as Kueue does.
+    """
     if group.get("suspend"):
         return 0
     least = integer(group.get("minReplicas"), 0)
