@@ -7,9 +7,13 @@ from core.jobs.contract import JobKind
 from core.jobs.pod_kinds import pod_kinds
 from core.jobs.pod_parents import PodParent
 from core.jobs.shape import Fields, ListOf, MapOf, Shape
-from core.names import MANAGED_NAMESPACE_LABEL
+from core.names import GROUP, MANAGED_NAMESPACE_LABEL
 
 PREFIX = "topogate"
+# Who may write the status of Workloads: topogate, and administrators.
+IS_TOPOGATE = (
+    f"authorizer.group('{GROUP}').resource('workloads').subresource('status').namespace(object.metadata.namespace).check('patch').allowed()"
+)
 NOT_SYSTEM = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]}
 MANAGED = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]}
 IN_MANAGED = {"matchExpressions": [*NOT_SYSTEM["matchExpressions"], MANAGED]}

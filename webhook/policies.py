@@ -17,7 +17,6 @@ from core.jobs.pod_parents import Deployment, LeaderWorkerSet
 from core.jobs.shape import Shape
 from core.names import (
     ALLOW_DAEMON_SETS,
-    GROUP,
     LWS_GROUP_INDEX_LABEL,
     LWS_NAME_LABEL,
     LWS_WORKER_INDEX_LABEL,
@@ -31,6 +30,7 @@ from core.names import (
 )
 from webhook.expressions import (
     IN_MANAGED,
+    IS_TOPOGATE,
     OWNER_KIND,
     Kind,
     controlling,
@@ -47,9 +47,6 @@ from webhook.expressions import (
 from webhook.limits import GATES, limits
 from webhook.unqueued import unqueued
 
-_IS_TOPOGATE = (
-    f"authorizer.group('{GROUP}').resource('workloads').subresource('status').namespace(object.metadata.namespace).check('patch').allowed()"
-)
 _IS_LWS = (  # its controller may label pods after they are made
     f"authorizer.group('{LeaderWorkerSet.group}').resource('{LeaderWorkerSet.plural}').subresource('status')"
     ".namespace(object.metadata.namespace).check('update').allowed()"
@@ -87,7 +84,7 @@ def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dic
     """The policies about all kinds, those of other packages included, each followed by its binding; `reconciler` is the user name of the
     reconciler's service account."""
     made = [_pods(kinds), _owners(kinds), _owned_by_pods(kinds), _queues(kinds), _mirror_pods(), _daemon_sets(), _reconciler(reconciler)]
-    made.append(limits(f"!{_IS_TOPOGATE}"))
+    made += [limits(f"!{IS_TOPOGATE}"), _resizing()]
     made += [_parts(kinds, *part) for part in _possible_parts(kinds)]
     made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kind) for kind in kinds]
     warning = unqueued(kinds)
@@ -148,7 +145,7 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
         [rule_of_pods("UPDATE")],
         validations,
         [
-            {"name": "written-by-another", "expression": f"!{_IS_TOPOGATE}"},
+            {"name": "written-by-another", "expression": f"!{IS_TOPOGATE}"},
             {
                 "name": "is-gated-or-ours-or-given-away",
                 "expression": f"({' || '.join(has_gate('oldObject', gate) for gate in GATES)})"
@@ -222,6 +219,32 @@ def _new_owners() -> list[dict[str, str]]:
     return [{"name": "owners", "expression": f"{added}.map(o, {OWNER_KIND})"}]
 
 
+def _resizing() -> dict[str, Any]:
+    """A pod keeps the requests that were admitted; the subresource `resize` is the one way to change them."""
+    requests = [
+        f"{{obj}}.spec.?{part}.orValue([]).map(c, c.?resources.?requests.orValue({{{{}}}}))" for part in ("containers", "initContainers")
+    ]
+    requests.append("{obj}.spec.?resources")
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/resize"], "operations": ["UPDATE"], "scope": "Namespaced"}
+    ours = [has_gate("oldObject", gate) for gate in GATES]
+    ours += [is_set("oldObject", "annotations", WORKLOAD_ANNOTATION), is_set("oldObject", "labels", MANAGED)]
+    return policy_of(
+        "resize",
+        [rule],
+        [
+            {
+                "expression": " && ".join(f"{text.format(obj='object')} == {text.format(obj='oldObject')}" for text in requests),
+                "message": "a pod that topogate places keeps its requests: quota and place were given for these",
+                "reason": "Forbidden",
+            }
+        ],
+        [
+            {"name": "is-placed-by-topogate", "expression": " || ".join(ours)},
+            {"name": "written-by-another", "expression": f"!{IS_TOPOGATE}"},
+        ],
+    )
+
+
 def _mirror_pods() -> dict[str, Any]:
     """A mirror pod is bound from its creation and is never queued, so only a kubelet may make one: it may write its node's status."""
     is_of_node = (
@@ -252,7 +275,7 @@ def _daemon_sets() -> dict[str, Any]:
         ],
         [
             {"name": "is-new-or-changed", "expression": "oldObject == null || object.spec != oldObject.spec"},
-            {"name": "written-by-a-user", "expression": f"!{_IS_TOPOGATE}"},
+            {"name": "written-by-a-user", "expression": f"!{IS_TOPOGATE}"},
         ],
     )
     policy["spec"]["matchConstraints"]["namespaceSelector"] = IN_MANAGED
@@ -288,7 +311,7 @@ def _owned_by_pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
         rules_of((*parents_of(kinds), _REPLICA_SET), ["CREATE", "UPDATE"]),
         [
             {
-                "expression": f"!('Pod.' in variables.owners) || {_IS_LWS} || {_IS_TOPOGATE}",
+                "expression": f"!('Pod.' in variables.owners) || {_IS_LWS} || {IS_TOPOGATE}",
                 "message": "this namespace is managed by topogate: a Pod may be an owner of this object, but not its controller",
                 "reason": "Forbidden",
             }
@@ -319,7 +342,7 @@ def _parts(kinds: Sequence[JobKind], kind: Kind, names_workload: str) -> dict[st
                 "expression": f"object.spec != oldObject.spec || {controlling('object')} != {controlling('oldObject')} || !{_KEEPS_LABELS}",
             },
             {"name": "runs-by-an-admission", "expression": f"has(oldObject.spec) && {names_workload}"},
-            {"name": "written-by-another", "expression": f"!{_IS_TOPOGATE}"},
+            {"name": "written-by-another", "expression": f"!{IS_TOPOGATE}"},
         ],
     )
     policy["spec"]["variables"] = [{"name": "owners", "expression": f"{controlling('oldObject')}.map(o, {OWNER_KIND})"}]
@@ -339,7 +362,7 @@ def _queues(kinds: Sequence[JobKind]) -> dict[str, Any]:
         rules_of(kinds, ["UPDATE"]),
         [
             {
-                "expression": f"{is_set('object', 'labels', QUEUE_NAME_LABEL)} || {_IS_TOPOGATE}",
+                "expression": f"{is_set('object', 'labels', QUEUE_NAME_LABEL)} || {IS_TOPOGATE}",
                 "message": f"this namespace is managed by topogate: the label {QUEUE_NAME_LABEL} cannot be taken off",
                 "reason": "Forbidden",
             }
@@ -359,7 +382,7 @@ def _gated(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
         rules_of([kind], ["UPDATE"]),
         [
             {
-                "expression": f"{has_gate(new, TOPOLOGY_GATE)} || {_IS_TOPOGATE}",
+                "expression": f"{has_gate(new, TOPOLOGY_GATE)} || {IS_TOPOGATE}",
                 "message": f"the scheduling gate {TOPOLOGY_GATE} of a queued {kind.kind} is taken off by topogate",
                 "reason": "Forbidden",
             }
@@ -383,7 +406,7 @@ def _unsuspending(kind: JobKind) -> dict[str, Any]:
     return policy_of(
         f"unsuspend-{kind.plural}",
         rules_of([kind], ["UPDATE"]),
-        [{"expression": _IS_TOPOGATE, "message": message, "reason": "Forbidden"}],
+        [{"expression": IS_TOPOGATE, "message": message, "reason": "Forbidden"}],
         [
             {"name": "is-queued", "expression": is_set("object", "labels", QUEUE_NAME_LABEL)},
             {"name": "was-suspended", "expression": f"{has_field(suspended, last)} && {suspended}.{last}"},

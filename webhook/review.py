@@ -27,6 +27,7 @@ from webhook.jsonpatch import diff
 from webhook.lookup import Find, Lookup, LookupFailed, LookupOfPods, find_nothing
 from webhook.podgroups import RETRY_AFTER_S, GroupReviews
 from webhook.registration import hook_path
+from webhook.scale import SCALE_PATH, ScaleReviews
 
 logger = logging.getLogger(__name__)
 TRACER = "topogate.webhook"
@@ -58,6 +59,7 @@ class Reviews:
             self.handlers[hook_path("validate", kind.group, kind.version, kind.kind)] = self._validate_job(kind)
         self._groups = GroupReviews(reviewed, self._lookup_of_jobs, is_on=groups)
         self.handlers |= self._groups.handlers
+        self.handlers[SCALE_PATH] = ScaleReviews(reviewed, find).handle
         for rules in OBJECTS:
             self.handlers[hook_path("mutate", GROUP, VERSION, rules.kind)] = self._mutate_object(rules)
             self.handlers[hook_path("validate", GROUP, VERSION, rules.kind)] = self._validate_object(rules)

@@ -44,6 +44,7 @@ Obj = dict[str, Any]
 QUOTA = 16
 PODS, JOBSETS = "/api/v1/namespaces/{}/pods", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 APPS = "/apis/apps/v1/namespaces/{}/{}"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _numbers = itertools.count(1)
 NOBODY = {"name": "nobody", "uid": "11111111-2222-3333-4444-555555555555", "controller": True}
 
@@ -97,6 +98,7 @@ def stage(cluster: Cluster) -> Iterator[Stage]:
 def _may_write_all_kinds(api: Api, namespace: str) -> None:
     """Operators ship such roles, aggregated to `edit`."""
     rules = [{"apiGroups": [kind.group], "resources": [kind.plural, f"{kind.plural}/scale"], "verbs": ["*"]} for kind in KINDS]
+    rules.append({"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]})
     api.create(f"{RBAC.format(namespace)}/roles", {"metadata": {"name": "kinds"}, "rules": rules})
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "kinds"}
     subject = {"kind": "ServiceAccount", "name": "user", "namespace": namespace}
@@ -228,6 +230,38 @@ def changes_pod(before: Obj, body: Obj) -> Act:
     return act
 
 
+def resizes(cpu: str) -> Act:
+    """Of a pod that waits in its queue and requests one CPU."""
+
+    def act(stage: Stage) -> Any:
+        path = stage.path(PODS, stage.user.create(stage.path(PODS), asking(stage, "main"))["metadata"]["name"])
+        container = {"name": stage.user.get(path)["spec"]["containers"][0]["name"], "resources": {"requests": {"cpu": cpu}}}
+        try:
+            return stage.user.patch(f"{path}/resize", {"spec": {"containers": [container]}}, STRATEGIC_PATCH)
+        finally:
+            stage.scene.api.delete(path, grace_period_s=0)
+
+    return act
+
+
+def scales(kind: str, replicas: int, *, is_part: bool) -> Act:
+    """Of an object that an administrator made: as a part of an admitted AppWrapper, or queued itself."""
+
+    def act(stage: Stage) -> Any:
+        name, path = f"scaled-{next(_numbers)}", stage.path(APPS, "", f"{kind.lower()}s")
+        made = of_set(kind, stage.scene, name, 0, pod_template(8, notes={WORKLOAD_ANNOTATION: "w"} if is_part else {}))
+        if is_part:
+            owner = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", **NOBODY}
+            made["metadata"] |= {"labels": {}, "ownerReferences": [owner]}
+        stage.scene.api.create(path, made)
+        try:
+            return stage.user.patch(f"{path}/{name}/scale", {"spec": {"replicas": replicas}})
+        finally:
+            stage.scene.api.delete(f"{path}/{name}")
+
+    return act
+
+
 def creates_job_asking(**spec: Any) -> Act:
     def act(stage: Stage) -> Obj:
         return stage.user.create(f"{stage.path(JOBS)}?dryRun=All", manifests.job("another", stage.scene.namespace, pods=1, pod_spec=spec))
@@ -248,6 +282,7 @@ TOO_MANY: tuple[tuple[str, Obj, Obj], ...] = (
 KEEPS_OWNER, KEEPS_LABELS = "only the controller of Job may release a pod", "the labels of a pod of an admitted workload"
 NAMES_NO_QUEUE = "the name of a LocalQueue is expected"
 PART_IS_KEPT = "this object was admitted as a part of a JobSet"
+SCALED_PART = "was admitted as a part of AppWrapper nobody"
 NO_DAEMON_SETS = "no quota counts a DaemonSet"
 TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
     # rule, entry point, attempt, outcome
@@ -424,6 +459,16 @@ TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
         ),
         is_refused("a pod that topogate places has at most 512", 422),
     ),
+    ("a pod keeps its requests", "resize", resizes("2"), is_refused("a pod that topogate places keeps its requests")),
+    *(
+        row
+        for kind in ("Deployment", "StatefulSet")
+        for row in (
+            ("a part keeps its size", f"scale: {kind}", scales(kind, 2, is_part=True), is_refused(SCALED_PART, 422)),
+            ("a part keeps its size", f"scale: {kind} to what it has", scales(kind, 0, is_part=True), is_allowed),
+            ("a part keeps its size", f"scale: {kind} that is queued itself", scales(kind, 1, is_part=False), is_allowed),
+        )
+    ),
     (
         "claims are counted",
         "create: Job",
@@ -502,8 +547,7 @@ def test_reconciler_account_changing_pod_beyond_gates_is_refused(stage: Stage, c
         for path in (f"{system}/victim", stage.train_path):
             name = cluster.api.get(path)["spec"]["containers"][0]["name"]
             image = {"spec": {"containers": [{"name": name, "image": "registry.example/evil:1"}]}}
-            strategic = "application/strategic-merge-patch+json"
-            refused(403, "reconciler does not change spec.containers", partial(thief.patch, path, image, strategic))
+            refused(403, "reconciler does not change spec.containers", partial(thief.patch, path, image, STRATEGIC_PATCH))
             deadline = {"spec": {"activeDeadlineSeconds": 1}}
             refused(403, "reconciler does not change spec.activeDeadlineSeconds", partial(thief.patch, path, deadline))
             owner = {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", **NOBODY}]}}
