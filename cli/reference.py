@@ -13,6 +13,7 @@ from typing import NamedTuple
 import reconciler.settings
 import webhook.settings
 from core import names as n
+from core.jobs.pod_rules import MAX_POD_TERMS, MAX_RESOURCE_NAMES, MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS
 from core.model.gates import GATES
 from core.runtime import generated
 from core.runtime.arguments import OneLineParser
@@ -78,6 +79,11 @@ WRITTEN_BY_USERS = (
         "label of a namespace",
         '`"true"`: everything in it is queued, in its LocalQueue `default` where none is named',
     ),
+    Name(
+        n.ALLOW_DAEMON_SETS,
+        "annotation of a managed namespace",
+        '`"true"`: its users may make DaemonSets, which no quota counts (security.md)',
+    ),
     Name(n.ROTATE_CA, "annotation of the Secret of the webhook's certificate", "whatever its value: a new CA is made (certificates.md)"),
 )
 WRITTEN_BY_TOPOGATE = (
@@ -123,6 +129,13 @@ READ_FROM_OTHERS = (
 )
 
 
+LIMITS = (
+    ("terms of pod affinity and anti-affinity, required and preferred, and topology spread constraints", str(MAX_POD_TERMS)),
+    ("their expressions, values, labels and namespaces in all", str(MAX_SELECTOR_ENTRIES)),
+    ("expressions and values of node affinity, and entries of `nodeSelector`, in all", str(MAX_SELECTOR_ENTRIES)),
+    ("tolerations", str(MAX_TOLERATIONS)),
+    ("different names of resources, of all containers", str(MAX_RESOURCE_NAMES)),
+)
 _VARIABLES = (
     "A flag is stronger than its environment variable, and that than the configuration file ([configuration.md](configuration.md)). "
     "A variable that is empty says nothing; one for a flag without a value is `true` or `false`; where the flag is repeatable it holds "
@@ -142,6 +155,11 @@ def render() -> str:
         _table(("name", "where", "meaning"), ((f"`{x.name}`", x.where, x.meaning) for x in WRITTEN_BY_TOPOGATE)),
         "## Labels and annotations that others write and topogate reads",
         _table(("name", "where", "meaning"), ((f"`{x.name}`", x.where, x.meaning) for x in READ_FROM_OTHERS)),
+        "## Limits of what a pod asks for",
+        "They have no honest use beyond. The webhook refuses a new or changed object in a queue whose pod templates exceed one; the policy "
+        "`topogate-limits` does the same of pods behind a gate of topogate's, but for resource names. ResourceClaims of queued jobs are "
+        "refused until quota counts their devices; pods of a PodGroup without a queue may have them ([podgroups.md](podgroups.md)).",
+        _table(("of one pod", "at most"), LIMITS),
         "## Flags of the webhook",
         _VARIABLES,
         _table(("flag", "variable", "meaning"), _flags(webhook.settings.make_parser())),

@@ -111,6 +111,7 @@ DOMAIN_SIZE_ANNOTATION = "topogate.dev/domain-size"  # pods of the pod set there
 COORDINATE_PREFIXES = (LEVEL_PREFIX, RANK_ANNOTATION, DOMAIN_INDEX_ANNOTATION, DOMAIN_SIZE_ANNOTATION)
 
 # --- annotations of a cluster's administrator -------------------------------------------------------
+ALLOW_DAEMON_SETS = "topogate.dev/allow-daemonsets"  # on a managed Namespace, "true": its users may make DaemonSets, which no quota counts
 ROTATE_CA = "topogate.dev/rotate-ca"  # on the Secret of the certificate, whatever its value: a new CA is wanted now
 
 # --- gates and finalizers -------------------------------------------------------------------------

@@ -28,6 +28,8 @@ from core.runtime.resource import Obj, Resource
 from core.runtime.sampling import Sampling
 from core.runtime.tasks import LoopLag, eternal, run_until_stopped
 from core.trace_names import BEGINS, REFUSED, WORK
+from webhook.budget import set_up_memory
+from webhook.connections import Connections
 from webhook.lookup import LookupFailed, at_home
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
@@ -83,8 +85,10 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
                 return f"the certificate ended at {end.isoformat()}"
             return rotation.why_not_ready() if rotation is not None else ""
 
-        server = AdmissionServer(reviews, why_not_ready, metrics, clock)
-        runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=DRAIN_S, handle_signals=False)
+        connections = Connections(clock)
+        asks = settings.client_ca_file is not None
+        server = AdmissionServer(reviews, why_not_ready, metrics, clock, connections=connections, asks_for_certificate=asks)
+        runner = server.make_runner(shutdown_timeout_s=DRAIN_S)
         await runner.setup()
 
         async def main(group: asyncio.TaskGroup) -> None:
@@ -93,15 +97,17 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             eternal(group, "end of the certificate", tell_of_end(certificate, clock))
             if rotation is not None:
                 eternal(group, "certificate rotation", rotation.run())
+            eternal(group, "connections", connections.watch())
             eternal(group, "event loop lag", LoopLag(clock, on_lag=lambda seconds: metrics.record(LOOP_LAG, seconds)).run())
             eternal(group, "metrics", metrics.run(clock))
 
         async def drain() -> None:
-            await server.retire(lambda: len(runner.server.connections) if runner.server is not None else 0)
+            await server.retire(lambda: len(connections))
             await runner.cleanup()
 
         async def listen() -> None:
-            site = web.TCPSite(runner, settings.host, settings.port, ssl_context=certificate.context, reuse_address=True)
+            listening = connections.listen(settings.host, settings.port)
+            site = web.SockSite(runner, listening, ssl_context=certificate.context)
             await site.start()
             server.ready = True
             logger.info("serving", extra={"address": site.name})
@@ -120,8 +126,8 @@ def _files_or_own(settings: Settings) -> tuple[ServingCertificate | None, HeldCe
     if settings.own is None:
         assert settings.cert_file is not None
         assert settings.key_file is not None
-        return ServingCertificate(settings.cert_file, settings.key_file), None
-    held = HeldCertificate()
+        return ServingCertificate(settings.cert_file, settings.key_file, settings.client_ca_file), None
+    held = HeldCertificate(settings.client_ca_file)
     # Nobody trusts this one; but probes, which do not ask, are answered from the start, and `/readyz` can say what is missing.
     at = SystemClock().now()
     _taken_by(held)(pki.issue_serving(pki.issue_ca("not published", at), settings.own.names, at))
@@ -140,6 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
     settings = parse(arguments)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)
+    set_up_memory()
     logs.configure(settings.log_level)
     sampling = Sampling(slow_s=settings.trace_slow_s, keeps=REFUSED, alone=BEGINS, work=WORK)
     endpoint, protocol = settings.otlp_endpoint, settings.otlp_protocol

@@ -7,11 +7,16 @@ from core.jobs.contract import JobKind
 from core.jobs.pod_kinds import pod_kinds
 from core.jobs.pod_parents import PodParent
 from core.jobs.shape import Fields, ListOf, MapOf, Shape
-from core.names import MANAGED_NAMESPACE_LABEL
+from core.names import GROUP, MANAGED_NAMESPACE_LABEL
 
 PREFIX = "topogate"
+# Who may write the status of Workloads: topogate, and administrators.
+IS_TOPOGATE = (
+    f"authorizer.group('{GROUP}').resource('workloads').subresource('status').namespace(object.metadata.namespace).check('patch').allowed()"
+)
 NOT_SYSTEM = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]}
 MANAGED = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]}
+IN_MANAGED = {"matchExpressions": [*NOT_SYSTEM["matchExpressions"], MANAGED]}
 Rule = Mapping[str, Any]
 Kind = JobKind | PodParent
 
@@ -62,8 +67,12 @@ def parents_of(kinds: Sequence[JobKind]) -> list[PodParent]:
     return [kind for kind in pod_kinds(kinds) if isinstance(kind, PodParent)]
 
 
+# Kind and group of the owner reference `o`, such as `Job.batch`; in the core group `Pod.`. `batch` alone is a version of the core group.
+OWNER_KIND = "o.kind + '.' + (o.apiVersion.contains('/') ? o.apiVersion.split('/')[0] : '')"
+
+
 def controlling(obj: str) -> str:
-    """The owner references of an object that say who controls it."""
+    """The owner references of an object that have `controller: true`."""
     owners = f"{obj}.metadata.ownerReferences"
     return f"({obj} != null && has({owners}) ? {owners}.filter(o, has(o.controller) && o.controller) : [])"
 
@@ -98,7 +107,12 @@ def has_gate(obj: str, gate: str) -> str:
     return f"(has({obj}.spec.schedulingGates) && {obj}.spec.schedulingGates.exists(g, g.name == '{gate}'))"
 
 
-def value_of(obj: str, part: str, name: str) -> str:
-    """A label or an annotation, '' where it is not set."""
+def is_set(obj: str, part: str, name: str) -> str:
+    """Whether an object has a label or an annotation, whatever its value: '' is a value."""
     field = f"{obj}.metadata.{part}"
-    return f"(has({field}) && '{name}' in {field} ? {field}['{name}'] : '')"
+    return f"(has({field}) && '{name}' in {field})"
+
+
+def value_of(obj: str, part: str, name: str) -> str:
+    """A list of the value of a label or an annotation, empty where it is not set."""
+    return f"({is_set(obj, part, name)} ? [{obj}.metadata.{part}['{name}']] : [])"

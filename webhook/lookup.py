@@ -34,8 +34,8 @@ class Lookup:
 
     def __init__(self, queued: Iterable[Reviewed], find: Find, between: Iterable[Reviewed] = ()) -> None:
         self._find = find
-        self._queued = {(kind.group, kind.kind): _resource_of(kind) for kind in queued}
-        self._between = {(kind.group, kind.kind): _resource_of(kind) for kind in between}
+        self._queued = {(kind.group, kind.kind): resource_of(kind) for kind in queued}
+        self._between = {(kind.group, kind.kind): resource_of(kind) for kind in between}
 
     async def is_part_of_queued(self, obj: Json, namespace: str) -> bool:
         """Whether an object above one, made by the controller of that, is queued: then it is not queued itself."""
@@ -45,7 +45,7 @@ class Lookup:
         """What is above an object, up to what is queued; nothing where nobody is."""
         above: list[Json] = []
         for _ in range(_MOST_STEPS):
-            owner = _controller(above[-1] if above else obj)
+            owner = find_controller(above[-1] if above else obj)
             found = await self._find_owner(owner, namespace)
             if found is None:
                 return []
@@ -91,7 +91,7 @@ class LookupOfPods(Lookup):
         pod_set = (metadata.get("labels") or {}).get(PODSET_LABEL)
         if pod_set is None or WORKLOAD_ANNOTATION not in (metadata.get("annotations") or {}):
             return False
-        owner = _controller(pod)
+        owner = find_controller(pod)
         if _key(owner) == _POD and owner.get("uid") not in made_by:
             return False  # no policy guards what a pod makes, as a driver of Spark its executors; so it must be that pod itself
         above = await self._climb(pod, namespace)
@@ -111,7 +111,8 @@ class LookupOfPods(Lookup):
         return all(integer((each.get("spec") or {}).get("replicas"), 1) <= admitted for each in above[:-1])
 
 
-def _resource_of(kind: Reviewed) -> Resource:
+def resource_of(kind: Reviewed) -> Resource:
+    """Where objects of a kind are."""
     return Resource(kind.group, kind.version, kind.plural, kind.kind)
 
 
@@ -124,7 +125,7 @@ def _key(owner: Mapping[str, Any]) -> tuple[str, str]:
     return str(owner.get("apiVersion") or "").rpartition("/")[0], str(owner.get("kind") or "")
 
 
-def _controller(obj: Json | None) -> Mapping[str, Any]:
+def find_controller(obj: Json | None) -> Mapping[str, Any]:
     """The owner reference of what controls an object; anything may stand in a new one."""
     metadata = (obj or {}).get("metadata")
     owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None

@@ -12,47 +12,63 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import JobKind
+from core.jobs.pod import STATIC_POD
 from core.jobs.pod_parents import Deployment, LeaderWorkerSet
 from core.jobs.shape import Shape
 from core.names import (
-    ADMISSION_GATE,
-    GROUP,
+    ALLOW_DAEMON_SETS,
     LWS_GROUP_INDEX_LABEL,
     LWS_NAME_LABEL,
     LWS_WORKER_INDEX_LABEL,
-    PODGROUP_GATE,
+    MANAGED,
     PODSET_LABEL,
     QUEUE_NAME_LABEL,
     SLICE_NAME,
+    SYSTEM_NAMESPACE,
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
 )
 from webhook.expressions import (
-    MANAGED,
-    NOT_SYSTEM,
+    IN_MANAGED,
+    IS_TOPOGATE,
+    OWNER_KIND,
     Kind,
     controlling,
     has_field,
     has_gate,
     in_any,
+    is_set,
     parents_of,
     policy_of,
     rule_of_pods,
     rules_of,
     value_of,
 )
+from webhook.limits import GATES, limits
 from webhook.unqueued import unqueued
 
-_GATES = (TOPOLOGY_GATE, ADMISSION_GATE, PODGROUP_GATE)
-_IS_TOPOGATE = (
-    f"authorizer.group('{GROUP}').resource('workloads').subresource('status').namespace(object.metadata.namespace).check('patch').allowed()"
-)
 _IS_LWS = (  # its controller may label pods after they are made
     f"authorizer.group('{LeaderWorkerSet.group}').resource('{LeaderWorkerSet.plural}').subresource('status')"
     ".namespace(object.metadata.namespace).check('update').allowed()"
 )
-_IN_MANAGED = {"matchExpressions": [*NOT_SYSTEM["matchExpressions"], MANAGED]}
 _MADE_BY = "only the controller of {kind} may make objects that a {kind} controls"
+# The service account where topogate is installed without the chart; the chart puts in its own.
+RECONCILER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:topogate-reconciler"
+_KEPT_BY_RECONCILER = (
+    "containers",
+    "initContainers",
+    "ephemeralContainers",
+    "activeDeadlineSeconds",
+    "affinity",
+    "resources",
+    "terminationGracePeriodSeconds",
+)
+_SAME_OWNER = "o.kind == p.kind && o.apiVersion == p.apiVersion && o.uid == p.uid"
+# Whether all labels that the object had are as they were.
+_KEEPS_LABELS = (
+    "(!has(oldObject.metadata.labels) || oldObject.metadata.labels.all(k, has(object.metadata.labels)"
+    " && k in object.metadata.labels && object.metadata.labels[k] == oldObject.metadata.labels[k]))"
+)
 
 
 class _ReplicaSet(Deployment):
@@ -64,9 +80,11 @@ class _ReplicaSet(Deployment):
 _REPLICA_SET = _ReplicaSet()
 
 
-def policies(kinds: Sequence[JobKind]) -> list[dict[str, Any]]:
-    """The policies about all kinds, those of other packages included, each followed by its binding."""
-    made = [_pods(kinds), _owners(kinds), _owned_by_pods(kinds), _queues(kinds)]
+def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dict[str, Any]]:
+    """The policies about all kinds, those of other packages included, each followed by its binding; `reconciler` is the user name of the
+    reconciler's service account."""
+    made = [_pods(kinds), _owners(kinds), _owned_by_pods(kinds), _queues(kinds), _mirror_pods(), _daemon_sets(), _reconciler(reconciler)]
+    made += [limits(f"!{IS_TOPOGATE}"), _resizing()]
     made += [_parts(kinds, *part) for part in _possible_parts(kinds)]
     made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kind) for kind in kinds]
     warning = unqueued(kinds)
@@ -85,9 +103,10 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
             "message": f"the scheduling gate {gate} is taken off by topogate once the pod has its place",
             "reason": "Forbidden",
         }
-        for gate in _GATES
+        for gate in GATES
     ]
-    for part, name in (("annotations", WORKLOAD_ANNOTATION), ("annotations", SLICE_NAME), ("labels", PODSET_LABEL)):
+    marks = (("annotations", WORKLOAD_ANNOTATION), ("annotations", SLICE_NAME), ("labels", PODSET_LABEL), ("labels", MANAGED))
+    for part, name in marks:
         validations.append(
             {
                 "expression": f"{value_of('oldObject', part, name)} == {value_of('object', part, name)}",
@@ -104,22 +123,48 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
         for name in (LWS_NAME_LABEL, LWS_GROUP_INDEX_LABEL, LWS_WORKER_INDEX_LABEL)
     ]
     old, new = (f"(has({obj}.metadata.ownerReferences) ? {obj}.metadata.ownerReferences : [])" for obj in ("oldObject", "object"))
+    known = [_key(kind) for kind in _controllers(kinds)]
+    validations += [
+        _by_controller(kinds, "variables.owners", _MADE_BY),
+        _by_controller(kinds, "variables.left", "only the controller of {kind} may release a pod that was admitted as a part of a {kind}"),
+        {
+            "expression": f"variables.left.all(k, k in {known})",
+            "message": "a pod of an admitted workload keeps its controlling owner",
+            "reason": "Forbidden",
+        },
+        {
+            # A controller finds its pods by labels, and makes others for those that it does not find.
+            "expression": f"!{is_set('oldObject', 'annotations', WORKLOAD_ANNOTATION)} || {is_set('oldObject', 'labels', MANAGED)}"
+            f" || {_KEEPS_LABELS} || (size(variables.before) > 0 && {_is_controller(kinds, 'variables.before')})",
+            "message": "the labels of a pod of an admitted workload cannot be changed or removed; other labels can be added",
+            "reason": "Forbidden",
+        },
+    ]
     policy = policy_of(
         "pods",
         [rule_of_pods("UPDATE")],
-        [*validations, *_by_their_controller(kinds, _MADE_BY)],
+        validations,
         [
-            {"name": "written-by-another", "expression": f"!{_IS_TOPOGATE}"},
+            {"name": "written-by-another", "expression": f"!{IS_TOPOGATE}"},
             {
                 "name": "is-gated-or-ours-or-given-away",
-                "expression": f"({' || '.join(has_gate('oldObject', gate) for gate in _GATES)})"
-                f" || {value_of('oldObject', 'annotations', WORKLOAD_ANNOTATION)} != ''"
-                f" || {value_of('object', 'annotations', WORKLOAD_ANNOTATION)} != ''"
+                "expression": f"({' || '.join(has_gate('oldObject', gate) for gate in GATES)})"
+                f" || {is_set('oldObject', 'annotations', WORKLOAD_ANNOTATION)}"
+                f" || {is_set('object', 'annotations', WORKLOAD_ANNOTATION)}"
                 f" || {old} != {new}",
             },
         ],
     )
-    policy["spec"]["variables"] = _new_owners()
+    was_ours = is_set("oldObject", "annotations", WORKLOAD_ANNOTATION)
+    policy["spec"]["variables"] = [
+        *_new_owners(),
+        {"name": "before", "expression": f"{controlling('oldObject')}.map(o, {OWNER_KIND})"},
+        {
+            "name": "left",
+            "expression": f"{was_ours} ? {controlling('oldObject')}.filter(o, !{controlling('object')}.exists(p, {_SAME_OWNER}))"
+            f".map(o, {OWNER_KIND}) : []",
+        },
+    ]
     return policy
 
 
@@ -127,38 +172,135 @@ def _controllers(kinds: Sequence[JobKind]) -> list[tuple[str, str, str]]:
     """Kind, group and plural of whatever makes objects that are not queued themselves."""
     known = [(kind.kind, kind.group, kind.plural) for kind in kinds]
     known += [(kind.kind, kind.group, kind.plural) for kind in parents_of(kinds)]
-    return [*known, ("DaemonSet", "apps", "daemonsets"), ("ReplicaSet", "apps", "replicasets")]
+    return [
+        *known,
+        ("DaemonSet", "apps", "daemonsets"),
+        ("ReplicaSet", "apps", "replicasets"),
+        ("ReplicationController", "", "replicationcontrollers"),
+    ]
 
 
-def _by_their_controller(kinds: Sequence[JobKind], message: str) -> list[dict[str, str]]:
-    """Who writes is the controller of each of `variables.owners`: it may write the status of objects of that kind."""
-    validations = []
-    for kind, group, plural in _controllers(kinds):
-        is_owner = f"o.kind == '{kind}' && o.apiVersion.startsWith('{group}/')"
-        allowed = (
-            f"authorizer.group('{group}').resource('{plural}').subresource('status')"
-            ".namespace(object.metadata.namespace).check('update').allowed()"
-        )
-        expression = f"!variables.owners.exists(o, {is_owner}) || {allowed}"
-        validations.append({"expression": expression, "message": message.format(kind=kind), "reason": "Forbidden"})
-    return validations
+def _key(controller: tuple[str, str, str]) -> str:
+    """Kind and group as `OWNER_KIND` writes them."""
+    return ".".join(controller[:2])
+
+
+def _is_controller(kinds: Sequence[JobKind], owners: str) -> str:
+    """Whether the writer is the controller of each known kind in a list of `OWNER_KIND`: it may write the status of that kind's objects."""
+    return " && ".join(
+        f"(!('{_key(controller)}' in {owners}) || authorizer.group('{controller[1]}').resource('{controller[2]}')"
+        ".subresource('status').namespace(object.metadata.namespace).check('update').allowed())"
+        for controller in _controllers(kinds)
+    )
+
+
+def _by_controller(kinds: Sequence[JobKind], owners: str, message: str) -> dict[str, str]:
+    """The same as a rule; `message` names the kind as {kind}."""
+    kind = f"' + {owners}[0].split('.')[0] + '"
+    return {
+        "expression": _is_controller(kinds, owners),
+        "message": "only the controller of its owner's kind may do this",
+        "messageExpression": f"'{message.format(kind=kind)}'",
+        "reason": "Forbidden",
+    }
 
 
 def _owners(kinds: Sequence[JobKind]) -> dict[str, Any]:
     """What belongs to a queued object, or to a DaemonSet, is not queued itself, so only that object's controller may say so."""
     rules = [rule_of_pods("CREATE"), *rules_of((*kinds, *parents_of(kinds), _REPLICA_SET), ["CREATE", "UPDATE"])]
-    policy = policy_of("owners", rules, _by_their_controller(kinds, _MADE_BY), [])
+    policy = policy_of("owners", rules, [_by_controller(kinds, "variables.owners", _MADE_BY)], [])
     policy["spec"]["variables"] = _new_owners()
     return policy
 
 
 def _new_owners() -> list[dict[str, str]]:
-    """Who controls the object now and did not before."""
-    identity = "o.kind + ' ' + o.apiVersion + ' ' + o.uid"
-    return [
-        {"name": "before", "expression": f"{controlling('oldObject')}.map(o, {identity})"},
-        {"name": "owners", "expression": f"{controlling('object')}.filter(o, !(({identity}) in variables.before))"},
+    """`OWNER_KIND` of what controls the object now and did not before."""
+    added = f"{controlling('object')}.filter(o, !{controlling('oldObject')}.exists(p, {_SAME_OWNER}))"
+    return [{"name": "owners", "expression": f"{added}.map(o, {OWNER_KIND})"}]
+
+
+def _resizing() -> dict[str, Any]:
+    """A pod keeps the requests that were admitted; the subresource `resize` is the one way to change them."""
+    requests = [
+        f"{{obj}}.spec.?{part}.orValue([]).map(c, c.?resources.?requests.orValue({{{{}}}}))" for part in ("containers", "initContainers")
     ]
+    requests.append("{obj}.spec.?resources")
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/resize"], "operations": ["UPDATE"], "scope": "Namespaced"}
+    ours = [has_gate("oldObject", gate) for gate in GATES]
+    ours += [is_set("oldObject", "annotations", WORKLOAD_ANNOTATION), is_set("oldObject", "labels", MANAGED)]
+    return policy_of(
+        "resize",
+        [rule],
+        [
+            {
+                "expression": " && ".join(f"{text.format(obj='object')} == {text.format(obj='oldObject')}" for text in requests),
+                "message": "a pod that topogate places keeps its requests: quota and place were given for these",
+                "reason": "Forbidden",
+            }
+        ],
+        [
+            {"name": "is-placed-by-topogate", "expression": " || ".join(ours)},
+            {"name": "written-by-another", "expression": f"!{IS_TOPOGATE}"},
+        ],
+    )
+
+
+def _mirror_pods() -> dict[str, Any]:
+    """A mirror pod is bound from its creation and is never queued, so only a kubelet may make one: it may write its node's status."""
+    is_of_node = (
+        "authorizer.group('').resource('nodes').subresource('status').name(object.spec.?nodeName.orValue('')).check('update').allowed()"
+    )
+    return policy_of(
+        "mirror-pods",
+        [rule_of_pods("CREATE")],
+        [{"expression": is_of_node, "message": f"only the kubelet of its node may make a pod with {STATIC_POD}", "reason": "Forbidden"}],
+        [{"name": "is-a-mirror-pod", "expression": is_set("object", "annotations", STATIC_POD)}],
+    )
+
+
+def _daemon_sets() -> dict[str, Any]:
+    """Pods of a DaemonSet are never queued: in a managed namespace its users make none unless an administrator allows it there."""
+    allowed = f"namespaceObject.metadata.?annotations[?'{ALLOW_DAEMON_SETS}'].orValue('') == 'true'"
+    told = f'DaemonSets are made by administrators, or where the Namespace has the annotation {ALLOW_DAEMON_SETS}: "true"'
+    rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["daemonsets"], "operations": ["CREATE", "UPDATE"]}
+    policy = policy_of(
+        "daemonsets",
+        [rule | {"scope": "Namespaced"}],
+        [
+            {
+                "expression": allowed,
+                "message": f"this namespace is managed by topogate, and no quota counts a DaemonSet: {told}",
+                "reason": "Forbidden",
+            }
+        ],
+        [
+            {"name": "is-new-or-changed", "expression": "oldObject == null || object.spec != oldObject.spec"},
+            {"name": "written-by-a-user", "expression": f"!{IS_TOPOGATE}"},
+        ],
+    )
+    policy["spec"]["matchConstraints"]["namespaceSelector"] = IN_MANAGED
+    return policy
+
+
+def _reconciler(user: str) -> dict[str, Any]:
+    """The reconciler patches pods of all namespaces. Its token, if stolen, must not put another image into them: the API server itself lets
+    an update change these fields, and gates, node selector, tolerations and metadata, which are left to the reconciler."""
+    kept = [f"spec.?{name}" for name in _KEPT_BY_RECONCILER] + ["metadata.?ownerReferences"]
+    policy = policy_of(
+        "reconciler",
+        [rule_of_pods("UPDATE")],
+        [
+            {
+                "expression": f"object.{path} == oldObject.{path}",
+                "message": f"topogate's reconciler does not change {path.replace('?', '')}",
+                "reason": "Forbidden",
+            }
+            for path in kept
+        ],
+        [{"name": "written-by-the-reconciler", "expression": f"request.userInfo.username == '{user}'"}],
+    )
+    del policy["spec"]["matchConstraints"]["namespaceSelector"]  # kube-system above all
+    return policy
 
 
 def _owned_by_pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
@@ -169,7 +311,7 @@ def _owned_by_pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
         rules_of((*parents_of(kinds), _REPLICA_SET), ["CREATE", "UPDATE"]),
         [
             {
-                "expression": f"!variables.owners.exists(o, o.kind == 'Pod' && o.apiVersion == 'v1') || {_IS_LWS} || {_IS_TOPOGATE}",
+                "expression": f"!('Pod.' in variables.owners) || {_IS_LWS} || {IS_TOPOGATE}",
                 "message": "this namespace is managed by topogate: a Pod may be an owner of this object, but not its controller",
                 "reason": "Forbidden",
             }
@@ -177,7 +319,7 @@ def _owned_by_pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
         [],
     )
     policy["spec"]["variables"] = _new_owners()
-    policy["spec"]["matchConstraints"]["namespaceSelector"] = _IN_MANAGED
+    policy["spec"]["matchConstraints"]["namespaceSelector"] = IN_MANAGED
     return policy
 
 
@@ -189,21 +331,21 @@ def _possible_parts(kinds: Sequence[JobKind]) -> list[tuple[Kind, str]]:
 
 def _parts(kinds: Sequence[JobKind], kind: Kind, names_workload: str) -> dict[str, Any]:
     """What another object's controller made and what runs by that object's admission is changed by that controller alone."""
-    told = "this object was admitted as a part of a {kind}: only the controller of {kind} may change its spec or its owner"
+    told = "this object was admitted as a part of a {kind}: only the controller of {kind} may change its spec, its owner or labels it has"
     policy = policy_of(
         f"parts-{kind.plural}",
         rules_of([kind], ["UPDATE"]),
-        _by_their_controller(kinds, told),
+        [_by_controller(kinds, "variables.owners", told)],
         [
             {
                 "name": "is-changed",
-                "expression": f"object.spec != oldObject.spec || {controlling('object')} != {controlling('oldObject')}",
+                "expression": f"object.spec != oldObject.spec || {controlling('object')} != {controlling('oldObject')} || !{_KEEPS_LABELS}",
             },
             {"name": "runs-by-an-admission", "expression": f"has(oldObject.spec) && {names_workload}"},
-            {"name": "written-by-another", "expression": f"!{_IS_TOPOGATE}"},
+            {"name": "written-by-another", "expression": f"!{IS_TOPOGATE}"},
         ],
     )
-    policy["spec"]["variables"] = [{"name": "owners", "expression": controlling("oldObject")}]
+    policy["spec"]["variables"] = [{"name": "owners", "expression": f"{controlling('oldObject')}.map(o, {OWNER_KIND})"}]
     return policy
 
 
@@ -220,14 +362,14 @@ def _queues(kinds: Sequence[JobKind]) -> dict[str, Any]:
         rules_of(kinds, ["UPDATE"]),
         [
             {
-                "expression": f"{value_of('object', 'labels', QUEUE_NAME_LABEL)} != '' || {_IS_TOPOGATE}",
+                "expression": f"{is_set('object', 'labels', QUEUE_NAME_LABEL)} || {IS_TOPOGATE}",
                 "message": f"this namespace is managed by topogate: the label {QUEUE_NAME_LABEL} cannot be taken off",
                 "reason": "Forbidden",
             }
         ],
-        [{"name": "was-queued", "expression": f"{value_of('oldObject', 'labels', QUEUE_NAME_LABEL)} != ''"}],
+        [{"name": "was-queued", "expression": is_set("oldObject", "labels", QUEUE_NAME_LABEL)}],
     )
-    policy["spec"]["matchConstraints"]["namespaceSelector"] = _IN_MANAGED
+    policy["spec"]["matchConstraints"]["namespaceSelector"] = IN_MANAGED
     return policy
 
 
@@ -240,13 +382,13 @@ def _gated(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
         rules_of([kind], ["UPDATE"]),
         [
             {
-                "expression": f"{has_gate(new, TOPOLOGY_GATE)} || {_IS_TOPOGATE}",
+                "expression": f"{has_gate(new, TOPOLOGY_GATE)} || {IS_TOPOGATE}",
                 "message": f"the scheduling gate {TOPOLOGY_GATE} of a queued {kind.kind} is taken off by topogate",
                 "reason": "Forbidden",
             }
         ],
         [
-            {"name": "is-queued", "expression": f"{value_of('object', 'labels', QUEUE_NAME_LABEL)} != ''"},
+            {"name": "is-queued", "expression": is_set("object", "labels", QUEUE_NAME_LABEL)},
             {"name": "was-gated", "expression": has_gate(old, TOPOLOGY_GATE)},
         ],
     )
@@ -264,9 +406,9 @@ def _unsuspending(kind: JobKind) -> dict[str, Any]:
     return policy_of(
         f"unsuspend-{kind.plural}",
         rules_of([kind], ["UPDATE"]),
-        [{"expression": _IS_TOPOGATE, "message": message, "reason": "Forbidden"}],
+        [{"expression": IS_TOPOGATE, "message": message, "reason": "Forbidden"}],
         [
-            {"name": "is-queued", "expression": f"{value_of('object', 'labels', QUEUE_NAME_LABEL)} != ''"},
+            {"name": "is-queued", "expression": is_set("object", "labels", QUEUE_NAME_LABEL)},
             {"name": "was-suspended", "expression": f"{has_field(suspended, last)} && {suspended}.{last}"},
             {"name": "is-unsuspended", "expression": f"!({has_field(here, last)} && {here}.{last})"},
         ],

@@ -22,6 +22,9 @@ from core.jobs.pod import SETTLED_ANNOTATIONS, SETTLED_LABELS, Pod
 from core.jobs.pod_kinds import Reviewed, pod_kinds
 from core.jobs.podgroup import Grouping
 from core.names import GROUP, MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL, VERSION
+from core.runtime.resource import Resource
+from webhook.expressions import IS_TOPOGATE, OWNER_KIND
+from webhook.scale import SCALE_PATH, scalable
 
 MUTATING_NAME = "topogate-mutating-webhook-configuration"
 VALIDATING_NAME = "topogate-validating-webhook-configuration"
@@ -55,7 +58,7 @@ _IS_SETTLED_ANEW = {
 def _not_of(pod: Pod) -> dict[str, str]:
     """Pods whose controller is not of a kind that is queued itself."""
     kinds = sorted(f"{kind}.{group}" for kind, group in pod.left_alone)
-    owned = f"(o.kind + '.' + o.apiVersion.split('/')[0]) in {kinds}"
+    owned = f"({OWNER_KIND}) in {kinds}"
     all_of = f"object.metadata.ownerReferences.all(o, !has(o.controller) || !o.controller || !({owned}))"
     return {"name": "is-queued-itself", "expression": f"!has(object.metadata.ownerReferences) || {all_of}"}
 
@@ -127,10 +130,41 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
         for rules in OBJECTS:
             own = entry(f"{letter}{rules.kind.lower()}.kb.io", action, GROUP, VERSION, rules.kind, rules.plural, "*")
             hooks[action].append(own | {"failurePolicy": "Fail" if rules.kind in _NEVER_UNJUDGED else "Ignore"})
+    hooks["validate"].append(_scale_entry(client_config(SCALE_PATH), scalable((*kinds, *pod_kinds(kinds)))))
     return [
         _configuration("MutatingWebhookConfiguration", MUTATING_NAME, hooks["mutate"]),
         _configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, hooks["validate"]),
     ]
+
+
+def _scale_entry(client_config: Mapping[str, Any], resources: Sequence[Resource]) -> dict[str, Any]:
+    """Of the subresource `scale`, which does not show the labels of its object: in managed namespaces, whoever writes but topogate."""
+    by_group: dict[str, list[Resource]] = {}
+    for resource in resources:
+        by_group.setdefault(resource.group, []).append(resource)
+    rules = [
+        {
+            "apiGroups": [group],
+            "apiVersions": sorted({resource.version for resource in members}),
+            "resources": sorted(f"{resource.plural}/scale" for resource in members),
+            "operations": ["UPDATE"],
+            "scope": "Namespaced",
+        }
+        for group, members in sorted(by_group.items())
+    ]
+    another = f"!{IS_TOPOGATE.replace('object.metadata.namespace', 'request.namespace')}"
+    return {
+        "name": "vscale.managed.topogate.dev",
+        "clientConfig": client_config,
+        "rules": rules,
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "timeoutSeconds": _TIMEOUT_S,
+        "namespaceSelector": {"matchExpressions": [_NOT_SYSTEM, _MANAGED]},
+        "matchConditions": [{"name": "written-by-another", "expression": another}],
+    }
 
 
 def conversion(ca_bundle: str, client: Mapping[str, Any]) -> dict[str, Any]:

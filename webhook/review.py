@@ -20,13 +20,14 @@ from core.jobs.pod_kinds import Reviewed, pod_kinds
 from core.jobs.pod_parents import PodParent
 from core.jobs.shape import find_misshapen, spec_shape_of
 from core.jobs.templated import TemplatedKind
-from core.names import DEFAULT_LOCAL_QUEUE, GROUP, PODGROUP_GATE, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
+from core.names import DEFAULT_LOCAL_QUEUE, GROUP, OWN_GROUP, PODGROUP_GATE, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
 from webhook.answers import is_going, judge, metadata_map
 from webhook.jsonpatch import diff
 from webhook.lookup import Find, Lookup, LookupFailed, LookupOfPods, find_nothing
 from webhook.podgroups import RETRY_AFTER_S, GroupReviews
 from webhook.registration import hook_path
+from webhook.scale import SCALE_PATH, ScaleReviews
 
 logger = logging.getLogger(__name__)
 TRACER = "topogate.webhook"
@@ -58,6 +59,7 @@ class Reviews:
             self.handlers[hook_path("validate", kind.group, kind.version, kind.kind)] = self._validate_job(kind)
         self._groups = GroupReviews(reviewed, self._lookup_of_jobs, is_on=groups)
         self.handlers |= self._groups.handlers
+        self.handlers[SCALE_PATH] = ScaleReviews(reviewed, find).handle
         for rules in OBJECTS:
             self.handlers[hook_path("mutate", GROUP, VERSION, rules.kind)] = self._mutate_object(rules)
             self.handlers[hook_path("validate", GROUP, VERSION, rules.kind)] = self._validate_object(rules)
@@ -134,9 +136,12 @@ class Reviews:
             if before is None and after is None:
                 return allowed(request)
             own = _judge_own(kind, job, old) if after is not None else Rules()
-            if before == after and _same_spec(old, job) and not isinstance(kind, Pod):
+            is_kept = before == after and _same_spec(old, job)
+            if is_kept and _same_marks(old, job) and not isinstance(kind, Pod):
                 return judge(request, own)
             misshapen = find_misshapen(kind.spec_shape, job)
+            if misshapen and is_kept:
+                return judge(request, own)  # nothing of what is misshapen is of this change
             if misshapen:
                 return judge(request, Rules(misshapen))
             job = await self._lookup.expanded(kind, job, request.namespace)
@@ -198,6 +203,16 @@ def _judge_own(kind: Reviewed, job: Json, old: Json | None) -> Rules:
 def _same_spec(old: Json | None, new: Json) -> bool:
     """Whether a change leaves alone what is judged: an object that a newer rule would refuse can still be labelled and finished."""
     return old is not None and old.get("spec") == new.get("spec")
+
+
+def _same_marks(old: Json | None, new: Json) -> bool:
+    """Whether a change leaves alone all labels and annotations of topogate's and Kueue's."""
+    return all(_marks(old, part) == _marks(new, part) for part in ("labels", "annotations"))
+
+
+def _marks(obj: Json | None, part: str) -> dict[str, Any]:
+    prefixes = (f"{GROUP}/", f"{OWN_GROUP}/")
+    return {name: value for name, value in metadata_map(obj, part).items() if name.startswith(prefixes)}
 
 
 def _with(own: Rules, rules: Rules) -> Rules:

@@ -10,24 +10,40 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
-from core.api.admission import MAX_REVIEW_BYTES, AdmissionRequest, parse_review
+from core.api.admission import MAX_REVIEW_BYTES, parse_review
 from core.api.body import MalformedReview
 from core.api.conversion import CONVERT_PATH, MAX_CONVERSION_BYTES, parse_conversion
 from core.metric_names import ALLOWED, DENIED, FAILED, MALFORMED, REVIEW_DURATION, REVIEWS_ANSWERED
 from core.runtime.clock import Clock, SystemClock
 from core.runtime.metrics import Sink, Unmeasured
 from webhook import conversion
+from webhook.budget import Budget, estimate_memory, give_memory_back
+from webhook.connections import IDLE_S, Connections
 from webhook.review import Reviews
 
 logger = logging.getLogger(__name__)
 # Above this, parsing and judging would keep other reviews waiting; they go to a thread.
 LARGE_BODY_BYTES = 256 * 1024
 LARGE_AT_ONCE = 2
+# Bodies that are being read, waiting or judged. Large ones have a budget of their own, so that they keep no small ones waiting.
+SMALL_BODIES_BYTES = 8 * 1024 * 1024
+LARGE_BODIES_BYTES = MAX_CONVERSION_BYTES
+# What parsed bodies may take in memory at once, as `estimate_memory` says; with the above and the connections less than the chart's limit.
+SMALL_JUDGED_BYTES = 80 * 1024 * 1024
+LARGE_JUDGED_BYTES = 352 * 1024 * 1024
+_OF_CONVERSION = 160  # bytes of memory by a byte that is converted: an assignment grows
+# API servers give a review 10 s in all.
+READ_S, WAIT_S = 4.0, 4.0
+_LINGERING_S = 1.0  # for so long what comes of a refused body is read and thrown away
+_READ_BUFFER_BYTES = 64 * 1024
+_BUSY = "too many reviews at once; try again"
+_CLOSES = (401, 408, 413, 415, 503)  # answers to what was not read: the connection is of no more use
 # Converting is more work than parsing, and a small body may hold a large assignment.
 LARGE_CONVERSION_BYTES = 16 * 1024
 # Endpoints of a Service learn within a second or so that a pod stops. Who then asks no more will not ask later, either; whoever asks
@@ -38,13 +54,36 @@ QUIET_S, QUIET_WHERE_ASKED_S = 0.25, 1.0
 _LOOK_S = 0.05
 
 
+Judge = Callable[[str, bytes], Coroutine[Any, Any, tuple[str, web.Response]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """Bytes of bodies, and of memory for what is made of them."""
+
+    bodies: Budget
+    judged: Budget
+
+
 class AdmissionServer:
-    """Routes of the webhook; `ready` is what `/readyz` says, and `why_not_ready` may have a reason against it while it is true."""
+    """Routes of the webhook; `ready` is what `/readyz` says, and `why_not_ready` may have a reason against it while it is true.
+
+    `connections` are told what requests come by them; `asks_for_certificate`: only clients with one are reviewed, which TLS has verified.
+    """
 
     def __init__(
-        self, reviews: Reviews, why_not_ready: Callable[[], str] = str, sink: Sink | None = None, clock: Clock | None = None
+        self,
+        reviews: Reviews,
+        why_not_ready: Callable[[], str] = str,
+        sink: Sink | None = None,
+        clock: Clock | None = None,
+        *,
+        connections: Connections | None = None,
+        asks_for_certificate: bool = False,
     ) -> None:
         self._reviews = reviews
+        self._connections = connections
+        self._asks_for_certificate = asks_for_certificate
         self._clock = clock if clock is not None else SystemClock()
         self._asked_at = -math.inf
         self._sink = sink if sink is not None else Unmeasured()
@@ -52,13 +91,29 @@ class AdmissionServer:
         self.ready = False
         self._stops = False
         self._asked = 0
-        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+        self.small = _Lane(Budget(SMALL_BODIES_BYTES), Budget(SMALL_JUDGED_BYTES))
+        self.large = _Lane(Budget(LARGE_BODIES_BYTES), Budget(LARGE_JUDGED_BYTES))
+        self._threads = Budget(LARGE_AT_ONCE)
         self.app = web.Application(client_max_size=MAX_REVIEW_BYTES, middlewares=[self._counted])
         for path in reviews.handlers:
             self.app.router.add_post(path, self._review)
         self.app.router.add_post(CONVERT_PATH, self._convert)
         self.app.router.add_get("/healthz", self._healthz)
         self.app.router.add_get("/readyz", self._readyz)
+
+    def make_runner(self, *, shutdown_timeout_s: float) -> web.AppRunner:
+        """What serves it. A review whose client has gone is let go; a body that nobody reads yet takes little memory."""
+        return web.AppRunner(
+            self.app,
+            access_log=None,
+            shutdown_timeout=shutdown_timeout_s,
+            handle_signals=False,
+            handler_cancellation=True,
+            keepalive_timeout=IDLE_S,
+            lingering_time=_LINGERING_S,
+            read_bufsize=_READ_BUFFER_BYTES,
+            auto_decompress=False,
+        )
 
     async def retire(self, connections: Callable[[], int] = int) -> None:
         """Is not ready from now on, and lets clients go before nobody listens any more: each answer ends its connection, and `connections`
@@ -81,8 +136,16 @@ class AdmissionServer:
         if request.method == "POST":  # not a probe
             self._asked += 1
             self._asked_at = self._clock.monotonic()
-        response = await handler(request)
-        if self._stops:
+        fd, status = _descriptor(request), 0
+        if self._connections is not None:
+            self._connections.begin(fd)
+        try:
+            response = await handler(request)
+            status = response.status
+        finally:
+            if self._connections is not None:
+                self._connections.end(fd, reviewed=request.method == "POST" and status == 200)
+        if self._stops or status in _CLOSES:
             response.force_close()
         return response
 
@@ -94,58 +157,120 @@ class AdmissionServer:
         return web.Response(status=503, text=f"not ready: {why_not}") if why_not else web.Response(text="ok")
 
     async def _review(self, http: web.Request) -> web.Response:
-        try:
-            body = await http.read()
-        except web.HTTPRequestEntityTooLarge:
-            self._sink.add(REVIEWS_ANSWERED, http.path, MALFORMED)
-            return _refuse(413, f"the body is larger than {MAX_REVIEW_BYTES} bytes")
         began = time.perf_counter()
-        result, response = await self._judge(http.path, body)
+        result, response, is_read = await self._serve(http, MAX_REVIEW_BYTES, self._judge)
         self._sink.add(REVIEWS_ANSWERED, http.path, result)
-        self._sink.record(REVIEW_DURATION, time.perf_counter() - began, http.path)
+        if is_read:
+            self._sink.record(REVIEW_DURATION, time.perf_counter() - began, http.path)
         return response
 
-    async def _judge(self, path: str, body: bytes) -> tuple[str, web.Response]:
-        """What became of it, and the answer."""
+    async def _convert(self, http: web.Request) -> web.Response:
+        _, response, _ = await self._serve(http, MAX_CONVERSION_BYTES, self._judge_conversion)
+        return response
+
+    async def _serve(self, http: web.Request, most: int, judge: Judge) -> tuple[str, web.Response, bool]:
+        """Reads a body once there is room for it, and has it judged: what became of it, the answer, and whether it was read."""
+        refusal = self._refuse_unread(http, most)
+        if refusal is not None:
+            return MALFORMED, refusal, False
+        size = most if http.content_length is None else http.content_length
+        lane = self.small if size <= LARGE_BODY_BYTES else self.large
         try:
-            request = await self._parse(body)
+            async with asyncio.timeout(WAIT_S):
+                await lane.bodies.take(size)
+        except TimeoutError:
+            return FAILED, _refuse(503, _BUSY), False
+        try:
+            async with asyncio.timeout(READ_S):
+                body = await http.clone(client_max_size=most).read()
+            return (*await self._judge_within(lane, http.path, body, judge), True)
+        except web.HTTPRequestEntityTooLarge:
+            return MALFORMED, _refuse(413, f"the body is larger than {most} bytes"), False
+        except TimeoutError:
+            return MALFORMED, _refuse(408, f"the body was not read within {READ_S:g} s"), False
+        finally:
+            lane.bodies.give(size)
+
+    def _refuse_unread(self, http: web.Request, most: int) -> web.Response | None:
+        """What the headers alone show."""
+        if self._asks_for_certificate and not _has_certificate(http):
+            return _refuse(401, "a client certificate is needed (--client-ca-file)")
+        if http.headers.get("Content-Encoding", "identity").lower() != "identity":
+            return _refuse(415, "a body without Content-Encoding is expected")
+        if http.content_length is not None and http.content_length > most:
+            return _refuse(413, f"the body is larger than {most} bytes")
+        return None
+
+    async def _judge_within(self, lane: _Lane, path: str, body: bytes, judge: Judge) -> tuple[str, web.Response]:
+        """Has a body judged once there is memory for it: on the loop, or a large one on a thread, so that it keeps no others waiting.
+
+        What a thread has is given back when it is through, also where its client has gone.
+        """
+        converts = judge == self._judge_conversion
+        cost = estimate_memory(body)
+        if cost > lane.judged.limit:
+            return MALFORMED, _refuse(413, "the body has too many parts to be judged")
+        if converts:
+            cost = min(max(cost, _OF_CONVERSION * len(body)), lane.judged.limit)  # what it grows to at most; the largest are alone
+        is_large = len(body) >= (LARGE_CONVERSION_BYTES if converts else LARGE_BODY_BYTES)
+        took = 0
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await lane.judged.take(cost)
+                took = cost
+                if is_large:
+                    await self._threads.take(1)
+        except TimeoutError:
+            lane.judged.give(took)
+            return FAILED, _refuse(503, _BUSY)
+        except asyncio.CancelledError:
+            lane.judged.give(took)
+            raise
+        if not is_large:
+            try:
+                return await judge(path, body)
+            finally:
+                lane.judged.give(cost)
+        work = asyncio.ensure_future(asyncio.to_thread(lambda: asyncio.run(judge(path, body))))
+        work.add_done_callback(lambda _: self._end_large(lane, cost))
+        return await asyncio.shield(work)
+
+    def _end_large(self, lane: _Lane, cost: int) -> None:
+        self._threads.give(1)
+        lane.judged.give(cost)
+        if not self._threads.used:
+            give_memory_back()
+
+    async def _judge(self, path: str, body: bytes) -> tuple[str, web.Response]:
+        """What became of a review, and the answer."""
+        try:
+            request = parse_review(body)
         except MalformedReview as error:
             return MALFORMED, _refuse(400, str(error))
         try:
-            result, answer = await self._answer(path, request, len(body))
+            answer = await self._reviews.answer(path, request)
+            written = _dump(answer)
         except Exception:
             return FAILED, _fail(path, request.uid)
-        return result, web.Response(body=answer, content_type="application/json")
+        return ALLOWED if answer["response"]["allowed"] else DENIED, web.Response(body=written, content_type="application/json")
 
-    async def _convert(self, http: web.Request) -> web.Response:
+    async def _judge_conversion(self, path: str, body: bytes) -> tuple[str, web.Response]:
         try:
-            body = await http.clone(client_max_size=MAX_CONVERSION_BYTES).read()
-        except web.HTTPRequestEntityTooLarge:
-            return _refuse(413, f"the body is larger than {MAX_CONVERSION_BYTES} bytes")
-        try:
-            answer = await self._answer_conversion(body)
+            return ALLOWED, web.Response(body=_answer_conversion(body), content_type="application/json")
         except MalformedReview as error:
-            return _refuse(400, str(error))
+            return MALFORMED, _refuse(400, str(error))
         except Exception:
-            return _fail(http.path)
-        return web.Response(body=answer, content_type="application/json")
+            return FAILED, _fail(path)
 
-    async def _answer(self, path: str, request: AdmissionRequest, size: int) -> tuple[str, bytes]:
-        """A large review is judged on a thread, on a loop of its own, so that it keeps no others waiting."""
-        if size < LARGE_BODY_BYTES:
-            return _write(await self._reviews.answer(path, request))
-        async with self._large:
-            return await asyncio.to_thread(lambda: _write(asyncio.run(self._reviews.answer(path, request))))
 
-    async def _answer_conversion(self, body: bytes) -> bytes:
-        if len(body) < LARGE_CONVERSION_BYTES:
-            return _answer_conversion(body)
-        async with self._large:
-            return await asyncio.to_thread(_answer_conversion, body)
+def _descriptor(http: web.Request) -> int:
+    """Of the connection, -1 where it is closed."""
+    found = http.transport.get_extra_info("socket") if http.transport is not None else None
+    return found.fileno() if found is not None else -1
 
-    @staticmethod
-    async def _parse(body: bytes) -> AdmissionRequest:
-        return parse_review(body) if len(body) < LARGE_BODY_BYTES else await asyncio.to_thread(parse_review, body)
+
+def _has_certificate(http: web.Request) -> bool:
+    return http.transport is not None and bool(http.transport.get_extra_info("peercert"))
 
 
 def _refuse(status: int, text: str) -> web.Response:
@@ -167,11 +292,6 @@ def _answer_conversion(body: bytes) -> bytes:
         return written
     # One by one: the encoder lets nobody else run until it is through with what it was given.
     return b'%b,"convertedObjects":[%b]}}' % (written.removesuffix(b"}}"), b",".join(map(_dump, objects)))
-
-
-def _write(answer: dict[str, Any]) -> tuple[str, bytes]:
-    """Whether the object was allowed, and the answer that says so."""
-    return ALLOWED if answer["response"]["allowed"] else DENIED, _dump(answer)
 
 
 def _dump(answer: dict[str, Any]) -> bytes:

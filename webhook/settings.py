@@ -47,6 +47,7 @@ class Settings:
     trace_ratio: float | None = None  # None: as the environment says
     trace_slow_s: float = SLOW_S
     gates: ChosenGates = NO_GATES
+    client_ca_file: Path | None = None  # None: whoever reaches the port may ask
 
 
 def make_parser() -> OneLineParser:
@@ -86,6 +87,12 @@ def make_parser() -> OneLineParser:
         action="append",
         metavar="KIND/NAME",
         help=f"whose caBundle is kept right; KIND is one of {', '.join(KINDS)}; repeatable",
+    )
+    parser.add_argument(
+        "--client-ca-file",
+        type=Path,
+        metavar="FILE",
+        help="CA of the API servers' client certificates, PEM; reviews are answered to clients with one only (default: to all)",
     )
     policy = Policy()
     own.add_argument(
@@ -171,6 +178,7 @@ def _settings(given: Given, file: ConfigurationFile) -> Settings:
         given.get("trace_ratio"),
         given.get("trace_slow"),
         _pod_groups(given, file),
+        given.get("client_ca_file"),
     )
 
 

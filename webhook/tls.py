@@ -28,12 +28,13 @@ class UnusableCertificate(Exception):
 class HeldCertificate:
     """A pair that is given as bytes, and the `context` to listen with. Until one is taken every handshake fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, client_ca: Path | None = None) -> None:
+        self._client_ca = client_ca
         self._current: ssl.SSLContext | None = None
         self._digest = ""
         self.not_after: datetime | None = None
         """When what is served runs out."""
-        self.context = _server_context()
+        self.context = _server_context(self._client_ca)
         self.context.sni_callback = self._hand_over
 
     def take(self, certificate: bytes, key: bytes) -> None:
@@ -43,7 +44,7 @@ class HeldCertificate:
         with open(os.memfd_create("serving", os.MFD_CLOEXEC), "wb") as file:
             file.write(certificate.rstrip() + b"\n" + key)
             file.flush()
-            context = _server_context()
+            context = _server_context(self._client_ca)
             try:
                 context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
             except OSError as error:
@@ -63,7 +64,8 @@ class HeldCertificate:
 class ServingCertificate:
     """A certificate and key file, and the `context` to listen with. Raises UnusableCertificate where the first pair is bad."""
 
-    def __init__(self, cert_file: Path, key_file: Path) -> None:
+    def __init__(self, cert_file: Path, key_file: Path, client_ca: Path | None = None) -> None:
+        self._client_ca = client_ca
         self._cert_file = cert_file
         self._key_file = key_file
         self._complaint = ""
@@ -76,7 +78,7 @@ class ServingCertificate:
         self.not_after = _not_after(content[0])
         """When what is served runs out."""
         # Its own certificate is none: the callback is asked in every handshake, whether the client names a server or not.
-        self.context = _server_context()
+        self.context = _server_context(self._client_ca)
         self.context.sni_callback = self._hand_over
 
     def reload(self) -> bool:
@@ -115,7 +117,7 @@ class ServingCertificate:
         return self._cert_file.read_bytes(), self._key_file.read_bytes()
 
     def _load(self) -> ssl.SSLContext:
-        context = _server_context()
+        context = _server_context(self._client_ca)
         # An encrypted key is refused: without a password given here OpenSSL would ask the terminal for one, and wait.
         context.load_cert_chain(self._cert_file, self._key_file, password="")
         return context
@@ -135,8 +137,15 @@ async def tell_of_end(certificate: HeldCertificate | ServingCertificate, clock: 
         await clock.sleep(POLL_S)
 
 
-def _server_context() -> ssl.SSLContext:
+def _server_context(client_ca: Path | None) -> ssl.SSLContext:
+    """`client_ca` verifies the certificates of clients that show one: probes show none, and who must is decided by path."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_OPTIONAL
+        try:
+            context.load_verify_locations(client_ca)
+        except OSError as error:
+            raise UnusableCertificate(f"the CA of clients {client_ca} cannot be used: {_reason(error)}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.num_tickets = 0  # an API server does not resume sessions, and says nothing but reviews after the handshake
     return context

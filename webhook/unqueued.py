@@ -7,7 +7,7 @@ from core.jobs.contract import JobKind
 from core.jobs.known_names import GROUPED, PODSET, WORKLOAD
 from core.jobs.podgroup import Grouping
 from core.names import PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
-from webhook.expressions import MANAGED, NOT_SYSTEM, Kind, controlling, in_any, parents_of, policy_of, rule_of_pods, rules_of, value_of
+from webhook.expressions import MANAGED, NOT_SYSTEM, Kind, controlling, in_any, is_set, parents_of, policy_of, rule_of_pods, rules_of
 
 
 def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
         _warning_of_misspelt("label", QUEUE_NAME_LABEL),
         _warning_of_misspelt("annotation", PODGROUP_TOPOLOGY),
         {
-            "expression": f"{value_of('object', 'annotations', QUEUE_NAME_LABEL)} == ''",
+            "expression": f"!{is_set('object', 'annotations', QUEUE_NAME_LABEL)}",
             "message": f"metadata.annotations[{QUEUE_NAME_LABEL}]: this is a label and does nothing as an annotation: "
             "set it in metadata.labels",
         },
@@ -33,7 +33,7 @@ def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
     grouped = [f"{kind.kind}.{kind.group}" for kind in (*kinds, *parents_of(kinds)) if isinstance(kind, Grouping)]
     validations.append(
         {
-            "expression": f"{value_of('object', 'annotations', PODGROUP_TOPOLOGY)} == ''"
+            "expression": f"!{is_set('object', 'annotations', PODGROUP_TOPOLOGY)}"
             f" || (request.kind.kind + '.' + request.kind.group) in {grouped}",
             "message": f"metadata.annotations[{PODGROUP_TOPOLOGY}]: this annotation does nothing here; "
             f"{', '.join(GROUPED[:-1])} and {GROUPED[-1]} read it",

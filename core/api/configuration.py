@@ -160,7 +160,7 @@ def _resources(block: Resources, ours: Topogate) -> ResourceRules:
             Transformation(entry.input, entry.strategy != "Replace", dict(entry.outputs or {}), entry.multiply_by)
             for entry in block.transformations or ()
         ),
-        counts_spares=bool(spares.count_in_quota),
+        counts_spares=spares.count_in_quota is not False,
     )
 
 

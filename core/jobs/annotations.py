@@ -22,6 +22,7 @@ from core.names import (
     PODGROUP_GATE,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
+    QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY,
     SLICE_CONSTRAINTS,
     SLICE_REQUIRED_TOPOLOGY,
@@ -117,7 +118,12 @@ def validate_own(
     """Mistakes in the annotations and labels of a job itself, of any kind, as far as they are new; a Pod has no other places."""
     new = {name: value for name, value in annotations.items() if before.get(name) != value}
     new_labels = [name for name, value in (labels or {}).items() if (labels_before or {}).get(name) != value]
-    return Rules(tuple(_validate_of_the_job(OWN, annotations, new)), tuple(warn_of_own(new, new_labels, places)))
+    errors = [*_validate_of_the_job(OWN, annotations, new)]
+    queue = (labels or {}).get(QUEUE_NAME_LABEL)
+    if QUEUE_NAME_LABEL in new_labels and not (isinstance(queue, str) and _PREFIX.fullmatch(queue)):
+        accepted = "the name of a LocalQueue is expected: lower-case letters, digits, '-' and '.'; without the label no queue is named"
+        errors.append(FieldError(ErrorType.INVALID, f"metadata.labels[{QUEUE_NAME_LABEL}]", queue, accepted))
+    return Rules(tuple(errors), tuple(warn_of_own(new, new_labels, places)))
 
 
 def _validate_of_the_job(path: str, annotations: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[FieldError]:

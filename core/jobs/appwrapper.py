@@ -91,23 +91,6 @@ class AppWrapper(TemplatedKind):
         for i, component in enumerate((job.get("spec") or {}).get("components") or ()):
             yield from self._rules_of_component(f"spec.components[{i}]", component)
 
-    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
-        """A running one may not come to make other pods than it declares either."""
-        if self.is_suspended(new) and not self.is_started(new):
-            return  # judged as a new one is
-        before = (old.get("spec") or {}).get("components") or ()
-        for i, component in enumerate((new.get("spec") or {}).get("components") or ()):
-            if i >= len(before) or self._numbers(component) != self._numbers(before[i]):
-                yield from self._rules_of_component(f"spec.components[{i}]", component)
-
-    def _asked(self, job: Json) -> list[Any]:
-        """Whatever of the pods that components make or declare has changed is judged anew."""
-        return [super()._asked(job), [self._numbers(component) for component in (job.get("spec") or {}).get("components") or ()]]
-
-    def _numbers(self, component: Json) -> list[list[tuple[Path, int]]]:
-        counted = self._counted(component) or ()
-        return [[(role.path, role.count) for role in roles] for roles in (counted, self._roles_of(component))]
-
     def _rules_of_component(self, shown: str, component: Json) -> Iterator[FieldError]:
         kind = self._kind_of(component)
         if kind is not None:

@@ -18,23 +18,19 @@ def execution_time(labels: Mapping[str, str]) -> int | None:
 
 
 def rules_of_execution_time(job: Json) -> Iterator[FieldError]:
-    """What is wrong with the label of a new object, or of one whose label has changed."""
+    """What is wrong with the label of an object."""
     labels = _labels(job)
     if MAX_EXEC_TIME_LABEL in labels and execution_time(labels) is None:
         accepted = f"a whole number of seconds is expected, 1 to {MAX_SECONDS}"
         yield FieldError(ErrorType.INVALID, _FIELD, labels[MAX_EXEC_TIME_LABEL], accepted)
 
 
-def rules_of_changed_execution_time(old: Json, new: Json, *, runs: bool) -> Iterator[FieldError]:
-    """What is wrong with a change of the label: a job that runs keeps the time it was admitted for."""
+def rules_of_changed_execution_time(old: Json, new: Json) -> Iterator[FieldError]:
+    """What is wrong with a change of the label while the job runs: it keeps the time it was admitted for."""
     before, after = _labels(old).get(MAX_EXEC_TIME_LABEL), _labels(new).get(MAX_EXEC_TIME_LABEL)
-    if before == after:
-        return
-    if runs:
+    if before != after:
         kept = "none was given" if before is None else f"it keeps {before!r}"
         yield FieldError(ErrorType.INVALID, _FIELD, after or "", f"is settled while the job runs: {kept}; suspend it first")
-        return
-    yield from rules_of_execution_time(new)
 
 
 def _labels(job: Json) -> Mapping[str, str]:

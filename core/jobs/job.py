@@ -44,8 +44,6 @@ class Job(TemplatedKind):
         if not self.is_suspended(old) and not self.is_suspended(new):
             accepted = f"a running job keeps it ({before!r}); suspend it first"
             yield FieldError(ErrorType.FORBIDDEN, _MIN_PARALLELISM_SHOWN, after, accepted)
-        elif self._asked(old) == self._asked(new):  # else all of it is judged anyway
-            yield from _rules_of_partial(new)
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
         changed = super().start(job, pod_sets)

@@ -188,7 +188,7 @@ def validate_cohort(cohort: Json, old: Json | None) -> Rules:
 
 def _weight_errors(spec: Json) -> Iterator[FieldError]:
     """Shares are divided by the weight; below 0 whoever had most would be served first."""
-    weight = (spec.get("fairSharing") or {}).get("weight")
+    weight = get(spec, ("fairSharing", "weight"))
     if weight is None:
         return
     try:

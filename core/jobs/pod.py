@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from core.jobs import annotations
 from core.jobs.contract import Defaults, ErrorType, FieldError, JobKind, Json, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_execution_time
+from core.jobs.pod_rules import rules_of_pod_spec
 from core.jobs.prebuilt import warnings_of_pods
 from core.jobs.shape import POD_SPEC, Fields
 from core.names import (
@@ -37,7 +38,7 @@ from core.names import (
 MAX_GROUP_PODS = 100_000  # no more could be assigned
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _DAEMON_SET = ("DaemonSet", "apps")
-_STATIC_POD = "kubernetes.io/config.mirror"
+STATIC_POD = "kubernetes.io/config.mirror"
 # What makes a pod queued, and of which group.
 SETTLED_LABELS = (QUEUE_NAME_LABEL, MANAGED, POD_GROUP_NAME)
 SETTLED_ANNOTATIONS = (POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, ROLE_HASH, SUSPENDING_PARENT)
@@ -59,7 +60,7 @@ class Pod:
     def is_left_alone(self, pod: Json) -> bool:
         """Whether a pod belongs to what is queued itself, or to its node."""
         metadata = pod.get("metadata") or {}
-        if _STATIC_POD in (metadata.get("annotations") or {}):
+        if STATIC_POD in (metadata.get("annotations") or {}):
             return True
         owner = _controller(metadata)
         return owner is not None and (owner.get("kind"), (owner.get("apiVersion") or "").rpartition("/")[0]) in self.left_alone
@@ -102,7 +103,9 @@ class Pod:
             "metadata.annotations", {"metadata": {"annotations": notes}}, None if grouped else 1, is_job=True
         )
         judged = annotations.validate_pod_sets([asked])
-        return Rules((*judged.errors, *_group_errors(job), *rules_of_execution_time(job)), (*judged.warnings, *warnings_of_pods(job)))
+        asks = rules_of_pod_spec("spec", job.get("spec") or {}, names_node=False)  # the API server lets no gated pod name its node
+        errors = (*judged.errors, *_group_errors(job), *rules_of_execution_time(job), *asks)
+        return Rules(errors, (*judged.warnings, *warnings_of_pods(job)))
 
     def validate_update(self, old: Json, new: Json) -> Rules:
         """What makes a pod queued, and of which group, is settled at its creation; its queue until it is admitted."""
@@ -154,8 +157,12 @@ def has_admission_gate(pod: Json) -> bool:
 
 
 def role_hash(spec: Json) -> str:
-    """Pods of one group with equal hashes are one pod set: of equal requests and equal demands on nodes (the peer's names)."""
+    """Pods of one group with equal hashes are one pod set: of equal requests and equal demands on nodes.
+
+    It is Kueue's name of a pod that has none of `_SHAPE_IF_SET` and no sidecar, which Kueue leaves out.
+    """
     shape = {name: spec.get(name) for name in _SHAPE} | {part: _containers(spec.get(part)) for part in ("containers", "initContainers")}
+    shape |= {name: spec[name] for name in _SHAPE_IF_SET if spec.get(name)}
     text = json.dumps({"spec": shape}, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]  # JSON may hold halves of characters
 
@@ -172,10 +179,18 @@ _SHAPE = (
 )
 
 
+# With the pod's own network each port of a container is one of its node; resources of the whole pod stand over those of its containers.
+_SHAPE_IF_SET = ("hostNetwork", "resources")
+
+
 def _containers(containers: Any) -> list[dict[str, Any]] | None:
     if not containers:
         return None
-    return [{"resources": {"requests": (c.get("resources") or {}).get("requests") or {}}, "ports": c.get("ports")} for c in containers]
+    return [
+        {"resources": {"requests": (c.get("resources") or {}).get("requests") or {}}, "ports": c.get("ports")}
+        | ({"restartPolicy": "Always"} if c.get("restartPolicy") == "Always" else {})  # a sidecar, whose requests are added
+        for c in containers
+    ]
 
 
 def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 from core.jobs import annotations
 from core.jobs.contract import Defaults, ErrorType, FieldError, Gang, Json, PodSetTemplate, Rules
-from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
+from core.jobs.execution_time import rules_of_execution_time
 from core.jobs.prebuilt import warnings_of_pods
 from core.jobs.shape import INTEGER, POD_TEMPLATE, Fields
-from core.jobs.templated import Path, Role, get, integer, put
+from core.jobs.templated import Path, Role, get, integer, put, rules_of_templates, with_changes
 from core.jobs.templates import workload_template
 from core.names import (
     LWS_GROUP_INDEX_LABEL,
@@ -110,16 +110,12 @@ class PodParent(ABC):
 
     def validate_create(self, job: Json) -> Rules:
         """What the templates ask for, and of how many workloads."""
-        judged = self._judge_templates(job)
-        return Rules((*self._judge_number(job), *rules_of_execution_time(job), *judged.errors), (*judged.warnings, *warnings_of_pods(job)))
-
-    def _judge_templates(self, job: Json) -> Rules:
-        return annotations.validate_pod_sets(
-            [
-                annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, is_job=self.pods_alone)
-                for role in self.roles(job)
-            ]
+        roles = self.roles(job)
+        judged = annotations.validate_pod_sets(
+            [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, is_job=self.pods_alone) for role in roles]
         )
+        own = (*self._judge_number(job), *rules_of_execution_time(job), *rules_of_templates(roles))
+        return Rules((*own, *judged.errors), (*judged.warnings, *warnings_of_pods(job)))
 
     def _judge_number(self, job: Json) -> Iterator[FieldError]:
         replicas = _replicas(job)
@@ -135,13 +131,10 @@ class PodParent(ABC):
             errors.append(FieldError(ErrorType.INVALID, f"metadata.labels[{QUEUE_NAME_LABEL}]", after or "", accepted))
         if before is not None and after is not None:
             errors += self.rules_of_change(old, new)
-        asked = [[(role.pod_set, role.count, role.annotations) for role in self.roles(obj)] for obj in (old, new)]
-        judged = self._judge_templates(new) if after is not None and (asked[0] != asked[1] or before is None) else Rules()
-        if after is not None and (before is None or _replicas(old) != _replicas(new)):
-            errors += self._judge_number(new)
-        if after is not None:
-            errors += rules_of_changed_execution_time(old, new, runs=False)
-        return Rules((*errors, *judged.errors), judged.warnings)
+        if after is None:
+            return Rules(tuple(errors))
+        judged = self.validate_create(new)
+        return with_changes(errors, judged, self.validate_create(old) if before is not None else Rules())
 
     def pod_sets(self, job: Json) -> list[PodSetTemplate]:
         """The pod sets of each of its workloads."""

@@ -17,7 +17,7 @@ def prebuilt_name(job: Json) -> str | None:
 
 
 def rules_of_prebuilt(job: Json) -> Iterator[FieldError]:
-    """What is wrong with the name that a new object gives, or one whose name has changed."""
+    """What is wrong with the name that an object gives."""
     found = _said(job)
     if found is None:
         return
@@ -27,19 +27,14 @@ def rules_of_prebuilt(job: Json) -> Iterator[FieldError]:
         yield FieldError(ErrorType.INVALID, _field(part), name, accepted)
 
 
-def rules_of_changed_prebuilt(old: Json, new: Json, *, runs: bool) -> Iterator[FieldError]:
-    """What is wrong with a change of the name: a job that runs keeps its Workload."""
+def rules_of_changed_prebuilt(old: Json, new: Json) -> Iterator[FieldError]:
+    """What is wrong with a change of the name while the job runs: it keeps its Workload."""
     before, after = _said(old), _said(new)
     if (before or (None, None))[1] == (after or (None, None))[1]:
         return
-    if runs:
-        kept = "it has one of its own" if before is None else f"it keeps {before[1]!r}"
-        part = (after or before or ("labels", ""))[0]
-        yield FieldError(
-            ErrorType.INVALID, _field(part), after[1] if after else "", f"is settled while the job runs: {kept}; suspend it first"
-        )
-        return
-    yield from rules_of_prebuilt(new)
+    kept = "it has one of its own" if before is None else f"it keeps {before[1]!r}"
+    part = (after or before or ("labels", ""))[0]
+    yield FieldError(ErrorType.INVALID, _field(part), after[1] if after else "", f"is settled while the job runs: {kept}; suspend it first")
 
 
 def warnings_of_pods(job: Json) -> tuple[str, ...]:

@@ -8,7 +8,9 @@ from core.jobs.templated import Path, Role, get, integer
 from core.names import RAY_HOST_INDEX_LABEL, RAY_REPLICA_INDEX_LABEL
 
 HEAD = "head"
-_WORKERS = Fields({"groupName": TEXT, "replicas": INTEGER, "numOfHosts": INTEGER, "template": POD_TEMPLATE})
+_MOST_REPLICAS = 2**31 - 1  # of a group without maxReplicas
+_COUNTS = dict.fromkeys(("replicas", "minReplicas", "maxReplicas", "numOfHosts"), INTEGER)
+_WORKERS = Fields({"groupName": TEXT, "suspend": BOOLEAN, **_COUNTS, "template": POD_TEMPLATE})
 RAY_CLUSTER_SPEC = Fields(
     {
         "suspend": BOOLEAN,
@@ -30,7 +32,7 @@ def ray_roles(job: Json, path: Path) -> list[Role]:
     head = (cluster.get("headGroupSpec") or {}).get("template") or {}
     roles = [Role(HEAD, 1, (*path, "headGroupSpec", "template"), f"{shown}.headGroupSpec.template", head)]
     for i, group in enumerate(cluster.get("workerGroupSpecs") or ()):
-        replicas, hosts = integer(group.get("replicas"), 1), integer(group.get("numOfHosts"), 1)
+        replicas, hosts = _replicas(group), integer(group.get("numOfHosts"), 1)
         several = hosts > 1
         roles.append(
             Role(
@@ -45,6 +47,18 @@ def ray_roles(job: Json, path: Path) -> list[Role]:
             )
         )
     return roles
+
+
+def _replicas(group: Json) -> int:
+    """Replicas that KubeRay makes of a worker group: at least `minReplicas`, at most `maxReplicas`, none while it is suspended.
+
+    Its CRD has a default for `replicas`; where that is absent all the same, one is counted, as Kueue does.
+    """
+    if group.get("suspend"):
+        return 0
+    least = integer(group.get("minReplicas"), 0)
+    most = integer(group.get("maxReplicas"), _MOST_REPLICAS)
+    return max(0, min(max(integer(group.get("replicas"), 1), least), most))
 
 
 def ray_pods_ready(job: Json, path: Path, status_path: Path) -> bool | None:

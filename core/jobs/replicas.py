@@ -1,8 +1,9 @@
 """Kinds that hold a map of replica types, each with a pod template: the training operator's and the MPI operator's."""
 
+from collections.abc import Iterator
 from typing import ClassVar
 
-from core.jobs.contract import Finish, Json
+from core.jobs.contract import ErrorType, FieldError, Finish, Json
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, Fields, Shape
 from core.jobs.templated import Path, Role, TemplatedKind, integer
 from core.names import REPLICA_INDEX_LABEL
@@ -39,6 +40,13 @@ class ReplicatedKind(TemplatedKind):
             for name in self.types
             if replicas.get(name)
         ]
+
+    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
+        """Pods of a type that is not known would not be counted; an operator may know `worker` as `Worker`."""
+        for name in (job.get("spec") or {}).get(self.field) or {}:
+            if name not in self.types:
+                accepted = f"{' or '.join(self.types)} is expected"
+                yield FieldError(ErrorType.NOT_SUPPORTED, f"spec.{self.field}", name, accepted)
 
     def active_pods(self, job: Json, dropped: int = 0) -> int:
         statuses = (job.get("status") or {}).get("replicaStatuses") or {}

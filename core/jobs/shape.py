@@ -98,6 +98,7 @@ _SPECS: dict[str, Fields] = {  # of our own kinds; a job's kind says its own
         }
     ),
     "ClusterQueue": Fields({"resourceGroups": _RESOURCE_GROUPS}),
+    "Cohort": Fields({"resourceGroups": _RESOURCE_GROUPS}),
 }
 _STATUS = Fields({"replicas": INTEGER, "conditions": ListOf(Fields({"type": TEXT, "status": TEXT}))})
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from core.jobs import annotations, templates
 from core.jobs.contract import Defaults, ErrorType, FieldError, Finish, Json, PodSetStart, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
-from core.jobs.known_names import OF_A_TEMPLATE
+from core.jobs.pod_rules import rules_of_pod_spec
 from core.jobs.prebuilt import rules_of_changed_prebuilt, rules_of_prebuilt
 from core.jobs.shape import Fields
 from core.names import QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION
@@ -139,7 +139,7 @@ class TemplatedKind(ABC):
         )
         own = (
             *_rules_of_names(roles),
-            *_rules_of_nodes(roles),
+            *rules_of_templates(roles),
             *rules_of_execution_time(job),
             *rules_of_prebuilt(job),
             *self.rules_of_kind(job),
@@ -153,19 +153,17 @@ class TemplatedKind(ABC):
         if before is not None and before != after and not self.is_suspended(old):
             accepted = f"a running job keeps its queue ({before!r}); suspend it first"
             errors.append(FieldError(ErrorType.INVALID, f"metadata.labels[{QUEUE_NAME_LABEL}]", after or "", accepted))
-        if before is not None and after is not None:
-            errors += self._changed_while_running(old, new)
-            errors += self.rules_of_change(old, new)
-        # A job that leaves its queue leaves topogate, whatever its annotations say; and what it asks for is judged when
-        # that changes, so that a stopped job can get its own template back.
-        asks = self.is_suspended(new) and not self.is_started(new) and self._asked(old) != self._asked(new)
-        if after is not None and (asks or before is None):
-            judged = self.validate_create(new)
+        if after is None:  # a job that leaves its queue leaves topogate, whatever it asks for
+            return Rules(tuple(errors))
+        judged = self.validate_create(new)
+        if before is None:
             return Rules((*errors, *judged.errors), judged.warnings)
         runs = not self.is_suspended(old) and not self.is_suspended(new)
-        if after is not None:
-            errors += [*rules_of_changed_execution_time(old, new, runs=runs), *rules_of_changed_prebuilt(old, new, runs=runs)]
-        return Rules(tuple(errors))
+        errors += self._changed_while_running(old, new)
+        errors += self.rules_of_change(old, new)
+        if runs:
+            errors += [*rules_of_changed_execution_time(old, new), *rules_of_changed_prebuilt(old, new)]
+        return with_changes(errors, judged, self.validate_create(old))
 
     def _changed_while_running(self, old: Json, new: Json) -> Iterator[FieldError]:
         """Pods of a running job were placed by its templates as they were."""
@@ -175,14 +173,6 @@ class TemplatedKind(ABC):
         for role in self.roles(new):
             if role.pod_set in templates_before and role.template != templates_before[role.pod_set]:
                 yield FieldError(ErrorType.FORBIDDEN, role.shown, None, "a running job keeps its pod templates; suspend it first")
-
-    def _asked(self, job: Json) -> list[tuple[str, int, dict[str, Any]]]:
-        """Pods and topology annotations of a job."""
-        names = OF_A_TEMPLATE
-        return [
-            (role.pod_set, role.count, {name: role.annotations[name] for name in names if name in role.annotations})
-            for role in self.roles(job)
-        ]
 
     # --- reconciler -----------------------------------------------------------------------------------
 
@@ -285,6 +275,21 @@ class TemplatedKind(ABC):
         return changed
 
 
+def with_changes(errors: Sequence[FieldError], judged: Rules, before: Rules) -> Rules:
+    """`errors` of a change, and what rules of new objects find in the changed one and did not find before: an object that was stored
+    under older rules can still be changed otherwise. A field is named once."""
+    known = {repr(error) for error in before.errors}  # by their text: the value of an error may be any JSON
+    fields = {error.field for error in errors}
+    more = (error for error in judged.errors if repr(error) not in known and error.field not in fields)
+    return Rules((*errors, *more), tuple(warning for warning in judged.warnings if warning not in before.warnings))
+
+
+def rules_of_templates(roles: Sequence[Role]) -> Iterator[FieldError]:
+    """What one pod of each template may ask for."""
+    for role in roles:
+        yield from rules_of_pod_spec(f"{role.shown}.spec", role.template.get("spec") or {})
+
+
 def _rules_of_names(roles: Sequence[Role]) -> Iterator[FieldError]:
     """What a Workload can hold of pod sets."""
     if len(roles) > MAX_POD_SETS:
@@ -294,14 +299,6 @@ def _rules_of_names(roles: Sequence[Role]) -> Iterator[FieldError]:
         if first.setdefault(role.pod_set, role) is not role:
             accepted = f"each pod template has a name of its own; {first[role.pod_set].shown} has this one"
             yield FieldError(ErrorType.DUPLICATE, role.shown, role.pod_set, accepted)
-
-
-def _rules_of_nodes(roles: Sequence[Role]) -> Iterator[FieldError]:
-    """A pod that names its node passes by scheduler and placement alike."""
-    for role in roles:
-        node = (role.template.get("spec") or {}).get("nodeName")
-        if node:
-            yield FieldError(ErrorType.FORBIDDEN, f"{role.shown}.spec.nodeName", node, "topogate chooses the nodes of a queued job")
 
 
 def get(obj: Any, path: Path) -> Any:

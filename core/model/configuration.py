@@ -74,7 +74,7 @@ class ResourceRules:
 
     excluded_prefixes: tuple[str, ...] = ()
     transformations: tuple[Transformation, ...] = ()
-    counts_spares: bool = False
+    counts_spares: bool = True
 
 
 @dataclass(frozen=True, slots=True)

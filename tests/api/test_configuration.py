@@ -271,7 +271,7 @@ def test_our_own_block():
         assert read(topogate={"placementProfile": profile}).placement_profile == profile
 
 
-@pytest.mark.parametrize(("block", "counts"), [({}, False), ({"countInQuota": True}, True), ({"countInQuota": False}, False)])
+@pytest.mark.parametrize(("block", "counts"), [({}, True), ({"countInQuota": True}, True), ({"countInQuota": False}, False)])
 def test_spares_use_quota_where_that_is_chosen(block: Json, counts: bool):
     assert read(topogate={"nodeReplacement": {"spares": block}}).resources == ResourceRules(counts_spares=counts)
 

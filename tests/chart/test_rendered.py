@@ -384,3 +384,55 @@ def test_no_value_is_unknown_to_the_schema_and_the_other_way_round():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = yaml.safe_load((CHART / "values.schema.json").read_text())
     assert set(values) == set(schema["properties"]) - {"global"}
+
+
+def test_policies_have_selectors_and_kinds_of_webhooks(tmp_path: Path):
+    """Found defect C11: a JobSet that no webhook was asked about could not be unsuspended by its user."""
+    selector = {"matchLabels": {"team": "x"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}
+    condition = {"name": "not-mine", "expression": "request.userInfo.username != 'me'"}
+    kinds = {"JobSet": {"enabled": False}, "Job": {"enabled": False}}
+    values = {
+        "excludeNamespaces": ["legacy"],
+        "namespaceSelector": selector,
+        "objectSelector": {"matchLabels": {"b": "c"}},
+        "matchConditions": [condition],
+        "kinds": kinds,
+    }
+    objects = render(tmp_path, PROVIDED | {"webhooks": values})
+    made = {obj["metadata"]["name"]: obj["spec"] for obj in objects if obj["kind"] == "ValidatingAdmissionPolicy"}
+    assert {"topogate-unsuspend-jobsets", "topogate-gated-jobs"} & made.keys() == set()
+    assert "topogate-parts-jobsets" in made, "a part of a TrainJob"
+    excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["legacy"]}
+    for name, spec in made.items():
+        found = spec["matchConstraints"].get("namespaceSelector")
+        if name == "topogate-reconciler":
+            assert found is None
+            continue
+        assert found["matchLabels"] == {"team": "x"}
+        assert all(expression in found["matchExpressions"] for expression in (excluded, *selector["matchExpressions"]))
+        of_queued = name.startswith(("topogate-unsuspend-", "topogate-gated-")) or name == "topogate-queues"
+        assert (condition in spec.get("matchConditions", ())) == of_queued
+        assert (spec["matchConstraints"].get("objectSelector") == {"matchLabels": {"b": "c"}}) == of_queued
+    queues = made["topogate-queues"]["matchConstraints"]["resourceRules"]
+    assert not {"jobs", "jobsets"} & {plural for rule in queues for plural in rule["resources"]}
+    bound = {obj["spec"]["policyName"] for obj in objects if obj["kind"] == "ValidatingAdmissionPolicyBinding"}
+    assert bound == set(made)
+
+
+def test_policy_of_reconciler_names_account_of_release(tmp_path: Path):
+    """Found defect C18."""
+    for values, name in (({}, "topogate-reconciler"), ({"reconciler": {"serviceAccount": {"name": "mine"}}}, "mine")):
+        spec = one(render(tmp_path, PROVIDED | values), "ValidatingAdmissionPolicy", "topogate-reconciler")["spec"]
+        assert spec["matchConditions"][0]["expression"] == f"request.userInfo.username == 'system:serviceaccount:topogate-system:{name}'"
+
+
+def test_ca_of_clients_is_mounted_and_needs_no_conversion(tmp_path: Path):
+    """Found defect B4."""
+    for more in ({}, PROVIDED):
+        values = more | {"webhook": {"clientCASecret": "api-servers"}, "crds": {"servesOldVersions": False}}
+        spec = pods(render(tmp_path, values))["webhook"]
+        (container,) = spec["containers"]
+        assert "--client-ca-file=/etc/topogate/client-ca/ca.crt" in container["args"]
+        assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
+    with pytest.raises(Refused, match=r"webhook\.clientCASecret: needs crds\.servesOldVersions: false"):
+        render(tmp_path, {"webhook": {"clientCASecret": "api-servers"}})

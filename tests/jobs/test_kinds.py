@@ -187,6 +187,32 @@ def test_a_spark_pod_asks_for_what_spark_asks_for(driver: dict[str, Any], spec: 
     assert container["resources"]["requests"] == {"cpu": "100m", "memory": str(memory)}
 
 
+@pytest.mark.parametrize(
+    ("group", "pods"),
+    [
+        ({"replicas": 3}, 3),
+        ({"replicas": 0, "minReplicas": 100}, 100),
+        ({"replicas": 7, "maxReplicas": 5}, 5),
+        ({"replicas": 7, "minReplicas": 9, "maxReplicas": 5}, 5),
+        ({"minReplicas": 2}, 2),
+        ({"replicas": -5}, 0),
+        ({"replicas": 3, "minReplicas": 2, "suspend": True}, 0),
+        ({"replicas": 1, "minReplicas": 4, "numOfHosts": 2}, 8),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
+def test_ray_worker_group_counts_pods_as_kuberay_makes_them(kind: str, group: dict[str, Any], pods: int):
+    """Found defect C8: `replicas` alone was counted (KubeRay: GetWorkerGroupDesiredReplicas)."""
+    cluster = {"headGroupSpec": {"template": {}}, "workerGroupSpecs": [{"groupName": "g", "template": {}, **group}]}
+    spec = {"RayCluster": cluster, "RayJob": {"rayClusterSpec": cluster}, "RayService": {"rayClusterConfig": cluster}}[kind]
+    described = next(each for each in KINDS if each.kind == kind)
+    assert {made.name: made.count for made in described.pod_sets({"kind": kind, "metadata": {"name": "r"}, "spec": spec})} == {
+        "head": 1,
+        "g": pods,
+    }
+
+
 def test_more_pod_templates_than_a_workload_holds_are_refused():
     kind, job = BY_NAME["JobSet"], make(SCENARIOS[0])
     replicated = job["spec"]["replicatedJobs"][1]

@@ -179,3 +179,24 @@ def test_a_pod_is_its_own_template():
     notes = {REQUIRED_TOPOLOGY: RACK, WORKLOAD_REQUIRED_TOPOLOGY: RACK, PLACEMENT_PROFILE: "compact"}
     response = Webhook().validate(of_kind("Pod", POD_SPEC, **notes))
     assert response == {"uid": "4f0c", "allowed": True}
+
+
+@pytest.mark.parametrize(
+    ("queue", "accepted"), [("main", True), ("a.b-c", True), ("", False), ("Main", False), ("a_b", False), ("-a", False)]
+)
+@pytest.mark.parametrize("kind", [*(kind.kind for kind in KINDS), *(kind.kind for kind in pod_kinds())])
+def test_queue_name_that_is_no_name_is_refused(kind: str, queue: str, accepted: bool):
+    """Found defect C3: at creation and by a change; one that was stored before stays until it is changed."""
+    group, version, _ = api_of(kind)
+    obj = {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind, "metadata": {"name": "a", "labels": {QUEUE_NAME_LABEL: queue}}}
+    obj["spec"] = {"template": {}} if kind in ("Job", "StatefulSet", "Deployment") else {}
+    field = f"metadata.labels[{QUEUE_NAME_LABEL}]"
+
+    def complains(old: dict[str, Any] | None) -> bool:
+        response = Webhook().validate(obj, old)
+        return not response["allowed"] and any(cause["field"] == field for cause in response["status"]["details"]["causes"])
+
+    assert complains(None) != accepted
+    assert not complains(obj)
+    before = {**obj, "metadata": {"name": "a", "labels": {QUEUE_NAME_LABEL: "before"}}}
+    assert accepted or complains(before)

@@ -91,6 +91,23 @@ def test_roles_are_what_pods_ask_for():
     assert len({asking("1"), asking("2"), asking("1", nodeSelector={"a": "b"}), asking("1", tolerations=[{"operator": "Exists"}])}) == 4
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"resources": {"requests": {"cpu": "8"}}},
+        {"resources": {"limits": {"cpu": "8"}}},
+        {"hostNetwork": True},
+        {"initContainers": [{"name": "i", "restartPolicy": "Always"}]},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_role_hash_of_pods_that_count_differently_differs(more: dict[str, Any]):
+    """Found defect C9: two unlike pods were one role, and the second one stayed gated for ever."""
+    plain: dict[str, Any] = {"containers": [{"name": "c"}]} | ({"initContainers": [{"name": "i"}]} if "initContainers" in more else {})
+    assert role_hash(plain) != role_hash({**plain, **more})
+    assert role_hash({**plain, **more}) != role_hash({**plain, "resources": {"requests": {"cpu": "9"}}})
+
+
 @pytest.mark.parametrize("total", ["0", "-1", "two", "", "100001", "1e3", "٣"])
 def test_a_total_that_is_no_number_of_pods_is_refused(total: str):
     assert fields(POD.validate_create(pod({**QUEUED, POD_GROUP_NAME: "g"}, {POD_GROUP_TOTAL_COUNT: total}))) == [

@@ -374,11 +374,14 @@ def used(scene: Sparing, queue: str = "cq") -> int:
     return scene.state.quota.usage(queue).get(("tas", "cpu"), 0) // 1000
 
 
-def test_spares_use_no_quota_unless_that_is_chosen() -> None:
-    scene = sparing()
-    scene.ask("w", 2, 1)
-    scene.run()
-    assert used(scene) == 8
+def test_spares_use_quota_unless_administrator_lets_them_go_uncounted() -> None:
+    """Found defect C5: with 64 uncounted spares a queue of 8 GPUs held 65 nodes of 8."""
+    for rules, amount in ((ResourceRules(), 12), (ResourceRules(counts_spares=False), 8)):
+        scene = Sparing(resource_rules=rules)
+        scene.rack("r0", NODES)
+        scene.ask("w", 2, 1)
+        scene.run()
+        assert used(scene) == amount
 
 
 def test_where_it_is_chosen_they_use_as_much_as_they_hold_whatever_becomes_of_them() -> None:

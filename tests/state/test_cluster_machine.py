@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from core.model.admission import Admission, PodSetAdmission, admission_to_wire
 from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.configuration import ResourceRules
 from core.model.spares import show_held_spares
 from core.names import ADMITTED, FINISHED, HOSTNAME_LABEL, QUOTA_RESERVED, SPARE_NODES, SPARES
 from core.state.cluster import ClusterState
@@ -34,6 +35,7 @@ from tests.builders import (
 NODES = [f"n{i}" for i in range(5)]
 WORKLOADS = ["w0", "w1", "w2"]
 FLAVORS = {"all": {}, "a": {"pool": "a"}, "b": {"pool": "b"}}  # all overlaps with the others
+UNCOUNTED = ResourceRules(counts_spares=False)  # what spares use of quota is shown in tests/queueing/test_spares.py
 Usage = dict[str, Counter[str]]
 
 
@@ -136,7 +138,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.objects = Objects()
-        self.state = ClusterState()
+        self.state = ClusterState(resource_rules=UNCOUNTED)
         self.audit = self.state.ledger.audit()  # under way while all else happens
         self.version = 1  # that of a new workload
 
@@ -420,7 +422,7 @@ class ClusterMachine(RuleBasedStateMachine):
     @rule(random=st.randoms(use_true_random=False))
     def everything_is_observed_anew_in_another_order(self, random: Any) -> None:
         """As after a restart: the same objects give the same usage."""
-        fresh = ClusterState()
+        fresh = ClusterState(resource_rules=UNCOUNTED)
         events: list[Any] = [(fresh.observe_node, name, NodeFacts.read(node_json(node))) for name, node in self.objects.nodes.items()]
         events += [(fresh.observe_pod, f"{NAMESPACE}/{name}", PodFacts.read(pod)) for name, pod in self.objects.pods.items()]
         events += [

@@ -116,7 +116,7 @@ def made(kind: str) -> Json:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "above", "uid": "u", "controller": True}
     metadata = {"name": "x", "namespace": "team-a", "labels": labels, "annotations": notes, "ownerReferences": [owner]}
     obj["metadata"] = {**metadata, **(obj.get("metadata") or {}), "finalizers": ["a"]}
-    if kind not in ("Topology", "ResourceFlavor", "ClusterQueue"):
+    if kind not in ("Topology", "ResourceFlavor", "ClusterQueue", "Cohort"):
         obj["metadata"] |= {"labels": {**labels, **(obj["metadata"].get("labels") or {})}, "annotations": notes}
     return {**obj, "status": {"replicas": 0, "conditions": [{"type": "QuotaReserved", "status": "True"}]}}
 
@@ -139,7 +139,7 @@ _PODS: dict[str, Json] = {
     "Deployment": {"spec": {"replicas": 3, "template": _TEMPLATE}},
     "LeaderWorkerSet": {"spec": {"replicas": 2, "leaderWorkerTemplate": _GROUPS}},
 }
-NAMES = sorted({kind.kind for kind in (*KINDS, *pod_kinds())} | {"Workload", "Topology", "ResourceFlavor", "ClusterQueue"})
+NAMES = sorted({kind.kind for kind in (*KINDS, *pod_kinds())} | {"Workload", "Topology", "ResourceFlavor", "ClusterQueue", "Cohort"})
 OBJECTS = {name: made(name) for name in NAMES}
 OBJECTS["AppWrapper"]["spec"]["components"] += [
     {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.jobs.kinds import KINDS
 from core.jobs.shape import Fields, find_misshapen, spec_shape_of
-from core.names import PREFERRED_TOPOLOGY, SLICE_CONSTRAINTS
+from core.names import API_VERSION, PREFERRED_TOPOLOGY, SLICE_CONSTRAINTS
 from e2e import manifests
 from tests.webhook.asking import Webhook, apply, causes, hook, patch_of
 from tests.webhook.test_object_reviews import GOOD, pod_set, workload
@@ -25,6 +25,12 @@ WHOLE: dict[str, dict[str, Any]] = {
         pod_set(template=_TEMPLATE, topologyRequest={"podSetSliceSize": 2, "required": RACK}),
         pod_set("b", topologyRequest={"podsetSliceRequiredTopologyConstraints": [{"topology": RACK, "size": 2}]}),
     ),
+    "Cohort": {
+        "apiVersion": API_VERSION,
+        "kind": "Cohort",
+        "metadata": {"name": "c"},
+        "spec": {**manifests.cluster_queue("q", {"gpu": {"cpu": 4}})["spec"], "parentName": "p", "fairSharing": {"weight": "1"}},
+    },
     "Job": manifests.job(
         "train",
         "team-a",

@@ -19,8 +19,12 @@ from core.names import (
     QUEUE_NAME_LABEL,
     WORKLOAD_ANNOTATION,
 )
+from webhook.expressions import OWNER_KIND
 from webhook.policies import policies
+from webhook.registration import configurations
 from webhook.unqueued import _misspelt
+
+MUTATING, _ = configurations("Q0E=", {"url": "https://127.0.0.1:9443/"})
 
 
 def test_every_policy_is_bound_and_denies_but_for_the_one_that_warns():
@@ -41,13 +45,42 @@ def test_no_kind_can_be_started_by_hand_and_each_has_its_owners_guarded():
         assert guard in by_name
     owners = " ".join(validation["expression"] for validation in by_name["topogate-owners"]["spec"]["validations"])
     # Whatever the webhook takes for the owner of what is not queued itself.
-    assert all(f"o.kind == '{kind.kind}'" in owners for kind in (*KINDS, *pod_kinds()) if kind.kind != "Pod")
-    assert all(f"o.kind == '{kind}'" in owners for kind in ("DaemonSet", "ReplicaSet"))
+    assert all(f"'{kind.kind}.{kind.group}' in variables.owners" in owners for kind in (*KINDS, *pod_kinds()) if kind.kind != "Pod")
+    assert all(f"'{kind}.apps' in variables.owners" in owners for kind in ("DaemonSet", "ReplicaSet"))
+
+
+def test_owner_kind_in_policies_and_webhook_is_one_expression():
+    """Found defect C2: where the two differ, a pod is neither queued nor refused."""
+    conditions = [c for c in MUTATING["webhooks"] if c["rules"][0]["resources"] == ["pods"] for c in c["matchConditions"]]
+    assert any(OWNER_KIND in condition["expression"] for condition in conditions)
+    for name in ("owners", "owned-by-pods", "pods", "parts-jobs"):
+        owners = next(v for v in by_name(f"topogate-{name}")["spec"]["variables"] if v["name"] == "owners")
+        assert OWNER_KIND in owners["expression"]
+
+
+def test_policies_about_a_queue_test_for_presence_of_label():
+    """Found defect C3: an empty value is a value."""
+    made = [obj for obj in policies(KINDS) if obj["kind"] == "ValidatingAdmissionPolicy"]
+    expressions = [v["expression"] for obj in made for part in ("validations", "matchConditions") for v in obj["spec"].get(part, ())]
+    about = [e for e in expressions if f"labels['{QUEUE_NAME_LABEL}']" in e]
+    assert about == [], "none reads its value"
+    assert sum(f"'{QUEUE_NAME_LABEL}' in " in e for e in expressions) > len(KINDS)
+
+
+def test_policy_of_reconciler_names_its_account_in_every_namespace():
+    """Found defect C18."""
+    (policy,) = (
+        p
+        for p in policies(KINDS, "system:serviceaccount:a:b")
+        if p["metadata"]["name"] == "topogate-reconciler" and "validations" in p["spec"]
+    )
+    assert [c["expression"] for c in policy["spec"]["matchConditions"]] == ["request.userInfo.username == 'system:serviceaccount:a:b'"]
+    assert "namespaceSelector" not in policy["spec"]["matchConstraints"]
 
 
 def test_the_system_namespace_is_left_alone_and_nothing_is_let_through_unjudged():
     for policy in policies(KINDS):
-        if policy["kind"] == "ValidatingAdmissionPolicy":
+        if policy["kind"] == "ValidatingAdmissionPolicy" and policy["metadata"]["name"] != "topogate-reconciler":
             warns = policy["metadata"]["name"] == "topogate-unqueued"
             assert policy["spec"]["failurePolicy"] == ("Ignore" if warns else "Fail")
             selector = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]

@@ -1,0 +1,192 @@
+"""What the rules refuse of a new object they refuse of a change, too, whether the job waits or runs; what was stored before stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from core.jobs.contract import Defaults, PodSetStart
+from core.jobs.kinds import KINDS
+from core.jobs.pod_kinds import POD_SETS
+from core.jobs.pod_parents import Deployment
+from core.names import (
+    ELASTIC_JOB,
+    MAX_EXEC_TIME_LABEL,
+    MIN_PARALLELISM,
+    PREBUILT_WORKLOAD,
+    QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY,
+    UNCONSTRAINED_TOPOLOGY,
+    WORKLOAD_ANNOTATION,
+)
+from tests.reconciler.kinds.scenarios import SCENARIOS
+from tests.webhook.asking import Webhook, causes
+
+Obj = dict[str, Any]
+RACK = "cloud.provider.com/topology-rack"
+_KINDS: tuple[Any, ...] = (*KINDS, *POD_SETS, Deployment())
+OF_KINDS = {kind.kind: kind for kind in _KINDS}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What makes an object of a kind one that is refused: at `field`."""
+
+    kind: str
+    field: str
+    make: Callable[[Obj], Any]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.field}"
+
+
+def sets(*path: str | int, value: Any) -> Callable[[Obj], None]:
+    def change(obj: Obj) -> None:
+        here: Any = obj
+        for key in path[:-1]:
+            here = here[key] if isinstance(key, int) else here.setdefault(key, {})
+        here[path[-1]] = value
+
+    return change
+
+
+def job_object(kind: str) -> Obj:
+    """A queued object of a kind, as it is stored while it waits."""
+    if kind in ("Job", "StatefulSet", "Deployment"):
+        spec: Obj = {"replicas": 2} if kind != "Job" else {"parallelism": 2, "completions": 2}
+        spec["template"] = {"metadata": {"annotations": {REQUIRED_TOPOLOGY: RACK}}, "spec": {"containers": [{"name": "c"}]}}
+    elif kind == "LeaderWorkerSet":
+        template = {"metadata": {"annotations": {REQUIRED_TOPOLOGY: RACK}}, "spec": {"containers": [{"name": "c"}]}}
+        spec = {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template}}
+    else:
+        spec = next(scenario for scenario in SCENARIOS if scenario.kind == kind).spec(RACK)
+    described = OF_KINDS[kind]
+    group_version = f"{described.group}/{described.version}"
+    metadata: Obj = {"name": "train", "namespace": "team-a", "labels": {QUEUE_NAME_LABEL: "main"}, "annotations": {}}
+    stored: Obj = described.default({"apiVersion": group_version, "kind": kind, "metadata": metadata, "spec": deepcopy(spec)}, Defaults())
+    return stored
+
+
+def started(obj: Obj) -> Obj:
+    kind = OF_KINDS[obj["kind"]]
+    if not hasattr(kind, "start"):
+        return obj
+    starts = [PodSetStart(p.name, True, annotations={WORKLOAD_ANNOTATION: "w"}) for p in kind.pod_sets(obj)]
+    running: Obj = kind.start(obj, starts)
+    return running
+
+
+_CLUSTERS = (("RayCluster", ("spec",)), ("RayJob", ("spec", "rayClusterSpec")), ("RayService", ("spec", "rayClusterConfig")))
+_REPLICAS: tuple[tuple[str, str], ...] = (
+    ("PyTorchJob", "pytorchReplicaSpecs"),
+    ("TFJob", "tfReplicaSpecs"),
+    ("XGBoostJob", "xgbReplicaSpecs"),
+)
+_REPLICAS += (("PaddleJob", "paddleReplicaSpecs"), ("JAXJob", "jaxReplicaSpecs"), ("MPIJob", "mpiReplicaSpecs"))
+_NODE = "named-node"
+_OF_TEMPLATES = (
+    ("Job", ("spec", "template"), "spec.template"),
+    ("StatefulSet", ("spec", "template"), None),
+    *((kind, ("spec", field, "Worker", "template"), f"spec.{field}[Worker].template") for kind, field in _REPLICAS),
+    *((kind, (*path, "headGroupSpec", "template"), f"{'.'.join(path)}.headGroupSpec.template") for kind, path in _CLUSTERS),
+)
+MISTAKES = (
+    *(
+        Mistake(kind, f"{'.'.join(path)}.enableInTreeAutoscaling", sets(*path, "enableInTreeAutoscaling", value=True))
+        for kind, path in _CLUSTERS
+    ),
+    Mistake("RayJob", "spec.shutdownAfterJobFinishes", sets("spec", "shutdownAfterJobFinishes", value=False)),
+    Mistake("RayJob", "spec.clusterSelector", sets("spec", "clusterSelector", value={"ray.io/cluster": "other"})),
+    Mistake("SparkApplication", "spec.dynamicAllocation.enabled", sets("spec", "dynamicAllocation", value={"enabled": True})),
+    *(
+        Mistake(kind, f"{shown}.spec.nodeName", sets(*path, "spec", "nodeName", value=_NODE))
+        for kind, path, shown in _OF_TEMPLATES
+        if shown is not None
+    ),
+    *(
+        Mistake(kind, f"spec.{field}", sets("spec", field, "worker", value={"replicas": 9, "template": {"spec": {"containers": []}}}))
+        for kind, field in _REPLICAS
+    ),
+    Mistake("AppWrapper", "spec.components[0].podSets", sets("spec", "components", 0, "podSets", value=[{"path": "template.spec"}])),
+    Mistake("Job", f"metadata.annotations[{ELASTIC_JOB}]", sets("metadata", "annotations", ELASTIC_JOB, value="perhaps")),
+    Mistake("Job", f"metadata.annotations[{MIN_PARALLELISM}]", sets("metadata", "annotations", MIN_PARALLELISM, value="77")),
+    *(
+        mistake
+        for kind in sorted(OF_KINDS)
+        for mistake in (
+            Mistake(kind, f"metadata.labels[{QUEUE_NAME_LABEL}]", sets("metadata", "labels", QUEUE_NAME_LABEL, value="")),
+            Mistake(kind, f"metadata.labels[{MAX_EXEC_TIME_LABEL}]", sets("metadata", "labels", MAX_EXEC_TIME_LABEL, value="never")),
+        )
+        if not (kind == "Deployment" and MAX_EXEC_TIME_LABEL in mistake.field)
+    ),
+    *(
+        Mistake(kind.kind, f"metadata.labels[{PREBUILT_WORKLOAD}]", sets("metadata", "labels", PREBUILT_WORKLOAD, value="Not_A_Name"))
+        for kind in KINDS
+    ),
+)
+
+
+def refused_at(obj: Obj, old: Obj | None = None) -> set[str]:
+    """Fields of a refusal, empty where the object is allowed."""
+    response = Webhook().validate(obj, old)
+    return set() if response["allowed"] else set(causes(response))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
+def test_mistake_in_update_is_refused_as_at_creation(mistake: Mistake) -> None:
+    """Found defects C6, C7 and C13: some through `spec`, some through metadata alone."""
+    waiting = job_object(mistake.kind)
+    assert refused_at(waiting) == set()
+    for old in (None, waiting, started(waiting)):
+        changed = deepcopy(waiting if old is None else old)
+        mistake.make(changed)
+        found = refused_at(changed, old)
+        # A running job keeps its templates, which is said of the whole template.
+        assert mistake.field in found or (old is not waiting and any(mistake.field.startswith(f"{field}.") for field in found))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
+def test_object_stored_with_mistake_can_be_changed_otherwise(mistake: Mistake) -> None:
+    """Objects of an earlier release, which lacked the rule, can still be labelled, suspended and finished."""
+    stored = started(job_object(mistake.kind))
+    mistake.make(stored)
+    labelled = deepcopy(stored)
+    labelled["metadata"]["labels"]["mine"] = "still"
+    assert refused_at(labelled, stored) == set()
+    kind: Any = OF_KINDS[mistake.kind]
+    if hasattr(kind, "suspend"):
+        assert refused_at(kind.suspend(stored), stored) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (f"label {MAX_EXEC_TIME_LABEL}", "60"),
+        (f"annotation {MIN_PARALLELISM}", "1"),
+        (f"label {PREBUILT_WORKLOAD}", "other"),
+        (f"annotation {ELASTIC_JOB}", "true"),
+    ],
+)
+def test_settled_mark_of_running_job_cannot_change_by_metadata_alone(name: str, value: str) -> None:
+    """Found defect C6."""
+    part, _, key = name.partition(" ")
+    running = started(job_object("Job"))
+    changed = deepcopy(running)
+    changed["metadata"][f"{part}s"][key] = value
+    assert refused_at(changed, running) == {f"metadata.{part}s[{key}]"}
+    changed["metadata"][f"{part}s"] = {**running["metadata"][f"{part}s"], "mine": "still"}
+    assert refused_at(changed, running) == set()
+
+
+def test_topology_of_waiting_job_is_judged_when_its_queue_changes_not_again() -> None:
+    """A job that is given a queue is judged as a whole, one that leaves it not at all."""
+    queued = job_object("Job")
+    sets("spec", "template", "metadata", "annotations", value={UNCONSTRAINED_TOPOLOGY: "perhaps"})(queued)
+    free = deepcopy(queued)
+    del free["metadata"]["labels"][QUEUE_NAME_LABEL]
+    assert refused_at(queued, free) == {f"spec.template.metadata.annotations[{UNCONSTRAINED_TOPOLOGY}]"}
+    assert refused_at(free, queued) == set()

@@ -1,0 +1,126 @@
+"""Limits of what one pod may ask for, and claims that no quota counts: counted over the whole spec, of every kind, in any JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from core.jobs.contract import ErrorType
+from core.jobs.kinds import KINDS
+from core.jobs.pod import Pod
+from core.jobs.pod_kinds import pod_kinds
+from core.jobs.pod_rules import MAX_POD_TERMS, MAX_RESOURCE_NAMES, MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS, POD_TERMS, rules_of_pod_spec
+from core.names import QUEUE_NAME_LABEL
+from tests.jobs.test_changes import job_object
+from tests.webhook.asking import Webhook, causes
+from tests.webhook.test_misshapen import JSON
+
+REQUIRED, PREFERRED = POD_TERMS
+Obj = dict[str, Any]
+
+
+def term(values: int = 0, **more: Any) -> Obj:
+    expressions = [{"key": "a", "operator": "NotIn", "values": [str(i) for i in range(values)]}] if values else []
+    return {"labelSelector": {"matchExpressions": expressions}, "topologyKey": "kubernetes.io/hostname", **more}
+
+
+def too_many(spec: Obj) -> dict[str, Any]:
+    """Field and count of each limit that a spec exceeds."""
+    return {error.field: error.value for error in rules_of_pod_spec("spec", spec) if error.type is ErrorType.TOO_MANY}
+
+
+@pytest.mark.parametrize("count", [MAX_POD_TERMS, MAX_POD_TERMS + 1])
+def test_pod_terms_of_all_sorts_and_spread_constraints_count_together(count: int) -> None:
+    """Found defect B2: one job with 3,000 terms stopped every leader."""
+    rest = count - 4
+    spec: Obj = {
+        "affinity": {
+            "podAffinity": {REQUIRED: [term()], PREFERRED: [{"weight": 1, "podAffinityTerm": term()}]},
+            "podAntiAffinity": {REQUIRED: [term()] * rest, PREFERRED: [{"weight": 1, "podAffinityTerm": term()}]},
+        },
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+    }
+    assert too_many(spec) == ({} if count == MAX_POD_TERMS else {"spec.affinity": count})
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_entries_of_pod_terms_count_together(over: int) -> None:
+    namespaces = MAX_SELECTOR_ENTRIES - 12 + over
+    preferred = {"weight": 1, "podAffinityTerm": term(10, namespaces=[str(i) for i in range(namespaces)])}
+    matched = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"}
+    spec = {"affinity": {"podAntiAffinity": {PREFERRED: [preferred]}}, "topologySpreadConstraints": [matched]}
+    assert too_many(spec) == ({"spec.affinity": MAX_SELECTOR_ENTRIES + 1} if over else {})
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_node_affinity_entries_and_node_selector_count_together(over: int) -> None:
+    """Found defect B8: three terms of 20,000 hostnames cost 11.9 s at every attempt."""
+    hosts = {"key": "kubernetes.io/hostname", "operator": "In", "values": [str(i) for i in range(MAX_SELECTOR_ENTRIES - 6 + over)]}
+    field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+    affinity = {
+        REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [hosts]}, {"matchFields": [field]}]},
+        PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}],
+    }
+    spec = {"affinity": {"nodeAffinity": affinity}, "nodeSelector": {"a": "b", "c": "d"}}
+    assert too_many(spec) == ({"spec.affinity.nodeAffinity": MAX_SELECTOR_ENTRIES + 1} if over else {})
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_tolerations_and_resource_names_are_limited(over: int) -> None:
+    """Found defects A4 and B10."""
+    names = {f"example.com/r{i}": "1" for i in range(MAX_RESOURCE_NAMES - 2 + over)}
+    containers = [{"resources": {"requests": names}}, {"resources": {"limits": {**names, "cpu": "1"}}}]
+    spec = {
+        "tolerations": [{"operator": "Exists"}] * (MAX_TOLERATIONS + over),
+        "containers": containers,
+        "initContainers": [{"resources": {"requests": {"cpu": "1"}}}],
+        "overhead": {"memory": "1"},
+    }
+    wanted = {"spec.tolerations": MAX_TOLERATIONS + 1, "spec.containers": MAX_RESOURCE_NAMES + 1}
+    assert too_many(spec) == (wanted if over else {})
+
+
+@given(spec=JSON)
+def test_any_json_in_spec_is_judged_without_error(spec: Any) -> None:
+    """Custom resources may hold anything."""
+    for each in (
+        spec,
+        {"affinity": spec, "tolerations": spec, "containers": [spec], "topologySpreadConstraints": [spec], "resourceClaims": spec},
+    ):
+        if isinstance(each, dict):
+            list(rules_of_pod_spec("spec", each))
+
+
+def with_spec(obj: Any, more: Obj) -> Any:
+    """An object all of whose pod specs have `more`; Spark keeps its own in a template beside its fields."""
+    if isinstance(obj, list):
+        return [with_spec(entry, more) for entry in obj]
+    if not isinstance(obj, dict):
+        return obj
+    made = {key: with_spec(entry, more) for key, entry in obj.items()}
+    return {**made, **more} if "containers" in made else made
+
+
+@pytest.mark.parametrize("kind", [kind.kind for kind in (*KINDS, *pod_kinds()) if kind.kind not in ("TrainJob", "Pod")])
+def test_claims_and_limits_are_judged_of_templates_of_every_kind(kind: str) -> None:
+    """Found defect C17: a queued job with ResourceClaims was admitted with 0 GPUs. Each is refused where users find it."""
+    obj = job_object(kind)
+    if kind == "SparkApplication":
+        for part in ("driver", "executor"):
+            obj["spec"][part]["template"] = {"spec": {"containers": [{"name": "c"}]}}
+    asking = with_spec(obj, {"resourceClaims": [{"name": "gpu"}], "tolerations": [{"operator": "Exists"}] * 65})
+    found = causes(Webhook().validate(asking))
+    for field in ("resourceClaims", "tolerations"):
+        assert any(path.endswith(f".spec.{field}") for path in found)
+
+
+def test_claims_of_pod_are_refused_in_a_queue_only() -> None:
+    """Found defect C17: pods of a PodGroup have no queue."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {QUEUE_NAME_LABEL: "main"}}}
+    pod["spec"] = {"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpu"}]}
+    assert list(causes(Webhook().validate(pod))) == ["spec.resourceClaims"]
+    del pod["metadata"]["labels"]  # type: ignore[attr-defined]
+    assert Webhook().validate(pod)["allowed"]
+    assert [error.value for error in Pod().validate_create(pod).errors] == [["gpu"]]

@@ -1,0 +1,585 @@
+"""One table: for each rule the entry points that lead to what it forbids, each driven by a namespace user on the real API server.
+
+The namespace is managed, the user has the role `edit` and may write all kinds of job. All rows share one set of objects.
+A row is an attempt and its outcome: refused, or let in behind gates, or allowed because it is harmless. At the end no more runs
+than was admitted before.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+
+from core.jobs.kinds import KINDS
+from core.jobs.pod import STATIC_POD
+from core.names import (
+    ADMISSION_GATE,
+    ALLOW_DAEMON_SETS,
+    MANAGED,
+    PODGROUP_GATE,
+    PODSET_LABEL,
+    QUEUE_NAME_LABEL,
+    TOPOLOGY_GATE,
+    WORKLOAD_ANNOTATION,
+)
+from e2e import manifests
+from e2e.api import Api, ApiError, wait_for
+from e2e.cluster import Cluster
+from e2e.standins.jobset import JobSetStandIn
+from e2e.topogate import SYSTEM_NAMESPACE, Topogate, managed
+from tests.e2e.users import RBAC, may, refused, user_of
+from tests.reconciler.kinds.pods import of_set
+from tests.reconciler.kinds.pods import template as pod_template
+from tests.reconciler.kinds.test_jobset import jobset, replicated
+from tests.reconciler.scenes import GPU, JOBS, Scene
+from tests.webhook.beside import topogate_beside
+
+pytestmark = pytest.mark.cluster
+Obj = dict[str, Any]
+QUOTA = 16
+PODS, JOBSETS = "/api/v1/namespaces/{}/pods", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
+APPS = "/apis/apps/v1/namespaces/{}/{}"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+_numbers = itertools.count(1)
+NOBODY = {"name": "nobody", "uid": "11111111-2222-3333-4444-555555555555", "controller": True}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A managed namespace with a running Job `train` (8 of 16 GPUs), a running JobSet `set` (4) and a Job `greedy` that waits."""
+
+    scene: Scene
+    user: Api
+    topogate: Topogate
+
+    def path(self, template: str, name: str = "", *more: str) -> str:
+        return template.format(self.scene.namespace, *more) + (f"/{name}" if name else "")
+
+    @property
+    def train(self) -> Obj:
+        """A running pod of `train`."""
+        found = self.scene.api.list(self.path(PODS) + "?labelSelector=job-name%3Dtrain")
+        return next(pod for pod in found if pod["spec"].get("nodeName"))
+
+    @property
+    def train_path(self) -> str:
+        return self.path(PODS, self.train["metadata"]["name"])
+
+
+@pytest.fixture(scope="module")
+def stage(cluster: Cluster) -> Iterator[Stage]:
+    with topogate_beside(cluster) as topogate, JobSetStandIn(cluster.api) as jobsets:
+        scene = Scene(cluster).open(quota=QUOTA)
+        scene.create(manifests.local_queue("default", scene.namespace, f"{scene.prefix}queue"))
+        cluster.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": managed()}})
+        user = user_of(cluster.api, scene.namespace)
+        _may_write_all_kinds(cluster.api, scene.namespace)
+        user.create(JOBS.format(scene.namespace), manifests.job("train", scene.namespace, pods=1, gpus=8, required=scene.rack))
+        user.create(JOBS.format(scene.namespace), manifests.job("greedy", scene.namespace, pods=3, gpus=8, required=scene.rack))
+        user.create(JOBSETS.format(scene.namespace), jobset(scene, "set", replicated("workers", 1, 1)))
+        scene.until_bound("train", 1)
+        scene.until_waiting("greedy", "ExceedsMaxQuota")
+        scene.until_bound("set", 1)
+        opened = Stage(scene, user, topogate)
+        _await_rules(opened)
+        yield opened
+        user.delete(f"{JOBSETS.format(scene.namespace)}/set")
+        wait_for("its Job to be gone", lambda: cluster.api.find(part(opened)) is None)
+        user.close()
+        scene.close()
+    jobsets.uninstall()
+
+
+def _may_write_all_kinds(api: Api, namespace: str) -> None:
+    """Operators ship such roles, aggregated to `edit`."""
+    rules = [{"apiGroups": [kind.group], "resources": [kind.plural, f"{kind.plural}/scale"], "verbs": ["*"]} for kind in KINDS]
+    rules.append({"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]})
+    api.create(f"{RBAC.format(namespace)}/roles", {"metadata": {"name": "kinds"}, "rules": rules})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "kinds"}
+    subject = {"kind": "ServiceAccount", "name": "user", "namespace": namespace}
+    api.create(f"{RBAC.format(namespace)}/rolebindings", {"metadata": {"name": "kinds"}, "subjects": [subject], "roleRef": reference})
+
+
+def _await_rules(stage: Stage) -> None:
+    """The API server reads policies, roles and a namespace's label a moment after they are written."""
+    wait_for("the rights", partial(may, stage.user, "create", "kubeflow.org", "pytorchjobs", stage.scene.namespace))
+
+    def judged() -> bool:
+        try:
+            stage.user.patch(f"{stage.train_path}?dryRun=All", {"metadata": {"labels": {PODSET_LABEL: "b"}}})
+        except ApiError as error:
+            return "cannot be changed" in str(error)
+        return False
+
+    wait_for("the policies to hold", judged)
+    probe = pod(stage, "probe")
+    wait_for("the label of the namespace", lambda: gated(stage.user.create(f"{stage.path(PODS)}?dryRun=All", probe)))
+
+
+def gated(obj: Obj) -> bool:
+    return {ADMISSION_GATE, TOPOLOGY_GATE} <= {gate["name"] for gate in obj["spec"].get("schedulingGates") or ()}
+
+
+def pod(stage: Stage, name: str, gpus: int = 8, **metadata: Any) -> Obj:
+    spec = {**pod_template(gpus)["spec"], "nodeSelector": dict(stage.scene.pool.labels)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": stage.scene.namespace, **metadata}, "spec": spec}
+
+
+def owned(stage: Stage, api_version: str, kind: str) -> Obj:
+    return pod(stage, f"owned-{next(_numbers)}", ownerReferences=[{"apiVersion": api_version, "kind": kind, **NOBODY}])
+
+
+def daemon_set(stage: Stage, name: str, **container: Any) -> Obj:
+    made = of_set("StatefulSet", stage.scene, name, 1, pod_template(8))
+    template = made["spec"]["template"]
+    template["spec"]["containers"][0] |= container
+    metadata = {"name": name, "namespace": stage.scene.namespace}
+    spec = {"selector": made["spec"]["selector"], "template": template}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
+
+
+def mirror_pod(stage: Stage) -> Obj:
+    made = pod(stage, "mirror", annotations={STATIC_POD: "0123456789"})
+    made["spec"]["nodeName"] = f"{stage.scene.prefix}b1-r1-n1"
+    return made
+
+
+def part(stage: Stage) -> str:
+    return stage.path(JOBS, "set-workers-0")
+
+
+Act = Callable[[Stage], Any]
+Outcome = Callable[[Stage, Act], None]
+
+
+def is_refused(told: str, status: int = 403) -> Outcome:
+    return lambda stage, act: refused(status, told, lambda: act(stage))
+
+
+def is_gated(stage: Stage, act: Act) -> None:
+    created = act(stage)
+    try:
+        assert gated(created)
+        assert created["metadata"]["labels"][QUEUE_NAME_LABEL] == "default"
+    finally:
+        stage.scene.api.delete(stage.path(PODS, created["metadata"]["name"]), grace_period_s=0)
+
+
+def is_allowed(stage: Stage, act: Act) -> None:
+    act(stage)
+
+
+def patches_train(body: Any) -> Act:
+    return lambda stage: stage.user.patch(stage.train_path, body)
+
+
+def creates_pod(make: Callable[[Stage], Obj]) -> Act:
+    return lambda stage: stage.user.create(stage.path(PODS), make(stage))
+
+
+def patches_greedy(body: Any) -> Act:
+    return lambda stage: stage.user.patch(stage.path(JOBS, "greedy"), body)
+
+
+def creates_job(**metadata: Any) -> Act:
+    def act(stage: Stage) -> Obj:
+        job = manifests.job("another", stage.scene.namespace, pods=3, gpus=8)
+        return stage.user.create(stage.path(JOBS), {**job, "metadata": {**job["metadata"], **metadata}})
+
+    return act
+
+
+def terms(count: int, values: int = 1) -> Obj:
+    selector = {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": [f"v{i}" for i in range(values)]}]}
+    term = {"labelSelector": selector, "namespaceSelector": {}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term] * count}}
+
+
+def nodes(*values: int) -> Obj:
+    each = [{"matchExpressions": [{"key": "a", "operator": "In", "values": [f"v{i}" for i in range(count)]}]} for count in values]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": each}}}
+
+
+def tolerations(count: int) -> list[Obj]:
+    return [{"key": f"k{i}", "operator": "Exists"} for i in range(count)]
+
+
+CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+
+
+def asking(stage: Stage, queue: str | None, gates: bool = False, **spec: Any) -> Obj:
+    """A pod without requests in its queue, or behind the gate of a PodGroup."""
+    made = pod(stage, f"asking-{next(_numbers)}", gpus=0, labels={QUEUE_NAME_LABEL: queue} if queue else {})
+    made["spec"] |= spec | ({"schedulingGates": [{"name": PODGROUP_GATE}]} if gates else {})
+    return made
+
+
+def changes_pod(before: Obj, body: Obj) -> Act:
+    def act(stage: Stage) -> Any:
+        path = stage.path(PODS, stage.user.create(stage.path(PODS), asking(stage, "main", **before))["metadata"]["name"])
+        try:
+            return stage.user.patch(path, body)
+        finally:
+            stage.scene.api.delete(path, grace_period_s=0)
+
+    return act
+
+
+def resizes(cpu: str) -> Act:
+    """Of a pod that waits in its queue and requests one CPU."""
+
+    def act(stage: Stage) -> Any:
+        path = stage.path(PODS, stage.user.create(stage.path(PODS), asking(stage, "main"))["metadata"]["name"])
+        container = {"name": stage.user.get(path)["spec"]["containers"][0]["name"], "resources": {"requests": {"cpu": cpu}}}
+        try:
+            return stage.user.patch(f"{path}/resize", {"spec": {"containers": [container]}}, STRATEGIC_PATCH)
+        finally:
+            stage.scene.api.delete(path, grace_period_s=0)
+
+    return act
+
+
+def scales(kind: str, replicas: int, *, is_part: bool) -> Act:
+    """Of an object that an administrator made: as a part of an admitted AppWrapper, or queued itself."""
+
+    def act(stage: Stage) -> Any:
+        name, path = f"scaled-{next(_numbers)}", stage.path(APPS, "", f"{kind.lower()}s")
+        made = of_set(kind, stage.scene, name, 0, pod_template(8, notes={WORKLOAD_ANNOTATION: "w"} if is_part else {}))
+        if is_part:
+            owner = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", **NOBODY}
+            made["metadata"] |= {"labels": {}, "ownerReferences": [owner]}
+        stage.scene.api.create(path, made)
+        try:
+            return stage.user.patch(f"{path}/{name}/scale", {"spec": {"replicas": replicas}})
+        finally:
+            stage.scene.api.delete(f"{path}/{name}")
+
+    return act
+
+
+def creates_job_asking(**spec: Any) -> Act:
+    def act(stage: Stage) -> Obj:
+        return stage.user.create(f"{stage.path(JOBS)}?dryRun=All", manifests.job("another", stage.scene.namespace, pods=1, pod_spec=spec))
+
+    return act
+
+
+def dry_pod(queue: str | None, gates: bool = False, **spec: Any) -> Act:
+    return lambda stage: stage.user.create(f"{stage.path(PODS)}?dryRun=All", asking(stage, queue, gates, **spec))
+
+
+TOO_MANY: tuple[tuple[str, Obj, Obj], ...] = (
+    ("terms between pods", {"affinity": terms(17)}, {"affinity": terms(16)}),
+    ("values of terms", {"affinity": terms(2, 256)}, {"affinity": terms(2, 255)}),
+    ("values of nodes", {"affinity": nodes(256, 255)}, {"affinity": nodes(256, 253)}),
+    ("tolerations", {"tolerations": tolerations(65)}, {"tolerations": tolerations(60)}),
+)
+KEEPS_OWNER, KEEPS_LABELS = "only the controller of Job may release a pod", "the labels of a pod of an admitted workload"
+NAMES_NO_QUEUE = "the name of a LocalQueue is expected"
+PART_IS_KEPT = "this object was admitted as a part of a JobSet"
+SCALED_PART = "was admitted as a part of AppWrapper nobody"
+NO_DAEMON_SETS = "no quota counts a DaemonSet"
+TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
+    # rule, entry point, attempt, outcome
+    ("a pod keeps its owner", "metadata: none", patches_train({"metadata": {"ownerReferences": None}}), is_refused(KEEPS_OWNER)),
+    (
+        "a pod keeps its owner",
+        "metadata: owner and labels",
+        patches_train({"metadata": {"ownerReferences": None, "labels": {"job-name": None, "batch.kubernetes.io/controller-uid": None}}}),
+        is_refused(KEEPS_OWNER),
+    ),
+    (
+        "a pod keeps its owner",
+        "metadata: no controller",
+        lambda stage: stage.user.patch(
+            stage.train_path, {"metadata": {"ownerReferences": [stage.train["metadata"]["ownerReferences"][0] | {"controller": False}]}}
+        ),
+        is_refused(KEEPS_OWNER),
+    ),
+    (
+        "a pod keeps its owner",
+        "metadata: another",
+        lambda stage: stage.user.patch(
+            stage.train_path, {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", **NOBODY}]}}
+        ),
+        is_refused(KEEPS_OWNER),
+    ),
+    *(
+        (
+            "a pod keeps its labels",
+            f"metadata: {name}={value}",
+            patches_train({"metadata": {"labels": {name: value}}}),
+            is_refused(KEEPS_LABELS),
+        )
+        for name in ("batch.kubernetes.io/controller-uid", "job-name")
+        for value in (None, "another")
+    ),
+    (
+        "a pod keeps its labels",
+        "metadata: marked as queued itself",
+        patches_train({"metadata": {"labels": {MANAGED: "true"}}}),
+        is_refused(f"{MANAGED} says whose pod this is"),
+    ),
+    ("a pod keeps its labels", "metadata: another is added", patches_train({"metadata": {"labels": {"mine": "still"}}}), is_allowed),
+    ("a pod keeps its labels", "metadata: an annotation", patches_train({"metadata": {"annotations": {"mine": "still"}}}), is_allowed),
+    (
+        "a part keeps its labels",
+        "metadata",
+        lambda stage: stage.user.patch(part(stage), {"metadata": {"labels": {"jobset.sigs.k8s.io/jobset-name": None}}}),
+        is_refused(PART_IS_KEPT),
+    ),
+    (
+        "a part keeps its owner",
+        "owner change",
+        lambda stage: stage.user.patch(part(stage), {"metadata": {"ownerReferences": None}}),
+        is_refused(PART_IS_KEPT),
+    ),
+    (
+        "a part keeps its size",
+        "update",
+        lambda stage: stage.user.patch(part(stage), {"spec": {"parallelism": 2}}),
+        is_refused(PART_IS_KEPT),
+    ),
+    (
+        "a part keeps its labels",
+        "metadata: another is added",
+        lambda stage: stage.user.patch(part(stage), {"metadata": {"labels": {"mine": "still"}}}),
+        is_allowed,
+    ),
+    # An owner of a kind that is queued itself: `batch` is a version of the core group, not the group batch.
+    *(
+        (
+            "a pod is queued",
+            f"create: owner {api_version} {kind}",
+            creates_pod(partial(owned, api_version=api_version, kind=kind)),
+            is_gated,
+        )
+        for api_version, kind in (("batch", "Job"), ("apps", "DaemonSet"), ("/batch", "Job"))
+    ),
+    *(
+        (
+            "a pod is queued",
+            f"create: owner {api_version} {kind}",
+            creates_pod(partial(owned, api_version=api_version, kind=kind)),
+            is_refused(f"only the controller of {kind} may make"),
+        )
+        for api_version, kind in (("batch/v1", "Job"), ("batch/v9", "Job"), ("apps/v1", "DaemonSet"))
+    ),
+    (
+        "what makes pods has no pod as its controller",
+        "create: owner /v1 Pod",
+        lambda stage: stage.user.create(stage.path(APPS, "", "statefulsets"), owned_set(stage, "/v1")),
+        is_refused("a Pod may be an owner of this object, but not its controller"),
+    ),
+    (
+        "a pod is queued",
+        "create: mirror pod",
+        creates_pod(mirror_pod),
+        is_refused(f"only the kubelet of its node may make a pod with {STATIC_POD}"),
+    ),
+    ("a queue has a name", "create: Job", creates_job(labels={QUEUE_NAME_LABEL: ""}), is_refused(NAMES_NO_QUEUE, 422)),
+    (
+        "a queue has a name",
+        "create: Pod",
+        creates_pod(partial(pod, name="another", labels={QUEUE_NAME_LABEL: ""})),
+        is_refused(NAMES_NO_QUEUE, 422),
+    ),
+    (
+        "a queue has a name",
+        "metadata: Job",
+        patches_greedy({"metadata": {"labels": {QUEUE_NAME_LABEL: ""}}}),
+        is_refused(NAMES_NO_QUEUE, 422),
+    ),
+    (
+        "a queue has a name",
+        "update: unsuspended with it",
+        patches_greedy(
+            {"metadata": {"labels": {QUEUE_NAME_LABEL: ""}}, "spec": {"suspend": False, "template": {"spec": {"schedulingGates": None}}}}
+        ),
+        is_refused("is taken off by topogate"),
+    ),
+    (
+        "a job stays queued",
+        "metadata",
+        patches_greedy({"metadata": {"labels": {QUEUE_NAME_LABEL: None}}}),
+        is_refused("cannot be taken off"),
+    ),
+    *(
+        row
+        for what, wrong, right in TOO_MANY
+        for row in (
+            (f"limit of {what}", "create: Job", creates_job_asking(**wrong), is_refused("at most", 422)),
+            (f"limit of {what}", "create: Pod", dry_pod("main", **wrong), is_refused("at most", 422)),
+            (
+                f"limit of {what}",
+                "create: Pod of a PodGroup",
+                dry_pod(None, True, **wrong),
+                is_refused("a pod that topogate places has at most", 422),
+            ),
+            (f"limit of {what}", "create: Job at the limit", creates_job_asking(**right), is_allowed),
+            (f"limit of {what}", "create: Pod at the limit", dry_pod("main", **right), is_allowed),
+        )
+    ),
+    (
+        "limit of tolerations",
+        "update: Pod",
+        changes_pod({"tolerations": tolerations(4)}, {"spec": {"tolerations": tolerations(65)}}),
+        is_refused("a pod that topogate places has at most 64 tolerations", 422),
+    ),
+    (
+        "limit of values of nodes",
+        "update: Pod",
+        changes_pod(
+            {"affinity": nodes(1)},
+            {
+                "spec": {
+                    "affinity": {
+                        "nodeAffinity": {
+                            "requiredDuringSchedulingIgnoredDuringExecution": {
+                                "nodeSelectorTerms": [
+                                    {
+                                        "matchExpressions": [
+                                            *nodes(1)["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+                                                "nodeSelectorTerms"
+                                            ][0]["matchExpressions"],
+                                            {"key": "b", "operator": "NotIn", "values": [f"v{i}" for i in range(600)]},
+                                        ]
+                                    }
+                                ]
+                            }
+                        }
+                    }
+                }
+            },
+        ),
+        is_refused("a pod that topogate places has at most 512", 422),
+    ),
+    ("a pod keeps its requests", "resize", resizes("2"), is_refused("a pod that topogate places keeps its requests")),
+    *(
+        row
+        for kind in ("Deployment", "StatefulSet")
+        for row in (
+            ("a part keeps its size", f"scale: {kind}", scales(kind, 2, is_part=True), is_refused(SCALED_PART, 422)),
+            ("a part keeps its size", f"scale: {kind} to what it has", scales(kind, 0, is_part=True), is_allowed),
+            ("a part keeps its size", f"scale: {kind} that is queued itself", scales(kind, 1, is_part=False), is_allowed),
+        )
+    ),
+    (
+        "claims are counted",
+        "create: Job",
+        creates_job_asking(resourceClaims=CLAIMS),
+        is_refused("no quota counts the devices of ResourceClaims", 422),
+    ),
+    (
+        "claims are counted",
+        "create: Pod",
+        dry_pod("main", resourceClaims=CLAIMS),
+        is_refused("no quota counts the devices of ResourceClaims", 422),
+    ),
+    (
+        "no DaemonSet",
+        "create",
+        lambda stage: stage.user.create(stage.path(APPS, "", "daemonsets"), daemon_set(stage, "everywhere")),
+        is_refused(NO_DAEMON_SETS),
+    ),
+    (
+        "no DaemonSet",
+        "create: without requests",
+        lambda stage: stage.user.create(stage.path(APPS, "", "daemonsets"), daemon_set(stage, "everywhere", resources={})),
+        is_refused(NO_DAEMON_SETS),
+    ),
+)
+
+
+def owned_set(stage: Stage, api_version: str) -> Obj:
+    made = of_set("StatefulSet", stage.scene, "forged", 0, pod_template(8))
+    made["metadata"] |= {"labels": {}, "ownerReferences": [{"apiVersion": api_version, "kind": "Pod", **NOBODY}]}
+    return made
+
+
+@pytest.mark.parametrize(("act", "outcome"), [row[2:] for row in TABLE], ids=[f"{row[0]} - {row[1]}" for row in TABLE])
+def test_entry_point_driven_by_namespace_user_is_judged(act: Act, outcome: Outcome, stage: Stage) -> None:
+    """Found defects C1, C2, C3, C15, C16."""
+    outcome(stage, act)
+
+
+def test_daemon_set_where_administrator_allows_it_is_created(stage: Stage) -> None:
+    """Found defect C15: the annotation of the Namespace lets users make DaemonSets; an administrator makes them anyway."""
+    path, namespace = stage.path(APPS, "", "daemonsets"), f"/api/v1/namespaces/{stage.scene.namespace}"
+    made = daemon_set(stage, "agent", resources={})
+    made["spec"]["template"]["spec"]["nodeSelector"] = {"none": "matches"}
+    stage.scene.api.create(path, made)
+    stage.user.patch(f"{path}/agent", {"metadata": {"labels": {"mine": "still"}}})
+    change = {"spec": {"minReadySeconds": 1}}
+    refused(403, NO_DAEMON_SETS, lambda: stage.user.patch(f"{path}/agent", change))
+    stage.scene.api.patch(namespace, {"metadata": {"annotations": {ALLOW_DAEMON_SETS: "true"}}})
+    try:
+        wait_for("the annotation to be read", lambda: is_done(lambda: stage.user.patch(f"{path}/agent", change)))
+    finally:
+        stage.scene.api.patch(namespace, {"metadata": {"annotations": {ALLOW_DAEMON_SETS: None}}})
+        stage.scene.api.delete(f"{path}/agent")
+
+
+def is_done(act: Callable[[], Any]) -> bool:
+    try:
+        act()
+    except ApiError:
+        return False
+    return True
+
+
+def test_reconciler_account_changing_pod_beyond_gates_is_refused(stage: Stage, cluster: Cluster) -> None:
+    """Found defect C18: in all namespaces, kube-system included."""
+    token = cluster.api.create(
+        f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts/topogate-reconciler/token",
+        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
+    )
+    thief = cluster.api.for_token(str(token["status"]["token"]))
+    container = {"name": "c", "image": "registry.example/c:1"}
+    system = "/api/v1/namespaces/kube-system/pods"
+    cluster.api.create(system, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "victim"}, "spec": {"containers": [container]}})
+    try:
+        for path in (f"{system}/victim", stage.train_path):
+            name = cluster.api.get(path)["spec"]["containers"][0]["name"]
+            image = {"spec": {"containers": [{"name": name, "image": "registry.example/evil:1"}]}}
+            refused(403, "reconciler does not change spec.containers", partial(thief.patch, path, image, STRATEGIC_PATCH))
+            deadline = {"spec": {"activeDeadlineSeconds": 1}}
+            refused(403, "reconciler does not change spec.activeDeadlineSeconds", partial(thief.patch, path, deadline))
+            owner = {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", **NOBODY}]}}
+            refused(403, "reconciler does not change metadata.ownerReferences", partial(thief.patch, path, owner))
+            thief.patch(path, {"metadata": {"annotations": {"topogate.dev/rank": "0"}}})
+    finally:
+        thief.close()
+        cluster.api.delete(f"{system}/victim", grace_period_s=0)
+
+
+def test_pods_of_job_deleted_with_orphans_are_released(stage: Stage) -> None:
+    """Found defect C1: the garbage collector takes the owner off, and the Job controller its finalizers."""
+    job = manifests.job("orphaned", stage.scene.namespace, pods=1, required=stage.scene.rack)
+    stage.user.create(stage.path(JOBS), job)
+    stage.scene.until_bound("orphaned", 1)
+    stage.user.request("DELETE", f"{stage.path(JOBS, 'orphaned')}?propagationPolicy=Orphan")
+
+    def orphans() -> list[Obj]:
+        found = stage.scene.api.list(stage.path(PODS) + "?labelSelector=job-name%3Dorphaned")
+        return [pod for pod in found if not pod["metadata"].get("ownerReferences")]
+
+    found = wait_for("the pod to be released", orphans)
+    assert WORKLOAD_ANNOTATION in found[0]["metadata"]["annotations"]
+    for each in found:
+        stage.user.delete(stage.path(PODS, each["metadata"]["name"]), grace_period_s=0)
+    wait_for("the pod to be gone", lambda: not orphans())
+
+
+def test_gpus_that_run_after_all_attempts_are_within_quota(stage: Stage) -> None:
+    """The sum of all rows: what runs is what was admitted before the first of them."""
+    now = stage.scene.read()
+    running = [pod for pod in now.pods if pod["metadata"]["namespace"] == stage.scene.namespace and pod["spec"].get("nodeName")]
+    asked = sum(int((c["resources"].get("limits") or {}).get(GPU, 0)) for pod in running for c in pod["spec"]["containers"])
+    assert asked == 12
+    assert len(now.pods_of("train")) == 1

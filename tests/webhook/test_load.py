@@ -1,0 +1,329 @@
+"""What a flood of reviews, of half-sent bodies or of idle connections may take: memory and connections are bounded, small reviews go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, TCPConnector, web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from hypothesis import given
+
+from e2e import manifests
+from tests.runtime.fakes import ManualClock
+from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, body, causes
+from tests.webhook.test_misshapen import JSON
+from tests.webhook.test_tls import CA, FIRST, NOW
+from webhook import server as server_module
+from webhook.budget import Budget, estimate_memory
+from webhook.connections import FIRST_REQUEST_S, IDLE_S, Connections
+from webhook.lookup import at_home
+from webhook.review import Reviews
+from webhook.server import LARGE_BODIES_BYTES, AdmissionServer
+from webhook.tls import HeldCertificate
+
+SMALL = body(manifests.job("train", "team-a", pods=1))
+LARGE = body(manifests.job("train", "team-a", pods=1, annotations={"filler": "x" * 2**20}, queue=None))
+
+
+@asynccontextmanager
+async def listening(
+    reviews: Reviews | None = None, *, most: int = 128, client_ca: Path | None = None
+) -> AsyncIterator[tuple[AdmissionServer, Connections, int]]:
+    """The server as the process has it, with TLS where there is a CA of clients; and its port."""
+    clock = ManualClock()
+    connections = Connections(clock, most)
+    server = AdmissionServer(reviews or Webhook().reviews, clock=clock, connections=connections, asks_for_certificate=client_ca is not None)
+    runner = server.make_runner(shutdown_timeout_s=0.1)
+    await runner.setup()
+    held = HeldCertificate(client_ca)
+    held.take(FIRST.certificate, FIRST.key)
+    bound = connections.listen("127.0.0.1", 0)
+    site = web.SockSite(runner, bound, ssl_context=held.context if client_ca is not None else None)
+    await site.start()
+    try:
+        yield server, connections, bound.getsockname()[1]
+    finally:
+        await runner.cleanup()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - of another's state
+            await asyncio.sleep(0.005)
+
+
+async def send(
+    port: int, path: str, sent: bytes, length: int | None = None, more: str = ""
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A request of which perhaps only a part of the body is sent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(sent) if length is None else length}\r\n{more}\r\n"
+    writer.write(head.encode() + sent)
+    return reader, writer
+
+
+async def status_of(reader: asyncio.StreamReader) -> int:
+    return int((await reader.readline()).split()[1])
+
+
+async def post(port: int, sent: bytes = SMALL, path: str = VALIDATE_JOB) -> int:
+    reader, writer = await send(port, path, sent)
+    status = await status_of(reader)
+    writer.close()
+    return status
+
+
+# --- budgets --------------------------------------------------------------------------------------------------------
+
+
+async def test_budget_is_granted_in_order_and_given_back() -> None:
+    budget, granted = Budget(10), list[str]()
+
+    async def take(name: str, amount: int) -> None:
+        await budget.take(amount)
+        granted.append(name)
+
+    tasks = [asyncio.ensure_future(take(name, amount)) for name, amount in (("a", 6), ("b", 6), ("c", 1))]
+    await until(lambda: budget.waiting == 2)
+    assert granted == ["a"], "c waits behind b, or large ones would wait for ever"
+    tasks[1].cancel()
+    await until(lambda: granted == ["a", "c"])
+    budget.give(6)
+    assert (budget.used, budget.waiting) == (1, 0)
+    with pytest.raises(ValueError, match="11 is more than 10"):
+        await budget.take(11)
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_budget_granted_to_cancelled_waiter_is_not_lost() -> None:
+    budget = Budget(1)
+    await budget.take(1)
+    waiter = asyncio.ensure_future(budget.take(1))
+    await until(lambda: budget.waiting == 1)
+    budget.give(1)
+    waiter.cancel()  # it has been granted, and has not run since
+    await asyncio.gather(waiter, return_exceptions=True)
+    assert budget.used == 0
+
+
+def size_of(value: Any) -> int:
+    """Bytes of a parsed value and all in it; keys of objects are one object each."""
+    inner: list[Any] = []
+    if isinstance(value, dict):
+        inner = [part for pair in value.items() for part in pair]
+    elif isinstance(value, list):
+        inner = value
+    return sys.getsizeof(value) + sum(map(size_of, inner))
+
+
+@given(value=JSON)
+def test_estimate_is_at_least_what_parsed_value_takes(value: Any) -> None:
+    assert estimate_memory(json.dumps([value]).encode()) >= size_of([value])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [{}] * 9999,
+        [[]] * 9999,
+        {str(i): i for i in range(9999)},
+        [str(i) for i in range(9999)],
+        [{"name": str(i), "value": ""} for i in range(9999)],
+    ],
+    ids=["objects", "lists", "entries", "texts", "variables"],
+)
+def test_estimate_of_dense_value_is_at_least_what_it_takes(value: Any) -> None:
+    """Found defect B3: of a body of 3 MB that is all `{}` there were 230 MB."""
+    assert estimate_memory(json.dumps(value, separators=(",", ":")).encode()) >= size_of(json.loads(json.dumps(value)))
+
+
+# --- bodies ---------------------------------------------------------------------------------------------------------
+
+
+async def test_half_sent_bodies_are_not_read_beyond_budget_and_small_reviews_are_answered() -> None:
+    """Found defect B4: 36 half-sent bodies of 14 MB were read at once."""
+    async with listening() as (server, _, port):
+        half = [await send(port, "/convert", b" " * 1000, 14 * 2**20) for _ in range(36)]
+        await until(lambda: server.large.bodies.waiting == 35)
+        assert server.large.bodies.used <= LARGE_BODIES_BYTES
+        assert await post(port) == 200
+        half[0][1].close()
+        await until(lambda: server.large.bodies.waiting == 34)  # the next one is read
+        for _, writer in half[1:]:
+            writer.close()
+        await until(lambda: server.large.bodies.used == 0)
+        assert server.large.bodies.waiting == 0, "those whose client has gone were let go"
+
+
+async def test_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "READ_S", 0.05)
+    async with listening() as (server, _, port):
+        reader, writer = await send(port, VALIDATE_JOB, SMALL[:100], len(SMALL))
+        assert await status_of(reader) == 408
+        await reader.read()  # to its end: the connection is closed
+        writer.close()
+        assert server.small.bodies.used == 0
+
+
+async def test_review_that_waits_too_long_is_answered_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "WAIT_S", 0.05)
+    async with listening() as (server, _, port):
+        await server.small.judged.take(server.small.judged.limit)
+        assert await post(port) == 503
+        server.small.judged.give(server.small.judged.limit)
+        assert await post(port) == 200
+        assert (server.small.judged.used, server.small.bodies.used) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("sent", "more", "status"),
+    [
+        (b'{"a":' + b"[{}," * 700_000 + b"1", "", 413),
+        (b"\x1f\x8b garbage", "Content-Encoding: gzip\r\n", 415),
+        (b"\x1f\x8b garbage", "", 400),
+    ],
+    ids=["too many parts", "compressed", "garbage"],
+)
+async def test_body_that_is_not_judged_is_refused_by_its_signs_and_headers(sent: bytes, more: str, status: int) -> None:
+    """Found defects B3 and C19: compressed garbage was a 500."""
+    async with listening() as (server, _, port):
+        for path in (MUTATE_JOB, "/convert"):
+            reader, writer = await send(port, path, sent, more=more)
+            assert await status_of(reader) == status
+            writer.close()
+        await until(lambda: server.large.bodies.used == server.small.bodies.used == 0)
+        assert server.large.judged.used == 0
+
+
+async def test_memory_of_large_review_is_held_until_its_thread_ends() -> None:
+    """Found defect B3: a review whose client has gone still takes what it takes."""
+    began, ends = threading.Event(), threading.Event()
+
+    async def has_default_queue(namespace: str) -> bool:
+        began.set()
+        await asyncio.to_thread(ends.wait)
+        return False
+
+    async with listening(Reviews(at_home(has_default_queue))) as (server, _, port):
+        _, writer = await send(port, MUTATE_JOB, LARGE)
+        await until(began.is_set)
+        assert server.large.judged.used >= len(LARGE)
+        writer.close()
+        await until(lambda: server.large.bodies.used == 0)
+        assert server.large.judged.used >= len(LARGE)
+        ends.set()
+        await until(lambda: server.large.judged.used == 0)
+
+
+# --- connections ----------------------------------------------------------------------------------------------------
+
+
+async def test_connections_beyond_cap_replace_those_without_review() -> None:
+    """Found defect B4: 1,000 idle connections took 416 MB, and none was ever cut."""
+    async with listening(most=4) as (_, connections, port):
+        reader, writer = await send(port, VALIDATE_JOB, SMALL)
+        assert await status_of(reader) == 200
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        await until(lambda: len(connections) == 4)
+        cut = [asyncio.ensure_future(each.read()) for each, _ in idle]
+        await until(lambda: sum(task.done() for task in cut) == 17)
+        writer.write(f"POST {VALIDATE_JOB} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(SMALL)}\r\n\r\n".encode() + SMALL)
+        await until(lambda: b"HTTP/1.1 200" in bytes(reader._buffer).rpartition(b"}}")[0] or reader.at_eof())  # type: ignore[attr-defined]
+        assert not reader.at_eof(), "a connection that has brought a review stays"
+        for _, each in idle:
+            each.close()
+        writer.close()
+        await asyncio.gather(*cut)
+        await until(lambda: len(connections) == 0)
+
+
+def test_new_connection_where_all_review_is_refused() -> None:
+    clock = ManualClock()
+    connections = Connections(clock, 2)
+    pairs = [socket.socketpair() for _ in range(4)]
+    first, second, third, fourth = (pair[0] for pair in pairs)
+    assert connections.add(first)
+    assert connections.add(second)
+    for each in (first, second):
+        connections.end(each.fileno(), reviewed=True)
+        connections.begin(each.fileno())
+    assert not connections.add(third)
+    clock.time += 1
+    connections.end(second.fileno(), reviewed=True)
+    assert connections.add(fourth), "an idle one goes for it"
+    assert pairs[1][1].recv(1) == b""
+    for pair in pairs:
+        for each in pair:
+            each.close()
+
+
+def test_idle_connection_is_cut_sooner_where_it_brought_no_review() -> None:
+    clock = ManualClock()
+    connections = Connections(clock)
+    pairs = [socket.socketpair() for _ in range(3)]
+    silent, reviewed, busy = (pair[0].fileno() for pair in pairs)
+    for each, _ in pairs:
+        connections.add(each)
+    connections.end(reviewed, reviewed=True)
+    connections.begin(busy)
+    clock.time += FIRST_REQUEST_S + 1
+    connections.close_overdue()
+    assert len(connections) == 2
+    clock.time += IDLE_S
+    connections.close_overdue()
+    assert len(connections) == 1, "one that is busy has deadlines of its own"
+    assert pairs[0][1].recv(1) == pairs[1][1].recv(1) == b""
+    for pair in pairs:
+        for each in pair:
+            each.close()
+    assert silent != busy
+
+
+# --- client certificates --------------------------------------------------------------------------------------------
+
+
+def client_pair() -> bytes:
+    """A client certificate by the same CA, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
+    issuer = x509.load_pem_x509_certificate(CA.certificate).subject
+    ca_key = serialization.load_pem_private_key(CA.key, None)
+    assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
+    made = x509.CertificateBuilder(issuer, name, key.public_key(), x509.random_serial_number(), NOW - timedelta(1), NOW + timedelta(1))
+    made = made.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+    text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return made.sign(ca_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM) + text
+
+
+@pytest.mark.parametrize(("shows", "statuses"), [(None, (401, 200)), ("ours", (200, 200))])
+async def test_reviews_are_answered_to_clients_with_certificate_only(shows: str | None, statuses: tuple[int, int], tmp_path: Path) -> None:
+    """Found defect B4: probes show none, and are answered."""
+    (tmp_path / "ca.crt").write_bytes(CA.certificate)
+    context = ssl.create_default_context(cadata=CA.certificate.decode())
+    if shows is not None:
+        (tmp_path / "pair.pem").write_bytes(client_pair())
+        context.load_cert_chain(tmp_path / "pair.pem")
+    async with listening(client_ca=tmp_path / "ca.crt") as (_, _, port), ClientSession(connector=TCPConnector(ssl=context)) as client:
+        reviewed = await client.post(f"https://127.0.0.1:{port}{VALIDATE_JOB}", data=SMALL)
+        probed = await client.get(f"https://127.0.0.1:{port}/healthz")
+        assert (reviewed.status, probed.status) == statuses
+
+
+def test_cohort_of_wrong_shape_is_refused_with_its_field() -> None:
+    """Found defect C19: it was a 500."""
+    cohort = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "c"}, "spec": {"resourceGroups": ["str"]}}
+    assert list(causes(Webhook().validate(cohort))) == ["spec.resourceGroups[0]"]

@@ -1,0 +1,82 @@
+"""Scaling a part of what was admitted: looked up, and refused; whatever is not a part is scaled as ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.api.admission import parse_review
+from core.names import WORKLOAD_ANNOTATION
+from core.runtime.resource import Resource
+from tests.webhook.asking import Webhook, body, causes, run
+from webhook.lookup import LookupFailed
+from webhook.registration import configurations
+from webhook.review import Reviews
+from webhook.scale import SCALE_PATH
+
+OWNER = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "name": "wrapper", "uid": "u", "controller": True}
+STARTED = {"pytorchReplicaSpecs": {"Worker": {"template": {"metadata": {"annotations": {WORKLOAD_ANNOTATION: "w"}}}}}}
+PLAIN = {"pytorchReplicaSpecs": {"Worker": {"template": {"metadata": {"annotations": {"a": "b"}}}}}}
+
+
+def scale(found: Any, before: int = 2, after: int = 3, resource: str = "pytorchjobs") -> tuple[dict[str, Any], list[Resource]]:
+    """The answer of a webhook that finds this object, and what it looked up."""
+    looked_up: list[Resource] = []
+
+    async def find(wanted: Resource, name: str, namespace: str) -> Any:
+        looked_up.append(wanted)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    old, new = ({"kind": "Scale", "metadata": {"name": "train"}, "spec": {"replicas": count}} for count in (before, after))
+    of = {"group": "kubeflow.org", "version": "v1", "resource": resource}
+    request = parse_review(body(new, old, resource=of, subResource="scale", name="train"))
+    reviews = Reviews(Webhook()._has_default_queue, find=find)
+    response: dict[str, Any] = run(reviews.answer(SCALE_PATH, request))["response"]
+    return response, looked_up
+
+
+def test_part_of_admitted_object_keeps_its_replicas() -> None:
+    """Found defect C10: the policies do not see the object that is scaled."""
+    response, looked_up = scale({"metadata": {"ownerReferences": [OWNER]}, "spec": STARTED})
+    assert causes(response)["spec.replicas"].startswith("3: this PyTorchJob was admitted as a part of AppWrapper wrapper")
+    assert [each.plural for each in looked_up] == ["pytorchjobs"]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        {"metadata": {}, "spec": STARTED},
+        {"metadata": {"ownerReferences": [OWNER | {"controller": False}]}, "spec": STARTED},
+        {"metadata": {"ownerReferences": [OWNER]}, "spec": PLAIN},
+        {"metadata": {"ownerReferences": [OWNER]}},
+    ],
+    ids=["gone", "root", "owned only", "not admitted", "no spec"],
+)
+def test_object_that_is_no_part_is_scaled(found: Any) -> None:
+    assert scale(found)[0]["allowed"]
+
+
+def test_nothing_is_looked_up_where_number_or_kind_says_enough() -> None:
+    part = {"metadata": {"ownerReferences": [OWNER]}, "spec": STARTED}
+    assert scale(part, 3, 3) == ({"uid": "4f0c", "allowed": True}, [])
+    response, looked_up = scale(part, resource="others")
+    assert (response["allowed"], looked_up) == (True, [])
+
+
+def test_object_that_cannot_be_looked_up_is_scaled_later() -> None:
+    response, _ = scale(LookupFailed("503: etcd is slow"))
+    assert (response["allowed"], response["status"]["code"]) == (False, 503)
+
+
+def test_entry_of_scale_holds_in_managed_namespaces_for_all_but_topogate() -> None:
+    """The subresource has no labels to select by, so elsewhere each scaling would depend on the webhook."""
+    hooks = configurations("Q0E=", {"url": "https://127.0.0.1"})[1]["webhooks"]
+    (hook,) = (hook for hook in hooks if hook["clientConfig"]["url"].endswith(SCALE_PATH))
+    keys = [expression["key"] for expression in hook["namespaceSelector"]["matchExpressions"]]
+    assert keys == ["kubernetes.io/metadata.name", "topogate.dev/managed"]
+    (condition,) = hook["matchConditions"]
+    assert ".namespace(request.namespace)" in condition["expression"], "a Scale is not the object"

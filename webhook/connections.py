@@ -1,0 +1,133 @@
+"""Connections of the webhook's port: at most so many, and none that waits for its first request, or between two, for ever.
+
+They are counted where the socket accepts them, since a handshake that is never finished costs as much memory as a connection.
+"""
+
+import logging
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Never
+
+from core.runtime.clock import Clock
+from webhook.budget import give_memory_back
+
+logger = logging.getLogger(__name__)
+# One costs up to 0.5 MB. An API server has one for each review that is on its way, and keeps 25 for the next ones.
+MOST = 128
+FIRST_REQUEST_S = 10.0  # from the accepted socket to the first review's answer, handshake included, less what the review itself takes
+IDLE_S = 180.0  # API servers close idle ones after 90 s; one that is closed here while a review is on its way takes that along
+_LOOK_S = 1.0
+_MANY = 16
+
+
+@dataclass(slots=True)
+class _Connection:
+    socket: socket.socket
+    since: float  # when it was accepted, or its last request was answered
+    has_reviewed: bool = False
+    is_busy: bool = False
+
+
+class Connections:
+    """By file descriptor. `listen` gives the socket whose connections these are."""
+
+    def __init__(self, clock: Clock, most: int = MOST) -> None:
+        self._clock = clock
+        self._most = most
+        self._open: dict[int, _Connection] = {}
+        self._cut_lately = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def listen(self, host: str, port: int) -> socket.socket:
+        """A bound socket of that address, whose connections are counted. Raises OSError, which names the address."""
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        found = _Listening(family, kind, proto)
+        found.connections = self
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            found.bind(address)
+        except OSError as error:
+            found.close()
+            raise OSError(error.errno, f"{host}:{port} cannot be listened on: {str(error.strerror).lower()}") from error
+        return found
+
+    def add(self, accepted: socket.socket) -> bool:
+        """Whether a new connection is kept. Where there are as many as may be, another one goes for it: first those that have brought no
+        review yet, idle before busy and old before new, then idle ones that have."""
+        if len(self._open) >= self._most:
+            candidates = [(fd, c) for fd, c in self._open.items() if not (c.has_reviewed and c.is_busy)]
+            if not candidates:
+                return False
+            fd, _ = min(candidates, key=lambda one: (one[1].has_reviewed, one[1].is_busy, one[1].since))
+            self._cut(fd, "too many connections")
+        self._open[accepted.fileno()] = _Connection(accepted, self._clock.monotonic())
+        return True
+
+    def remove(self, fd: int) -> None:
+        """It is closed."""
+        self._open.pop(fd, None)
+
+    def begin(self, fd: int) -> None:
+        """A request came by it."""
+        if fd in self._open:
+            self._open[fd].is_busy = True
+
+    def end(self, fd: int, *, reviewed: bool) -> None:
+        """The request is answered; `reviewed`: it was a review."""
+        if fd in self._open:
+            found = self._open[fd]
+            found.is_busy, found.has_reviewed, found.since = False, found.has_reviewed or reviewed, self._clock.monotonic()
+
+    def close_overdue(self) -> None:
+        """Cuts those that are idle for too long."""
+        now = self._clock.monotonic()
+        for fd, found in list(self._open.items()):
+            if not found.is_busy and now - found.since > (IDLE_S if found.has_reviewed else FIRST_REQUEST_S):
+                self._cut(fd, "idle")
+
+    async def watch(self) -> Never:
+        """Closes what is overdue, for ever; what many cut connections had goes back to the system."""
+        while True:
+            await self._clock.sleep(_LOOK_S)
+            self.close_overdue()
+            if self._cut_lately > _MANY:
+                give_memory_back()
+            self._cut_lately = 0
+
+    def _cut(self, fd: int, why: str) -> None:
+        """The transport reads its end, and closes it."""
+        found = self._open.pop(fd)
+        self._cut_lately += 1
+        logger.debug("connection cut", extra={"reason": why, "reviewed": found.has_reviewed})
+        with suppress(OSError):  # where the client was faster
+            found.socket.shutdown(socket.SHUT_RDWR)
+
+
+class _Listening(socket.socket):
+    """A listening socket; a connection that is not kept is closed at once."""
+
+    connections: Connections
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        while True:
+            accepted, address = super().accept()
+            counted = _Accepted(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
+            counted.connections = self.connections
+            if self.connections.add(counted):
+                return counted, address
+            counted.close()
+
+
+class _Accepted(socket.socket):
+    connections: Connections
+
+    def close(self) -> None:
+        fd = self.fileno()
+        if fd >= 0:
+            self.connections.remove(fd)
+        super().close()

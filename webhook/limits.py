@@ -1,0 +1,68 @@
+"""The limits of `core.jobs.pod_rules` as a policy about pods behind a gate of topogate's, whoever makes or changes them."""
+
+from typing import Any
+
+from core.jobs.pod_rules import MAX_POD_TERMS, MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS, POD_TERMS
+from core.names import ADMISSION_GATE, PODGROUP_GATE, TOPOLOGY_GATE
+from webhook.expressions import has_gate, policy_of, rule_of_pods
+
+GATES = (TOPOLOGY_GATE, ADMISSION_GATE, PODGROUP_GATE)
+_CHANGED = ("affinity", "tolerations", "nodeSelector", "topologySpreadConstraints")
+
+
+def limits(written_by_another: str) -> dict[str, Any]:
+    """`written_by_another`: whether another than topogate writes, whose own changes come from flavors and assignments."""
+    rules = (
+        (
+            f"{_POD_TERMS} + {_size('object.spec', 'topologySpreadConstraints')}",
+            MAX_POD_TERMS,
+            "terms of affinity between pods and spread constraints",
+        ),
+        (_NODE_ENTRIES, MAX_SELECTOR_ENTRIES, "expressions and values in nodeSelector and node affinity"),
+        (_POD_ENTRIES, MAX_SELECTOR_ENTRIES, "expressions, values and namespaces in terms of affinity between pods"),
+        (_size("object.spec", "tolerations"), MAX_TOLERATIONS, "tolerations"),
+    )
+    validations = [
+        {"expression": f"{count} <= {most}", "message": f"a pod that topogate places has at most {most} {what}", "reason": "Invalid"}
+        for count, most, what in rules
+    ]
+    changed = " || ".join(f"object.spec.?{name} != oldObject.spec.?{name}" for name in _CHANGED)
+    return policy_of(
+        "limits",
+        [rule_of_pods("CREATE"), rule_of_pods("UPDATE")],
+        validations,
+        [
+            {"name": "waits-for-topogate", "expression": " || ".join(has_gate("object", gate) for gate in GATES)},
+            {"name": "is-new-or-changed", "expression": f"oldObject == null || {changed}"},
+            {"name": "written-by-another", "expression": written_by_another},
+        ],
+    )
+
+
+def _size(obj: str, field: str) -> str:
+    return f"size({obj}.?{field}.orValue([]))"
+
+
+def _expressions(obj: str, field: str) -> str:
+    """How many expressions a list of a selector has, each with its values."""
+    return f"{obj}.?{field}.orValue([]).map(e, 1 + {_size('e', 'values')}).sum()"
+
+
+def _terms(rules: str, kind: str, inner: str = "") -> str:
+    """Terms of one kind, those that are preferred without their weight."""
+    found = f"object.spec.?affinity.?{rules}.?{kind}{inner}.orValue([])"
+    return found if kind == POD_TERMS[0] else f"{found}.map(w, {'w.preference' if rules == 'nodeAffinity' else 'w.podAffinityTerm'})"
+
+
+_OF_PODS = [_terms(rules, kind) for rules in ("podAffinity", "podAntiAffinity") for kind in POD_TERMS]
+_POD_TERMS = " + ".join(f"size({terms})" for terms in _OF_PODS)
+_SELECTORS = " + ".join(
+    f"{_expressions(f't.?{selector}', 'matchExpressions')} + size(t.?{selector}.?matchLabels.orValue({{}}))"
+    for selector in ("labelSelector", "namespaceSelector")
+)
+_KEYS = " + ".join(_size("t", name) for name in ("namespaces", "matchLabelKeys", "mismatchLabelKeys"))
+_POD_ENTRIES = " + ".join(f"{terms}.map(t, {_SELECTORS} + {_KEYS}).sum()" for terms in _OF_PODS)
+_OF_NODES = [_terms("nodeAffinity", POD_TERMS[0], ".?nodeSelectorTerms"), _terms("nodeAffinity", POD_TERMS[1])]
+_NODE_ENTRIES = "size(object.spec.?nodeSelector.orValue({})) + " + " + ".join(
+    f"{terms}.map(t, {_expressions('t', 'matchExpressions')} + {_expressions('t', 'matchFields')}).sum()" for terms in _OF_NODES
+)

@@ -1,0 +1,64 @@
+"""Reviews of the subresource `scale`, which shows a number of replicas and nothing of its object, so that this is looked up.
+
+A part of an admitted object has the pods that were admitted, and no more.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from core.api.admission import UNAVAILABLE, AdmissionRequest, allowed, denied
+from core.jobs.contract import ErrorType, FieldError, Json, Rules
+from core.jobs.pod_kinds import Reviewed
+from core.jobs.templated import get
+from core.names import WORKLOAD_ANNOTATION
+from core.runtime.resource import Resource
+from webhook.answers import judge
+from webhook.lookup import REPLICA_SETS, Find, LookupFailed, find_controller, resource_of
+
+logger = logging.getLogger(__name__)
+SCALE_PATH = "/validate-scale"
+RETRY_AFTER_S = 1
+_REPLICAS = ("spec", "replicas")
+
+
+def scalable(kinds: Iterable[Reviewed]) -> list[Resource]:
+    """What may have the subresource: everything but pods, of what is queued or makes pods of what is."""
+    return [*(resource_of(kind) for kind in kinds if kind.plural != "pods"), REPLICA_SETS]
+
+
+class ScaleReviews:
+    """Answers them; `find` looks an object up."""
+
+    def __init__(self, kinds: Iterable[Reviewed], find: Find) -> None:
+        self._find = find
+        self._resources = {(resource.group, resource.plural): resource for resource in scalable(kinds)}
+
+    async def handle(self, request: AdmissionRequest) -> dict[str, Any]:
+        """Refuses another number of replicas of a part."""
+        asked = get(request.object, _REPLICAS)
+        resource = self._resources.get((request.resource.group, request.resource.resource))
+        if resource is None or asked == get(request.old_object, _REPLICAS):
+            return allowed(request)
+        try:
+            found = await self._find(resource, request.name, request.namespace)
+        except LookupFailed as error:
+            logger.warning("a lookup failed", extra={"what": request.name, "namespace": request.namespace, "error": str(error)})
+            message = f"{resource.kind} {request.name} could not be looked up ({error}); try again"
+            return denied(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
+        owner = find_controller(found)
+        if found is None or not owner or not _names_workload(found.get("spec")):
+            return allowed(request)
+        above = f"{owner.get('kind')} {owner.get('name')}"
+        accepted = f"this {resource.kind} was admitted as a part of {above}, with the pods that it has: change that, which is queued again"
+        return judge(request, Rules((FieldError(ErrorType.FORBIDDEN, "spec.replicas", asked, accepted),)))
+
+
+def _names_workload(value: Any) -> bool:
+    """Whether annotations anywhere in the spec of an object name a workload, as those of started pod templates do."""
+    if isinstance(value, list):
+        return any(map(_names_workload, value))
+    if not isinstance(value, dict):
+        return False
+    notes: Json | Any = value.get("annotations")
+    return (isinstance(notes, dict) and WORKLOAD_ANNOTATION in notes) or any(map(_names_workload, value.values()))
