@@ -4,19 +4,26 @@ Level-triggered, a workload at a time: what is to be done is told from its own s
 keep the times, so that a restart or another leader changes none of them. Jobs are stopped by who knows their kind.
 """
 
-from core.names import REASON_DEACTIVATED_BY_TIME, REASON_MAX_EXEC_TIME
+import logging
+
+from core.names import QUOTA_RESERVED, REASON_DEACTIVATED_BY_TIME, REASON_MAX_EXEC_TIME
 from core.plan.actions import Evict
 from core.plan.activity import plan_activity
+from core.queueing.rules import can_be_activated
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
+from core.state.facts import find_condition
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
+
+logger = logging.getLogger(__name__)
+SETTLE_S = 1.0  # several objects are changed together
 
 
 class Activity:
@@ -30,6 +37,14 @@ class Activity:
         self.controller = build_controller("activity", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
+        for informer in (observed.topologies, observed.flavors, observed.cluster_queues, observed.local_queues):
+            informer.add_handler(self._on_configuration)
+
+    def _on_configuration(self, change: Change) -> None:
+        """A topology that has a level more may serve workloads that were deactivated for want of it."""
+        for key, facts in self._observed.state.workloads.facts.items() if not change.initial else ():
+            if not facts.active and not facts.finished:
+                self._queue.add_after(key, SETTLE_S, "configuration changed")
 
     def _on_workload(self, change: Change) -> None:
         if change.new is not None:
@@ -38,6 +53,12 @@ class Activity:
     async def _reconcile(self, item: Item) -> Result:
         workload = self._observed.workloads.store.get(str(item.key))
         if workload is None:
+            return Done()
+        facts = self._observed.state.workloads.facts.get(str(item.key))
+        reserved = find_condition(workload, QUOTA_RESERVED) or {}
+        if facts is not None and can_be_activated(self._observed.state, facts, reserved):
+            await self._writer.patch_workload(workload, {"spec": {"active": True}})
+            logger.info("workload activated again", extra={"workload": str(item.key)})
             return Done()
         action = plan_activity(workload, self._clock.now())
         if isinstance(action, Evict) and self._has_ended(workload):

@@ -100,6 +100,7 @@ _SPECS: dict[str, Fields] = {  # of our own kinds; a job's kind says its own
     "ClusterQueue": Fields({"resourceGroups": _RESOURCE_GROUPS}),
     "Cohort": Fields({"resourceGroups": _RESOURCE_GROUPS}),
 }
+_MAY_LACK_SPEC = ("ResourceFlavor", "ClusterQueue", "Cohort")  # a flavor of all nodes, a queue or cohort without quota
 _STATUS = Fields({"replicas": INTEGER, "conditions": ListOf(Fields({"type": TEXT, "status": TEXT}))})
 
 
@@ -110,7 +111,8 @@ def spec_shape_of(kind: str) -> Fields:
 
 def find_misshapen(spec: Fields, obj: Json) -> tuple[FieldError, ...]:
     """Every place at which an object whose spec has that shape is not of the JSON type that topogate takes for granted."""
-    return find_mismatches(obj, Fields({"metadata": METADATA, "spec": spec, "status": _STATUS}, ("metadata", "spec")))
+    needed = ("metadata",) if obj.get("kind") in _MAY_LACK_SPEC else ("metadata", "spec")
+    return find_mismatches(obj, Fields({"metadata": METADATA, "spec": spec, "status": _STATUS}, needed))
 
 
 def find_mismatches(obj: Json, shape: Shape) -> tuple[FieldError, ...]:

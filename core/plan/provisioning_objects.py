@@ -66,8 +66,8 @@ def _cut(name: str) -> str:
 
 
 def needed_pod_sets(workload: Json, config: ProvisioningConfig) -> list[Json]:
-    """The pod sets that nodes are to be asked for."""
-    pod_sets = workload["spec"]["podSets"]
+    """The pod sets that nodes are to be asked for: those with pods, which request one of the managed resources where there are such."""
+    pod_sets = [pod_set for pod_set in workload["spec"]["podSets"] if int(pod_set.get("count", 1)) > 0]
     return [pod_set for pod_set in pod_sets if not config.managed_resources or _asks_for(pod_set, config.managed_resources)]
 
 

@@ -6,10 +6,11 @@ that is written by hand can have. No change of the cluster helps then, so the wo
 deactivated instead of waiting for ever (DESIGN rule h).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from core.model.podset import Mode, PodSetRequest
-from core.names import AUTO_LEVEL
+from core.names import AUTO_LEVEL, REASON_MISCONFIGURED
 from core.placement.explain import NotFit, truncate
 from core.placement.groups import find_mixed
 from core.placement.slices import find_shape
@@ -19,7 +20,7 @@ from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts
 
-REMEDY = "the workload is deactivated; change the job, or set the workload's spec.active to true once the topology allows it"
+REMEDY = "the workload is deactivated; change the job, or the topology: the workload is activated again once the topology allows it"
 
 
 def find_violation(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> str | None:
@@ -36,6 +37,15 @@ def find_violation(state: ClusterState, workload: WorkloadFacts, queue: ClusterQ
         broken.setdefault(view.topology.name, problem)
     told = "; ".join(f'topology "{name}": {problem}' for name, problem in broken.items())
     return f"{truncate(told, 800)}; {REMEDY}"
+
+
+def can_be_activated(state: ClusterState, workload: WorkloadFacts, condition: Mapping[str, Any]) -> bool:
+    """Whether a workload that was deactivated for a broken rule breaks none any more; `condition` is its `QuotaReserved`."""
+    was_ours = condition.get("reason") == REASON_MISCONFIGURED and str(condition.get("message") or "").endswith(REMEDY)
+    queue = state.find_cluster_queue(workload) if was_ours and not workload.active else None
+    if queue is None or not any(state.view(name) is not None for name in queue.flavors):
+        return False
+    return find_violation(state, workload, queue) is None
 
 
 def _names_a_level(workload: WorkloadFacts) -> bool:

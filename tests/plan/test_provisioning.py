@@ -12,7 +12,7 @@ from core.model.admission import Admission, PodSetAdmission
 from core.names import PROVISIONING_CONTENT, QUOTA_RESERVED
 from core.plan.checks import GiveBack, attempt_of, plan_refused, reset_checks
 from core.plan.provisioning import Drop, Judge, Make, Wait, active_condition, plan_provisioning, superseded, withdrawn
-from core.plan.provisioning_objects import build_wanted, request_name, template_name
+from core.plan.provisioning_objects import build_wanted, needed_pod_sets, request_name, template_name
 from core.plan.workload import changed_annotations
 from core.state.check_facts import CheckFacts, ProvisioningConfig, RetryStrategy
 from core.state.facts import FlavorFacts
@@ -402,3 +402,10 @@ def test_every_failure_is_counted_once_whatever_happens_between(events: list[str
         assert life.rejected == (life.failures == CONFIG.retry.limit + 1)
         if not life.rejected:
             assert attempt_of(life.check) == life.failures + 1
+
+
+def test_pod_sets_without_pods_are_not_in_a_request_for_nodes():
+    """Found defect E4: the CRD of ProvisioningRequests refuses a pod set of 0 pods, every 30 s, while quota was held."""
+    pod_sets = [{"name": name, "count": count, "template": {"spec": {}}} for name, count in (("head", 1), ("workers", 0))]
+    needed = needed_pod_sets({"spec": {"podSets": pod_sets}}, ProvisioningConfig("c", "class"))
+    assert [pod_set["name"] for pod_set in needed] == ["head"]
