@@ -217,7 +217,7 @@ class Deciding:
         self.reclaimable = Reclaimable(observed, writer, clock) if gates.is_on(RECLAIMABLE_PODS) else None
         self.orphans = Orphans(observed, writer, clock)
         self.strangers = Strangers(observed, writer, clock)
-        self.ungater = Ungater(observed, writer, clock, nominates=nominates_nodes, recorder=recorder)
+        self.ungater = Ungater(observed, writer, clock, nominates=nominates_nodes, waits_for_nodes=replacement.is_on, recorder=recorder)
         self.checks = Checks(observed, writer, clock, second_pass)
         self.provisioning = Provisioning(observed, writer, clock)
         self.queues = Queues(observed, writer, clock, shares_fairly=sharing is not None, storms=self.storms)

@@ -6,14 +6,16 @@ placed together; a workload with ungatings still unobserved is left alone until 
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from core import trace_names as t
 from core.model.admission import Admission, PodSetAdmission
-from core.names import ADMITTED, EVENT_POD_OUTSIDE_ASSIGNMENT, RANK_ORDER_KEPT
+from core.names import ADMITTED, EVENT_POD_OUTSIDE_ASSIGNMENT, HOSTNAME_LABEL, RANK_ORDER_KEPT
 from core.plan.conditions import Condition
+from core.plan.node_health import is_pinned
 from core.plan.ungate import Ungate, plan_ungating
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
@@ -50,9 +52,18 @@ class Ungater:
     """Reconciles one workload at a time by namespace/name."""
 
     def __init__(
-        self, observed: Observed, writer: Writer, clock: Clock, *, nominates: bool = False, recorder: Recorder = UNRECORDED
+        self,
+        observed: Observed,
+        writer: Writer,
+        clock: Clock,
+        *,
+        nominates: bool = False,
+        waits_for_nodes: bool = False,
+        recorder: Recorder = UNRECORDED,
     ) -> None:
+        """`waits_for_nodes`: pods stay gated while their node is not ready, since lost nodes are replaced (`reconciler.node_health`)."""
         self._observed = observed
+        self._waits_for_nodes = waits_for_nodes
         self._recorder = recorder
         self._writer = writer
         self._clock = clock
@@ -100,7 +111,17 @@ class Ungater:
         pods = [pod for pod in self._observed.pods_of(key) if pod.owner_uid == facts.owner_uid is not None]
         known = self._observed.nodes.store.get
         lost = facts.unhealthy_nodes | {hostname_of(node) for node in map(known, facts.unhealthy_nodes) if node is not None}
-        plan = plan_ungating(replace(facts, unhealthy_nodes=lost), facts.admission, pods, self._observed.state.level_values, self._is_up)
+        own = {pod.key for pod in pods}
+        others = Counter(pod.pod_set or "" for pod in self._observed.live_pods(key) if pod.key not in own and not pod.gated)
+        plan = plan_ungating(
+            replace(facts, unhealthy_nodes=lost),
+            facts.admission,
+            pods,
+            self._observed.state.level_values,
+            self._is_up,
+            self._has_ready_node,
+            others,
+        )
         await self._deal_with_strays(workload, plan.strays)
         failed = await self._ungate(key, workload, facts.admission, plan.actions) if plan.actions else []
         # Told even if one pod can never be ungated: the others run, and their users look for the order of their ranks.
@@ -109,6 +130,13 @@ class Ungater:
             raise failed[0]
         self._watch_binding(key, workload, sum(given.count for given in facts.admission.pod_sets if given.assignment is not None), pods)
         return RequeueAfter(HELD_S) if plan.held else Done()
+
+    def _has_ready_node(self, given: PodSetAdmission, values: tuple[str, ...]) -> bool:
+        """Whether a pod that is sent to a domain could run there; where nothing replaces nodes it is sent in any case."""
+        if not self._waits_for_nodes:
+            return True
+        nodes = self._observed.state.nodes_of_domain(given, values)
+        return any(self._is_up(node) for node in nodes)
 
     def _is_up(self, node: str) -> bool:
         known = self._observed.nodes.store.get(node)
@@ -183,6 +211,8 @@ class Ungater:
             name = pod.key.partition("/")[2]
             if pod.node and pod.node not in self._observed.state.nodes:
                 continue  # it is lost with its node, whose place another has by now
+            if self._waits_for_nodes and is_pinned(pod) and not self._is_up(pod.node_selector[HOSTNAME_LABEL]):
+                continue  # `node_health` ends it, in phase Failed with a reason that a podFailurePolicy can match
             if pod.node:
                 message = f"pod {name} runs on node {pod.node}, outside of the workload's assignment"
             else:

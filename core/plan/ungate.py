@@ -52,17 +52,30 @@ def _no_node(_: str) -> bool:
     return False
 
 
+IsReady = Callable[[PodSetAdmission, tuple[str, ...]], bool]
+"""Whether a node of a domain, named by its values in a pod set's assignment, takes pods now."""
+_NO_OTHERS: Mapping[str, int] = {}
+
+
+def _always_ready(_: PodSetAdmission, __: tuple[str, ...]) -> bool:
+    return True
+
+
 def plan_ungating(
     workload: WorkloadFacts,
     admission: Admission,
     pods: Sequence[PodFacts],
     locate: Locate = _emitted,
     is_up: Callable[[str], bool] = _no_node,
+    is_ready: IsReady = _always_ready,
+    others: Mapping[str, int] = _NO_OTHERS,
 ) -> UngatePlan:
     """Plans for all pod sets with an assignment; `pods` are those that name the workload, in a stable order.
 
     Pods whose place is on a node known to be unhealthy stay gated until they have another one. Pods that were sent elsewhere stay gated
     until those they follow are gone, if these end on a node that `is_up`: on one that is not nobody would ever tell that they are.
+    Pods are held, too, while no node of their domain `is_ready`. `others` counts, per pod set, ungated pods that name the workload and
+    have another owner: they use what the workload was given, so that as many of its own stay gated.
     """
     starts = _first_ranks(workload.pod_sets, {given.name: given.count for given in admission.pod_sets})
     actions: list[Ungate] = []
@@ -84,6 +97,9 @@ def plan_ungating(
         planned = _actions(pod_set, given, live, distribution, start, locate, workload.unhealthy_nodes)
         leaving = [pod for pod in live if pod.terminating and is_up(pod.node) and _has_lost_its_place(pod, given.assignment)]
         sent = _without_followers(planned, leaving, given.count - _staying(live) - sum(ended.values()))
+        sent = [action for action in sent if is_ready(given, tuple(action.node_selector.values()))]
+        free = max(0, given.count - _staying(live) - sum(ended.values()) - others[pod_set.name]) if others.get(pod_set.name) else len(sent)
+        sent = sent[:free]
         held += len(planned) - len(sent)
         actions += sent
         if distribution.broken is not None:

@@ -11,6 +11,7 @@ from core.metric_names import OF_RECONCILER
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.encoding import encode
 from core.names import (
+    COORDINATE_PREFIXES,
     HOSTNAME_LABEL,
     JOB_COMPLETION_INDEX_LABEL,
     JOB_UID_LABEL,
@@ -163,3 +164,38 @@ def test_what_orphaned_pods_of_a_part_use_is_counted_once():
     assert paper.observed.pod_facts["ns/p0"].owner_uid == paper.observed.state.workloads.facts["ns/w"].owner_uid
     paper.put({**pod(1), "spec": {"nodeName": "n1"}})
     assert paper.observed.pod_facts["ns/p1"].owner_uid is None, "also those that are seen later"
+
+
+def test_a_pod_that_is_pinned_to_a_lost_node_is_left_to_node_health():
+    """Found defect E13: it was deleted, so that no podFailurePolicy could match its end."""
+    paper = Ungated()
+    paper.ungater._waits_for_nodes = True
+    deleted: list[str] = []
+
+    async def delete_pod(facts: Any) -> None:
+        deleted.append(facts.key)
+
+    paper.delete_pod = delete_pod  # type: ignore[attr-defined]
+    up = node_json(Node("up", {HOSTNAME_LABEL: "up"}, {"cpu": 1}))
+    paper.observed.nodes.put({**up, "metadata": {**up["metadata"], "uid": "uid-up", "resourceVersion": "1"}})
+    paper.put(workload())
+    for index, host in enumerate(("gone", "up")):
+        late = pod(index)
+        late["metadata"]["labels"][f"{COORDINATE_PREFIXES[0]}rank"] = str(index)
+        late["spec"] = {"nodeSelector": {HOSTNAME_LABEL: host}}
+        paper.put(late)
+    paper.reconcile()
+    assert deleted == ["ns/p1"]
+
+
+def test_a_pod_without_its_owner_keeps_its_place_from_the_one_made_instead():
+    """Found defect C1."""
+    paper = Ungated()
+    paper.put(workload())
+    freed = pod(0, owner=None)
+    freed["spec"] = {"nodeName": "n0", "nodeSelector": {HOSTNAME_LABEL: "n0"}}
+    paper.put({**freed, "metadata": {**freed["metadata"], "name": "freed"}})
+    for index in range(2):
+        paper.put(pod(index))
+    paper.reconcile()
+    assert len(paper.ungated) == 1

@@ -1,0 +1,41 @@
+"""Pods that stay gated: while their node is not ready, and while pods that the owner lost use their places."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.model.admission import Admission, PodSetAdmission
+from core.model.assignment import DomainCount, TopologyAssignment
+from core.names import HOSTNAME_LABEL
+from core.plan.ungate import plan_ungating
+from core.state.facts import PodFacts, WorkloadFacts
+from tests.builders import pod_json, pod_set_json, workload_json
+
+OWNER = "uid-job"
+
+
+def pods(count: int) -> list[PodFacts]:
+    return [PodFacts.read(pod_json(f"p{i}", workload="w", owner=OWNER, gated=True)) for i in range(count)]
+
+
+def workload(count: int) -> tuple[WorkloadFacts, Admission]:
+    hosts = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((f"n{i}",), 1) for i in range(count)))
+    admission = Admission("cq", (PodSetAdmission("main", {"cpu": "tas"}, {}, count, hosts),))
+    return WorkloadFacts.read(workload_json("w", [pod_set_json(count=count)], owner=OWNER)), admission
+
+
+def test_a_pod_stays_gated_while_its_node_is_not_ready():
+    """Found defect E19: it was ungated there, ended as Failed half a minute later, and cost the job a retry."""
+    facts, admission = workload(3)
+    plan = plan_ungating(facts, admission, pods(3), is_ready=lambda given, values: values != ("n1",))
+    assert sorted(action.node_selector[HOSTNAME_LABEL] for action in plan.actions) == ["n0", "n2"]
+    assert plan.held == 1
+
+
+@pytest.mark.parametrize(("others", "ungated"), [(0, 4), (1, 3), (4, 0), (9, 0)])
+def test_pods_that_the_owner_lost_keep_their_places(others: int, ungated: int):
+    """Found defect C1: the Job controller made replacements for pods that a user took from it, and twice as many ran."""
+    facts, admission = workload(4)
+    plan = plan_ungating(facts, admission, pods(4), others={"main": others})
+    assert len(plan.actions) == ungated
+    assert plan.held == 4 - ungated
