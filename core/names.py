@@ -85,6 +85,7 @@ POD_INDEX_OFFSET = "kueue.x-k8s.io/pod-index-offset"
 SPARE_NODES = "topogate.dev/spare-nodes"  # how many nodes of its domain are kept free for a pod set
 LEND_SPARES = "topogate.dev/lend-spares"  # "true": these nodes are lent to workloads of lower priority meanwhile
 ELASTIC_JOB = "kueue.x-k8s.io/elastic-job"  # on a job: "true" lets it be resized while it runs
+COMPLETIONS_EQUAL_PARALLELISM = "kueue.x-k8s.io/job-completions-equal-parallelism"  # on a Job: both change together (KEP-420)
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"  # on a Job: the fewest pods it can do with (KEP-420)
 TOPOLOGY_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOPOLOGY, SLICE_REQUIRED_TOPOLOGY, SLICE_CONSTRAINTS)
 

@@ -86,7 +86,7 @@ def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dic
     made = [_pods(kinds), _owners(kinds), _owned_by_pods(kinds), _queues(kinds), _mirror_pods(), _daemon_sets(), _reconciler(reconciler)]
     made += [limits(f"!{IS_TOPOGATE}"), _resizing()]
     made += [_parts(kinds, *part) for part in _possible_parts(kinds)]
-    made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kind) for kind in kinds]
+    made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kinds, kind) for kind in kinds]
     warning = unqueued(kinds)
     return [*(obj for policy in made for obj in (policy, _binding(policy))), warning, _binding(warning, "Warn")]
 
@@ -394,8 +394,12 @@ def _gated(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
     )
 
 
-def _unsuspending(kind: JobKind) -> dict[str, Any]:
-    """A queued object whose pods are not gated from the start must not be started by hand."""
+def _unsuspending(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
+    """A queued object with pods that are not gated from the start must not be started by hand.
+
+    A part of another object may have its queue label, since controllers copy labels (KubeRay onto the RayCluster of a RayService): the
+    controller of that object starts it.
+    """
     *way, last = map(str, kind.suspend_path)
     suspended = "oldObject" + "".join(f".{key}" for key in way)
     here = "object" + "".join(f".{key}" for key in way)
@@ -403,16 +407,21 @@ def _unsuspending(kind: JobKind) -> dict[str, Any]:
         f"a queued {kind.kind} is started by topogate once it is admitted; to queue a suspended one again, "
         f"take the label {QUEUE_NAME_LABEL} off and put it on again"
     )
-    return policy_of(
+    known = [_key(controller) for controller in _controllers(kinds)]
+    is_part = f"size(variables.owners) > 0 && variables.owners.all(k, k in {known})"
+    by_its_controller = f"({is_part} && {_is_controller(kinds, 'variables.owners')})"
+    policy = policy_of(
         f"unsuspend-{kind.plural}",
         rules_of([kind], ["UPDATE"]),
-        [{"expression": IS_TOPOGATE, "message": message, "reason": "Forbidden"}],
+        [{"expression": f"{IS_TOPOGATE} || {by_its_controller}", "message": message, "reason": "Forbidden"}],
         [
             {"name": "is-queued", "expression": is_set("object", "labels", QUEUE_NAME_LABEL)},
             {"name": "was-suspended", "expression": f"{has_field(suspended, last)} && {suspended}.{last}"},
             {"name": "is-unsuspended", "expression": f"!({has_field(here, last)} && {here}.{last})"},
         ],
     )
+    policy["spec"]["variables"] = [{"name": "owners", "expression": f"{controlling('oldObject')}.map(o, {OWNER_KIND})"}]
+    return policy
 
 
 def _binding(policy: Mapping[str, Any], action: str = "Deny") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from core.jobs.contract import ErrorType, FieldError, Finish, Gang, Json, PodSet
 from core.jobs.elastic import rules_of_changed_elastic, rules_of_elastic
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, Fields
 from core.jobs.templated import Path, Role, TemplatedKind, integer
-from core.names import JOB_COMPLETION_INDEX_LABEL, MAIN_POD_SET, MIN_PARALLELISM
+from core.names import COMPLETIONS_EQUAL_PARALLELISM, JOB_COMPLETION_INDEX_LABEL, MAIN_POD_SET, MIN_PARALLELISM
 
 _MIN_PARALLELISM_SHOWN = f"metadata.annotations[{MIN_PARALLELISM}]"
 
@@ -35,6 +35,7 @@ class Job(TemplatedKind):
     def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
         yield from rules_of_elastic(job)
         yield from _rules_of_partial(job)
+        yield from _rules_of_completions(job)
 
     def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
         yield from rules_of_changed_elastic(old, new)
@@ -95,6 +96,17 @@ def _rules_of_partial(job: Json) -> Iterator[FieldError]:
         yield FieldError(ErrorType.INVALID, _MIN_PARALLELISM_SHOWN, text, accepted)
 
 
+def _rules_of_completions(job: Json) -> Iterator[FieldError]:
+    text, spec = _annotations(job).get(COMPLETIONS_EQUAL_PARALLELISM), job.get("spec") or {}
+    if text is None:
+        return
+    field = f"metadata.annotations[{COMPLETIONS_EQUAL_PARALLELISM}]"
+    if text not in ("true", "false"):
+        yield FieldError(ErrorType.INVALID, field, text, 'either "true" or "false" is expected')
+    elif text == "true" and (spec.get("completions") != integer(spec.get("parallelism"), 1) or spec.get("completionMode") != "Indexed"):
+        yield FieldError(ErrorType.INVALID, field, text, "spec.completions must equal spec.parallelism, and spec.completionMode be Indexed")
+
+
 def _min_parallelism(job: Json) -> int | None:
     """The fewest pods that a Job can do with; None where it does not say, or says what the rules refuse."""
     text = _annotations(job).get(MIN_PARALLELISM)
@@ -106,6 +118,8 @@ def _with_pods(job: dict[str, Any], count: int | None) -> dict[str, Any]:
     """A copy of a Job of ours that runs so many pods at once; as many must succeed as before. None: as it is."""
     if count is not None and pods_at_once(job["spec"]) != count:
         job["spec"]["parallelism"] = count
+        if _annotations(job).get(COMPLETIONS_EQUAL_PARALLELISM) == "true":
+            job["spec"]["completions"] = count  # its pods are ranks of one run: without these two the last ones would never start
     return job
 
 

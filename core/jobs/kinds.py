@@ -1,5 +1,6 @@
 """All kinds of job that topogate brings along; others come from packages (entry points of group `topogate.integrations`)."""
 
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -43,6 +44,21 @@ class UnusableIntegration(ValueError):
     """What another package offers is no kind, or is described already."""
 
 
+def _find_misfit(kind: Any, name: str) -> str:
+    """How a method of a kind cannot be called as the contract says, empty where it can."""
+    asked = getattr(JobKind, name, None)
+    if not callable(asked):
+        return ""
+    parameters = list(inspect.signature(asked).parameters.values())[1:]  # less self
+    try:
+        inspect.signature(getattr(kind, name)).bind(
+            *(parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY)
+        )
+    except TypeError as error:
+        return f"{name}({', '.join(map(str, parameters))}) is expected: {error}"
+    return ""
+
+
 def with_integrations(found: Iterable[Any]) -> tuple[JobKind, ...]:
     """Our kinds and those of other packages. Raises UnusableIntegration."""
     kinds: dict[tuple[str, str], JobKind] = {(kind.group, kind.kind): kind for kind in KINDS}
@@ -51,6 +67,9 @@ def with_integrations(found: Iterable[Any]) -> tuple[JobKind, ...]:
         missing = sorted(name for name in _NEEDED if not hasattr(kind, name))
         if missing:
             raise UnusableIntegration(f"{source} is no kind of job (core.jobs.contract.JobKind): it has no {', '.join(missing)}")
+        misfits = sorted(filter(None, (_find_misfit(kind, name) for name in _NEEDED)))
+        if misfits:
+            raise UnusableIntegration(f"{source} does not fit core.jobs.contract.JobKind: {'; '.join(misfits)}")
         if (kind.group, kind.kind) in kinds:
             raise UnusableIntegration(f"{kind.kind} of {kind.group or 'the core group'} is described twice: by {source}, too")
         kinds[kind.group, kind.kind] = kind

@@ -10,6 +10,7 @@ from typing import Any
 
 from core import names
 from core.names import (
+    COMPLETIONS_EQUAL_PARALLELISM,
     LEND_SPARES,
     MAX_EXEC_TIME_LABEL,
     MIN_PARALLELISM,
@@ -36,7 +37,8 @@ from core.names import (
 
 OF_A_TEMPLATE = (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME, SPARE_NODES, LEND_SPARES)
 OF_THE_JOB = (PLACEMENT_PROFILE, WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY)
-_ON_THE_JOB = (*OF_THE_JOB, PODGROUP_TOPOLOGY, PODGROUP_PLACED_BY, MIN_PARALLELISM)  # of which the last is a batch/v1 Job's alone
+_OF_BATCH = (COMPLETIONS_EQUAL_PARALLELISM, MIN_PARALLELISM)  # of a batch/v1 Job alone
+_ON_THE_JOB = (*OF_THE_JOB, PODGROUP_TOPOLOGY, PODGROUP_PLACED_BY, *_OF_BATCH)
 GROUPED = ("Job", "JobSet", "MPIJob", "LeaderWorkerSet")  # kinds that read PODGROUP_TOPOLOGY (core.jobs.podgroup)
 _ONLY_GROUPED = f"this annotation does nothing here; {', '.join(GROUPED[:-1])} and {GROUPED[-1]} read it"
 _OF_A_POD = (POD_GROUP_TOTAL_COUNT, POD_GROUP_FAST_ADMISSION, POD_GROUP_INDEX_LABEL_NAME, RETRIABLE_IN_GROUP)
@@ -115,7 +117,7 @@ def _warn_of_own_annotations(written: Sequence[str], places: Places | None) -> I
     for name in written:
         if places is not None and name in ANNOTATIONS and places.has_no_use_for(name):
             yield f"{OWN}[{name}]: has no effect on the {places.kind} itself: set it on the {places.shown}"
-        elif name == MIN_PARALLELISM and (places is None or places.kind != "Job"):
+        elif name in _OF_BATCH and (places is None or places.kind != "Job"):
             yield f"{OWN}[{name}]: this annotation does nothing here; only a batch/v1 Job is started with fewer pods than it asks for"
         elif name == PODGROUP_TOPOLOGY and (places is None or places.kind not in GROUPED):
             yield f"{OWN}[{name}]: {_ONLY_GROUPED}"

@@ -97,8 +97,9 @@ class Pod:
         """Its annotations, and what a group must say of itself."""
         if self.is_left_alone(job):
             return Rules()
-        grouped = group_name(job) is not None
         notes = (job.get("metadata") or {}).get("annotations") or {}
+        # How many pods there are is known where they come from, and judged there.
+        grouped = group_name(job) is not None or SUSPENDING_PARENT in notes
         asked = annotations.PodSetAnnotations(
             "metadata.annotations", {"metadata": {"annotations": notes}}, None if grouped else 1, is_job=True
         )

@@ -239,11 +239,11 @@ class QuotaTree:
         """The dominant share of a queue, and of each cohort above it but the root, nearest to the root first: per resource what is
         borrowed of what the parent could lend, the largest of these, by weight.
 
-        `more` is counted as if it were in use (KEP-1714, fair sharing).
+        `more` is counted as if it were in use (KEP-1714, fair sharing). A queue that is gone has none.
         """
         shares = list[Share]()
         added = dict(more or {})
-        current: _Node | None = self._queues[queue]
+        current: _Node | None = self._queues.get(queue)
         while current is not None and current.parent is not None:
             shares.append(_share(current, added))
             added = {

@@ -26,7 +26,7 @@ from e2e.cluster import Cluster
 from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.ray import RayClusterStandIn, RayJobStandIn
 from e2e.topogate import Topogate
-from tests.e2e.users import refused, user_of
+from tests.e2e.users import may, refused, user_of
 from tests.reconciler.kinds.pods import bound, live, of_set
 from tests.reconciler.kinds.pods import template as pod_template
 from tests.reconciler.kinds.scenarios import template
@@ -81,6 +81,19 @@ def user(scene: Scene) -> Iterator[Api]:
     opened = user_of(scene.api, scene.namespace)
     yield opened
     opened.close()
+
+
+def _operator_of(scene: Scene) -> Api:
+    """An operator of Ray, which may write the status of RayJobs, as KubeRay may; it is no administrator."""
+    operator = user_of(scene.api, scene.namespace, "operator")
+    rules = [{"apiGroups": ["ray.io"], "resources": ["rayjobs/status"], "verbs": ["*"]}]
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{scene.namespace}"
+    scene.api.create(f"{roles}/roles", {"metadata": {"name": "ray-status"}, "rules": rules})
+    subject = {"kind": "ServiceAccount", "name": "operator", "namespace": scene.namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "ray-status"}
+    scene.api.create(f"{roles}/rolebindings", {"metadata": {"name": "ray-status"}, "subjects": [subject], "roleRef": reference})
+    wait_for("its right", lambda: may(operator, "update", "ray.io", "rayjobs/status", scene.namespace))
+    return operator
 
 
 # --- pods ---------------------------------------------------------------------------------------------------------
@@ -286,6 +299,14 @@ def test_a_part_that_is_no_job_is_changed_by_its_controller_alone_too(scene: Sce
         refused(403, told, lambda: user.patch(part_path, more))
         refused(403, told, lambda: user.patch(part_path, {"metadata": {"ownerReferences": None}}))
         user.patch(part_path, {"metadata": {"labels": {"mine": "still"}}})
+        # Found defect E18: KubeRay copies the queue label onto the clusters that it makes, and could not start them any more.
+        operator = _operator_of(scene)
+        scene.api.patch(part_path, {"metadata": {"labels": {QUEUE_NAME_LABEL: "main"}}, "spec": {"suspend": True}})
+        with pytest.raises(ApiError) as by_hand:
+            user.patch(part_path, {"spec": {"suspend": False}})
+        assert by_hand.value.status == 403
+        operator.patch(part_path, {"spec": {"suspend": False}})
+        operator.close()
         user.create(path, {**part, "metadata": {"name": "free"}})
         user.patch(f"{path}/free", more)
         for obj in (f"{path}/free", f"{ray.format(scene.namespace, 'rayjobs')}/honest"):

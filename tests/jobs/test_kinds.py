@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core.jobs.contract import Defaults, PodSetStart, Referring
 from core.jobs.kinds import INTEGRATIONS, KINDS, UnusableIntegration, with_integrations
 from core.jobs.mpijob import MPIJob
-from core.jobs.shape import find_misshapen
+from core.jobs.shape import Fields, find_misshapen
 from core.jobs.sparkapplication import SparkApplication
 from core.jobs.templated import TemplatedKind
 from core.names import (
@@ -255,3 +255,23 @@ class Undecided:
 def test_what_is_no_kind_or_is_described_twice_is_refused(found: object, says: str):
     with pytest.raises(UnusableIntegration, match=says):
         with_integrations([found])
+
+
+def test_a_kind_with_a_method_of_another_signature_is_refused_when_it_is_loaded():
+    """Found defect E10: a kind written by the document raised TypeError when its job was stopped, and its quota was never given back."""
+
+    class Odd(TemplatedKind):
+        kind, group, version, plural = "Odd", "odd.example", "v1", "odds"
+        spec_shape = Fields()
+
+        def roles(self, job: Any) -> list[Any]:
+            return []
+
+        def active_pods(self, job: Any) -> int:  # type: ignore[override]
+            return 0
+
+        def finished(self, job: Any) -> None:
+            return None
+
+    with pytest.raises(UnusableIntegration, match=r"active_pods\(job.*dropped"):
+        with_integrations([Odd()])

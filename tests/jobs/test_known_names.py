@@ -87,7 +87,6 @@ def test_every_name_that_we_know_means_itself():
         "kueue.x-k8s.io/prebuilt-workload-name",
         "kueue.x-k8s.io/workload-slice-name",
         "kueue.x-k8s.io/workload-slice-replacement-for",
-        "kueue.x-k8s.io/job-completions-equal-parallelism",
         "kueue.x-k8s.io/multikueue-origin",
         "kueue.x-k8s.io/safe-to-forcefully-delete",
         "kueue.x-k8s.io/tas",

@@ -126,3 +126,31 @@ def test_a_job_some_of_whose_pods_are_done_is_not_taken_for_resized_once_it_is_a
     again = deepcopy(workload) | {"status": {"reclaimablePods": [{"name": "main", "count": 3}], "admission": admission}}
     assert not counts_differ(KIND.pod_sets(whole), again)
     assert counts_differ(KIND.pod_sets(job(parallelism=1, completions=4)), again)
+
+
+def test_completions_follow_parallelism_where_the_job_says_so_and_are_restored():
+    """Found defect E7: with 4 of 8 pods the ranks 4 to 7 never ran beside 0 to 3."""
+    spec = {"parallelism": 8, "completions": 8, "completionMode": "Indexed", "suspend": True, "template": {"spec": {"containers": []}}}
+    notes = {"kueue.x-k8s.io/job-completions-equal-parallelism": "true", "kueue.x-k8s.io/job-min-parallelism": "2"}
+    job = {"metadata": {"name": "j", "annotations": notes}, "spec": spec}
+    started = Job().start(job, [PodSetStart("main", True, count=4)])
+    assert (started["spec"]["parallelism"], started["spec"]["completions"]) == (4, 4)
+    restored = Job().restore(started, [{"name": "main", "count": 8, "minCount": 2, "template": {"spec": {"containers": []}}}])
+    assert (restored["spec"]["parallelism"], restored["spec"]["completions"]) == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "fields"),
+    [
+        ("true", {}, 0),
+        ("false", {"completions": 9}, 0),
+        ("perhaps", {}, 1),
+        ("true", {"completions": 9}, 1),
+        ("true", {"completionMode": "NonIndexed"}, 1),
+    ],
+)
+def test_equal_completions_need_an_indexed_job_that_has_them(text: str, more: dict[str, Any], fields: int):
+    spec = {"parallelism": 8, "completions": 8, "completionMode": "Indexed", "template": {"spec": {"containers": []}}} | more
+    notes = {"kueue.x-k8s.io/job-completions-equal-parallelism": text}
+    errors = list(Job().rules_of_kind({"metadata": {"name": "j", "annotations": notes}, "spec": spec}))
+    assert len(errors) == fields

@@ -284,3 +284,13 @@ def test_a_leader_worker_set_of_too_many_workloads_is_refused_and_costs_no_more_
 
 def test_a_stateful_set_is_one_workload_however_large():
     assert fields(KINDS["StatefulSet"].validate_create(parent("StatefulSet", replicas=20_000))) == []
+
+
+def test_slices_of_a_pod_are_judged_where_its_parent_says_how_many_there_are():
+    """Found defect E17: pods of a StatefulSet with slices in its template were all refused, while its Workload held quota."""
+    notes = {"kueue.x-k8s.io/podset-required-topology": "rack", "kueue.x-k8s.io/podset-slice-required-topology": "host"}
+    notes |= {"kueue.x-k8s.io/podset-slice-size": "2"}
+    pod = {"metadata": {"name": "p", "labels": {"kueue.x-k8s.io/queue-name": "main"}, "annotations": notes}, "spec": {"containers": []}}
+    assert [error.field for error in Pod().validate_create(pod).errors] != []
+    notes["kueue.x-k8s.io/pod-suspending-parent"] = "statefulset"
+    assert Pod().validate_create(pod).errors == ()

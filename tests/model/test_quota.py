@@ -30,6 +30,7 @@ def test_alone_a_queue_has_its_nominal_quota():
     assert tree.cohort_of("q") is None
     assert tree.relatives("q") == []
     assert tree.shares("q") == []
+    assert tree.shares("gone") == [], "found defect E22: a queue that was deleted raised KeyError"
 
 
 @pytest.mark.parametrize(
