@@ -1,20 +1,28 @@
 """ray.io/v1 RayJob."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json
-from core.jobs.ray import RAY_CLUSTER_SPEC, ray_pods_ready, ray_roles, ray_rules
+from core.jobs.ray import HEAD, RAY_CLUSTER_SPEC, ray_pods_ready, ray_roles, ray_rules
 from core.jobs.shape import BOOLEAN, POD_TEMPLATE, TEXT, TEXTS, Fields
 from core.jobs.templated import Path, Role, TemplatedKind, get
 
 SUBMITTER = "submitter"
+_SUBMITTER_CONTAINER: Json = {
+    "name": "ray-job-submitter",
+    "resources": {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
+}
 _CLUSTER: Path = ("spec", "rayClusterSpec")
 _SUBMITTER_TEMPLATE: Path = ("spec", "submitterPodTemplate")
 
 
 class RayJob(TemplatedKind):
-    """Pod sets of its Ray cluster, and `submitter` where a Job of its own submits to it (K8sJobMode)."""
+    """Pod sets of its Ray cluster, and `submitter` where a Job of its own submits to it (K8sJobMode).
+
+    In SidecarMode KubeRay adds the submitter to the head's pod as a container, which counts there.
+    """
 
     kind, group, version, plural = "RayJob", "ray.io", "v1", "rayjobs"
     spec_shape = Fields(
@@ -30,6 +38,8 @@ class RayJob(TemplatedKind):
 
     def roles(self, job: Json) -> list[Role]:
         roles = ray_roles(job, _CLUSTER)
+        if (job.get("spec") or {}).get("submissionMode") == "SidecarMode":
+            roles = [replace(role, added=(_SUBMITTER_CONTAINER,)) if role.pod_set == HEAD else role for role in roles]
         if (job.get("spec") or {}).get("submissionMode") == "K8sJobMode":
             template = get(job, _SUBMITTER_TEMPLATE) or _default_submitter(job)
             roles.append(Role(SUBMITTER, 1, _SUBMITTER_TEMPLATE, "spec.submitterPodTemplate", template))
@@ -59,6 +69,5 @@ class RayJob(TemplatedKind):
 def _default_submitter(job: Json) -> dict[str, Any]:
     """What KubeRay makes a submitter of where the job has no template for it: the head's image, and requests of its own."""
     containers = ((get(job, (*_CLUSTER, "headGroupSpec", "template")) or {}).get("spec") or {}).get("containers") or [{}]
-    resources = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
-    container = {"name": "ray-job-submitter", "image": containers[0].get("image") or "", "resources": resources}
+    container = {**_SUBMITTER_CONTAINER, "image": containers[0].get("image") or ""}
     return {"spec": {"containers": [container], "restartPolicy": "Never"}}

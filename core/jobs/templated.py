@@ -41,6 +41,7 @@ class Role:
     default_slice_size: int | None = None
     metadata_shown: str = "metadata."
     min_count: int | None = None  # the fewest pods the job can do with
+    added: tuple[Json, ...] = ()  # containers that the job's own controller adds to the pods
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -183,6 +184,9 @@ class TemplatedKind(ABC):
     @staticmethod
     def _pod_set(role: Role) -> PodSetTemplate:
         template = templates.workload_template(role.template)
+        if role.added:
+            spec = template.setdefault("spec", {})
+            spec["containers"] = [*(spec.get("containers") or ()), *map(dict, role.added)]
         request = annotations.topology_request(
             template["metadata"].get("annotations") or {},
             pod_index_label=role.pod_index_label,

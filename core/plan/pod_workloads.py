@@ -180,7 +180,9 @@ def asks_otherwise(wanted: Wanted, workload: Json) -> bool:
     matter for where they run, an image for one, may change under way."""
 
     def essence(pod_set: Json) -> tuple[Any, ...]:
-        return pod_set["name"], pod_set["count"], pod_requests(pod_set["template"].get("spec") or {}), pod_set.get("topologyRequest")
+        spec = pod_set["template"].get("spec") or {}
+        place = (spec.get(part) or None for part in ("nodeSelector", "affinity", "tolerations", "runtimeClassName"))
+        return pod_set["name"], pod_set["count"], pod_requests(spec), pod_set.get("topologyRequest"), *place
 
     return [essence(pod_set.to_wire()) for pod_set in wanted.pod_sets] != [essence(pod_set) for pod_set in workload["spec"]["podSets"]]
 

@@ -7,7 +7,7 @@ from typing import Any
 from core.jobs.contract import JobKind, PodSetTemplate
 from core.jobs.templates import with_gate, without_start
 from core.model.podset import Mode
-from core.names import JOB_UID_LABEL, RESOURCE_IN_USE_FINALIZER
+from core.names import JOB_UID_LABEL, RESOURCE_IN_USE_FINALIZER, UNCONSTRAINED_TOPOLOGY
 from core.placement.explain import truncate
 from core.state.facts import PodSetFacts
 
@@ -71,10 +71,13 @@ def _implied(topology: Any) -> bool:
 def originals(kind: JobKind, job: Json, workload: Json) -> list[dict[str, Any]]:
     """The pod sets of a job as they were before its start: its own labels and annotations, and what places them as the Workload
     has it. The Workload's template is another's, and need not be the job's in all else."""
-    its = {pod_set["name"]: pod_set["template"].get("spec") or {} for pod_set in workload["spec"]["podSets"]}
+    its = {pod_set["name"]: pod_set for pod_set in workload["spec"]["podSets"]}
     made = []
     for pod_set in kind.pod_sets(job):
-        template, spec = without_start(pod_set.template), its.get(pod_set.name, {})
+        template, other = without_start(pod_set.template), its.get(pod_set.name, {})
+        spec, request = (other.get("template") or {}).get("spec") or {}, other.get("topologyRequest") or {}
+        if not any(request.get(mode) for mode in ("required", "preferred", "unconstrained")):
+            template["metadata"]["annotations"].pop(UNCONSTRAINED_TOPOLOGY, None)  # the start put it there (`start_infos`)
         template = with_gate(template) if kind.always_gated is not None else template
         template["spec"] = {
             **(template.get("spec") or {}),

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from core.jobs.contract import Defaults, PodSetStart, Referring
 from core.jobs.kinds import INTEGRATIONS, KINDS, UnusableIntegration, with_integrations
 from core.jobs.mpijob import MPIJob
+from core.jobs.rayjob import RayJob
 from core.jobs.shape import Fields, find_misshapen
 from core.jobs.sparkapplication import SparkApplication
 from core.jobs.templated import TemplatedKind
+from core.model.resources import pod_requests
 from core.names import (
     PODSET_GROUP_NAME,
     PODSET_LABEL,
@@ -275,3 +277,15 @@ def test_a_kind_with_a_method_of_another_signature_is_refused_when_it_is_loaded(
 
     with pytest.raises(UnusableIntegration, match=r"active_pods\(job.*dropped"):
         with_integrations([Odd()])
+
+
+def test_the_submitter_of_a_ray_job_in_sidecar_mode_counts_in_the_head():
+    """Found defect E20: quota and place were too small by the container that KubeRay adds."""
+    template = {"spec": {"containers": [{"name": "head", "resources": {"requests": {"cpu": "1"}}}]}}
+    job: dict[str, Any] = {
+        "metadata": {"name": "j"},
+        "spec": {"submissionMode": "SidecarMode", "rayClusterSpec": {"headGroupSpec": {"template": template}}},
+    }
+    [head] = RayJob().pod_sets(job)
+    assert pod_requests(head.to_wire()["template"]["spec"]) == {"cpu": 1500, "memory": 200 * 2**20}
+    assert len(job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]) == 1

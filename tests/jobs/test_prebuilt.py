@@ -13,7 +13,16 @@ from core.jobs.kinds import KINDS
 from core.jobs.pod import Pod
 from core.jobs.pod_kinds import POD_SETS
 from core.jobs.prebuilt import prebuilt_name
-from core.names import JOB_UID_LABEL, PREBUILT_WORKLOAD, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, RESOURCE_IN_USE_FINALIZER
+from core.names import (
+    JOB_COMPLETION_INDEX_LABEL,
+    JOB_UID_LABEL,
+    PREBUILT_WORKLOAD,
+    QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY,
+    RESOURCE_IN_USE_FINALIZER,
+    UNCONSTRAINED_TOPOLOGY,
+    WORKLOAD_ANNOTATION,
+)
 from core.plan.prebuilt import adoption, find_difference, originals
 
 Json = dict[str, Any]
@@ -127,3 +136,25 @@ def test_a_stopped_job_gets_its_own_template_back():
     assert running["spec"]["template"] != before["spec"]["template"]
     back = kind.restore(running, originals(kind, deepcopy(running), wire))
     assert back["spec"]["template"] == before["spec"]["template"]
+
+
+def test_a_stopped_job_loses_the_topology_annotation_that_its_start_added():
+    """Found defect E1: the job was out of step with its Workload once it had run, and suspended for ever."""
+    job = {"metadata": {"name": "j", "namespace": "ns", "uid": "u"}, "spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}}
+    workload: Json = {"metadata": {"name": "w"}, "spec": {"podSets": [pod_set.to_wire() for pod_set in Job().pod_sets(job)]}}
+    notes = {WORKLOAD_ANNOTATION: "w", UNCONSTRAINED_TOPOLOGY: "true"}
+    started = Job().start(job, [PodSetStart("main", True, annotations=notes)])
+    restored = Job().restore(started, originals(Job(), started, workload))
+    assert find_difference(Job().pod_sets(restored), workload) is None
+    kept = {
+        "metadata": {"name": "w"},
+        "spec": {
+            "podSets": [
+                {
+                    **workload["spec"]["podSets"][0],
+                    "topologyRequest": {"unconstrained": True, "podIndexLabel": JOB_COMPLETION_INDEX_LABEL},
+                }
+            ]
+        },
+    }
+    assert find_difference(Job().pod_sets(Job().restore(started, originals(Job(), started, kept))), kept) is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from core.jobs.contract import Defaults
+from core.jobs.contract import Defaults, PodSetTemplate
 from core.names import PLACEMENT_PROFILE, QUEUE_NAME_LABEL, WORKLOAD_REQUIRED_TOPOLOGY
+from core.plan.pod_workloads import Wanted, asks_otherwise
 from reconciler.unit_steps import PARENTS_BY_KIND
 from tests.reconciler.paper import Paper
 from tests.reconciler.paper_pods import KINDS, Json, admit, end, names, pod, started
@@ -221,3 +223,16 @@ def test_what_is_asked_for_all_pods_is_followed_and_brings_back_what_was_wrong(p
     assert workload["metadata"]["annotations"][WORKLOAD_REQUIRED_TOPOLOGY] == "rack"
     assert PLACEMENT_PROFILE not in workload["metadata"]["annotations"]
     assert paper.messages[-1] == f"Updated Workload: active, {PLACEMENT_PROFILE}, {WORKLOAD_REQUIRED_TOPOLOGY}"
+
+
+@pytest.mark.parametrize(
+    "part", [{"nodeSelector": {"disk": "ssd"}}, {"tolerations": [{"key": "a", "operator": "Exists"}]}, {"affinity": {"nodeAffinity": {}}}]
+)
+def test_a_parent_that_wants_other_nodes_asks_otherwise(part: dict[str, Any]):
+    """Found defect E3: with another node selector, affinity or toleration it was never admitted anew, and the rollout stood."""
+    template = PodSetTemplate("main", 1, {"spec": {"containers": []}}, None)
+    workload = {"spec": {"podSets": [template.to_wire()]}}
+    same = Wanted("w", "main", (template,), (), {}, {}, {})
+    assert not asks_otherwise(same, workload)
+    other = PodSetTemplate("main", 1, {"spec": {"containers": [], **part}}, None)
+    assert asks_otherwise(replace(same, pod_sets=(other,)), workload)
