@@ -1,0 +1,66 @@
+"""A leader that is frozen at any moment and wakes past its lease writes nothing more: another leads by then (found defects D2, D3)."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from e2e import truth
+from e2e.api import wait_for
+from e2e.cluster import Cluster
+from e2e.recount import recount
+from e2e.topogate import READY_MARK, Topogate
+from tests.reconciler.scenes import Scene
+from tests.reconciler.test_leadership import LEASE
+
+JOBS_PER_ROUND, ROUNDS = 6, int(os.environ.get("TOPOGATE_FROZEN_ROUNDS", "1"))
+
+
+@pytest.fixture
+def replicas(cluster: Cluster) -> Iterator[Topogate]:
+    with Topogate(cluster) as running:
+        yield running
+
+
+def holder(cluster: Cluster) -> str:
+    return str(cluster.api.get(LEASE)["spec"].get("holderIdentity") or "")
+
+
+def test_a_leader_that_wakes_past_its_lease_admits_nothing(cluster: Cluster, replicas: Topogate) -> None:
+    """The moments are random; `TOPOGATE_FROZEN_ROUNDS=20` freezes the leader twenty times under 120 jobs."""
+    scene, chance = Scene(cluster, nodes=6).open(), random.Random(2026)
+    for round_ in range(ROUNDS):
+        first = replicas.reconciler
+        assert first is not None
+        replicas.start_reconciler(wait=False)
+        second = replicas.reconciler
+        assert second is not None
+        wait_for("the other to have seen everything", lambda log=second.log: "state is complete" in log.read_text())
+        before = holder(cluster)
+        names = [f"job-{round_}-{number}" for number in range(JOBS_PER_ROUND)]
+        for name in names[: JOBS_PER_ROUND // 2]:
+            scene.submit(name, pods=2, gpus=1, required=scene.rack)
+        time.sleep(chance.random())  # the moment is the point: it may be between any two writes
+        os.kill(first.pid, signal.SIGSTOP)
+        try:
+            for name in names[JOBS_PER_ROUND // 2 :]:
+                scene.submit(name, pods=2, gpus=1, required=scene.rack)
+            wait_for("the other to lead", lambda log=second.log: READY_MARK in log.read_text(), timeout_s=40)
+            leading = holder(cluster)
+            assert leading not in ("", before)
+        finally:
+            os.kill(first.pid, signal.SIGCONT)
+        wait_for("the frozen one to give up", lambda process=first: not process.is_running, timeout_s=40)
+        for name in names:
+            scene.until_bound(name, 2)
+        assert holder(cluster) == leading, "the one that woke did not take the lease back"
+        assert truth.always(scene.read()) == []
+        assert recount(cluster.api) == []
+        for name in names:
+            scene.delete_job(name)
+    scene.close()
