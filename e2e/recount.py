@@ -1,7 +1,7 @@
 """An audit from the API server's objects alone: do running pods exceed a node, a quota, or what their Workload was promised?
 
-It shares no code with `core.state` and trusts no status but `admission`. Pods are counted, not reservations, so that pods that run past topogate
-are found, whichever entry point they came by. Usable wherever objects are at hand: tests on a control plane, benches, a simulation.
+It shares no code with `core.state` and trusts no status but `admission`. Pods are counted, not reservations, so that pods that run past
+topogate are found, whichever entry point they came by. Usable wherever objects are at hand: tests on a control plane, a simulation.
 """
 
 from __future__ import annotations
@@ -141,9 +141,8 @@ def _quotas(objects: Objects, admitted: Mapping[str, Obj], bound: Iterable[Obj])
         for resource, amount in {**pod_requests(pod["spec"]), PODS: 1}.items():
             if resource in flavors:
                 queue = admission["clusterQueue"]
-                used.update(
-                    dict.fromkeys({(queue, flavors[resource], resource), (roots.get(queue, queue), flavors[resource], resource)}, amount)
-                )
+                for owner in {queue, roots.get(queue, queue)}:
+                    used[owner, flavors[resource], resource] += amount
     for (owner, flavor, resource), amount in used.items():
         limit = limits.get((owner, flavor, resource))
         if limit is not None and amount > limit:
@@ -158,7 +157,7 @@ def _uncounted(objects: Objects, admitted: Mapping[str, Obj], bound: Iterable[Ob
     queued = {queue["metadata"]["namespace"] for queue in objects.local_queues if queue["metadata"]["name"] == "default"}
     for pod in bound:
         metadata = pod["metadata"]
-        owner = next((owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")), {})
+        owner: Obj = next((owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")), {})
         is_system = owner.get("kind") == "DaemonSet" or "kubernetes.io/config.mirror" in (metadata.get("annotations") or {})
         if metadata.get("namespace") not in managed & queued or is_system or metadata.get("deletionTimestamp"):
             continue

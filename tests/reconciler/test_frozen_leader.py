@@ -7,12 +7,14 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from e2e import truth
 from e2e.api import wait_for
 from e2e.cluster import Cluster
+from e2e.process import Process
 from e2e.recount import recount
 from e2e.topogate import READY_MARK, Topogate
 from tests.reconciler.scenes import Scene
@@ -25,6 +27,14 @@ JOBS_PER_ROUND, ROUNDS = 6, int(os.environ.get("TOPOGATE_FROZEN_ROUNDS", "1"))
 def replicas(cluster: Cluster) -> Iterator[Topogate]:
     with Topogate(cluster) as running:
         yield running
+
+
+def says(process: Process, mark: str) -> bool:
+    return mark in process.log.read_text()
+
+
+def has_ended(process: Process) -> bool:
+    return not process.is_running
 
 
 def holder(cluster: Cluster) -> str:
@@ -40,7 +50,7 @@ def test_a_leader_that_wakes_past_its_lease_admits_nothing(cluster: Cluster, rep
         replicas.start_reconciler(wait=False)
         second = replicas.reconciler
         assert second is not None
-        wait_for("the other to have seen everything", lambda log=second.log: "state is complete" in log.read_text())
+        wait_for("the other to have seen everything", partial(says, second, "state is complete"))
         before = holder(cluster)
         names = [f"job-{round_}-{number}" for number in range(JOBS_PER_ROUND)]
         for name in names[: JOBS_PER_ROUND // 2]:
@@ -50,12 +60,12 @@ def test_a_leader_that_wakes_past_its_lease_admits_nothing(cluster: Cluster, rep
         try:
             for name in names[JOBS_PER_ROUND // 2 :]:
                 scene.submit(name, pods=2, gpus=1, required=scene.rack)
-            wait_for("the other to lead", lambda log=second.log: READY_MARK in log.read_text(), timeout_s=40)
+            wait_for("the other to lead", partial(says, second, READY_MARK), timeout_s=40)
             leading = holder(cluster)
             assert leading not in ("", before)
         finally:
             os.kill(first.pid, signal.SIGCONT)
-        wait_for("the frozen one to give up", lambda process=first: not process.is_running, timeout_s=40)
+        wait_for("the frozen one to give up", partial(has_ended, first), timeout_s=40)
         for name in names:
             scene.until_bound(name, 2)
         assert holder(cluster) == leading, "the one that woke did not take the lease back"
