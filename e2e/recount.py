@@ -89,7 +89,7 @@ def _promises(admitted: Mapping[str, Obj], live: Iterable[Obj]) -> Iterator[str]
     for pod in live:
         key, pod_set = _named(pod), (pod["metadata"].get("labels") or {}).get(PODSET_LABEL)
         gates = (pod.get("spec") or {}).get("schedulingGates")
-        if key in admitted and pod_set and not gates and not pod["metadata"].get("deletionTimestamp"):
+        if key is not None and key in admitted and pod_set and not gates and not pod["metadata"].get("deletionTimestamp"):
             counts[key, pod_set] += 1
     for key, workload in admitted.items():
         for given in workload["status"]["admission"].get("podSetAssignments") or ():
