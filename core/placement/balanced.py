@@ -9,8 +9,9 @@ L is the level preferred, the lower level the one that units are balanced on. Wh
   domain holds beside it, and a domain that holds less than T beside the leader may not have it.
 - Where after pruning the leader, again where most is beside it on L, leaves too little for all, T is lowered until it does not.
 - Of equal T and equally few domains on L, the first domain of L - 1 by level values is taken.
-- The capacity that a subset minimises is counted in pods, less what the leader takes where it is in the subset; if
-  these pods make too few whole slices, it is counted in slices.
+- The capacity that a subset minimises is counted in pods, less what the leader takes where it is in the subset. Pods that make
+  no whole slice count, too, so that the subset of least capacity may hold too few slices, or all but its last domain may
+  hold as many pods as are wanted: Kueue builds no such subset, and the standard algorithm takes over.
 - Of equal subsets that one is taken whose last domain comes first, and if it can be has not the leader, then the same
   of the last but one, and so on: on L in descending order of units beside the leader, then of entropy, then by level
   values; on the lower level by level values.
@@ -236,16 +237,18 @@ def _choose_lower(pruned: _Room, domains: Indices, threshold: int, wanted: int, 
 
 
 def _smallest_subset(room: _Room, wanted: int, slice_size: int) -> Indices:
-    """Positions of as few domains as hold the request, and of least total capacity; none if all do not hold it."""
+    """Positions of as few domains as hold the request, and of least total capacity in pods; none if all do not hold it, or that subset
+    would not be built."""
     kept = np.flatnonzero(room.units > 0)
     room = room.some(kept)
     size = int(_fewest(room, np.array([0, len(kept)]), wanted)[0][0]) if len(kept) else 0
-    for held, beside, least in ((room.pods, room.pods_beside, wanted * slice_size), (room.units, room.beside, wanted)):
-        loss = None if room.takes_leader is None else np.where(room.takes_leader, held - beside, -1)
-        chosen = find_subset(held, size, least, loss) if size else kept[:0]
-        if len(chosen) and _sum_up(room.some(chosen), np.array([0, size])).beside[0] >= wanted:
-            return kept[chosen]
-    return kept[:0]
+    loss = None if room.takes_leader is None else np.where(room.takes_leader, room.pods - room.pods_beside, -1)
+    chosen = find_subset(room.pods, size, wanted * slice_size, loss) if size else kept[:0]
+    if not len(chosen) or _sum_up(room.some(chosen), np.array([0, size])).beside[0] < wanted:
+        return kept[:0]
+    if loss is None and int(room.pods[chosen[:-1]].sum()) >= wanted * slice_size:
+        return kept[:0]
+    return kept[chosen]
 
 
 _Sets = tuple[int, int]  # without and with the leader: rows of bits, a row per deficit, a bit per exchange

@@ -116,6 +116,12 @@ def test_without_the_gate_and_in_other_modes_nothing_is_balanced():
         pytest.param(
             [[[5, 2, 2], [4, 4]]], preferring(RACK, 6, (HOSTNAME_LABEL, 2)), [0, 0, 0, 4, 2], id="of as many slices the rack of fewer pods"
         ),
+        pytest.param(
+            [[[4, 7, 6], [2, 5, 3], [7, 0, 6]], [[7], [4, 5], [3]], [[2, 7, 5], [6, 4], [1]]],
+            preferring(BLOCK, 52, (HOSTNAME_LABEL, 2)),
+            [4, 6, 6, 2, 4, 2, 6, 0, 6, 6, 4, 4, 2, 0, 0, 0, 0, 0, 0],
+            id="found defect D13, four of five racks have room for as many pods, not slices: the standard answer",
+        ),
         pytest.param([[[5], [2, 2, 2, 2]]], preferring(RACK, 7), [0, 2, 2, 2, 1], id="too many domains for T: the standard answer"),
         pytest.param([[[3, 3], [4]]], preferring(BLOCK, 8), [3, 1, 4], id="hand down: each rack has its share, its nodes do not"),
     ],
