@@ -131,6 +131,23 @@ def test_rules(blocks: list[list[list[int]]], asked: PodSetRequest, expected: li
     assert counts(cluster, place(cluster.view(), [asked], BALANCED)) == expected
 
 
+@pytest.mark.parametrize(
+    ("capacities", "count", "expected"),
+    [
+        pytest.param([8, 4, 4], 8, [0, 4, 4], id="as many hosts as are needed with the preferred one first"),
+        pytest.param([6, 6, 5], 9, [4, 0, 5], id="what remains goes to the preferred host first"),
+        pytest.param([6, 6, 0], 8, [6, 2, 0], id="a preferred host without room: the standard answer"),
+    ],
+)
+def test_preferred_affinity_comes_before_room(capacities: list[int], count: int, expected: list[int]):
+    """Found defect D13: the last host is preferred."""
+    cluster = cluster_of([[capacities]])
+    preference = {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": [f"n{len(capacities) - 1:03}"]}]}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "preference": preference}]}}
+    profile = profile_from_gates({"TASBalancedPlacement": True, "TASRespectNodeAffinityPreferred": True})
+    assert counts(cluster, place(cluster.view(), [replace(preferring(RACK, count), affinity=affinity)], profile)) == expected
+
+
 def with_leader(level: str, workers: int, leader_cpu: int) -> list[PodSetRequest]:
     leader = replace(preferring(level, 1, group="g"), name="leader", requests={"cpu": leader_cpu * 1000})
     return [leader, replace(preferring(level, workers, group="g"), name="workers")]
