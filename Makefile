@@ -87,7 +87,7 @@ bench-podgroups: $(STAMP) ## groups of pods at 5,000 nodes: decided by the engin
 	@$(BIN)/python -m tests.bench.podgroups
 	@$(BIN)/python -m tests.bench.podgroups_bound
 
-bench-worst: $(STAMP) ## the worst inputs known for each search: no step may take longer than its limit (3 min)
+bench-worst: $(STAMP) ## the worst inputs known for each search: no step may take longer than its limit (1 min; CASES="NAME ..." for some)
 	@$(BIN)/python -m tests.bench.worst $(CASES)
 
 bench-soak: $(STAMP) ## half an hour of jobs through both processes: memory, open files, tasks must not grow (MINUTES=10 for ten)

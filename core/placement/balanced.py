@@ -9,15 +9,18 @@ L is the level preferred, the lower level the one that units are balanced on. Wh
   domain holds beside it, and a domain that holds less than T beside the leader may not have it.
 - Where after pruning the leader, again where most is beside it on L, leaves too little for all, T is lowered until it does not.
 - Of equal T and equally few domains on L, the first domain of L - 1 by level values is taken.
-- The capacity that a subset minimises is counted in pods, less what the leader takes where it is in the subset; if
-  these pods make too few whole slices, it is counted in slices.
+- The capacity that a subset minimises is counted in pods, less what the leader takes where it is in the subset. Pods that make
+  no whole slice count, too, so that the subset of least capacity may hold too few slices, or all but its last domain may
+  hold as many pods as are wanted: Kueue builds no such subset, and the standard algorithm takes over.
 - Of equal subsets that one is taken whose last domain comes first, and if it can be has not the leader, then the same
   of the last but one, and so on: on L in descending order of units beside the leader, then of entropy, then by level
   values; on the lower level by level values.
 - What remains after T on each is given to the domain of the leader first, then by units, descending.
 - The standard algorithm takes over where T would be 0, and where the subset chosen needs more domains than can have T
   each or is too small once its leader is placed.
-- Below the lower level each domain hands its own share down, as BestFit does. Preferred affinity decides nothing before.
+- Below the lower level each domain hands its own share down, as BestFit does.
+- Preferred affinity, where it counts and there is no leader, comes before room: in the greedy count of domains, which a preferred
+  domain that holds nothing ends, and in the order in which what remains after T is given. T is not lowered then.
 
 The search for a subset is exact and bounded. The largest domains are what holds the request in the fewest; another
 subset exchanges some of them and falls short of their sum by a deficit smaller than one domain. What deficits can be
@@ -39,6 +42,7 @@ from core.placement.profile import BEST_FIT
 from core.placement.slices import Shape
 from core.placement.tree import Flags, Indices, TopologyTree
 
+_MOST_SUMS = 200_000  # sums of capacities that are looked at one by one
 Floats = npt.NDArray[np.floating]
 
 
@@ -50,13 +54,14 @@ class _Room(NamedTuple):
     pods: Indices
     pods_beside: Indices
     takes_leader: Flags | None
+    scores: Indices | None = None  # of preferred affinity, where these count and there is no leader
 
     def some(self, chosen: Indices | slice) -> "_Room":
         takes = None if self.takes_leader is None else self.takes_leader[chosen]
         units = self.units[chosen]
         if takes is None:
             pods = units if self.pods is self.units else self.pods[chosen]
-            return _Room(units, units, pods, pods, None)
+            return _Room(units, units, pods, pods, None, None if self.scores is None else self.scores[chosen])
         return _Room(units, self.beside[chosen], self.pods[chosen], self.pods_beside[chosen], takes)
 
     def order(self, tie: Indices | Floats) -> Indices:
@@ -74,8 +79,10 @@ class _Balance(NamedTuple):
 
 def place_balanced(tree: TopologyTree, fits: Fits, shape: Shape, wanted: int) -> tuple[int, Indices, Indices] | None:
     """Level, domains of the lowest level and pods on each; None where the standard algorithm is to be used."""
-    units, pods = fits.units[_lower_level(shape)], fits.pods[_lower_level(shape)]
-    balance = _balance(tree, _Room(units, units, pods, pods, None), shape, wanted)
+    lower = _lower_level(shape)
+    units, pods = fits.units[lower], fits.pods[lower]
+    room = _Room(units, units, pods, pods, None, None if fits.scores is None else fits.scores[lower])
+    balance = _balance(tree, room, shape, wanted)
     if balance is None:
         return None
     chosen = hand_down_with_leader(tree, fits, None, shape, balance)
@@ -151,13 +158,16 @@ def _best_choice(room: _Room, children: Indices, choices: Indices, wanted: int) 
         needed = _fewest(_sum_up(pruned, children), choices, wanted)[0][best]
         if needed.any():
             return threshold, int(best[np.argmin(np.where(needed > 0, needed, np.iinfo(np.int64).max))]), pruned
-        # Up to the next smaller capacity pruning would stay the same.
-        thresholds[best] = max(int(held[held < threshold].max(initial=0)) for held in (room.units, room.beside))
+        # Up to the next smaller capacity pruning would stay the same. A domain that is preferred and pruned stays in the way.
+        smaller = max(int(held[held < threshold].max(initial=0)) for held in (room.units, room.beside))
+        thresholds[best] = smaller if room.scores is None else 0
     return None
 
 
 def _fewest(room: _Room, bounds: Indices, wanted: int) -> tuple[Indices, Indices]:
     """Per range of domains: how few hold the request (0: it does not fit), and the least that one of these holds."""
+    if room.scores is not None:
+        return _fewest_by_score(room, room.scores, bounds, wanted)
     starts, group = bounds[:-1], np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
     units, held, able = room.units, np.full(len(starts), np.iinfo(np.int64).max), np.ones(len(starts), dtype=bool)
     rest, led = np.full(len(starts), wanted), 0
@@ -185,13 +195,28 @@ def _fewest(room: _Room, bounds: Indices, wanted: int) -> tuple[Indices, Indices
     return np.where(fits, np.where(rest > 0, last - starts + 1, 0) + led, 0), np.minimum(held, least)
 
 
+def _fewest_by_score(room: _Room, scores: Indices, bounds: Indices, wanted: int) -> tuple[Indices, Indices]:
+    """The same where preferred affinity comes before room: one that is preferred and holds nothing ends the range."""
+    starts, sizes = bounds[:-1], np.diff(bounds)
+    order = np.lexsort((room.pods, -room.units, -scores, np.arange(len(starts)).repeat(sizes)))
+    units = room.units[order]
+    none = np.cumsum(units == 0)
+    units = np.where(none > (none[starts] - (units[starts] == 0)).repeat(sizes), 0, units)
+    sums = np.cumsum(units)
+    sums -= (sums[starts] - units[starts]).repeat(sizes)
+    before = np.add.reduceat((sums < wanted).astype(np.int64), starts)
+    fits = before < sizes
+    last = starts + np.minimum(before, sizes - 1)
+    return np.where(fits, before + 1, 0), units[last]
+
+
 def _prune(room: _Room, threshold: int) -> _Room:
     """Step 4: domains that hold less than T are empty, and none has the leader that holds less beside it."""
     keeps = room.units >= threshold  # times a flag is several times as fast as a choice between two
     units = room.units * keeps
     pods = units if room.pods is room.units else room.pods * keeps
     if room.takes_leader is None:
-        return _Room(units, units, pods, pods, None)
+        return _Room(units, units, pods, pods, None, room.scores)
     takes = room.takes_leader & (room.beside >= threshold)
     return _Room(units, room.beside * takes, pods, room.pods_beside * takes, takes)
 
@@ -202,7 +227,7 @@ def _sum_up(room: _Room, bounds: Indices) -> _Room:
     units = np.add.reduceat(room.units, starts)
     pods = units if room.pods is room.units else np.add.reduceat(room.pods, starts)
     if room.takes_leader is None:
-        return _Room(units, units, pods, pods, None)
+        return _Room(units, units, pods, pods, None, None if room.scores is None else np.add.reduceat(room.scores, starts))
     takes, never = np.logical_or.reduceat(room.takes_leader, starts), np.iinfo(np.int64).max
     lost = np.minimum.reduceat(np.where(room.takes_leader, room.units - room.beside, never), starts)
     pods_lost = np.minimum.reduceat(np.where(room.takes_leader, room.pods - room.pods_beside, never), starts)
@@ -224,7 +249,10 @@ def _choose_lower(pruned: _Room, domains: Indices, threshold: int, wanted: int, 
     rest = wanted - threshold * len(domains)
     if not len(domains) or rest < 0:
         return None
-    domains = domains[pruned.some(domains).order(pruned.pods_beside[domains])]
+    if pruned.scores is not None:
+        domains = domains[np.lexsort((pruned.pods[domains], -pruned.units[domains], -pruned.scores[domains]))]
+    else:
+        domains = domains[pruned.some(domains).order(pruned.pods_beside[domains])]
     if pruned.takes_leader is not None:  # the first beside whose leader all are held: of two that hold as much beside it one may lose more
         held = pruned.units[domains].sum() - (pruned.units[domains] - pruned.beside[domains])
         first = int(np.argmax(pruned.takes_leader[domains] & (held >= wanted)))
@@ -236,16 +264,33 @@ def _choose_lower(pruned: _Room, domains: Indices, threshold: int, wanted: int, 
 
 
 def _smallest_subset(room: _Room, wanted: int, slice_size: int) -> Indices:
-    """Positions of as few domains as hold the request, and of least total capacity; none if all do not hold it."""
+    """Positions of as few domains as hold the request, and of least total capacity in pods; none if all do not hold it, or that subset
+    would not be built."""
+    size = int(_fewest(room, np.array([0, len(room.units)]), wanted)[0][0]) if len(room.units) else 0
     kept = np.flatnonzero(room.units > 0)
     room = room.some(kept)
-    size = int(_fewest(room, np.array([0, len(kept)]), wanted)[0][0]) if len(kept) else 0
-    for held, beside, least in ((room.pods, room.pods_beside, wanted * slice_size), (room.units, room.beside, wanted)):
-        loss = None if room.takes_leader is None else np.where(room.takes_leader, held - beside, -1)
-        chosen = find_subset(held, size, least, loss) if size else kept[:0]
-        if len(chosen) and _sum_up(room.some(chosen), np.array([0, size])).beside[0] >= wanted:
-            return kept[chosen]
-    return kept[:0]
+    loss = None if room.takes_leader is None else np.where(room.takes_leader, room.pods - room.pods_beside, -1)
+    chosen = find_subset(room.pods, size, wanted * slice_size, loss) if size else kept[:0]
+    if not len(chosen) or _sum_up(room.some(chosen), np.array([0, size])).beside[0] < wanted:
+        return kept[:0]
+    if loss is None and int(room.pods[chosen[:-1]].sum()) >= wanted * slice_size:
+        chosen = _subset_in_order(room.pods, size, wanted * slice_size) if room.scores is not None else kept[:0]
+    return kept[chosen]
+
+
+def _subset_in_order(capacities: Indices, size: int, wanted: int) -> Indices:
+    """Positions of `size` capacities of which all but the last are too small and all together have the least sum that is not; none
+    where there is none, or too many would have to be looked at."""
+    if len(capacities) * size * wanted > _MOST_SUMS:
+        return np.zeros(0, dtype=np.int64)
+    reached: list[dict[int, tuple[int, ...]]] = [{wanted: ()}, *({} for _ in range(size))]  # by how many, and what is left
+    for place, capacity in enumerate(capacities.tolist()):
+        for count in range(size, 0, -1):
+            for left, chosen in reached[count - 1].items():
+                if left > 0:
+                    reached[count].setdefault(left - capacity, (*chosen, place))
+    enough = [left for left in reached[size] if left <= 0]
+    return np.array(reached[size][max(enough)] if enough else (), dtype=np.int64)
 
 
 _Sets = tuple[int, int]  # without and with the leader: rows of bits, a row per deficit, a bit per exchange

@@ -47,6 +47,9 @@ def place(
     """
     if view.budget is UNLIMITED:
         view = view.within(Budget())
+    mixed = next((mixed for unit in _units(requests) if (mixed := find_mixed(unit)) is not None), None) if len(requests) > 2 else None
+    if mixed is not None:
+        return Decision((), mixed)
     in_order: InOrder = partial(_place_in_order, profile, free)
     if any(request.traits.is_particular for request in requests):
         in_order = partial(place_particular, in_order)
@@ -91,9 +94,6 @@ def _place_unit(
         return _place_one(view, unit[0], profile, world, free)
     if len(unit) == 2:
         return _place_group(view, unit, profile, world, free)
-    mixed = find_mixed(unit)
-    if mixed is not None:
-        return mixed
     lead = max(unit, key=lambda request: request.count).topology
     assert lead is not None  # only a topology names a group
     members = [replace(request, topology=replace(request.topology, group=None)) for request in unit if request.topology is not None]

@@ -41,12 +41,13 @@ class Judge:
     ) -> None:
         self._state, self._profiles, self._claims, self._sharing, self._shrinks = state, profiles, claims, sharing, shrinks
         self._budget = Budget(DECISION_STEPS)  # of the workload that is being judged
+        self._is_cut = False  # whether a search for workloads to preempt has stopped for want of steps
 
     def judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
         """A workload written past all checks must not keep the others from being judged."""
         if workload.refused:
             return NotFound(REASON_MISCONFIGURED, truncate(f"its pods would be refused: {workload.refused}"), ())
-        self._budget = Budget(DECISION_STEPS)
+        self._budget, self._is_cut = Budget(DECISION_STEPS), False
         try:
             if workload.replaces is not None:
                 return find_growth(self._state, workload, queue, self._profiles)
@@ -113,7 +114,7 @@ class Judge:
         if not has_claim and not could_be_given(self._state, workload, queue, asked, by_share=by_share, unseen=unseen):
             return refused
         preempting = self._preempt(workload, queue)
-        if preempting is None and self._budget.ran_out and _CUT not in refused.message:
+        if preempting is None and self._is_cut:
             return replace(refused, message=truncate(f"{refused.message}; {_CUT}"))
         if preempting is None:
             return refused
@@ -144,6 +145,7 @@ class Judge:
         near = {queue.name, *self._state.quota.relatives(queue.name)}
         of_near = {key for key in leaving if (held := workloads.holding(key)) is not None and held.cluster_queue in near}
         for gone in (of_near, leaving) if of_near != leaving else (leaving,):
+            budget = self._budget.part(PREEMPTION_STEPS)
             found = find_preemption(
                 self._state,
                 workload,
@@ -152,8 +154,9 @@ class Judge:
                 gone,
                 may_borrow=may_borrow,
                 sharing=self._sharing,
-                budget=self._budget.part(PREEMPTION_STEPS),
+                budget=budget,
             )
+            self._is_cut |= budget.ran_out
             if found is not None:
                 return found
         return None

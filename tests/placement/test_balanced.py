@@ -116,6 +116,12 @@ def test_without_the_gate_and_in_other_modes_nothing_is_balanced():
         pytest.param(
             [[[5, 2, 2], [4, 4]]], preferring(RACK, 6, (HOSTNAME_LABEL, 2)), [0, 0, 0, 4, 2], id="of as many slices the rack of fewer pods"
         ),
+        pytest.param(
+            [[[4, 7, 6], [2, 5, 3], [7, 0, 6]], [[7], [4, 5], [3]], [[2, 7, 5], [6, 4], [1]]],
+            preferring(BLOCK, 52, (HOSTNAME_LABEL, 2)),
+            [4, 6, 6, 2, 4, 2, 6, 0, 6, 6, 4, 4, 2, 0, 0, 0, 0, 0, 0],
+            id="found defect D13, four of five racks have room for as many pods, not slices: the standard answer",
+        ),
         pytest.param([[[5], [2, 2, 2, 2]]], preferring(RACK, 7), [0, 2, 2, 2, 1], id="too many domains for T: the standard answer"),
         pytest.param([[[3, 3], [4]]], preferring(BLOCK, 8), [3, 1, 4], id="hand down: each rack has its share, its nodes do not"),
     ],
@@ -123,6 +129,23 @@ def test_without_the_gate_and_in_other_modes_nothing_is_balanced():
 def test_rules(blocks: list[list[list[int]]], asked: PodSetRequest, expected: list[int]):
     cluster = cluster_of(blocks)
     assert counts(cluster, place(cluster.view(), [asked], BALANCED)) == expected
+
+
+@pytest.mark.parametrize(
+    ("capacities", "count", "expected"),
+    [
+        pytest.param([8, 4, 4], 8, [0, 4, 4], id="as many hosts as are needed with the preferred one first"),
+        pytest.param([6, 6, 5], 9, [4, 0, 5], id="what remains goes to the preferred host first"),
+        pytest.param([6, 6, 0], 8, [6, 2, 0], id="a preferred host without room: the standard answer"),
+    ],
+)
+def test_preferred_affinity_comes_before_room(capacities: list[int], count: int, expected: list[int]):
+    """Found defect D13: the last host is preferred."""
+    cluster = cluster_of([[capacities]])
+    preference = {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": [f"n{len(capacities) - 1:03}"]}]}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "preference": preference}]}}
+    profile = profile_from_gates({"TASBalancedPlacement": True, "TASRespectNodeAffinityPreferred": True})
+    assert counts(cluster, place(cluster.view(), [replace(preferring(RACK, count), affinity=affinity)], profile)) == expected
 
 
 def with_leader(level: str, workers: int, leader_cpu: int) -> list[PodSetRequest]:

@@ -539,3 +539,14 @@ def test_of_too_many_candidates_those_of_the_lowest_priority_are_looked_at(monke
     scene.submit("one", 1, cpu="4", queue="q", priority=2)
     outcome = scene.run()["one"]
     assert set(victims(outcome)) <= {f"z{i}" for i in range(10)}
+
+
+def test_preemption_that_helps_nobody_without_steps_left_is_told(monkeypatch: pytest.MonkeyPatch):
+    """Found defect B1: nobody of them may be all, and the search was not ended."""
+    monkeypatch.setattr(rights, "MOST_CANDIDATES", 3)
+    scene = crowded(1)
+    scene.submit("all", 10, cpu="4", queue="q", priority=2)
+    outcome = scene.run()["all"]
+    assert isinstance(outcome, NotFound)
+    assert outcome.preempting is None
+    assert "the search for workloads to preempt stopped at its limit of steps" in outcome.message
