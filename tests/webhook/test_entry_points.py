@@ -215,6 +215,14 @@ def is_allowed(stage: Stage, act: Act) -> None:
     act(stage)
 
 
+def is_allowed_unless_managed(stage: Stage, act: Act) -> None:
+    """What looks like a pod of a started job, and has no controller, is queued by itself in a managed namespace."""
+    if stage.is_managed:
+        refused(422, "a pod that topogate places has at most", lambda: act(stage))
+    else:
+        act(stage)
+
+
 def patches_train(body: Any) -> Act:
     return lambda stage: stage.user.patch(stage.train_path, body)
 
@@ -269,6 +277,13 @@ def changes_pod(before: Obj, body: Obj) -> Act:
             stage.scene.api.delete(path, grace_period_s=0)
 
     return act
+
+
+def of_started_template(stage: Stage) -> Obj:
+    """Whose flavor has added tolerations to as many as a template may have."""
+    made = pod(stage, "started", gpus=0, labels={}, annotations={WORKLOAD_ANNOTATION: "w"})
+    made["spec"] |= {"tolerations": tolerations(66), "schedulingGates": [{"name": TOPOLOGY_GATE}]}
+    return made
 
 
 def resizes(cpu: str) -> Act:
@@ -578,6 +593,12 @@ TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
             ("a part keeps its size", f"scale: {kind} to what it has", scales(kind, 0, is_part=True), is_allowed),
             ("a part keeps its size", f"scale: {kind} that is queued itself", scales(kind, 1, is_part=False), is_allowed),
         )
+    ),
+    (
+        "limit of tolerations",
+        "create: Pod of a started template",
+        lambda stage: stage.user.create(f"{stage.path(PODS)}?dryRun=All", of_started_template(stage)),
+        is_allowed_unless_managed,
     ),
     (
         "claims are counted",
