@@ -86,7 +86,7 @@ def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dic
     made = [_pods(kinds), _owners(kinds), _owned_by_pods(kinds), _queues(kinds), _mirror_pods(), _daemon_sets(), _reconciler(reconciler)]
     made += [limits(f"!{IS_TOPOGATE}"), _resizing()]
     made += [_parts(kinds, *part) for part in _possible_parts(kinds)]
-    made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kind) for kind in kinds]
+    made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kinds, kind) for kind in kinds]
     warning = unqueued(kinds)
     return [*(obj for policy in made for obj in (policy, _binding(policy))), warning, _binding(warning, "Warn")]
 
@@ -135,7 +135,7 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
         {
             # A controller finds its pods by labels, and makes others for those that it does not find.
             "expression": f"!{is_set('oldObject', 'annotations', WORKLOAD_ANNOTATION)} || {is_set('oldObject', 'labels', MANAGED)}"
-            f" || {_KEEPS_LABELS} || (size(variables.before) > 0 && {_is_controller(kinds, 'variables.before')})",
+            f" || {_KEEPS_LABELS} || (variables.before.exists(k, k in {known}) && {_is_controller(kinds, 'variables.before')})",
             "message": "the labels of a pod of an admitted workload cannot be changed or removed; other labels can be added",
             "reason": "Forbidden",
         },
@@ -394,8 +394,9 @@ def _gated(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
     )
 
 
-def _unsuspending(kind: JobKind) -> dict[str, Any]:
-    """A queued object whose pods are not gated from the start must not be started by hand."""
+def _unsuspending(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
+    """A queued object whose pods are not gated from the start must not be started by hand; a part of another one, to which labels were
+    copied, is started by the controller of that."""
     *way, last = map(str, kind.suspend_path)
     suspended = "oldObject" + "".join(f".{key}" for key in way)
     here = "object" + "".join(f".{key}" for key in way)
@@ -403,16 +404,20 @@ def _unsuspending(kind: JobKind) -> dict[str, Any]:
         f"a queued {kind.kind} is started by topogate once it is admitted; to queue a suspended one again, "
         f"take the label {QUEUE_NAME_LABEL} off and put it on again"
     )
-    return policy_of(
+    known = [_key(controller) for controller in _controllers(kinds)]
+    by_its_controller = f"variables.owners.exists(k, k in {known}) && {_is_controller(kinds, 'variables.owners')}"
+    policy = policy_of(
         f"unsuspend-{kind.plural}",
         rules_of([kind], ["UPDATE"]),
-        [{"expression": IS_TOPOGATE, "message": message, "reason": "Forbidden"}],
+        [{"expression": f"{IS_TOPOGATE} || ({by_its_controller})", "message": message, "reason": "Forbidden"}],
         [
             {"name": "is-queued", "expression": is_set("object", "labels", QUEUE_NAME_LABEL)},
             {"name": "was-suspended", "expression": f"{has_field(suspended, last)} && {suspended}.{last}"},
             {"name": "is-unsuspended", "expression": f"!({has_field(here, last)} && {here}.{last})"},
         ],
     )
+    policy["spec"]["variables"] = [{"name": "owners", "expression": f"{controlling('oldObject')}.map(o, {OWNER_KIND})"}]
+    return policy
 
 
 def _binding(policy: Mapping[str, Any], action: str = "Deny") -> dict[str, Any]:

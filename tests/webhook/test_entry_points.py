@@ -714,6 +714,37 @@ def test_reconciler_account_changing_pod_beyond_gates_is_refused(stage: Stage, c
 
 
 @pytest.mark.parametrize("stage", NAMESPACES, indirect=True)
+def test_part_with_queue_label_is_unsuspended_by_controller_of_its_owner_only(stage: Stage) -> None:
+    """Found defect E18: KubeRay copies the labels of a RayService onto its RayCluster, and was refused.
+
+    An owner of a kind that is not known gives no right.
+    """
+    scene = stage.scene
+    operator = user_of(scene.api, scene.namespace, "operator", "view")
+    role = {"metadata": {"name": "kuberay"}, "rules": [{"apiGroups": ["ray.io"], "resources": ["rayservices/status"], "verbs": ["update"]}]}
+    scene.api.create(f"{RBAC.format(scene.namespace)}/roles", role)
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "kuberay"}
+    subject = {"kind": "ServiceAccount", "name": "operator", "namespace": scene.namespace}
+    binding = {"metadata": {"name": "kuberay"}, "subjects": [subject], "roleRef": reference}
+    scene.api.create(f"{RBAC.format(scene.namespace)}/rolebindings", binding)
+    wait_for("the rights", partial(may, operator, "update", "ray.io", "rayservices/status", scene.namespace))
+    start = {"spec": {"suspend": False}}
+    for name, kind, group_version, is_known in (("a", "RayService", "ray.io/v1", True), ("b", "Other", "example.com/v1", False)):
+        part = of_kind(scene, "ray.io/v1", "RayCluster", RAY_SPEC | {"suspend": True})
+        owner = {"apiVersion": group_version, "kind": kind, **NOBODY}
+        part["metadata"] |= {"name": f"part-{name}", "labels": {QUEUE_NAME_LABEL: "none"}, "ownerReferences": [owner]}
+        scene.api.create(RAY.format(scene.namespace), part)
+        path = stage.path(RAY, f"part-{name}") + "?dryRun=All"
+        refused(403, "a queued RayCluster is started by topogate", lambda path=path: stage.user.patch(path, start))
+        if is_known:
+            operator.patch(path, start)
+        else:
+            refused(403, "a queued RayCluster is started by topogate", lambda path=path: operator.patch(path, start))
+        scene.api.delete(stage.path(RAY, f"part-{name}"))
+    operator.close()
+
+
+@pytest.mark.parametrize("stage", NAMESPACES, indirect=True)
 def test_pods_of_job_deleted_with_orphans_are_released(stage: Stage) -> None:
     """Found defect C1: the garbage collector takes the owner off, and the Job controller its finalizers."""
     job = manifests.job("orphaned", stage.scene.namespace, pods=1, required=stage.scene.rack)
