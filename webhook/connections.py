@@ -13,10 +13,10 @@ from core.runtime.clock import Clock
 from webhook.budget import give_memory_back
 
 logger = logging.getLogger(__name__)
-# One costs up to 0.5 MB. An API server has one for each review that is on its way, and keeps 25 for the next ones.
-MOST = 128
-FIRST_REQUEST_S = 10.0  # from the accepted socket to the first review's answer, handshake included, less what the review itself takes
-IDLE_S = 180.0  # API servers close idle ones after 90 s; one that is closed here while a review is on its way takes that along
+# An API server has one for each review that is on its way, up to 200 or so, and keeps 25 for the next ones.
+MOST = 512
+# API servers close idle ones after 90 s, never used ones as well. One that is closed here takes a review that is on its way along.
+IDLE_S = 180.0
 _LOOK_S = 1.0
 _MANY = 16
 
@@ -87,7 +87,7 @@ class Connections:
         """Cuts those that are idle for too long."""
         now = self._clock.monotonic()
         for fd, found in list(self._open.items()):
-            if not found.is_busy and now - found.since > (IDLE_S if found.has_reviewed else FIRST_REQUEST_S):
+            if not found.is_busy and now - found.since > IDLE_S:
                 self._cut(fd, "idle")
 
     async def watch(self) -> Never:

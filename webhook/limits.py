@@ -3,10 +3,13 @@
 from typing import Any
 
 from core.jobs.pod_rules import MAX_POD_TERMS, MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS, POD_TERMS
-from core.names import ADMISSION_GATE, PODGROUP_GATE, TOPOLOGY_GATE
-from webhook.expressions import has_gate, policy_of, rule_of_pods
+from core.names import ADMISSION_GATE, PODGROUP_GATE, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
+from webhook.expressions import has_gate, is_set, policy_of, rule_of_pods
 
 GATES = (TOPOLOGY_GATE, ADMISSION_GATE, PODGROUP_GATE)
+# A pod of a job that was started is made of a template that was judged, to which the flavor has added its own tolerations and labels.
+_IS_STARTED = is_set("object", "annotations", WORKLOAD_ANNOTATION)
+_QUEUED_ITSELF = f"({has_gate('object', TOPOLOGY_GATE)} || {has_gate('object', ADMISSION_GATE)}) && !{_IS_STARTED}"
 _CHANGED = ("affinity", "tolerations", "nodeSelector", "topologySpreadConstraints")
 
 
@@ -32,7 +35,7 @@ def limits(written_by_another: str) -> dict[str, Any]:
         [rule_of_pods("CREATE"), rule_of_pods("UPDATE")],
         validations,
         [
-            {"name": "waits-for-topogate", "expression": " || ".join(has_gate("object", gate) for gate in GATES)},
+            {"name": "waits-for-topogate", "expression": f"{has_gate('object', PODGROUP_GATE)} || ({_QUEUED_ITSELF})"},
             {"name": "is-new-or-changed", "expression": f"oldObject == null || {changed}"},
             {"name": "written-by-another", "expression": written_by_another},
         ],

@@ -135,7 +135,7 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
         {
             # A controller finds its pods by labels, and makes others for those that it does not find.
             "expression": f"!{is_set('oldObject', 'annotations', WORKLOAD_ANNOTATION)} || {is_set('oldObject', 'labels', MANAGED)}"
-            f" || {_KEEPS_LABELS} || (size(variables.before) > 0 && {_is_controller(kinds, 'variables.before')})",
+            f" || {_KEEPS_LABELS} || (variables.before.exists(k, k in {known}) && {_is_controller(kinds, 'variables.before')})",
             "message": "the labels of a pod of an admitted workload cannot be changed or removed; other labels can be added",
             "reason": "Forbidden",
         },
@@ -395,11 +395,8 @@ def _gated(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
 
 
 def _unsuspending(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
-    """A queued object with pods that are not gated from the start must not be started by hand.
-
-    A part of another object may have its queue label, since controllers copy labels (KubeRay onto the RayCluster of a RayService): the
-    controller of that object starts it.
-    """
+    """A queued object whose pods are not gated from the start must not be started by hand; a part of another one, to which labels were
+    copied, is started by the controller of that."""
     *way, last = map(str, kind.suspend_path)
     suspended = "oldObject" + "".join(f".{key}" for key in way)
     here = "object" + "".join(f".{key}" for key in way)
@@ -408,12 +405,11 @@ def _unsuspending(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
         f"take the label {QUEUE_NAME_LABEL} off and put it on again"
     )
     known = [_key(controller) for controller in _controllers(kinds)]
-    is_part = f"size(variables.owners) > 0 && variables.owners.all(k, k in {known})"
-    by_its_controller = f"({is_part} && {_is_controller(kinds, 'variables.owners')})"
+    by_its_controller = f"variables.owners.exists(k, k in {known}) && {_is_controller(kinds, 'variables.owners')}"
     policy = policy_of(
         f"unsuspend-{kind.plural}",
         rules_of([kind], ["UPDATE"]),
-        [{"expression": f"{IS_TOPOGATE} || {by_its_controller}", "message": message, "reason": "Forbidden"}],
+        [{"expression": f"{IS_TOPOGATE} || ({by_its_controller})", "message": message, "reason": "Forbidden"}],
         [
             {"name": "is-queued", "expression": is_set("object", "labels", QUEUE_NAME_LABEL)},
             {"name": "was-suspended", "expression": f"{has_field(suspended, last)} && {suspended}.{last}"},

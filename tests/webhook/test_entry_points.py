@@ -1,6 +1,7 @@
 """One table: for each rule the entry points that lead to what it forbids, each driven by a namespace user on the real API server.
 
-The namespace is managed, the user has the role `edit` and may write all kinds of job. All rows share one set of objects.
+The user has the role `edit` and may write all kinds of job; the namespace is managed, or its jobs name a queue. All rows share one
+set of objects.
 A row is an attempt and its outcome: refused, or let in behind gates, or allowed because it is harmless. At the end no more runs
 than was admitted before.
 """
@@ -20,9 +21,13 @@ from core.jobs.pod import STATIC_POD
 from core.names import (
     ADMISSION_GATE,
     ALLOW_DAEMON_SETS,
+    ELASTIC_JOB,
     MANAGED,
+    MAX_EXEC_TIME_LABEL,
+    MIN_PARALLELISM,
     PODGROUP_GATE,
     PODSET_LABEL,
+    PREBUILT_WORKLOAD,
     QUEUE_NAME_LABEL,
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
@@ -31,6 +36,8 @@ from e2e import manifests
 from e2e.api import Api, ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.standins.jobset import JobSetStandIn
+from e2e.standins.ray import RayClusterStandIn
+from e2e.standins.training import PyTorchJobStandIn
 from e2e.topogate import SYSTEM_NAMESPACE, Topogate, managed
 from tests.e2e.users import RBAC, may, refused, user_of
 from tests.reconciler.kinds.pods import of_set
@@ -44,6 +51,13 @@ Obj = dict[str, Any]
 QUOTA = 16
 PODS, JOBSETS = "/api/v1/namespaces/{}/pods", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 APPS = "/apis/apps/v1/namespaces/{}/{}"
+RAY, TORCH = "/apis/ray.io/v1/namespaces/{}/rayclusters", "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs"
+SMALL = pod_template(0)
+RAY_SPEC: Obj = {
+    "headGroupSpec": {"template": SMALL},
+    "workerGroupSpecs": [{"groupName": "workers", "replicas": 1, "template": SMALL}],
+}
+TORCH_SPEC: Obj = {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": SMALL}}}
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _numbers = itertools.count(1)
 NOBODY = {"name": "nobody", "uid": "11111111-2222-3333-4444-555555555555", "controller": True}
@@ -51,11 +65,13 @@ NOBODY = {"name": "nobody", "uid": "11111111-2222-3333-4444-555555555555", "cont
 
 @dataclass(frozen=True)
 class Stage:
-    """A managed namespace with a running Job `train` (8 of 16 GPUs), a running JobSet `set` (4) and a Job `greedy` that waits."""
+    """A namespace with a running Job `train` (8 of 16 GPUs), a running JobSet `set` (4), a Job `greedy` that waits, and a
+    RayCluster and a PyTorchJob that run without GPUs."""
 
     scene: Scene
     user: Api
     topogate: Topogate
+    is_managed: bool
 
     def path(self, template: str, name: str = "", *more: str) -> str:
         return template.format(self.scene.namespace, *more) + (f"/{name}" if name else "")
@@ -71,28 +87,53 @@ class Stage:
         return self.path(PODS, self.train["metadata"]["name"])
 
 
+MANAGED_NAMESPACE, LABELLED = "managed namespace", "jobs with a queue label"
+
+
 @pytest.fixture(scope="module")
-def stage(cluster: Cluster) -> Iterator[Stage]:
-    with topogate_beside(cluster) as topogate, JobSetStandIn(cluster.api) as jobsets:
+def stage(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    with (
+        topogate_beside(cluster) as topogate,
+        JobSetStandIn(cluster.api) as jobsets,
+        RayClusterStandIn(cluster.api) as ray,
+        PyTorchJobStandIn(cluster.api) as torch,
+    ):
         scene = Scene(cluster).open(quota=QUOTA)
         scene.create(manifests.local_queue("default", scene.namespace, f"{scene.prefix}queue"))
-        cluster.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": managed()}})
+        is_managed = request.param == MANAGED_NAMESPACE
+        if is_managed:
+            cluster.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": managed()}})
         user = user_of(cluster.api, scene.namespace)
         _may_write_all_kinds(cluster.api, scene.namespace)
         user.create(JOBS.format(scene.namespace), manifests.job("train", scene.namespace, pods=1, gpus=8, required=scene.rack))
         user.create(JOBS.format(scene.namespace), manifests.job("greedy", scene.namespace, pods=3, gpus=8, required=scene.rack))
         user.create(JOBSETS.format(scene.namespace), jobset(scene, "set", replicated("workers", 1, 1)))
+        user.create(RAY.format(scene.namespace), of_kind(scene, "ray.io/v1", "RayCluster", RAY_SPEC))
+        user.create(TORCH.format(scene.namespace), of_kind(scene, "kubeflow.org/v1", "PyTorchJob", TORCH_SPEC))
         scene.until_bound("train", 1)
         scene.until_waiting("greedy", "ExceedsMaxQuota")
         scene.until_bound("set", 1)
-        opened = Stage(scene, user, topogate)
+        scene.eventually("Ray and PyTorch to run", lambda now: len([p for p in now.pods if is_small(p) and p["spec"].get("nodeName")]) == 3)
+        opened = Stage(scene, user, topogate, is_managed)
         _await_rules(opened)
         yield opened
+        for running in (f"{RAY.format(scene.namespace)}/raycluster", f"{TORCH.format(scene.namespace)}/pytorchjob"):
+            user.delete(running)
         user.delete(f"{JOBSETS.format(scene.namespace)}/set")
         wait_for("its Job to be gone", lambda: cluster.api.find(part(opened)) is None)
         user.close()
         scene.close()
-    jobsets.uninstall()
+    for standin in (jobsets, ray, torch):
+        standin.uninstall()
+
+
+def of_kind(scene: Scene, group_version: str, kind: str, spec: Obj) -> Obj:
+    metadata = {"name": kind.lower(), "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
+    return {"apiVersion": group_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def is_small(pod: Obj) -> bool:
+    return bool(pod["metadata"].get("labels", {}).keys() & {"ray.io/cluster", "training.kubeflow.org/job-name"})
 
 
 def _may_write_all_kinds(api: Api, namespace: str) -> None:
@@ -117,7 +158,7 @@ def _await_rules(stage: Stage) -> None:
         return False
 
     wait_for("the policies to hold", judged)
-    probe = pod(stage, "probe")
+    probe = pod(stage, "probe", labels={} if stage.is_managed else {QUEUE_NAME_LABEL: "main"})
     wait_for("the label of the namespace", lambda: gated(stage.user.create(f"{stage.path(PODS)}?dryRun=All", probe)))
 
 
@@ -172,6 +213,14 @@ def is_gated(stage: Stage, act: Act) -> None:
 
 def is_allowed(stage: Stage, act: Act) -> None:
     act(stage)
+
+
+def is_allowed_unless_managed(stage: Stage, act: Act) -> None:
+    """What looks like a pod of a started job, and has no controller, is queued by itself in a managed namespace."""
+    if stage.is_managed:
+        refused(422, "a pod that topogate places has at most", lambda: act(stage))
+    else:
+        act(stage)
 
 
 def patches_train(body: Any) -> Act:
@@ -230,6 +279,13 @@ def changes_pod(before: Obj, body: Obj) -> Act:
     return act
 
 
+def of_started_template(stage: Stage) -> Obj:
+    """Whose flavor has added tolerations to as many as a template may have."""
+    made = pod(stage, "started", gpus=0, labels={}, annotations={WORKLOAD_ANNOTATION: "w"})
+    made["spec"] |= {"tolerations": tolerations(66), "schedulingGates": [{"name": TOPOLOGY_GATE}]}
+    return made
+
+
 def resizes(cpu: str) -> Act:
     """Of a pod that waits in its queue and requests one CPU."""
 
@@ -279,6 +335,29 @@ TOO_MANY: tuple[tuple[str, Obj, Obj], ...] = (
     ("values of nodes", {"affinity": nodes(256, 255)}, {"affinity": nodes(256, 253)}),
     ("tolerations", {"tolerations": tolerations(65)}, {"tolerations": tolerations(60)}),
 )
+
+
+def patches(collection: str, name: str, body: Obj) -> Act:
+    return lambda stage: stage.user.patch(stage.path(collection, name), body)
+
+
+def creates(collection: str, group_version: str, kind: str, spec: Obj) -> Act:
+    def act(stage: Stage) -> Obj:
+        made = of_kind(stage.scene, group_version, kind, spec)
+        return stage.user.create(f"{stage.path(collection)}?dryRun=All", {**made, "metadata": {**made["metadata"], "name": "another"}})
+
+    return act
+
+
+NO_AUTOSCALING, UNKNOWN_TYPE = "workers that an autoscaler adds would be outside", "Master or Worker is expected"
+WRONG_TYPE = {"pytorchReplicaSpecs": {"worker": {"replicas": 9, "template": SMALL}}}
+IS_SETTLED = "is settled while the job runs"
+
+
+def marks(part: str, name: str, value: str) -> Obj:
+    return {"metadata": {part: {name: value}}}
+
+
 KEEPS_OWNER, KEEPS_LABELS = "only the controller of Job may release a pod", "the labels of a pod of an admitted workload"
 NAMES_NO_QUEUE = "the name of a LocalQueue is expected"
 PART_IS_KEPT = "this object was admitted as a part of a JobSet"
@@ -459,6 +538,52 @@ TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
         ),
         is_refused("a pod that topogate places has at most 512", 422),
     ),
+    (
+        "no autoscaler",
+        "create: RayCluster",
+        creates(RAY, "ray.io/v1", "RayCluster", RAY_SPEC | {"enableInTreeAutoscaling": True}),
+        is_refused(NO_AUTOSCALING, 422),
+    ),
+    (
+        "no autoscaler",
+        "update: running RayCluster",
+        patches(RAY, "raycluster", {"spec": {"enableInTreeAutoscaling": True}}),
+        is_refused(NO_AUTOSCALING, 422),
+    ),
+    (
+        "replica types are known",
+        "create: PyTorchJob",
+        creates(TORCH, "kubeflow.org/v1", "PyTorchJob", WRONG_TYPE),
+        is_refused(UNKNOWN_TYPE, 422),
+    ),
+    (
+        "replica types are known",
+        "update: running PyTorchJob",
+        patches(TORCH, "pytorchjob", {"spec": WRONG_TYPE}),
+        is_refused(UNKNOWN_TYPE, 422),
+    ),
+    (
+        "topogate chooses nodes",
+        "update: running PyTorchJob",
+        patches(TORCH, "pytorchjob", {"spec": {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": {"nodeName": "n"}}}}}}),
+        is_refused("a running job keeps its pod templates", 422),
+    ),
+    *(
+        ("marks of a running job are settled", f"metadata: {name}", patches(JOBS, "train", marks(part, name, value)), is_refused(told, 422))
+        for part, name, value, told in (
+            ("labels", MAX_EXEC_TIME_LABEL, "never", IS_SETTLED),
+            ("labels", MAX_EXEC_TIME_LABEL, "60", IS_SETTLED),
+            ("labels", PREBUILT_WORKLOAD, "another", IS_SETTLED),
+            ("annotations", ELASTIC_JOB, "perhaps", "is settled when the job is created"),
+            ("annotations", MIN_PARALLELISM, "77", "a running job keeps it"),
+        )
+    ),
+    (
+        "marks can be read",
+        "metadata: waiting Job",
+        patches(JOBS, "greedy", marks("labels", MAX_EXEC_TIME_LABEL, "never")),
+        is_refused("a whole number of seconds", 422),
+    ),
     ("a pod keeps its requests", "resize", resizes("2"), is_refused("a pod that topogate places keeps its requests")),
     *(
         row
@@ -468,6 +593,12 @@ TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
             ("a part keeps its size", f"scale: {kind} to what it has", scales(kind, 0, is_part=True), is_allowed),
             ("a part keeps its size", f"scale: {kind} that is queued itself", scales(kind, 1, is_part=False), is_allowed),
         )
+    ),
+    (
+        "limit of tolerations",
+        "create: Pod of a started template",
+        lambda stage: stage.user.create(f"{stage.path(PODS)}?dryRun=All", of_started_template(stage)),
+        is_allowed_unless_managed,
     ),
     (
         "claims are counted",
@@ -502,12 +633,35 @@ def owned_set(stage: Stage, api_version: str) -> Obj:
     return made
 
 
-@pytest.mark.parametrize(("act", "outcome"), [row[2:] for row in TABLE], ids=[f"{row[0]} - {row[1]}" for row in TABLE])
+# Rules about objects that name no queue: elsewhere these run as if topogate were not there.
+IN_MANAGED_ONLY = ("a pod is queued", "what makes pods has no pod as its controller", "a job stays queued", "no DaemonSet")
+NAMESPACES = (MANAGED_NAMESPACE, LABELLED)
+
+
+def is_in_managed_only(rule: str, entry: str) -> bool:
+    return (rule in IN_MANAGED_ONLY and "mirror" not in entry and "v1 Job" not in entry) or "scale:" in entry
+
+
+def rows(*, in_managed_only: bool) -> list[Any]:
+    chosen = (row for row in TABLE if is_in_managed_only(row[0], row[1]) == in_managed_only)
+    return [pytest.param(act, outcome, id=f"{rule} - {entry}") for rule, entry, act, outcome in chosen]
+
+
+@pytest.mark.parametrize("stage", NAMESPACES, indirect=True)
+@pytest.mark.parametrize(("act", "outcome"), rows(in_managed_only=False))
 def test_entry_point_driven_by_namespace_user_is_judged(act: Act, outcome: Outcome, stage: Stage) -> None:
-    """Found defects C1, C2, C3, C15, C16."""
+    """Found defects C1, C2, C3, C6, C7, C10, C13, C14, C15, C16, C17, and the limits of B2, B8, B10."""
     outcome(stage, act)
 
 
+@pytest.mark.parametrize("stage", [MANAGED_NAMESPACE], indirect=True)
+@pytest.mark.parametrize(("act", "outcome"), rows(in_managed_only=True))
+def test_entry_point_of_managed_namespace_driven_by_its_user_is_judged(act: Act, outcome: Outcome, stage: Stage) -> None:
+    """Found defects C2, C3, C10, C15."""
+    outcome(stage, act)
+
+
+@pytest.mark.parametrize("stage", [MANAGED_NAMESPACE], indirect=True)
 def test_daemon_set_where_administrator_allows_it_is_created(stage: Stage) -> None:
     """Found defect C15: the annotation of the Namespace lets users make DaemonSets; an administrator makes them anyway."""
     path, namespace = stage.path(APPS, "", "daemonsets"), f"/api/v1/namespaces/{stage.scene.namespace}"
@@ -533,6 +687,7 @@ def is_done(act: Callable[[], Any]) -> bool:
     return True
 
 
+@pytest.mark.parametrize("stage", NAMESPACES, indirect=True)
 def test_reconciler_account_changing_pod_beyond_gates_is_refused(stage: Stage, cluster: Cluster) -> None:
     """Found defect C18: in all namespaces, kube-system included."""
     token = cluster.api.create(
@@ -558,6 +713,38 @@ def test_reconciler_account_changing_pod_beyond_gates_is_refused(stage: Stage, c
         cluster.api.delete(f"{system}/victim", grace_period_s=0)
 
 
+@pytest.mark.parametrize("stage", NAMESPACES, indirect=True)
+def test_part_with_queue_label_is_unsuspended_by_controller_of_its_owner_only(stage: Stage) -> None:
+    """Found defect E18: KubeRay copies the labels of a RayService onto its RayCluster, and was refused.
+
+    An owner of a kind that is not known gives no right.
+    """
+    scene = stage.scene
+    operator = user_of(scene.api, scene.namespace, "operator", "view")
+    role = {"metadata": {"name": "kuberay"}, "rules": [{"apiGroups": ["ray.io"], "resources": ["rayservices/status"], "verbs": ["update"]}]}
+    scene.api.create(f"{RBAC.format(scene.namespace)}/roles", role)
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "kuberay"}
+    subject = {"kind": "ServiceAccount", "name": "operator", "namespace": scene.namespace}
+    binding = {"metadata": {"name": "kuberay"}, "subjects": [subject], "roleRef": reference}
+    scene.api.create(f"{RBAC.format(scene.namespace)}/rolebindings", binding)
+    wait_for("the rights", partial(may, operator, "update", "ray.io", "rayservices/status", scene.namespace))
+    start = {"spec": {"suspend": False}}
+    for name, kind, group_version, is_known in (("a", "RayService", "ray.io/v1", True), ("b", "Other", "example.com/v1", False)):
+        part = of_kind(scene, "ray.io/v1", "RayCluster", RAY_SPEC | {"suspend": True})
+        owner = {"apiVersion": group_version, "kind": kind, **NOBODY}
+        part["metadata"] |= {"name": f"part-{name}", "labels": {QUEUE_NAME_LABEL: "none"}, "ownerReferences": [owner]}
+        scene.api.create(RAY.format(scene.namespace), part)
+        path = stage.path(RAY, f"part-{name}") + "?dryRun=All"
+        refused(403, "a queued RayCluster is started by topogate", lambda path=path: stage.user.patch(path, start))
+        if is_known:
+            operator.patch(path, start)
+        else:
+            refused(403, "a queued RayCluster is started by topogate", lambda path=path: operator.patch(path, start))
+        scene.api.delete(stage.path(RAY, f"part-{name}"))
+    operator.close()
+
+
+@pytest.mark.parametrize("stage", NAMESPACES, indirect=True)
 def test_pods_of_job_deleted_with_orphans_are_released(stage: Stage) -> None:
     """Found defect C1: the garbage collector takes the owner off, and the Job controller its finalizers."""
     job = manifests.job("orphaned", stage.scene.namespace, pods=1, required=stage.scene.rack)
@@ -576,6 +763,7 @@ def test_pods_of_job_deleted_with_orphans_are_released(stage: Stage) -> None:
     wait_for("the pod to be gone", lambda: not orphans())
 
 
+@pytest.mark.parametrize("stage", NAMESPACES, indirect=True)
 def test_gpus_that_run_after_all_attempts_are_within_quota(stage: Stage) -> None:
     """The sum of all rows: what runs is what was admitted before the first of them."""
     now = stage.scene.read()

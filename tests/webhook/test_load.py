@@ -29,7 +29,7 @@ from tests.webhook.test_misshapen import JSON
 from tests.webhook.test_tls import CA, FIRST, NOW
 from webhook import server as server_module
 from webhook.budget import Budget, estimate_memory
-from webhook.connections import FIRST_REQUEST_S, IDLE_S, Connections
+from webhook.connections import IDLE_S, Connections
 from webhook.lookup import at_home
 from webhook.review import Reviews
 from webhook.server import LARGE_BODIES_BYTES, AdmissionServer
@@ -271,22 +271,26 @@ def test_new_connection_where_all_review_is_refused() -> None:
             each.close()
 
 
-def test_idle_connection_is_cut_sooner_where_it_brought_no_review() -> None:
+def test_idle_connection_is_cut_after_its_client_would_have_closed_it() -> None:
+    """Found defect B4. API servers keep connections that they have never used, so that none is cut sooner for that."""
     clock = ManualClock()
     connections = Connections(clock)
     pairs = [socket.socketpair() for _ in range(3)]
     silent, reviewed, busy = (pair[0].fileno() for pair in pairs)
     for each, _ in pairs:
         connections.add(each)
+    clock.time += IDLE_S
+    connections.close_overdue()
+    assert len(connections) == 3
     connections.end(reviewed, reviewed=True)
     connections.begin(busy)
-    clock.time += FIRST_REQUEST_S + 1
+    clock.time += 1
     connections.close_overdue()
     assert len(connections) == 2
+    assert pairs[0][1].recv(1) == b""
     clock.time += IDLE_S
     connections.close_overdue()
     assert len(connections) == 1, "one that is busy has deadlines of its own"
-    assert pairs[0][1].recv(1) == pairs[1][1].recv(1) == b""
     for pair in pairs:
         for each in pair:
             each.close()

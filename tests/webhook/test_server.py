@@ -234,7 +234,8 @@ async def test_who_asked_lately_is_waited_for_although_a_busy_machine_is_silent_
 async def test_every_registered_path_answers():
     webhook = Webhook()
     grouping = [kind for kind in (*KINDS, *pod_kinds()) if isinstance(kind, Grouping)]  # which can be asked about as groups, too
-    assert len(webhook.reviews.handlers) == 2 * (len(KINDS) + len(pod_kinds()) + len(OBJECTS) + len(grouping))
+    pairs = len(KINDS) + len(pod_kinds()) + len(OBJECTS) + len(grouping)
+    assert len(webhook.reviews.handlers) == 2 * pairs + 1, "scale is validated only"
     async with serving(webhook.reviews) as (client, _):
         for path in webhook.reviews.handlers:
             reply = await client.post(path, data=body(None, operation="DELETE"))
