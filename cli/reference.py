@@ -156,7 +156,8 @@ def render() -> str:
         "## Labels and annotations that others write and topogate reads",
         _table(("name", "where", "meaning"), ((f"`{x.name}`", x.where, x.meaning) for x in READ_FROM_OTHERS)),
         "## Limits of what a pod asks for",
-        "They have no honest use beyond. The webhook refuses a new or changed object in a queue whose pod templates exceed one; the policy "
+        "They have no honest use beyond. The webhook refuses a new or changed object in a queue if a pod template of it exceeds one; the "
+        "policy "
         "`topogate-limits` does the same of pods behind a gate of topogate's, but for resource names. ResourceClaims of queued jobs are "
         "refused until quota counts their devices; pods of a PodGroup without a queue may have them ([podgroups.md](podgroups.md)).",
         _table(("of one pod", "at most"), LIMITS),

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from cli import explain as explaining
+from cli import explain as set_explains
 from cli import finding, groups, looking, planning, topology
 from cli import suggest as suggesting
 from cli.draw import out, write_data
@@ -40,7 +40,7 @@ def explain(what: Sequence[str], source: Source, decisions: Decisions, form: str
     async def look() -> Report:
         if source.files:
             outlook = await looking.look_at(source.files, target, settings, kinds(), namespace)
-            return groups.explain_if_asked(outlook, asked, namespace) or explaining.explain(
+            return groups.explain_if_asked(outlook, asked, namespace) or set_explains.explain(
                 outlook, finding.find_workload(outlook.observed, asked, namespace)
             )
         async with looking.connected(target) as client:
@@ -49,7 +49,7 @@ def explain(what: Sequence[str], source: Source, decisions: Decisions, form: str
             if report is not None:
                 return report
             workload = finding.find_workload(outlook.observed, asked, namespace)
-            return explaining.explain(outlook, workload, await looking.events_of(client, workload))
+            return set_explains.explain(outlook, workload, await looking.events_of(client, workload))
 
     report = run(look())
     if form is not None:
@@ -57,7 +57,7 @@ def explain(what: Sequence[str], source: Source, decisions: Decisions, form: str
     elif report["kind"] == r.POD_GROUPS.kind:
         groups.draw_group(out(), report)
     else:
-        explaining.draw(out(), report)
+        set_explains.draw(out(), report)
 
 
 def show_topology(name: str | None, source: Source, decisions: Decisions, form: str | None, view: topology.View) -> None:

@@ -56,6 +56,7 @@ class Violation:
     text: str
     found: str
     instead: str
+    is_name: bool = False
 
     @property
     def key(self) -> str:
@@ -87,7 +88,7 @@ def _check_names(path: str, text: str) -> Iterator[Violation]:
             for word in sorted(TEST_WORDS.intersection(words)):
                 yield Violation(path, node.lineno, node.name, word, "test_<subject>_<condition>_<result>")
         elif path.startswith(PRODUCTION) and words[0] not in VERBS and not _is_noun(node):
-            yield Violation(path, node.lineno, node.name, node.name, "a name that begins with a verb of the glossary (docs/style.md)")
+            yield Violation(path, node.lineno, node.name, node.name, "a name that begins with a verb of the glossary (docs/style.md)", True)
 
 
 def _is_noun(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -127,6 +128,8 @@ def main(arguments: list[str]) -> int:
         if left[violation.key] > 0:
             left[violation.key] -= 1
             kept[violation.key] += 1
+        elif kept[violation.key] and violation.is_name:
+            continue  # a method of a contract that was there has the name that the contract gives it
         else:
             new.append(violation)
     if "--shrink" in arguments:

@@ -1,4 +1,4 @@
-"""Amounts that reviews share, such as bytes of memory: who asks waits until there is as much, in the order of asking."""
+"""Amounts that reviews share, such as bytes of memory: a request waits until there is as much, in the order of asking."""
 
 import asyncio
 import ctypes
@@ -30,7 +30,7 @@ class Budget:
         return len(self._waiting)
 
     async def take(self, amount: int) -> None:
-        """Waits for the amount; whoever is cancelled meanwhile has nothing. Raises ValueError where it is above the limit."""
+        """Waits for the amount; a request that is cancelled meanwhile has nothing. Raises ValueError where it is above the limit."""
         if amount > self.limit:
             raise ValueError(f"{amount} is more than {self.limit}")
         if not self._waiting and amount <= self._left:

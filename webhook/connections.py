@@ -30,7 +30,7 @@ class _Connection:
 
 
 class Connections:
-    """By file descriptor. `listen` gives the socket whose connections these are."""
+    """By file descriptor. `listen` gives the socket of these connections."""
 
     def __init__(self, clock: Clock, most: int = MOST) -> None:
         self._clock = clock
@@ -42,7 +42,7 @@ class Connections:
         return len(self._open)
 
     def listen(self, host: str, port: int) -> socket.socket:
-        """A bound socket of that address, whose connections are counted. Raises OSError, which names the address."""
+        """A bound socket of that address; its connections are counted. Raises OSError, which names the address."""
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         found = _Listening(family, kind, proto)
         found.connections = self

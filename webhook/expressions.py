@@ -10,7 +10,7 @@ from core.jobs.shape import Fields, ListOf, MapOf, Shape
 from core.names import GROUP, MANAGED_NAMESPACE_LABEL
 
 PREFIX = "topogate"
-# Who may write the status of Workloads: topogate, and administrators.
+# A writer that may write the status of Workloads: topogate, or an administrator.
 IS_TOPOGATE = (
     f"authorizer.group('{GROUP}').resource('workloads').subresource('status').namespace(object.metadata.namespace).check('patch').allowed()"
 )

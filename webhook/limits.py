@@ -1,4 +1,4 @@
-"""The limits of `core.jobs.pod_rules` as a policy about pods behind a gate of topogate's, whoever makes or changes them."""
+"""The limits of `core.jobs.pod_rules` as a policy about pods behind a gate of topogate's, for all that make or change them."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ _QUEUED_ITSELF = f"({has_gate('object', TOPOLOGY_GATE)} || {has_gate('object', A
 _CHANGED = ("affinity", "tolerations", "nodeSelector", "topologySpreadConstraints")
 
 
-def limits(written_by_another: str) -> dict[str, Any]:
-    """`written_by_another`: whether another than topogate writes, whose own changes come from flavors and assignments."""
+def build_limits(written_by_another: str) -> dict[str, Any]:
+    """`written_by_another`: whether another than topogate writes: its own changes come from flavors and assignments."""
     rules = (
         (
-            f"{_POD_TERMS} + {_size('object.spec', 'topologySpreadConstraints')}",
+            f"{_POD_TERMS} + {_count_entries('object.spec', 'topologySpreadConstraints')}",
             MAX_POD_TERMS,
             "terms of affinity between pods and spread constraints",
         ),
         (_NODE_ENTRIES, MAX_SELECTOR_ENTRIES, "expressions and values in nodeSelector and node affinity"),
         (_POD_ENTRIES, MAX_SELECTOR_ENTRIES, "expressions, values and namespaces in terms of affinity between pods"),
-        (_size("object.spec", "tolerations"), MAX_TOLERATIONS, "tolerations"),
+        (_count_entries("object.spec", "tolerations"), MAX_TOLERATIONS, "tolerations"),
     )
     validations = [
         {"expression": f"{count} <= {most}", "message": f"a pod that topogate places has at most {most} {what}", "reason": "Invalid"}
@@ -42,30 +42,30 @@ def limits(written_by_another: str) -> dict[str, Any]:
     )
 
 
-def _size(obj: str, field: str) -> str:
+def _count_entries(obj: str, field: str) -> str:
     return f"size({obj}.?{field}.orValue([]))"
 
 
-def _expressions(obj: str, field: str) -> str:
+def _list_expressions(obj: str, field: str) -> str:
     """How many expressions a list of a selector has, each with its values."""
-    return f"{obj}.?{field}.orValue([]).map(e, 1 + {_size('e', 'values')}).sum()"
+    return f"{obj}.?{field}.orValue([]).map(e, 1 + {_count_entries('e', 'values')}).sum()"
 
 
-def _terms(rules: str, kind: str, inner: str = "") -> str:
+def _list_terms(rules: str, kind: str, inner: str = "") -> str:
     """Terms of one kind, those that are preferred without their weight."""
     found = f"object.spec.?affinity.?{rules}.?{kind}{inner}.orValue([])"
     return found if kind == POD_TERMS[0] else f"{found}.map(w, {'w.preference' if rules == 'nodeAffinity' else 'w.podAffinityTerm'})"
 
 
-_OF_PODS = [_terms(rules, kind) for rules in ("podAffinity", "podAntiAffinity") for kind in POD_TERMS]
+_OF_PODS = [_list_terms(rules, kind) for rules in ("podAffinity", "podAntiAffinity") for kind in POD_TERMS]
 _POD_TERMS = " + ".join(f"size({terms})" for terms in _OF_PODS)
 _SELECTORS = " + ".join(
-    f"{_expressions(f't.?{selector}', 'matchExpressions')} + size(t.?{selector}.?matchLabels.orValue({{}}))"
+    f"{_list_expressions(f't.?{selector}', 'matchExpressions')} + size(t.?{selector}.?matchLabels.orValue({{}}))"
     for selector in ("labelSelector", "namespaceSelector")
 )
-_KEYS = " + ".join(_size("t", name) for name in ("namespaces", "matchLabelKeys", "mismatchLabelKeys"))
+_KEYS = " + ".join(_count_entries("t", name) for name in ("namespaces", "matchLabelKeys", "mismatchLabelKeys"))
 _POD_ENTRIES = " + ".join(f"{terms}.map(t, {_SELECTORS} + {_KEYS}).sum()" for terms in _OF_PODS)
-_OF_NODES = [_terms("nodeAffinity", POD_TERMS[0], ".?nodeSelectorTerms"), _terms("nodeAffinity", POD_TERMS[1])]
+_OF_NODES = [_list_terms("nodeAffinity", POD_TERMS[0], ".?nodeSelectorTerms"), _list_terms("nodeAffinity", POD_TERMS[1])]
 _NODE_ENTRIES = "size(object.spec.?nodeSelector.orValue({})) + " + " + ".join(
-    f"{terms}.map(t, {_expressions('t', 'matchExpressions')} + {_expressions('t', 'matchFields')}).sum()" for terms in _OF_NODES
+    f"{terms}.map(t, {_list_expressions('t', 'matchExpressions')} + {_list_expressions('t', 'matchFields')}).sum()" for terms in _OF_NODES
 )

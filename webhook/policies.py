@@ -44,7 +44,7 @@ from webhook.expressions import (
     rules_of,
     value_of,
 )
-from webhook.limits import GATES, limits
+from webhook.limits import GATES, build_limits
 from webhook.unqueued import unqueued
 
 _IS_LWS = (  # its controller may label pods after they are made
@@ -83,8 +83,16 @@ _REPLICA_SET = _ReplicaSet()
 def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dict[str, Any]]:
     """The policies about all kinds, those of other packages included, each followed by its binding; `reconciler` is the user name of the
     reconciler's service account."""
-    made = [_pods(kinds), _owners(kinds), _owned_by_pods(kinds), _queues(kinds), _mirror_pods(), _daemon_sets(), _reconciler(reconciler)]
-    made += [limits(f"!{IS_TOPOGATE}"), _resizing()]
+    made = [
+        _pods(kinds),
+        _owners(kinds),
+        _owned_by_pods(kinds),
+        _queues(kinds),
+        _refuse_mirror_pods(),
+        _refuse_daemon_sets(),
+        _limit_reconciler(reconciler),
+    ]
+    made += [build_limits(f"!{IS_TOPOGATE}"), _refuse_resizing()]
     made += [_parts(kinds, *part) for part in _possible_parts(kinds)]
     made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kinds, kind) for kind in kinds]
     warning = unqueued(kinds)
@@ -123,10 +131,12 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
         for name in (LWS_NAME_LABEL, LWS_GROUP_INDEX_LABEL, LWS_WORKER_INDEX_LABEL)
     ]
     old, new = (f"(has({obj}.metadata.ownerReferences) ? {obj}.metadata.ownerReferences : [])" for obj in ("oldObject", "object"))
-    known = [_key(kind) for kind in _controllers(kinds)]
+    known = [_show_key(kind) for kind in _controllers(kinds)]
     validations += [
-        _by_controller(kinds, "variables.owners", _MADE_BY),
-        _by_controller(kinds, "variables.left", "only the controller of {kind} may release a pod that was admitted as a part of a {kind}"),
+        _require_controller(kinds, "variables.owners", _MADE_BY),
+        _require_controller(
+            kinds, "variables.left", "only the controller of {kind} may release a pod that was admitted as a part of a {kind}"
+        ),
         {
             "expression": f"variables.left.all(k, k in {known})",
             "message": "a pod of an admitted workload keeps its controlling owner",
@@ -180,7 +190,7 @@ def _controllers(kinds: Sequence[JobKind]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _key(controller: tuple[str, str, str]) -> str:
+def _show_key(controller: tuple[str, str, str]) -> str:
     """Kind and group as `OWNER_KIND` writes them."""
     return ".".join(controller[:2])
 
@@ -188,13 +198,13 @@ def _key(controller: tuple[str, str, str]) -> str:
 def _is_controller(kinds: Sequence[JobKind], owners: str) -> str:
     """Whether the writer is the controller of each known kind in a list of `OWNER_KIND`: it may write the status of that kind's objects."""
     return " && ".join(
-        f"(!('{_key(controller)}' in {owners}) || authorizer.group('{controller[1]}').resource('{controller[2]}')"
+        f"(!('{_show_key(controller)}' in {owners}) || authorizer.group('{controller[1]}').resource('{controller[2]}')"
         ".subresource('status').namespace(object.metadata.namespace).check('update').allowed())"
         for controller in _controllers(kinds)
     )
 
 
-def _by_controller(kinds: Sequence[JobKind], owners: str, message: str) -> dict[str, str]:
+def _require_controller(kinds: Sequence[JobKind], owners: str, message: str) -> dict[str, str]:
     """The same as a rule; `message` names the kind as {kind}."""
     kind = f"' + {owners}[0].split('.')[0] + '"
     return {
@@ -208,7 +218,7 @@ def _by_controller(kinds: Sequence[JobKind], owners: str, message: str) -> dict[
 def _owners(kinds: Sequence[JobKind]) -> dict[str, Any]:
     """What belongs to a queued object, or to a DaemonSet, is not queued itself, so only that object's controller may say so."""
     rules = [rule_of_pods("CREATE"), *rules_of((*kinds, *parents_of(kinds), _REPLICA_SET), ["CREATE", "UPDATE"])]
-    policy = policy_of("owners", rules, [_by_controller(kinds, "variables.owners", _MADE_BY)], [])
+    policy = policy_of("owners", rules, [_require_controller(kinds, "variables.owners", _MADE_BY)], [])
     policy["spec"]["variables"] = _new_owners()
     return policy
 
@@ -219,7 +229,7 @@ def _new_owners() -> list[dict[str, str]]:
     return [{"name": "owners", "expression": f"{added}.map(o, {OWNER_KIND})"}]
 
 
-def _resizing() -> dict[str, Any]:
+def _refuse_resizing() -> dict[str, Any]:
     """A pod keeps the requests that were admitted; the subresource `resize` is the one way to change them."""
     requests = [
         f"{{obj}}.spec.?{part}.orValue([]).map(c, c.?resources.?requests.orValue({{{{}}}}))" for part in ("containers", "initContainers")
@@ -245,7 +255,7 @@ def _resizing() -> dict[str, Any]:
     )
 
 
-def _mirror_pods() -> dict[str, Any]:
+def _refuse_mirror_pods() -> dict[str, Any]:
     """A mirror pod is bound from its creation and is never queued, so only a kubelet may make one: it may write its node's status."""
     is_of_node = (
         "authorizer.group('').resource('nodes').subresource('status').name(object.spec.?nodeName.orValue('')).check('update').allowed()"
@@ -258,10 +268,10 @@ def _mirror_pods() -> dict[str, Any]:
     )
 
 
-def _daemon_sets() -> dict[str, Any]:
+def _refuse_daemon_sets() -> dict[str, Any]:
     """Pods of a DaemonSet are never queued: in a managed namespace its users make none unless an administrator allows it there."""
     allowed = f"namespaceObject.metadata.?annotations[?'{ALLOW_DAEMON_SETS}'].orValue('') == 'true'"
-    told = f'DaemonSets are made by administrators, or where the Namespace has the annotation {ALLOW_DAEMON_SETS}: "true"'
+    because = f'DaemonSets are made by administrators, or where the Namespace has the annotation {ALLOW_DAEMON_SETS}: "true"'
     rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["daemonsets"], "operations": ["CREATE", "UPDATE"]}
     policy = policy_of(
         "daemonsets",
@@ -269,7 +279,7 @@ def _daemon_sets() -> dict[str, Any]:
         [
             {
                 "expression": allowed,
-                "message": f"this namespace is managed by topogate, and no quota counts a DaemonSet: {told}",
+                "message": f"this namespace is managed by topogate, and no quota counts a DaemonSet: {because}",
                 "reason": "Forbidden",
             }
         ],
@@ -282,7 +292,7 @@ def _daemon_sets() -> dict[str, Any]:
     return policy
 
 
-def _reconciler(user: str) -> dict[str, Any]:
+def _limit_reconciler(user: str) -> dict[str, Any]:
     """The reconciler patches pods of all namespaces. Its token, if stolen, must not put another image into them: the API server itself lets
     an update change these fields, and gates, node selector, tolerations and metadata, which are left to the reconciler."""
     kept = [f"spec.?{name}" for name in _KEPT_BY_RECONCILER] + ["metadata.?ownerReferences"]
@@ -331,11 +341,13 @@ def _possible_parts(kinds: Sequence[JobKind]) -> list[tuple[Kind, str]]:
 
 def _parts(kinds: Sequence[JobKind], kind: Kind, names_workload: str) -> dict[str, Any]:
     """What another object's controller made and what runs by that object's admission is changed by that controller alone."""
-    told = "this object was admitted as a part of a {kind}: only the controller of {kind} may change its spec, its owner or labels it has"
+    because = (
+        "this object was admitted as a part of a {kind}: only the controller of {kind} may change its spec, its owner or labels it has"
+    )
     policy = policy_of(
         f"parts-{kind.plural}",
         rules_of([kind], ["UPDATE"]),
-        [_by_controller(kinds, "variables.owners", told)],
+        [_require_controller(kinds, "variables.owners", because)],
         [
             {
                 "name": "is-changed",
@@ -395,7 +407,7 @@ def _gated(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
 
 
 def _unsuspending(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
-    """A queued object whose pods are not gated from the start must not be started by hand; a part of another one, to which labels were
+    """A queued object without gates on its pods must not be started by hand; a part of another one, to which labels were
     copied, is started by the controller of that."""
     *way, last = map(str, kind.suspend_path)
     suspended = "oldObject" + "".join(f".{key}" for key in way)
@@ -404,7 +416,7 @@ def _unsuspending(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
         f"a queued {kind.kind} is started by topogate once it is admitted; to queue a suspended one again, "
         f"take the label {QUEUE_NAME_LABEL} off and put it on again"
     )
-    known = [_key(controller) for controller in _controllers(kinds)]
+    known = [_show_key(controller) for controller in _controllers(kinds)]
     by_its_controller = f"variables.owners.exists(k, k in {known}) && {_is_controller(kinds, 'variables.owners')}"
     policy = policy_of(
         f"unsuspend-{kind.plural}",

@@ -24,7 +24,7 @@ from core.jobs.podgroup import Grouping
 from core.names import GROUP, MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL, VERSION
 from core.runtime.resource import Resource
 from webhook.expressions import IS_TOPOGATE, OWNER_KIND
-from webhook.scale import SCALE_PATH, scalable
+from webhook.scale import SCALE_PATH, find_scalable
 
 MUTATING_NAME = "topogate-mutating-webhook-configuration"
 VALIDATING_NAME = "topogate-validating-webhook-configuration"
@@ -130,7 +130,7 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
         for rules in OBJECTS:
             own = entry(f"{letter}{rules.kind.lower()}.kb.io", action, GROUP, VERSION, rules.kind, rules.plural, "*")
             hooks[action].append(own | {"failurePolicy": "Fail" if rules.kind in _NEVER_UNJUDGED else "Ignore"})
-    hooks["validate"].append(_scale_entry(client_config(SCALE_PATH), scalable((*kinds, *pod_kinds(kinds)))))
+    hooks["validate"].append(_scale_entry(client_config(SCALE_PATH), find_scalable((*kinds, *pod_kinds(kinds)))))
     return [
         _configuration("MutatingWebhookConfiguration", MUTATING_NAME, hooks["mutate"]),
         _configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, hooks["validate"]),
@@ -138,7 +138,7 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
 
 
 def _scale_entry(client_config: Mapping[str, Any], resources: Sequence[Resource]) -> dict[str, Any]:
-    """Of the subresource `scale`, which does not show the labels of its object: in managed namespaces, whoever writes but topogate."""
+    """Of the subresource `scale`, which does not show the labels of its object: in managed namespaces, for all writers but topogate."""
     by_group: dict[str, list[Resource]] = {}
     for resource in resources:
         by_group.setdefault(resource.group, []).append(resource)

@@ -137,7 +137,7 @@ class Reviews:
                 return allowed(request)
             own = _judge_own(kind, job, old) if after is not None else Rules()
             is_kept = before == after and _same_spec(old, job)
-            if is_kept and _same_marks(old, job) and not isinstance(kind, Pod):
+            if is_kept and _has_same_marks(old, job) and not isinstance(kind, Pod):
                 return judge(request, own)
             misshapen = find_misshapen(kind.spec_shape, job)
             if misshapen and is_kept:
@@ -205,12 +205,12 @@ def _same_spec(old: Json | None, new: Json) -> bool:
     return old is not None and old.get("spec") == new.get("spec")
 
 
-def _same_marks(old: Json | None, new: Json) -> bool:
+def _has_same_marks(old: Json | None, new: Json) -> bool:
     """Whether a change leaves alone all labels and annotations of topogate's and Kueue's."""
-    return all(_marks(old, part) == _marks(new, part) for part in ("labels", "annotations"))
+    return all(_read_marks(old, part) == _read_marks(new, part) for part in ("labels", "annotations"))
 
 
-def _marks(obj: Json | None, part: str) -> dict[str, Any]:
+def _read_marks(obj: Json | None, part: str) -> dict[str, Any]:
     prefixes = (f"{GROUP}/", f"{OWN_GROUP}/")
     return {name: value for name, value in metadata_map(obj, part).items() if name.startswith(prefixes)}
 

@@ -22,7 +22,7 @@ RETRY_AFTER_S = 1
 _REPLICAS = ("spec", "replicas")
 
 
-def scalable(kinds: Iterable[Reviewed]) -> list[Resource]:
+def find_scalable(kinds: Iterable[Reviewed]) -> list[Resource]:
     """What may have the subresource: everything but pods, of what is queued or makes pods of what is."""
     return [*(resource_of(kind) for kind in kinds if kind.plural != "pods"), REPLICA_SETS]
 
@@ -32,7 +32,7 @@ class ScaleReviews:
 
     def __init__(self, kinds: Iterable[Reviewed], find: Find) -> None:
         self._find = find
-        self._resources = {(resource.group, resource.plural): resource for resource in scalable(kinds)}
+        self._resources = {(resource.group, resource.plural): resource for resource in find_scalable(kinds)}
 
     async def handle(self, request: AdmissionRequest) -> dict[str, Any]:
         """Refuses another number of replicas of a part."""
@@ -47,18 +47,18 @@ class ScaleReviews:
             message = f"{resource.kind} {request.name} could not be looked up ({error}); try again"
             return denied(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
         owner = find_controller(found)
-        if found is None or not owner or not _names_workload(found.get("spec")):
+        if found is None or not owner or not _is_named(found.get("spec")):
             return allowed(request)
         above = f"{owner.get('kind')} {owner.get('name')}"
         accepted = f"this {resource.kind} was admitted as a part of {above}, with the pods that it has: change that, which is queued again"
         return judge(request, Rules((FieldError(ErrorType.FORBIDDEN, "spec.replicas", asked, accepted),)))
 
 
-def _names_workload(value: Any) -> bool:
+def _is_named(value: Any) -> bool:
     """Whether annotations anywhere in the spec of an object name a workload, as those of started pod templates do."""
     if isinstance(value, list):
-        return any(map(_names_workload, value))
+        return any(map(_is_named, value))
     if not isinstance(value, dict):
         return False
     notes: Json | Any = value.get("annotations")
-    return (isinstance(notes, dict) and WORKLOAD_ANNOTATION in notes) or any(map(_names_workload, value.values()))
+    return (isinstance(notes, dict) and WORKLOAD_ANNOTATION in notes) or any(map(_is_named, value.values()))

@@ -68,7 +68,7 @@ class _Lane:
 class AdmissionServer:
     """Routes of the webhook; `ready` is what `/readyz` says, and `why_not_ready` may have a reason against it while it is true.
 
-    `connections` are told what requests come by them; `asks_for_certificate`: only clients with one are reviewed, which TLS has verified.
+    `connections` follow the requests that come by them; `asks_for_certificate`: only clients with one are reviewed, which TLS has verified.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class AdmissionServer:
         self.app.router.add_get("/readyz", self._readyz)
 
     def make_runner(self, *, shutdown_timeout_s: float) -> web.AppRunner:
-        """What serves it. A review whose client has gone is let go; a body that nobody reads yet takes little memory."""
+        """What serves it. A review is let go when its client has gone; a body that is not read yet takes little memory."""
         return web.AppRunner(
             self.app,
             access_log=None,
@@ -136,7 +136,7 @@ class AdmissionServer:
         if request.method == "POST":  # not a probe
             self._asked += 1
             self._asked_at = self._clock.monotonic()
-        fd, status = _descriptor(request), 0
+        fd, status = _find_descriptor(request), 0
         if self._connections is not None:
             self._connections.begin(fd)
         try:
@@ -263,7 +263,7 @@ class AdmissionServer:
             return FAILED, _fail(path)
 
 
-def _descriptor(http: web.Request) -> int:
+def _find_descriptor(http: web.Request) -> int:
     """Of the connection, -1 where it is closed."""
     found = http.transport.get_extra_info("socket") if http.transport is not None else None
     return found.fileno() if found is not None else -1

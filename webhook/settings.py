@@ -47,7 +47,7 @@ class Settings:
     trace_ratio: float | None = None  # None: as the environment says
     trace_slow_s: float = SLOW_S
     gates: ChosenGates = NO_GATES
-    client_ca_file: Path | None = None  # None: whoever reaches the port may ask
+    client_ca_file: Path | None = None  # None: every client that reaches the port may ask
 
 
 def make_parser() -> OneLineParser:

@@ -138,7 +138,7 @@ async def tell_of_end(certificate: HeldCertificate | ServingCertificate, clock: 
 
 
 def _server_context(client_ca: Path | None) -> ssl.SSLContext:
-    """`client_ca` verifies the certificates of clients that show one: probes show none, and who must is decided by path."""
+    """`client_ca` verifies the certificates of clients that show one: probes show none, and whether one is needed is decided by path."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if client_ca is not None:
         context.verify_mode = ssl.CERT_OPTIONAL

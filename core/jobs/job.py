@@ -35,7 +35,7 @@ class Job(TemplatedKind):
     def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
         yield from rules_of_elastic(job)
         yield from _rules_of_partial(job)
-        yield from _rules_of_completions(job)
+        yield from _check_completions(job)
 
     def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
         yield from rules_of_changed_elastic(old, new)
@@ -96,7 +96,7 @@ def _rules_of_partial(job: Json) -> Iterator[FieldError]:
         yield FieldError(ErrorType.INVALID, _MIN_PARALLELISM_SHOWN, text, accepted)
 
 
-def _rules_of_completions(job: Json) -> Iterator[FieldError]:
+def _check_completions(job: Json) -> Iterator[FieldError]:
     text, spec = _annotations(job).get(COMPLETIONS_EQUAL_PARALLELISM), job.get("spec") or {}
     if text is None:
         return

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from core.jobs import annotations
 from core.jobs.contract import Defaults, ErrorType, FieldError, JobKind, Json, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_execution_time
-from core.jobs.pod_rules import rules_of_pod_spec
+from core.jobs.pod_rules import check_pod_spec
 from core.jobs.prebuilt import warnings_of_pods
 from core.jobs.shape import POD_SPEC, Fields
 from core.names import (
@@ -104,7 +104,7 @@ class Pod:
             "metadata.annotations", {"metadata": {"annotations": notes}}, None if grouped else 1, is_job=True
         )
         judged = annotations.validate_pod_sets([asked])
-        asks = rules_of_pod_spec("spec", job.get("spec") or {}, names_node=False)  # the API server lets no gated pod name its node
+        asks = check_pod_spec("spec", job.get("spec") or {}, names_node=False)  # the API server lets no gated pod name its node
         errors = (*judged.errors, *_group_errors(job), *rules_of_execution_time(job), *asks)
         return Rules(errors, (*judged.warnings, *warnings_of_pods(job)))
 
@@ -189,7 +189,7 @@ def _containers(containers: Any) -> list[dict[str, Any]] | None:
         return None
     return [
         {"resources": {"requests": (c.get("resources") or {}).get("requests") or {}}, "ports": c.get("ports")}
-        | ({"restartPolicy": "Always"} if c.get("restartPolicy") == "Always" else {})  # a sidecar, whose requests are added
+        | ({"restartPolicy": "Always"} if c.get("restartPolicy") == "Always" else {})  # the requests of a sidecar are added
         for c in containers
     ]
 

@@ -15,7 +15,7 @@ from core.jobs.contract import Defaults, ErrorType, FieldError, Gang, Json, PodS
 from core.jobs.execution_time import rules_of_execution_time
 from core.jobs.prebuilt import warnings_of_pods
 from core.jobs.shape import INTEGER, POD_TEMPLATE, Fields
-from core.jobs.templated import Path, Role, get, integer, put, rules_of_templates, with_changes
+from core.jobs.templated import Path, Role, check_templates, get, integer, put, with_changes
 from core.jobs.templates import workload_template
 from core.names import (
     LWS_GROUP_INDEX_LABEL,
@@ -114,7 +114,7 @@ class PodParent(ABC):
         judged = annotations.validate_pod_sets(
             [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, is_job=self.pods_alone) for role in roles]
         )
-        own = (*self._judge_number(job), *rules_of_execution_time(job), *rules_of_templates(roles))
+        own = (*self._judge_number(job), *rules_of_execution_time(job), *check_templates(roles))
         return Rules((*own, *judged.errors), (*judged.warnings, *warnings_of_pods(job)))
 
     def _judge_number(self, job: Json) -> Iterator[FieldError]:

@@ -15,7 +15,7 @@ MAX_RESOURCE_NAMES = 64
 POD_TERMS = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution")
 
 
-def rules_of_pod_spec(path: str, spec: Json, *, names_node: bool = True) -> Iterator[FieldError]:
+def check_pod_spec(path: str, spec: Json, *, names_node: bool = True) -> Iterator[FieldError]:
     """All mistakes in the spec of a pod at a path of a queued object, which may hold anything; `names_node`: its node is judged, too."""
     node = spec.get("nodeName")
     if node and names_node:
@@ -26,7 +26,7 @@ def rules_of_pod_spec(path: str, spec: Json, *, names_node: bool = True) -> Iter
             "no quota counts the devices of ResourceClaims yet: request an extended resource such as nvidia.com/gpu, or take the queue off"
         )
         yield FieldError(ErrorType.FORBIDDEN, f"{path}.resourceClaims", [_get(claim, "name") for claim in claims], accepted)
-    terms = [*_pod_terms(spec), *_list(spec.get("topologySpreadConstraints"))]
+    terms = [*_list_pod_terms(spec), *_list(spec.get("topologySpreadConstraints"))]
     counts = (
         (f"{path}.affinity", len(terms), MAX_POD_TERMS, "terms of affinity between pods and spread constraints"),
         (
@@ -42,14 +42,14 @@ def rules_of_pod_spec(path: str, spec: Json, *, names_node: bool = True) -> Iter
             "expressions, values and namespaces of terms between pods",
         ),
         (f"{path}.tolerations", len(_list(spec.get("tolerations"))), MAX_TOLERATIONS, "tolerations"),
-        (f"{path}.containers", len(_resource_names(spec)), MAX_RESOURCE_NAMES, "different resource names"),
+        (f"{path}.containers", len(_list_resource_names(spec)), MAX_RESOURCE_NAMES, "different resource names"),
     )
     for field, count, most, what in counts:
         if count > most:
             yield FieldError(ErrorType.TOO_MANY, field, count, f"at most {most} {what} are expected")
 
 
-def _pod_terms(spec: Json) -> Iterator[Any]:
+def _list_pod_terms(spec: Json) -> Iterator[Any]:
     """Terms of affinity between pods; a preferred one stands in `podAffinityTerm` beside its weight."""
     for name in ("podAffinity", "podAntiAffinity"):
         rules = _get(spec.get("affinity"), name)
@@ -77,7 +77,7 @@ def _count_expressions(expressions: Any) -> int:
     return sum(1 + len(_list(_get(expression, "values"))) for expression in _list(expressions))
 
 
-def _resource_names(spec: Json) -> set[str]:
+def _list_resource_names(spec: Json) -> set[str]:
     containers = [*_list(spec.get("containers")), *_list(spec.get("initContainers"))]
     resources = [spec.get("resources"), *(_get(container, "resources") for container in containers)]
     amounts = [spec.get("overhead"), *(_get(each, part) for each in resources for part in ("requests", "limits"))]

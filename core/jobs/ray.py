@@ -32,7 +32,7 @@ def ray_roles(job: Json, path: Path) -> list[Role]:
     head = (cluster.get("headGroupSpec") or {}).get("template") or {}
     roles = [Role(HEAD, 1, (*path, "headGroupSpec", "template"), f"{shown}.headGroupSpec.template", head)]
     for i, group in enumerate(cluster.get("workerGroupSpecs") or ()):
-        replicas, hosts = _replicas(group), integer(group.get("numOfHosts"), 1)
+        replicas, hosts = _count_replicas(group), integer(group.get("numOfHosts"), 1)
         several = hosts > 1
         roles.append(
             Role(
@@ -49,7 +49,7 @@ def ray_roles(job: Json, path: Path) -> list[Role]:
     return roles
 
 
-def _replicas(group: Json) -> int:
+def _count_replicas(group: Json) -> int:
     """Replicas that KubeRay makes of a worker group: at least `minReplicas`, at most `maxReplicas`, none while it is suspended.
 
     Its CRD has a default for `replicas`; where that is absent all the same, one is counted, as Kueue does.

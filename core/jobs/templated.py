@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from core.jobs import annotations, templates
 from core.jobs.contract import Defaults, ErrorType, FieldError, Finish, Json, PodSetStart, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
-from core.jobs.pod_rules import rules_of_pod_spec
+from core.jobs.pod_rules import check_pod_spec
 from core.jobs.prebuilt import rules_of_changed_prebuilt, rules_of_prebuilt
 from core.jobs.shape import Fields
 from core.names import QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION
@@ -140,7 +140,7 @@ class TemplatedKind(ABC):
         )
         own = (
             *_rules_of_names(roles),
-            *rules_of_templates(roles),
+            *check_templates(roles),
             *rules_of_execution_time(job),
             *rules_of_prebuilt(job),
             *self.rules_of_kind(job),
@@ -288,10 +288,10 @@ def with_changes(errors: Sequence[FieldError], judged: Rules, before: Rules) -> 
     return Rules((*errors, *more), tuple(warning for warning in judged.warnings if warning not in before.warnings))
 
 
-def rules_of_templates(roles: Sequence[Role]) -> Iterator[FieldError]:
+def check_templates(roles: Sequence[Role]) -> Iterator[FieldError]:
     """What one pod of each template may ask for."""
     for role in roles:
-        yield from rules_of_pod_spec(f"{role.shown}.spec", role.template.get("spec") or {})
+        yield from check_pod_spec(f"{role.shown}.spec", role.template.get("spec") or {})
 
 
 def _rules_of_names(roles: Sequence[Role]) -> Iterator[FieldError]:

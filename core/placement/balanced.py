@@ -167,7 +167,7 @@ def _best_choice(room: _Room, children: Indices, choices: Indices, wanted: int) 
 def _fewest(room: _Room, bounds: Indices, wanted: int) -> tuple[Indices, Indices]:
     """Per range of domains: how few hold the request (0: it does not fit), and the least that one of these holds."""
     if room.scores is not None:
-        return _fewest_by_score(room, room.scores, bounds, wanted)
+        return _find_fewest_by_score(room, room.scores, bounds, wanted)
     starts, group = bounds[:-1], np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
     units, held, able = room.units, np.full(len(starts), np.iinfo(np.int64).max), np.ones(len(starts), dtype=bool)
     rest, led = np.full(len(starts), wanted), 0
@@ -195,7 +195,7 @@ def _fewest(room: _Room, bounds: Indices, wanted: int) -> tuple[Indices, Indices
     return np.where(fits, np.where(rest > 0, last - starts + 1, 0) + led, 0), np.minimum(held, least)
 
 
-def _fewest_by_score(room: _Room, scores: Indices, bounds: Indices, wanted: int) -> tuple[Indices, Indices]:
+def _find_fewest_by_score(room: _Room, scores: Indices, bounds: Indices, wanted: int) -> tuple[Indices, Indices]:
     """The same where preferred affinity comes before room: one that is preferred and holds nothing ends the range."""
     starts, sizes = bounds[:-1], np.diff(bounds)
     order = np.lexsort((room.pods, -room.units, -scores, np.arange(len(starts)).repeat(sizes)))
@@ -274,11 +274,11 @@ def _smallest_subset(room: _Room, wanted: int, slice_size: int) -> Indices:
     if not len(chosen) or _sum_up(room.some(chosen), np.array([0, size])).beside[0] < wanted:
         return kept[:0]
     if loss is None and int(room.pods[chosen[:-1]].sum()) >= wanted * slice_size:
-        chosen = _subset_in_order(room.pods, size, wanted * slice_size) if room.scores is not None else kept[:0]
+        chosen = _find_subset_in_order(room.pods, size, wanted * slice_size) if room.scores is not None else kept[:0]
     return kept[chosen]
 
 
-def _subset_in_order(capacities: Indices, size: int, wanted: int) -> Indices:
+def _find_subset_in_order(capacities: Indices, size: int, wanted: int) -> Indices:
     """Positions of `size` capacities of which all but the last are too small and all together have the least sum that is not; none
     where there is none, or too many would have to be looked at."""
     if len(capacities) * size * wanted > _MOST_SUMS:

@@ -102,7 +102,7 @@ class NotFit:
 
 
 def with_note(refusal: NotFit, note: str) -> NotFit:
-    """A refusal whose explanation, if there is one, has a note more, once."""
+    """A refusal with one more note in its explanation, if there is one; a note is added once."""
     explanation = refusal.explanation
     if explanation is None or note in explanation.notes:
         return refusal

@@ -130,7 +130,7 @@ def _where(tree: TopologyTree, expression: Mapping[str, Any]) -> Flags:
     codes, meaning = tree.codes(label)
     if operator in ("In", "NotIn"):
         named = np.zeros(len(meaning) + 1, dtype=bool)  # the last entry answers for code -1, the absent label
-        code_of = tree.code_of(label)
+        code_of = tree.find_code(label)
         named[[code for value in expression.get("values") or () if (code := code_of.get(value)) is not None]] = True
         return named[codes] if operator == "In" else ~named[codes]
     if operator in ("Gt", "Lt"):

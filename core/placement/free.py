@@ -250,8 +250,8 @@ class FreeCapacity:
         other.company += company
         return other
 
-    def explaining(self, explains: bool) -> "FreeCapacity":
-        """The same capacity whose refusals say why, or do not: a search that asks often only needs to know whether something fits."""
+    def set_explains(self, explains: bool) -> "FreeCapacity":
+        """The same capacity, with refusals that say why or do not: a search that asks often only needs to know whether something fits."""
         if self.explains is explains:
             return self
         other = self._copy()

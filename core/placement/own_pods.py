@@ -33,7 +33,7 @@ def place_particular(in_order: PlaceInOrder, view: FreeCapacity, requests: Seque
     refusal: NotFit | None = None
     refused: tuple[FreeCapacity, Sequence[PodSetRequest]] | None = None  # the attempt that is to say why
     try:
-        for world, asked in _attempts(view.explaining(False), _followed_first(view.around, requests), free):
+        for world, asked in _attempts(view.set_explains(False), _followed_first(view.around, requests), free):
             if refusal is not None and not view.budget.spend(view.pass_steps):
                 break
             decision = in_order(world, asked, free)
@@ -45,7 +45,7 @@ def place_particular(in_order: PlaceInOrder, view: FreeCapacity, requests: Seque
                 refusal, refused = wrong, (world, asked) if wrong is decision.refusal else None
         if refused is not None and view.explains:
             world, asked = refused
-            refusal = in_order(world.explaining(True), asked, free).refusal
+            refusal = in_order(world.set_explains(True), asked, free).refusal
     except InvalidSelector:
         refusal = in_order(view, requests, free).refusal  # says which and why
     assert refusal is not None

@@ -97,7 +97,7 @@ def _around(
     missing = _Missing(sorted(ranks[pod.name] for pod in pods if pod.domain is None and not pod.terminating))
     places: dict[int, int] = {}
     for at in sorted(held, key=lambda at: min(held[at])):
-        for nearest in missing.take_next_to(held[at], empty[at]):
+        for nearest in missing.remove_nearest(held[at], empty[at]):
             held[at].append(nearest)
             places[nearest] = at
     free = (at for at, room in enumerate(empty) if at not in held for _ in range(max(0, room)))
@@ -121,7 +121,7 @@ class _Missing:
     def __iter__(self) -> Iterator[int]:
         return (rank for i, rank in enumerate(self._ranks) if self._after[i] == i)
 
-    def take_next_to(self, held: Sequence[int], most: int) -> list[int]:
+    def remove_nearest(self, held: Sequence[int], most: int) -> list[int]:
         """Takes up to `most` ranks, one by one the nearest to those that are held or were taken; of equally near ones the lower."""
         nearest: list[tuple[int, int]] = []  # distance, place
         for rank in held if most > 0 else ():

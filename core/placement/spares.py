@@ -47,7 +47,7 @@ def place_with_spares(
         return found
     before = view.free if free is None else free
     room = np.minimum(fits_on_nodes(view, asking, free).per_node, asking.count)
-    quiet = view.explaining(False)
+    quiet = view.set_explains(False)
     for level in _levels(asking, shape):
         inside = _span_of(view.tree, level, found)
         chosen = _choose(view, unit, found, before, inside) if inside is not None else None

@@ -53,7 +53,7 @@ def place_together(
     for at in range(level, level - 1 if tie.required else -1, -1):
         if at < level and not view.budget.spend(0):
             break
-        decision = _place_in_one(view.explaining(view.explains and tie.required), requests, at, free, in_order)
+        decision = _place_in_one(view.set_explains(view.explains and tie.required), requests, at, free, in_order)
         if decision.refusal is None:
             return decision
         refusal = refusal or decision.refusal
@@ -85,7 +85,7 @@ def _place_in_one(view: FreeCapacity, requests: Sequence[PodSetRequest], level: 
     domains = domains[pods[largest][domains].argsort(kind="stable")]
     before = view.free if free is None else free
     refusal: NotFit | None = None
-    inside, quiet = before, view.explaining(False)
+    inside, quiet = before, view.set_explains(False)
     for domain in domains[:_MOST_DOMAINS].tolist():
         if refusal is not None and not view.budget.spend(view.pass_steps):
             break

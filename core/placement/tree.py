@@ -190,7 +190,7 @@ class TopologyTree:
             self._code_of[label] = meaning
         return found
 
-    def code_of(self, label: str) -> Mapping[str, int]:
+    def find_code(self, label: str) -> Mapping[str, int]:
         """The integer that stands for each value of a label."""
         self.codes(label)
         return self._code_of.get(label, {})

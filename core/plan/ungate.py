@@ -57,7 +57,7 @@ IsReady = Callable[[PodSetAdmission, tuple[str, ...]], bool]
 _NO_OTHERS: Mapping[str, int] = {}
 
 
-def _always_ready(_: PodSetAdmission, __: tuple[str, ...]) -> bool:
+def _is_always_ready(_: PodSetAdmission, __: tuple[str, ...]) -> bool:
     return True
 
 
@@ -67,7 +67,7 @@ def plan_ungating(
     pods: Sequence[PodFacts],
     locate: Locate = _emitted,
     is_up: Callable[[str], bool] = _no_node,
-    is_ready: IsReady = _always_ready,
+    is_ready: IsReady = _is_always_ready,
     others: Mapping[str, int] = _NO_OTHERS,
 ) -> UngatePlan:
     """Plans for all pod sets with an assignment; `pods` are those that name the workload, in a stable order.

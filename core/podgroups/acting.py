@@ -62,7 +62,7 @@ def plan_step(
     view = view.within(Budget())
     live = in_order(member for member in members if member.is_live)
     done = sum(member.succeeded for member in members)
-    placed = [m for m in live if m.place and (m.gated or m.place in view.tree.index)]  # whose node was deleted has none any more
+    placed = [m for m in live if m.place and (m.gated or m.place in view.tree.index)]  # the others were on a deleted node
     waiting = [m for m in live if m.gated and not m.place]
     adrift = [m for m in live if not m.gated and not m.place]  # without the gate, and not sent by topogate
     lost = tuple(m for m in placed if m.gated and not m.node and not _is_usable(view, m.place))

@@ -66,14 +66,15 @@ class GroupExplanation:
         where = f"{self.level} " if self.level else ""
         best = self.facts[0].fit
         need = f"{self.wanted} pod(s)" if self.wanted == self.count else f"{self.wanted} of {self.count} pod(s)"
-        some = "" if len(self.facts) == self.placements else f"{len(self.facts)} looked at of "
-        text = f"none of {some}{self.placements} placement(s) takes {need}, the best takes {best}"
+        text = f"none of {len(self.facts)} placement(s) takes {need}, the best takes {best}"
+        if len(self.facts) != self.placements:
+            text = text.replace(f"{len(self.facts)} ", f"{len(self.facts)} looked at of {self.placements} ", 1)
         shown = [_show(where, fact, self.count) for fact in self.facts[:_SHOWN] if fact.fit or fact.beside]
         if shown:
             text += f": {'; '.join(shown)}"
         if self.exclusions:
             text += f". Total nodes: {self.total_nodes}; excluded: {show_exclusions(self.exclusions)}"
-        text += f". {SENTENCE}" if some else ""
+        text += f". {SENTENCE}" if len(self.facts) != self.placements else ""
         return truncate(f"{text}. {self.why}" if self.why else f"{text}.")
 
     def _without_placements(self) -> str:

@@ -83,7 +83,7 @@ def are_apart(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> bool
 
 
 def check_apart(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Checked:
-    """What placements take that `are_apart`, those of which the most can be hoped for first; those behind whom the budget ends are not
+    """What placements take that `are_apart`, those of which the most can be hoped for first; those beyond the budget are not
     there. Raises InvalidSelector."""
     hopes = bound_by_amounts(cycle, group, placements)
     ends = placements.starts + np.diff(placements.starts, append=len(placements.order))

@@ -213,7 +213,7 @@ def in_order(members: Iterable[Member]) -> list[Member]:
 
 
 def as_pod_sets(members: Sequence[Member], neighbours: Neighbours) -> tuple[PodSetRequest, ...]:
-    """Consecutive equal pods as one set each. Labels count only as far as a term of pod affinity asks for them: controllers tell the
+    """Consecutive equal pods as one set each. Labels count only as far as a term of pod affinity asks for them: controllers distinguish the
     pods of each Job apart by some."""
     return tuple(replace(equal[0].request, name=f"{i}", count=len(equal)) for i, equal in enumerate(_by_equal(members, neighbours)))
 
@@ -227,13 +227,13 @@ def _by_equal(members: Sequence[Member], neighbours: Neighbours) -> Iterator[lis
     terms = {term for member in members for term in (*member.request.traits.affinity, *member.request.traits.anti_affinity)}
     keys = {requirement.key for term in terms for requirement in term.selector or ()}
 
-    def kind(member: Member) -> tuple[PodSetRequest, tuple[PodClaim, ...], frozenset[PodTerm]]:
+    def read_kind(member: Member) -> tuple[PodSetRequest, tuple[PodClaim, ...], frozenset[PodTerm]]:
         traits = member.request.traits
         bare = replace(traits, labels={key: value for key, value in traits.labels.items() if key in keys})
         repelled_by = frozenset(term for term, _ in neighbours.repelling(traits)) if neighbours.repels(traits) else frozenset()
         return replace(member.request, traits=bare), _claims(member), repelled_by
 
-    return (list(equal) for _, equal in groupby(members, key=kind))
+    return (list(equal) for _, equal in groupby(members, key=read_kind))
 
 
 def _claims(member: Member) -> tuple[PodClaim, ...]:

@@ -88,19 +88,19 @@ class Rations:
         """
         demand = _Demand(self, needs)
         overdrawn = np.flatnonzero((self._left < 0).any(axis=0))  # by what is promised; the others take of their own so far
-        left = demand.counts - demand.of_some(overdrawn, counts[overdrawn])
+        left = demand.counts - demand.find_some(overdrawn, counts[overdrawn])
         open_ = np.flatnonzero(counts < most) if left[-1] > 0 and (left >= 0).all() else counts[:0]
-        prices = demand.of_all(open_, counts[open_] + 1) - demand.of_all(open_, counts[open_])
+        prices = demand.find_all(open_, counts[open_] + 1) - demand.find_all(open_, counts[open_])
         waiting = list(zip(prices.tolist(), (-most[open_]).tolist(), open_.tolist(), strict=True))
         heapify(waiting)
         while waiting and left[-1] >= waiting[0][0] and self.budget.spend(_STEPS):
             price, room, at = heappop(waiting)
             count = int(counts[at])
             before = demand.of(at, count)
-            more = min(int(most[at]) - count, demand.most_within(at, before + left) - count)
+            more = min(int(most[at]) - count, demand.find_most_within(at, before + left) - count)
             if more <= 0:
                 continue
-            more = demand.most_at(at, count, more, price)
+            more = demand.find_most_at(at, count, more, price)
             left = left - (demand.of(at, count + more) - before)
             counts[at] = count = count + more
             if count < most[at]:
@@ -123,7 +123,7 @@ class _Demand:
         self._meets = np.array([[bool(of_cell & choice) for choice in choices] for of_cell in kinds])
         self._counted: dict[bytes, Flags] = {}
 
-    def _counts_at(self, at: int) -> Flags:
+    def _count_at(self, at: int) -> Flags:
         """By choice of cells and of kinds whether these kinds are in no other cell that the node reaches."""
         reached = self._reached[at]
         key = reached.tobytes()
@@ -134,23 +134,23 @@ class _Demand:
 
     def of(self, at: int, count: int) -> Indices:
         """What so many pods on a node take, by choice of cells."""
-        short = np.where(self._counts_at(at), count * self._needs - self._left[:, at], 0)
+        short = np.where(self._count_at(at), count * self._needs - self._left[:, at], 0)
         taken: Indices = np.maximum(short.max(axis=1), 0)
         return taken
 
-    def of_some(self, nodes: Indices, counts: Indices) -> Indices:
+    def find_some(self, nodes: Indices, counts: Indices) -> Indices:
         """What so many pods on each of some nodes take together, by choice of cells."""
         taken = np.zeros(len(self._subsets), dtype=np.int64)
         reached = self._reached[nodes] @ (1 << np.arange(self._reached.shape[1]))
         short = self._needs[:, None] * counts - self._left[:, nodes]
         for pattern in np.unique(reached):
             alike = np.flatnonzero(reached == pattern)
-            for some, counted in enumerate(self._counts_at(int(nodes[alike[0]]))):
+            for some, counted in enumerate(self._count_at(int(nodes[alike[0]]))):
                 if counted.any():
                     taken[some] += np.maximum(short[counted][:, alike].max(axis=0), 0).sum()
         return taken
 
-    def of_all(self, nodes: Indices, counts: Indices) -> Indices:
+    def find_all(self, nodes: Indices, counts: Indices) -> Indices:
         """What so many pods on each of some nodes take of all cells together."""
         short = self._needs[:, None] * counts - self._left[:, nodes]
         taken: Indices = np.maximum(short.max(axis=0), 0)
@@ -162,13 +162,13 @@ class _Demand:
         now, then = (max(0, int((many * self._needs - left).max())) for many in (count, count + 1))
         return then - now
 
-    def most_within(self, at: int, limits: Indices) -> int:
+    def find_most_within(self, at: int, limits: Indices) -> int:
         """How many pods on a node take no more than that, by choice of cells."""
         asked = self._needs > 0
         room = (limits[:, None] + self._left[asked, at]) // self._needs[asked]
-        return int(np.where(self._counts_at(at)[:, asked], room, _MANY).min(initial=_MANY))
+        return int(np.where(self._count_at(at)[:, asked], room, _MANY).min(initial=_MANY))
 
-    def most_at(self, at: int, count: int, more: int, price: int) -> int:
+    def find_most_at(self, at: int, count: int, more: int, price: int) -> int:
         """Of so many pods more, how many take each as much as the first of them does; what a pod takes never falls."""
         low, high = 1, more
         while low < high:

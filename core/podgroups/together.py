@@ -1,6 +1,6 @@
 """Whether pods of a group that have their nodes are together, as its required levels want it: nodes are relabelled underneath.
 
-A pod whose node has been deleted is nowhere: it is there until Kubernetes collects it, and no reason to find the others apart.
+A pod of a deleted node is nowhere: it is there until Kubernetes collects it, and no reason to find the others apart.
 """
 
 from collections import Counter

@@ -152,4 +152,8 @@ def show(preempting: Preempting) -> str:
         return waits
     by = ", ".join(dict.fromkeys(victim.why for victim in preempting.victims))
     cut = "; the search stopped at its limit of steps, fewer victims may be enough" if preempting.is_cut else ""
-    return f"preempts {len(names)} workload(s) by {by}: {shown}" + (f", and {waits}" if waits else "") + cut
+
+    def describe() -> str:
+        return f"preempts {len(names)} workload(s) by {by}: {shown}" + (f", and {waits}" if waits else "")
+
+    return describe() + cut

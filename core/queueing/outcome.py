@@ -75,7 +75,7 @@ class Beside:
 @dataclass(frozen=True, slots=True)
 class Preempting:
     """How a workload will be admitted once the victims, and those who are leaving already, are gone; `beside`: of one that has its place
-    and gets another. `is_cut`: the search stopped at its limit of steps, so that somebody may go who need not."""
+    and gets another. `is_cut`: the search stopped at its limit of steps, so that more workloads may be preempted than are needed."""
 
     found: Found
     victims: tuple[Victim, ...]

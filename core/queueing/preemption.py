@@ -11,7 +11,7 @@ The search is exact where there are few candidates. Else it looks for the lowest
 domain of the level asked for, at those who hold most of what is missing there; the most promising domains are tried.
 
 What it tries beyond the first set that helps is limited by the steps of the decision: with these spent, the best set so far is the
-answer, in which somebody may go who need not.
+answer, in which more workloads may go than are needed.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -121,9 +121,9 @@ class _Search:
         """How the workload is admitted with some gone, if it is."""
         self._budget.charge(len(chosen))
         self.world.let_go(self._leaving | {candidate.key for candidate in chosen})
-        return self._found_now(may_borrow=may_borrow)
+        return self._find_now(may_borrow=may_borrow)
 
-    def _found_now(self, *, may_borrow: bool) -> Found | None:
+    def _find_now(self, *, may_borrow: bool) -> Found | None:
         """How the workload is admitted in the world as it stands, if it is."""
         self._budget.charge(_TRIAL)
         self.world.budget = self._budget.part(_TRIAL_STEPS)
@@ -141,19 +141,19 @@ class _Search:
         self._budget.charge(SHARE_STEPS * len(gone))
         return right.rule.allows(self.world.quota, admission_usage(found.admission), gone)
 
-    def _found_by(self, right: Right, chosen: Sequence[Candidate]) -> Found | None:
+    def _find_by(self, right: Right, chosen: Sequence[Candidate]) -> Found | None:
         """How the workload is admitted with some gone, if it is and shares let it be."""
         own = self._sum(candidate for candidate in chosen if candidate.is_own)
-        return self._found_if_enough(right, chosen, self._sum(chosen), own)
+        return self._find_if_enough(right, chosen, self._sum(chosen), own)
 
-    def _found_if_enough(self, right: Right, chosen: Sequence[Candidate], holds: Sequence[int], own: Sequence[int]) -> Found | None:
+    def _find_if_enough(self, right: Right, chosen: Sequence[Candidate], holds: Sequence[int], own: Sequence[int]) -> Found | None:
         """The same where it is known what they hold."""
         if not self._may_fit(right, holds, own):
             return None
         found = self.found_without(chosen, may_borrow=right.may_borrow)
         return found if found is not None and self._is_fair(right, chosen, found) else None
 
-    def _asked_of(self, candidate: Candidate) -> tuple[int, ...]:
+    def _read_asked(self, candidate: Candidate) -> tuple[int, ...]:
         """What one holds of each of the `_shortages`."""
         found = self._asked.get(candidate.key)
         if found is None:
@@ -162,7 +162,7 @@ class _Search:
 
     def _sum(self, chosen: Iterable[Candidate]) -> tuple[int, ...]:
         """What some hold of each of the `_shortages`."""
-        rows = list(map(self._asked_of, chosen))
+        rows = list(map(self._read_asked, chosen))
         return tuple(sum(map(itemgetter(column), rows)) for column in range(len(self._shortages)))
 
     @cached_property
@@ -202,7 +202,7 @@ class _Search:
             return None  # not even if all of them were gone, whoever may
         if 2 ** len(candidates) <= _EXACT:
             sets = [chosen for size in range(1, len(candidates) + 1) for chosen in combinations(candidates, size)]
-            return self._first_that_helps(right, sorted(sets, key=cost))
+            return self._find_first_that_helps(right, sorted(sets, key=cost))
         wanted = admission_usage(with_all.admission)
         ranks = sorted({candidate.rank for candidate in candidates})
         low, high = 0, len(ranks)  # the lowest that will do is among [low, high); high: none does
@@ -212,7 +212,7 @@ class _Search:
                 break
             middle = (low + high) // 2
             pool = self.rights.in_order([c for c in candidates if c.rank <= ranks[middle]], right.rule, wanted)
-            low, high = (low, middle) if self._found_by(right, pool) is not None else (middle + 1, high)
+            low, high = (low, middle) if self._find_by(right, pool) is not None else (middle + 1, high)
         if low == len(ranks):
             return None
         allowed = [c for c in candidates if c.rank <= ranks[low]]
@@ -227,34 +227,34 @@ class _Search:
                 best = helping
         return best if best is None else self._smaller(right, allowed, best)
 
-    def _first_that_helps(self, right: Right, sets: Iterable[tuple[Candidate, ...]]) -> Set | None:
+    def _find_first_that_helps(self, right: Right, sets: Iterable[tuple[Candidate, ...]]) -> Set | None:
         """Of some sets in the order of their cost the first that will do."""
         for number, chosen in enumerate(sets):
             if number and not self._budget.spend(0):
                 return None
-            found = self._found_by(right, chosen) if self.rights.is_legal(chosen) else None
+            found = self._find_by(right, chosen) if self.rights.is_legal(chosen) else None
             if found is not None:
                 return chosen, found
         return None
 
     def _shortest(self, right: Right, order: list[Candidate]) -> Set | None:
-        """As few of the first of an order as will do, and of these none who need not go; None if all of them are not enough."""
-        found = self._found_by(right, order) if order else None
+        """As few of the first of an order as will do, and of these none that is not needed; None if all of them are not enough."""
+        found = self._find_by(right, order) if order else None
         if found is None:
             return None
         low, high = 1, len(order)
-        holds, own_holds = self._sums_up_to(order), self._sums_up_to(order, own=True)
+        holds, own_holds = self._sum_up_to(order), self._sum_up_to(order, own=True)
         while low < high and self._budget.spend(0):
             middle = (low + high) // 2
-            fewer = self._found_if_enough(right, order[:middle], holds[middle], own_holds[middle])
+            fewer = self._find_if_enough(right, order[:middle], holds[middle], own_holds[middle])
             low, high, found = (low, middle, fewer) if fewer is not None else (middle + 1, high, found)
-        return self._without_those_in_vain(right, order[:high], found)
+        return self._remove_unneeded(right, order[:high], found)
 
-    def _without_those_in_vain(self, right: Right, chosen: Sequence[Candidate], found: Found) -> Set:
-        """A set without those who need not go, the dearest asked first: one, and as long as that goes two, four and so on at once."""
+    def _remove_unneeded(self, right: Right, chosen: Sequence[Candidate], found: Found) -> Set:
+        """A set without those that are not needed, the dearest asked first: one, and as long as that goes two, four and so on at once."""
         order = sorted(chosen, key=lambda c: c.order, reverse=True)
-        behind, own_behind = self._sums_up_to(order[::-1])[::-1], self._sums_up_to(order[::-1], own=True)[::-1]
-        kept, holds, own = list[Candidate](), self._no_amounts, self._no_amounts  # those who are needed, and what they hold
+        behind, own_behind = self._sum_up_to(order[::-1])[::-1], self._sum_up_to(order[::-1], own=True)[::-1]
+        kept, holds, own = list[Candidate](), self._no_amounts, self._no_amounts  # those that are needed, and what they hold
         foreign, foreign_kept = [candidate for candidate in order if not candidate.is_own], list[Candidate]()
         foreign_before = list(accumulate((not candidate.is_own for candidate in order), initial=0))
         self.world.let_go(self._leaving | {candidate.key for candidate in order})
@@ -265,7 +265,7 @@ class _Search:
             is_any_left = bool(kept) or at + run < len(order)
             if is_any_left and self._may_fit(right, _add(holds, behind[at + run]), _add(own, own_behind[at + run])):
                 rest = [*foreign_kept, *foreign[foreign_before[at + run] :]]
-                fewer = self._found_without_asked(right, order[at : at + run], rest)
+                fewer = self._find_without_asked(right, order[at : at + run], rest)
             if fewer is not None:
                 found, at, run = fewer, at + run, run * 2 if grows else max(1, run // 2)
             elif run > 1:
@@ -274,30 +274,30 @@ class _Search:
                 needed = order[at]
                 kept.append(needed)
                 foreign_kept += [] if needed.is_own else [needed]
-                holds = _add(holds, self._asked_of(needed))
-                own = _add(own, self._asked_of(needed)) if needed.is_own else own
+                holds = _add(holds, self._read_asked(needed))
+                own = _add(own, self._read_asked(needed)) if needed.is_own else own
                 at, grows = at + 1, True
         keys = {candidate.key for candidate in (*kept, *order[at:])}
         return tuple(candidate for candidate in chosen if candidate.key in keys), found
 
-    def _found_without_asked(self, right: Right, asked: Sequence[Candidate], rest: Sequence[Candidate]) -> Found | None:
-        """How the workload is admitted with some of those who are gone back; who is back stays so if it is. `rest` are those that then are
+    def _find_without_asked(self, right: Right, asked: Sequence[Candidate], rest: Sequence[Candidate]) -> Found | None:
+        """How the workload is admitted with some of those that are gone back; these stay back if it is. `rest` are those that then are
         gone of other queues."""
         self._budget.charge(len(rest) // 10)
         if not self.rights.is_legal(rest):
             return None
         for candidate in asked:
             self.world.restore(candidate.key)
-        found = self._found_now(may_borrow=right.may_borrow)
+        found = self._find_now(may_borrow=right.may_borrow)
         if found is not None and self._is_fair(right, rest, found):
             return found
         for candidate in asked:
             self.world.remove(candidate.key)
         return None
 
-    def _sums_up_to(self, order: Sequence[Candidate], *, own: bool = False) -> list[tuple[int, ...]]:
+    def _sum_up_to(self, order: Sequence[Candidate], *, own: bool = False) -> list[tuple[int, ...]]:
         """What the first 0, 1, 2, ... of an order hold of each of the `_shortages`, or those of the workload's own queue of them."""
-        each = (self._asked_of(candidate) if candidate.is_own or not own else self._no_amounts for candidate in order)
+        each = (self._read_asked(candidate) if candidate.is_own or not own else self._no_amounts for candidate in order)
         return list(accumulate(each, _add, initial=self._no_amounts))
 
     def _smaller(self, right: Right, allowed: list[Candidate], best: Set) -> Set:
@@ -305,7 +305,7 @@ class _Search:
         for size in range(1, len(best[0])):
             if comb(len(allowed), size) > _EXACT or not self._budget.spend(0):
                 break
-            helping = self._first_that_helps(right, sorted(combinations(allowed, size), key=cost))
+            helping = self._find_first_that_helps(right, sorted(combinations(allowed, size), key=cost))
             if helping is not None:
                 return helping
         return best
@@ -342,7 +342,7 @@ class _Search:
         if (missing <= 0).any():
             return  # there is room without anybody going: whoever goes gives quota
         by_size = sorted(range(len(allowed)), key=lambda i: (-sizes[allowed[i].key], allowed[i].order))
-        held = self._pods_by_domain(view, starts, allowed, pod_set)
+        held = self._count_pods_by_domain(view, starts, allowed, pod_set)
         needed: list[tuple[int, int, int]] = []
         for domain, holders in held.items():
             pods = np.cumsum(-np.sort(-np.array(list(holders.values()))))
@@ -354,7 +354,7 @@ class _Search:
             first = sorted(in_it, key=lambda i: (-in_it[i], -sizes[allowed[i].key], allowed[i].order))
             yield [allowed[i] for i in (*first, *(i for i in by_size if i not in in_it))]
 
-    def _pods_by_domain(
+    def _count_pods_by_domain(
         self, view: FlavorView, starts: np.ndarray, allowed: Sequence[Candidate], pod_set: PodSetFacts
     ) -> dict[int, dict[int, float]]:
         """How many pods of the pod set would about fit in what each candidate, by its place in the list, holds in each domain."""

@@ -30,7 +30,7 @@ from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ANY, LOWER_OR_NEWER, LOWER_PRIORITY, NEVER, ClusterQueueFacts
 
-MOST_CANDIDATES = 6_000  # who are looked at; of more those of the lowest priority, the last admitted first
+MOST_CANDIDATES = 6_000  # that are looked at; of more those of the lowest priority, the last admitted first
 _CANDIDATE_STEPS = 15  # what it costs to find out what one holds
 SHARE_STEPS = 60  # what it costs to compare shares
 Rank = tuple[Excess, int]  # with fair sharing how far its queue is beyond its own; priority
@@ -158,19 +158,19 @@ class Rights:
         since = self._since
         now = max((since[w.key] for w, _ in rights), default=0)
 
-        def loss(right: tuple[WorkloadFacts, str]) -> tuple[Rank, int]:
+        def count_loss(right: tuple[WorkloadFacts, str]) -> tuple[Rank, int]:
             w, _ = right
             queue = w.admission.cluster_queue if w.admission is not None else ""
             return (self._excess_of(queue), w.priority), now - since[w.key]
 
         if len(rights) > MOST_CANDIDATES:
-            rights = nsmallest(MOST_CANDIDATES, rights, key=loss)
+            rights = nsmallest(MOST_CANDIDATES, rights, key=count_loss)
             self._budget.stop()
         self._budget.charge(_CANDIDATE_STEPS * len(rights))
         candidates = []
         for w, reason in rights:
             queue, amounts = self._world.usage(w.key)
-            self._unused(queue)  # while nobody has to be counted back
+            self._unused(queue)  # while nothing has to be counted back
             holds = {name: amounts[name] for name in self.names if name in amounts}
             pods = sum(given.count for given in w.admission.pod_sets) if w.admission is not None else 0
             lost = pods * (now - since[w.key])
@@ -221,9 +221,9 @@ class Rights:
     def in_order(
         self, order: Sequence[Candidate], rule: ShareRule | None = None, wanted: Amounts | None = None, most: int | None = None
     ) -> list[Candidate]:
-        """Those who may go one after the other, the first `most` of them; where shares have a say, for a workload that takes `wanted`.
+        """Those that may go one after the other, the first `most` of them; where shares have a say, for a workload that takes `wanted`.
 
-        Those behind whom the budget ends are left out.
+        Those beyond the budget are left out.
         """
         if rule is None:
             self._budget.charge(len(order))

@@ -1,7 +1,7 @@
 """Rules that a workload can break only together with a topology: judged after its creation (KEP-2724, Validation).
 
 What the object alone shows is refused when it is created. What is left: levels that the topology does not have, slices
-above their pod set, layers out of the topology's order; and groups whose pod sets ask for different levels, which only a Workload
+above their pod set, layers out of the topology's order; and groups with pod sets that ask for different levels, which only a Workload
 that is written by hand can have. No change of the cluster helps then, so the workload is
 deactivated instead of waiting for ever (DESIGN rule h).
 """

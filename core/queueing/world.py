@@ -40,11 +40,11 @@ class World:
         budget: Budget | None = None,
     ) -> None:
         self.state = state
-        self.budget = Budget() if budget is None else budget  # of whoever looks for a place
+        self.budget = Budget() if budget is None else budget  # of the search for a place
         self._offers = offers  # what is lent to whoever looks for a place
         self.loans = loans  # what who looks has lent, of its own spares
         self.explains = explains  # whether its answers say why; a search that asks often does better without
-        self._free: dict[str, tuple[Matrix, set[str], int]] = {}  # who is gone in it, and how many of `_turned` it has seen
+        self._free: dict[str, tuple[Matrix, set[str], int]] = {}  # the workloads that are gone in it, and how many of `_turned` it has seen
         self._turned: list[str] = []  # keys in the order in which they were thought away or back
         self._gone: dict[str, None] = {}
         self._held: dict[str, _Held] = {}
@@ -90,7 +90,7 @@ class World:
 
     def capacity(self, view: FlavorView) -> FreeCapacity:
         """The nodes of a flavor, whatever is free on them."""
-        return view.capacity.explaining(self.explains).within(self.budget)
+        return view.capacity.set_explains(self.explains).within(self.budget)
 
     def held(self, key: str) -> _Held:
         """What a workload holds on nodes: per pod set the requests of one pod and pods per node."""
@@ -108,12 +108,12 @@ class World:
 
     def remove(self, key: str) -> None:
         """Thinks a workload that holds something away."""
-        self._turn(key, -1)
+        self._apply_turn(key, -1)
         self.quota.add(*self.usage(key), -1)
 
     def restore(self, key: str) -> None:
         """Thinks a workload back."""
-        self._turn(key, 1)
+        self._apply_turn(key, 1)
         self.quota.add(*self.usage(key))
 
     def let_go(self, keys: AbstractSet[str]) -> None:
@@ -121,7 +121,7 @@ class World:
         changes: dict[str, dict[FlavorResource, int]] = {}  # by queue
         for keys_turned, times in ((self._gone.keys() - keys, 1), (keys - self._gone.keys(), -1)):
             for key in sorted(keys_turned):
-                self._turn(key, times)
+                self._apply_turn(key, times)
                 queue, amounts = self.usage(key)
                 of_queue = changes.setdefault(queue, {})
                 for name, amount in amounts.items():
@@ -133,7 +133,7 @@ class World:
         """Thinks everybody back."""
         self.let_go(frozenset())
 
-    def _turn(self, key: str, times: int) -> None:
+    def _apply_turn(self, key: str, times: int) -> None:
         if times < 0:
             self._gone[key] = None
         else:

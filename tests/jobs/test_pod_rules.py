@@ -11,7 +11,7 @@ from core.jobs.contract import ErrorType
 from core.jobs.kinds import KINDS
 from core.jobs.pod import Pod
 from core.jobs.pod_kinds import pod_kinds
-from core.jobs.pod_rules import MAX_POD_TERMS, MAX_RESOURCE_NAMES, MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS, POD_TERMS, rules_of_pod_spec
+from core.jobs.pod_rules import MAX_POD_TERMS, MAX_RESOURCE_NAMES, MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS, POD_TERMS, check_pod_spec
 from core.names import QUEUE_NAME_LABEL
 from tests.jobs.test_changes import job_object
 from tests.webhook.asking import Webhook, causes
@@ -28,7 +28,7 @@ def term(values: int = 0, **more: Any) -> Obj:
 
 def too_many(spec: Obj) -> dict[str, Any]:
     """Field and count of each limit that a spec exceeds."""
-    return {error.field: error.value for error in rules_of_pod_spec("spec", spec) if error.type is ErrorType.TOO_MANY}
+    return {error.field: error.value for error in check_pod_spec("spec", spec) if error.type is ErrorType.TOO_MANY}
 
 
 @pytest.mark.parametrize("count", [MAX_POD_TERMS, MAX_POD_TERMS + 1])
@@ -90,7 +90,7 @@ def test_any_json_in_spec_is_judged_without_error(spec: Any) -> None:
         {"affinity": spec, "tolerations": spec, "containers": [spec], "topologySpreadConstraints": [spec], "resourceClaims": spec},
     ):
         if isinstance(each, dict):
-            list(rules_of_pod_spec("spec", each))
+            list(check_pod_spec("spec", each))
 
 
 def with_spec(obj: Any, more: Obj) -> Any:

@@ -260,7 +260,7 @@ unlike_sets = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3)), min_size
 
 
 @given(racks, unlike_sets, st.integers(0, 3), st.booleans())
-def test_unlike_pods_checked_at_once_take_what_they_take_one_placement_after_another(
+def test_unlike_pods_checked_at_once_fit_as_one_placement_after_another(
     sizes: dict[str, list[int]], sets: list[tuple[int, int]], more: int, by_block: bool
 ) -> None:
     """Found defect B7."""

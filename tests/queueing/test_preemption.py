@@ -541,7 +541,7 @@ def test_of_too_many_candidates_those_of_the_lowest_priority_are_looked_at(monke
     assert set(victims(outcome)) <= {f"z{i}" for i in range(10)}
 
 
-def test_preemption_that_helps_nobody_without_steps_left_is_told(monkeypatch: pytest.MonkeyPatch):
+def test_preemption_without_steps_left_says_that_it_stopped(monkeypatch: pytest.MonkeyPatch):
     """Found defect B1: nobody of them may be all, and the search was not ended."""
     monkeypatch.setattr(rights, "MOST_CANDIDATES", 3)
     scene = crowded(1)

@@ -131,7 +131,7 @@ def size_of(value: Any) -> int:
 
 
 @given(value=JSON)
-def test_estimate_is_at_least_what_parsed_value_takes(value: Any) -> None:
+def test_estimate_is_at_least_the_size_of_the_parsed_value(value: Any) -> None:
     assert estimate_memory(json.dumps([value]).encode()) >= size_of([value])
 
 
@@ -146,7 +146,7 @@ def test_estimate_is_at_least_what_parsed_value_takes(value: Any) -> None:
     ],
     ids=["objects", "lists", "entries", "texts", "variables"],
 )
-def test_estimate_of_dense_value_is_at_least_what_it_takes(value: Any) -> None:
+def test_estimate_of_dense_value_is_at_least_its_size(value: Any) -> None:
     """Found defect B3: of a body of 3 MB that is all `{}` there were 230 MB."""
     assert estimate_memory(json.dumps(value, separators=(",", ":")).encode()) >= size_of(json.loads(json.dumps(value)))
 
