@@ -98,8 +98,10 @@ def plan_ungating(
         leaving = [pod for pod in live if pod.terminating and is_up(pod.node) and _has_lost_its_place(pod, given.assignment)]
         sent = _without_followers(planned, leaving, given.count - _staying(live) - sum(ended.values()))
         sent = [action for action in sent if is_ready(given, tuple(action.node_selector.values()))]
-        free = max(0, given.count - _staying(live) - sum(ended.values()) - others[pod_set.name]) if others.get(pod_set.name) else len(sent)
-        sent = sent[:free]
+        # What ends has its place until it is gone, however long it takes: a pod may have asked for a day.
+        ending = sum(pod.terminating and not pod.dropped and is_up(pod.node) for pod in live)
+        if used := ending + others.get(pod_set.name, 0):
+            sent = sent[: max(0, given.count - _staying(live) - sum(ended.values()) - used)]
         held += len(planned) - len(sent)
         actions += sent
         if distribution.broken is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.assignment import DomainCount, TopologyAssignment
-from core.names import HOSTNAME_LABEL
+from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL
 from core.plan.ungate import plan_ungating
 from core.state.facts import PodFacts, WorkloadFacts
 from tests.builders import pod_json, pod_set_json, workload_json
@@ -39,3 +41,17 @@ def test_pods_that_the_owner_lost_keep_their_places(others: int, ungated: int):
     plan = plan_ungating(facts, admission, pods(4), others={"main": others})
     assert len(plan.actions) == ungated
     assert plan.held == 4 - ungated
+
+
+@pytest.mark.parametrize(("up", "ungated"), [(True, 0), (False, 1)])
+def test_a_pod_that_ends_keeps_its_place_from_the_one_made_instead(up: bool, ungated: int):
+    """A pod with a long grace period runs on after it is deleted: its user must not double what runs by that."""
+    topology = {"required": "rack", "podIndexLabel": JOB_COMPLETION_INDEX_LABEL}
+    facts = WorkloadFacts.read(workload_json("w", [pod_set_json(count=1, topology=topology)], owner=OWNER))
+    _, admission = workload(1)
+    labels = {JOB_COMPLETION_INDEX_LABEL: "0"}
+    there = pod_json("ends", workload="w", owner=OWNER, node="n0", node_selector={HOSTNAME_LABEL: "n0"}, terminating=True, labels=labels)
+    new = PodFacts.read(pod_json("new", workload="w", owner=OWNER, gated=True, labels=labels))
+    ends = PodFacts.read(there)
+    assert len(plan_ungating(facts, admission, [ends, new], is_up=lambda node: up).actions) == ungated
+    assert len(plan_ungating(facts, admission, [replace(ends, dropped=True), new], is_up=lambda node: True).actions) == 1
