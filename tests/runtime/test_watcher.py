@@ -322,3 +322,38 @@ async def test_why_nothing_is_heard_of_is_known_until_something_is():
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+async def test_a_watch_that_hangs_is_up_to_date_seconds_after_it_is_refreshed():
+    """Found defect D2: a new leader decided at once on what a hanging watch had delivered two minutes before."""
+    server = ModelServer()
+    server.put("a")
+    client = FakeClient(server)
+    client.faults = [None, "hang"]
+    informer = make_informer(client)
+    async with running(informer):
+        await asyncio.sleep(1)
+        server.put("b")
+        await asyncio.sleep(10)
+        assert names(informer) == ["a"], "the stream says nothing"
+        opened = informer.watcher.opened
+        informer.watcher.refresh()
+        await asyncio.sleep(4)
+        assert informer.watcher.delivered > opened
+        assert names(informer) == ["a", "b"]
+        assert informer.watcher.version == str(server.version)
+
+
+async def test_an_idle_watch_that_is_refreshed_says_that_nothing_has_happened():
+    server = ModelServer()
+    server.put("a")
+    informer = make_informer(FakeClient(server))
+    async with running(informer):
+        await asyncio.sleep(1)
+        opened = informer.watcher.opened
+        assert informer.watcher.delivered <= opened
+        informer.watcher.refresh()
+        await asyncio.sleep(4)
+        assert informer.watcher.delivered > opened
+        await asyncio.sleep(100)
+        assert {cause for cause, count in informer.watcher.restarts.items() if count} <= {"closed"}
