@@ -50,6 +50,11 @@ WRITTEN_BY_USERS = (
     Name(n.WORKLOAD_REQUIRED_TOPOLOGY, JOB, "the node label of a level: all pods of all templates in one domain of it"),
     Name(n.WORKLOAD_PREFERRED_TOPOLOGY, JOB, "the same if it can be, else of a level above"),
     Name(n.PLACEMENT_PROFILE, "annotation of a job, a ClusterQueue or a Topology", "`kep` or `compact`; the nearest to the job holds"),
+    Name(
+        n.COMPLETIONS_EQUAL_PARALLELISM,
+        'annotation of an Indexed batch/v1 Job, `"true"`',
+        "started with fewer pods it has as few completions, so that all ranks run; both are restored when it stops",
+    ),
     Name(n.MIN_PARALLELISM, "annotation of a batch/v1 Job", "with how few pods it may be started where there is no room for all"),
     Name(n.ELASTIC_JOB, JOB, '`"true"`: it may grow and shrink while it runs (gates)'),
     Name(n.POD_GROUP_NAME, "label of a pod, or annotation", "the group it is queued with"),

@@ -8,361 +8,86 @@ than was admitted before.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
-from core.jobs.kinds import KINDS
 from core.jobs.pod import STATIC_POD
 from core.names import (
-    ADMISSION_GATE,
     ALLOW_DAEMON_SETS,
     ELASTIC_JOB,
     MANAGED,
     MAX_EXEC_TIME_LABEL,
     MIN_PARALLELISM,
-    PODGROUP_GATE,
-    PODSET_LABEL,
     PREBUILT_WORKLOAD,
     QUEUE_NAME_LABEL,
-    TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
 )
 from e2e import manifests
-from e2e.api import Api, ApiError, wait_for
+from e2e.api import ApiError, wait_for
 from e2e.cluster import Cluster
-from e2e.standins.jobset import JobSetStandIn
-from e2e.standins.ray import RayClusterStandIn
-from e2e.standins.training import PyTorchJobStandIn
-from e2e.topogate import SYSTEM_NAMESPACE, Topogate, managed
+from e2e.topogate import SYSTEM_NAMESPACE
 from tests.e2e.users import RBAC, may, refused, user_of
 from tests.reconciler.kinds.pods import of_set
 from tests.reconciler.kinds.pods import template as pod_template
-from tests.reconciler.kinds.test_jobset import jobset, replicated
-from tests.reconciler.scenes import GPU, JOBS, Scene
-from tests.webhook.beside import topogate_beside
-
-pytestmark = pytest.mark.cluster
-Obj = dict[str, Any]
-QUOTA = 16
-PODS, JOBSETS = "/api/v1/namespaces/{}/pods", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
-APPS = "/apis/apps/v1/namespaces/{}/{}"
-RAY, TORCH = "/apis/ray.io/v1/namespaces/{}/rayclusters", "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs"
-SMALL = pod_template(0)
-RAY_SPEC: Obj = {
-    "headGroupSpec": {"template": SMALL},
-    "workerGroupSpecs": [{"groupName": "workers", "replicas": 1, "template": SMALL}],
-}
-TORCH_SPEC: Obj = {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": SMALL}}}
-STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-_numbers = itertools.count(1)
-NOBODY = {"name": "nobody", "uid": "11111111-2222-3333-4444-555555555555", "controller": True}
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A namespace with a running Job `train` (8 of 16 GPUs), a running JobSet `set` (4), a Job `greedy` that waits, and a
-    RayCluster and a PyTorchJob that run without GPUs."""
-
-    scene: Scene
-    user: Api
-    topogate: Topogate
-    is_managed: bool
-
-    def path(self, template: str, name: str = "", *more: str) -> str:
-        return template.format(self.scene.namespace, *more) + (f"/{name}" if name else "")
-
-    @property
-    def train(self) -> Obj:
-        """A running pod of `train`."""
-        found = self.scene.api.list(self.path(PODS) + "?labelSelector=job-name%3Dtrain")
-        return next(pod for pod in found if pod["spec"].get("nodeName"))
-
-    @property
-    def train_path(self) -> str:
-        return self.path(PODS, self.train["metadata"]["name"])
-
-
-MANAGED_NAMESPACE, LABELLED = "managed namespace", "jobs with a queue label"
-
-
-@pytest.fixture(scope="module")
-def stage(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Stage]:
-    with (
-        topogate_beside(cluster) as topogate,
-        JobSetStandIn(cluster.api) as jobsets,
-        RayClusterStandIn(cluster.api) as ray,
-        PyTorchJobStandIn(cluster.api) as torch,
-    ):
-        scene = Scene(cluster).open(quota=QUOTA)
-        scene.create(manifests.local_queue("default", scene.namespace, f"{scene.prefix}queue"))
-        is_managed = request.param == MANAGED_NAMESPACE
-        if is_managed:
-            cluster.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": managed()}})
-        user = user_of(cluster.api, scene.namespace)
-        _may_write_all_kinds(cluster.api, scene.namespace)
-        user.create(JOBS.format(scene.namespace), manifests.job("train", scene.namespace, pods=1, gpus=8, required=scene.rack))
-        user.create(JOBS.format(scene.namespace), manifests.job("greedy", scene.namespace, pods=3, gpus=8, required=scene.rack))
-        user.create(JOBSETS.format(scene.namespace), jobset(scene, "set", replicated("workers", 1, 1)))
-        user.create(RAY.format(scene.namespace), of_kind(scene, "ray.io/v1", "RayCluster", RAY_SPEC))
-        user.create(TORCH.format(scene.namespace), of_kind(scene, "kubeflow.org/v1", "PyTorchJob", TORCH_SPEC))
-        scene.until_bound("train", 1)
-        scene.until_waiting("greedy", "ExceedsMaxQuota")
-        scene.until_bound("set", 1)
-        scene.eventually("Ray and PyTorch to run", lambda now: len([p for p in now.pods if is_small(p) and p["spec"].get("nodeName")]) == 3)
-        opened = Stage(scene, user, topogate, is_managed)
-        _await_rules(opened)
-        yield opened
-        for running in (f"{RAY.format(scene.namespace)}/raycluster", f"{TORCH.format(scene.namespace)}/pytorchjob"):
-            user.delete(running)
-        user.delete(f"{JOBSETS.format(scene.namespace)}/set")
-        wait_for("its Job to be gone", lambda: cluster.api.find(part(opened)) is None)
-        user.close()
-        scene.close()
-    for standin in (jobsets, ray, torch):
-        standin.uninstall()
-
-
-def of_kind(scene: Scene, group_version: str, kind: str, spec: Obj) -> Obj:
-    metadata = {"name": kind.lower(), "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
-    return {"apiVersion": group_version, "kind": kind, "metadata": metadata, "spec": spec}
-
-
-def is_small(pod: Obj) -> bool:
-    return bool(pod["metadata"].get("labels", {}).keys() & {"ray.io/cluster", "training.kubeflow.org/job-name"})
-
-
-def _may_write_all_kinds(api: Api, namespace: str) -> None:
-    """Operators ship such roles, aggregated to `edit`."""
-    rules = [{"apiGroups": [kind.group], "resources": [kind.plural, f"{kind.plural}/scale"], "verbs": ["*"]} for kind in KINDS]
-    rules.append({"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]})
-    api.create(f"{RBAC.format(namespace)}/roles", {"metadata": {"name": "kinds"}, "rules": rules})
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "kinds"}
-    subject = {"kind": "ServiceAccount", "name": "user", "namespace": namespace}
-    api.create(f"{RBAC.format(namespace)}/rolebindings", {"metadata": {"name": "kinds"}, "subjects": [subject], "roleRef": reference})
-
-
-def _await_rules(stage: Stage) -> None:
-    """The API server reads policies, roles and a namespace's label a moment after they are written."""
-    wait_for("the rights", partial(may, stage.user, "create", "kubeflow.org", "pytorchjobs", stage.scene.namespace))
-
-    def judged() -> bool:
-        try:
-            stage.user.patch(f"{stage.train_path}?dryRun=All", {"metadata": {"labels": {PODSET_LABEL: "b"}}})
-        except ApiError as error:
-            return "cannot be changed" in str(error)
-        return False
-
-    wait_for("the policies to hold", judged)
-    probe = pod(stage, "probe", labels={} if stage.is_managed else {QUEUE_NAME_LABEL: "main"})
-    wait_for("the label of the namespace", lambda: gated(stage.user.create(f"{stage.path(PODS)}?dryRun=All", probe)))
-
-
-def gated(obj: Obj) -> bool:
-    return {ADMISSION_GATE, TOPOLOGY_GATE} <= {gate["name"] for gate in obj["spec"].get("schedulingGates") or ()}
-
-
-def pod(stage: Stage, name: str, gpus: int = 8, **metadata: Any) -> Obj:
-    spec = {**pod_template(gpus)["spec"], "nodeSelector": dict(stage.scene.pool.labels)}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": stage.scene.namespace, **metadata}, "spec": spec}
-
-
-def owned(stage: Stage, api_version: str, kind: str) -> Obj:
-    return pod(stage, f"owned-{next(_numbers)}", ownerReferences=[{"apiVersion": api_version, "kind": kind, **NOBODY}])
-
-
-def daemon_set(stage: Stage, name: str, **container: Any) -> Obj:
-    made = of_set("StatefulSet", stage.scene, name, 1, pod_template(8))
-    template = made["spec"]["template"]
-    template["spec"]["containers"][0] |= container
-    metadata = {"name": name, "namespace": stage.scene.namespace}
-    spec = {"selector": made["spec"]["selector"], "template": template}
-    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
-
-
-def mirror_pod(stage: Stage) -> Obj:
-    made = pod(stage, "mirror", annotations={STATIC_POD: "0123456789"})
-    made["spec"]["nodeName"] = f"{stage.scene.prefix}b1-r1-n1"
-    return made
-
-
-def part(stage: Stage) -> str:
-    return stage.path(JOBS, "set-workers-0")
-
-
-Act = Callable[[Stage], Any]
-Outcome = Callable[[Stage, Act], None]
-
-
-def is_refused(told: str, status: int = 403) -> Outcome:
-    return lambda stage, act: refused(status, told, lambda: act(stage))
-
-
-def is_gated(stage: Stage, act: Act) -> None:
-    created = act(stage)
-    try:
-        assert gated(created)
-        assert created["metadata"]["labels"][QUEUE_NAME_LABEL] == "default"
-    finally:
-        stage.scene.api.delete(stage.path(PODS, created["metadata"]["name"]), grace_period_s=0)
-
-
-def is_allowed(stage: Stage, act: Act) -> None:
-    act(stage)
-
-
-def is_allowed_unless_managed(stage: Stage, act: Act) -> None:
-    """What looks like a pod of a started job, and has no controller, is queued by itself in a managed namespace."""
-    if stage.is_managed:
-        refused(422, "a pod that topogate places has at most", lambda: act(stage))
-    else:
-        act(stage)
-
-
-def patches_train(body: Any) -> Act:
-    return lambda stage: stage.user.patch(stage.train_path, body)
-
-
-def creates_pod(make: Callable[[Stage], Obj]) -> Act:
-    return lambda stage: stage.user.create(stage.path(PODS), make(stage))
-
-
-def patches_greedy(body: Any) -> Act:
-    return lambda stage: stage.user.patch(stage.path(JOBS, "greedy"), body)
-
-
-def creates_job(**metadata: Any) -> Act:
-    def act(stage: Stage) -> Obj:
-        job = manifests.job("another", stage.scene.namespace, pods=3, gpus=8)
-        return stage.user.create(stage.path(JOBS), {**job, "metadata": {**job["metadata"], **metadata}})
-
-    return act
-
-
-def terms(count: int, values: int = 1) -> Obj:
-    selector = {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": [f"v{i}" for i in range(values)]}]}
-    term = {"labelSelector": selector, "namespaceSelector": {}, "topologyKey": "kubernetes.io/hostname"}
-    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term] * count}}
-
-
-def nodes(*values: int) -> Obj:
-    each = [{"matchExpressions": [{"key": "a", "operator": "In", "values": [f"v{i}" for i in range(count)]}]} for count in values]
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": each}}}
-
-
-def tolerations(count: int) -> list[Obj]:
-    return [{"key": f"k{i}", "operator": "Exists"} for i in range(count)]
-
-
-CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
-
-
-def asking(stage: Stage, queue: str | None, gates: bool = False, **spec: Any) -> Obj:
-    """A pod without requests in its queue, or behind the gate of a PodGroup."""
-    made = pod(stage, f"asking-{next(_numbers)}", gpus=0, labels={QUEUE_NAME_LABEL: queue} if queue else {})
-    made["spec"] |= spec | ({"schedulingGates": [{"name": PODGROUP_GATE}]} if gates else {})
-    return made
-
-
-def changes_pod(before: Obj, body: Obj) -> Act:
-    def act(stage: Stage) -> Any:
-        path = stage.path(PODS, stage.user.create(stage.path(PODS), asking(stage, "main", **before))["metadata"]["name"])
-        try:
-            return stage.user.patch(path, body)
-        finally:
-            stage.scene.api.delete(path, grace_period_s=0)
-
-    return act
-
-
-def of_started_template(stage: Stage) -> Obj:
-    """Whose flavor has added tolerations to as many as a template may have."""
-    made = pod(stage, "started", gpus=0, labels={}, annotations={WORKLOAD_ANNOTATION: "w"})
-    made["spec"] |= {"tolerations": tolerations(66), "schedulingGates": [{"name": TOPOLOGY_GATE}]}
-    return made
-
-
-def resizes(cpu: str) -> Act:
-    """Of a pod that waits in its queue and requests one CPU."""
-
-    def act(stage: Stage) -> Any:
-        path = stage.path(PODS, stage.user.create(stage.path(PODS), asking(stage, "main"))["metadata"]["name"])
-        container = {"name": stage.user.get(path)["spec"]["containers"][0]["name"], "resources": {"requests": {"cpu": cpu}}}
-        try:
-            return stage.user.patch(f"{path}/resize", {"spec": {"containers": [container]}}, STRATEGIC_PATCH)
-        finally:
-            stage.scene.api.delete(path, grace_period_s=0)
-
-    return act
-
-
-def scales(kind: str, replicas: int, *, is_part: bool) -> Act:
-    """Of an object that an administrator made: as a part of an admitted AppWrapper, or queued itself."""
-
-    def act(stage: Stage) -> Any:
-        name, path = f"scaled-{next(_numbers)}", stage.path(APPS, "", f"{kind.lower()}s")
-        made = of_set(kind, stage.scene, name, 0, pod_template(8, notes={WORKLOAD_ANNOTATION: "w"} if is_part else {}))
-        if is_part:
-            owner = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", **NOBODY}
-            made["metadata"] |= {"labels": {}, "ownerReferences": [owner]}
-        stage.scene.api.create(path, made)
-        try:
-            return stage.user.patch(f"{path}/{name}/scale", {"spec": {"replicas": replicas}})
-        finally:
-            stage.scene.api.delete(f"{path}/{name}")
-
-    return act
-
-
-def creates_job_asking(**spec: Any) -> Act:
-    def act(stage: Stage) -> Obj:
-        return stage.user.create(f"{stage.path(JOBS)}?dryRun=All", manifests.job("another", stage.scene.namespace, pods=1, pod_spec=spec))
-
-    return act
-
-
-def dry_pod(queue: str | None, gates: bool = False, **spec: Any) -> Act:
-    return lambda stage: stage.user.create(f"{stage.path(PODS)}?dryRun=All", asking(stage, queue, gates, **spec))
-
-
-TOO_MANY: tuple[tuple[str, Obj, Obj], ...] = (
-    ("terms between pods", {"affinity": terms(17)}, {"affinity": terms(16)}),
-    ("values of terms", {"affinity": terms(2, 256)}, {"affinity": terms(2, 255)}),
-    ("values of nodes", {"affinity": nodes(256, 255)}, {"affinity": nodes(256, 253)}),
-    ("tolerations", {"tolerations": tolerations(65)}, {"tolerations": tolerations(60)}),
+from tests.reconciler.scenes import GPU, JOBS
+from tests.webhook.entry_points import (
+    APPS,
+    CLAIMS,
+    IS_SETTLED,
+    KEEPS_LABELS,
+    KEEPS_OWNER,
+    LABELLED,
+    MANAGED_NAMESPACE,
+    NAMES_NO_QUEUE,
+    NO_AUTOSCALING,
+    NO_DAEMON_SETS,
+    NOBODY,
+    PART_IS_KEPT,
+    PODS,
+    RAY,
+    RAY_SPEC,
+    SCALED_PART,
+    STRATEGIC_PATCH,
+    TOO_MANY,
+    TORCH,
+    UNKNOWN_TYPE,
+    WRONG_TYPE,
+    Act,
+    Obj,
+    Outcome,
+    Stage,
+    changes_pod,
+    creates,
+    creates_job,
+    creates_job_asking,
+    creates_pod,
+    daemon_set,
+    dry_pod,
+    is_allowed,
+    is_allowed_unless_managed,
+    is_gated,
+    is_refused,
+    marks,
+    mirror_pod,
+    nodes,
+    of_kind,
+    of_started_template,
+    owned,
+    part,
+    patches,
+    patches_greedy,
+    patches_train,
+    pod,
+    resizes,
+    scales,
+    tolerations,
 )
 
+pytestmark = pytest.mark.cluster
 
-def patches(collection: str, name: str, body: Obj) -> Act:
-    return lambda stage: stage.user.patch(stage.path(collection, name), body)
-
-
-def creates(collection: str, group_version: str, kind: str, spec: Obj) -> Act:
-    def act(stage: Stage) -> Obj:
-        made = of_kind(stage.scene, group_version, kind, spec)
-        return stage.user.create(f"{stage.path(collection)}?dryRun=All", {**made, "metadata": {**made["metadata"], "name": "another"}})
-
-    return act
-
-
-NO_AUTOSCALING, UNKNOWN_TYPE = "workers that an autoscaler adds would be outside", "Master or Worker is expected"
-WRONG_TYPE = {"pytorchReplicaSpecs": {"worker": {"replicas": 9, "template": SMALL}}}
-IS_SETTLED = "is settled while the job runs"
-
-
-def marks(part: str, name: str, value: str) -> Obj:
-    return {"metadata": {part: {name: value}}}
-
-
-KEEPS_OWNER, KEEPS_LABELS = "only the controller of Job may release a pod", "the labels of a pod of an admitted workload"
-NAMES_NO_QUEUE = "the name of a LocalQueue is expected"
-PART_IS_KEPT = "this object was admitted as a part of a JobSet"
-SCALED_PART = "was admitted as a part of AppWrapper nobody"
-NO_DAEMON_SETS = "no quota counts a DaemonSet"
 TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
     # rule, entry point, attempt, outcome
     ("a pod keeps its owner", "metadata: none", patches_train({"metadata": {"ownerReferences": None}}), is_refused(KEEPS_OWNER)),
