@@ -174,7 +174,7 @@ _group_plugins = st.builds(
     GroupPluginRules,
     st.sampled_from([(_generators[0],), tuple(_generators), tuple(reversed(_generators))]),
     st.lists(st.one_of(_scorers), unique_by=lambda one: one.name).map(tuple),
-    st.builds(PluginLimits, _seconds, st.integers(SMALLEST_MEMORY, 2**62)),
+    st.builds(PluginLimits, _seconds, st.integers(SMALLEST_MEMORY, 2**60)),
     st.none() | st.integers(1, 100),
 )
 _switches = [name for name, gate in GATES.items() if gate.effect is Effect.SWITCHES and not name.startswith("TASProfile")]

@@ -33,6 +33,7 @@ from tests.e2e.users import RBAC, may, refused, user_of
 from tests.reconciler.kinds.pods import of_set
 from tests.reconciler.kinds.pods import template as pod_template
 from tests.reconciler.scenes import GPU, JOBS
+from tests.webhook import entry_points
 from tests.webhook.entry_points import (
     APPS,
     CLAIMS,
@@ -87,6 +88,7 @@ from tests.webhook.entry_points import (
 )
 
 pytestmark = pytest.mark.cluster
+stage = entry_points.stage
 
 TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
     # rule, entry point, attempt, outcome
