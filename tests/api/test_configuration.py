@@ -307,7 +307,6 @@ def test_gates_at_the_peers_defaults_load():
         ({"Zzz": True}, "featureGates.Zzz: unknown feature gate; known are ElasticJobs"),
         ({"TASBalancedPlacement": "true"}, 'featureGates.TASBalancedPlacement: "true" is not accepted; use true or false'),
         ({"MultiKueue": None}, "featureGates.MultiKueue: null is not accepted; use true or false"),
-        ({"TopologyAwareScheduling": False}, "featureGates.TopologyAwareScheduling: feature gate TopologyAwareScheduling cannot be false"),
         (
             {"TASProfileBestFit": True, "TASProfileLeastFreeCapacity": True},
             "featureGates: TASProfileBestFit and TASProfileLeastFreeCapacity exclude each other",
@@ -317,6 +316,12 @@ def test_gates_at_the_peers_defaults_load():
 def test_wrong_gates(gates: Json, said: str):
     (line,) = mistakes_in(featureGates=gates)
     assert line.startswith(said)
+
+
+def test_gates_that_are_always_on_set_to_false_load():
+    """Found defect G3. The process that reads the gates reports the warning (tests/reconciler/test_settings.py)."""
+    gates = {"TASMultiLayerTopology": False, "TopologyAwareScheduling": False}
+    assert read(featureGates=gates).gates == gates
 
 
 def test_a_gate_and_the_profile_of_one_file_must_agree():

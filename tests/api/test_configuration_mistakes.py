@@ -261,7 +261,7 @@ WRONG = {
     ("waitForPodsReady", "requeuingStrategy", "timestamp"): "now",
     ("waitForPodsReady", "requeuingStrategy", "backoff"): 1,
     ("featureGates", "TASBalancedPlacment"): True,
-    ("featureGates", "TopologyAwareScheduling"): False,
+    ("featureGates", "TASProfileBestFitt"): False,
     ("fairSharing", "preemptionStrategies"): {},
     ("resources", "excludeResourcePrefixes"): [1],
     ("integrations", "frameworks"): ["jobs"],
