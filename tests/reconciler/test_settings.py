@@ -196,7 +196,7 @@ def config(tmp_path: Path) -> Callable[[str], list[str]]:
 def test_the_file_says_what_no_flag_says(config: Callable[[str], list[str]]):
     settings = parse(
         config(
-            "waitForPodsReady: {timeout: 1m, recoveryTimeout: 2m}\n"
+            "waitForPodsReady: {timeout: 1m, recoveryTimeout: 2m, blockAdmission: false}\n"
             "featureGates: {TASBalancedPlacement: true}\n"
             "fairSharing: {preemptionStrategies: [LessThanInitialShare]}\n"
             "resources: {excludeResourcePrefixes: [example.com/]}\n"
