@@ -75,6 +75,8 @@ _OF_LEVEL = (FLAVOR, LEVEL, RESOURCE)
 
 # From a second to almost three hours, as the peer has them: a wait in a queue may be either.
 WAITS = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2560.0, 5120.0, 10240.0)
+# A group of pods is evaluated a fifth of a second after its last pod, and may wait for room as long as a workload.
+PLACEMENTS = (0.25, 0.5, *WAITS)
 # One decision takes well under a millisecond on 10,240 nodes (DESIGN 5), a search for victims the longest.
 DECISIONS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 # A write takes milliseconds, on a busy API server seconds.
@@ -304,6 +306,29 @@ OBJECTS_SET_ASIDE = Instrument(
     together=max,
 )
 
+# --- groups of pods ------------------------------------------------------------------------------------------
+
+GROUP_PLACED, GROUP_WAITS = "placed", "waiting"
+GROUPS_OF_PODS = Instrument(
+    "topogate_podgroups",
+    Kind.GAUGE,
+    "Replicas of PodGroups that have pods; placed: their condition PodGroupScheduled is true",
+    (Label("state", frozenset({GROUP_PLACED, GROUP_WAITS})),),
+)
+GROUP_PLACEMENT = Instrument(
+    "topogate_podgroup_placement_seconds",
+    Kind.HISTOGRAM,
+    "From when the last of the pods that are placed together was observed until the places of all were written",
+    (),
+    PLACEMENTS,
+)
+GROUP_REFUSALS = Instrument(
+    "topogate_podgroup_refusals_total",
+    Kind.COUNTER,
+    "Times that a replica of a PodGroup was evaluated and not placed, by the reason of its condition; not those that lack pods",
+    (Label("reason"),),
+)
+
 # --- plugins of other packages ------------------------------------------------------------------------------
 
 ANSWERED = "answered"
@@ -392,6 +417,9 @@ OF_RECONCILER = (
     SPARE_NODES,
     NODE_STORM,
     LEDGER_DRIFT,
+    GROUPS_OF_PODS,
+    GROUP_PLACEMENT,
+    GROUP_REFUSALS,
     PLUGIN_ANSWERS,
     GATED_PODS,
     GATE_AGE,

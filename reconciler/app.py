@@ -230,7 +230,8 @@ class Deciding:
         self.pod_groups: PodGroups | None = None
         self.pod_groups_of_jobs: PodGroupsOfJobs | None = None
         if gates.is_on(POD_GROUPS):
-            self.pod_groups = PodGroups(observed, writer, clock, GroupPlugins(group_plugins, clock, recorder), pod_groups)
+            plugins = GroupPlugins(group_plugins, clock, recorder)
+            self.pod_groups = PodGroups(observed, writer, clock, plugins, pod_groups, recorder)
             self.pod_groups_of_jobs = PodGroupsOfJobs(observed, writer, clock)
         self.free_members = None if gates.is_on(POD_GROUPS) else FreeMembers(observed, writer, clock)
         self.drift = DriftAudit(observed, writer, clock)
@@ -241,6 +242,8 @@ class Deciding:
             observed, self.scheduler, clock, shares_fairly=sharing is not None, storms=self.storms, by_local_queue=by_local_queue
         )
         self.gauges.spares = self.spares.count
+        if self.pod_groups is not None:
+            self.gauges.pod_groups = self.pod_groups.count_states
         self.gauges.adrift = lambda: {kind.value: count for kind, count in self.drift.counts.items()}
 
     @property

@@ -52,6 +52,7 @@ class Gauges:
         self.drifting = 0  # nodes
         self.adrift: Callable[[], Mapping[str, int]] = dict  # workloads, by kind
         self.spares: Callable[[], Mapping[str, SpareCounts]] = dict  # by ClusterQueue
+        self.pod_groups: Callable[[], Mapping[str, int]] = dict  # replicas, by state; empty where groups are not placed
         self._gated: dict[str, dict[str, str]] = {}  # by the workload that they name: pods with the gate, and when they were made
         self._levels: dict[str, _Rows] = {}  # of flavors, as last read
         observed.pods.add_handler(self._on_pod)
@@ -80,6 +81,7 @@ class Gauges:
             _, held, missing, lent = spares.get(name, SpareCounts(name))
             rows.setdefault(m.SPARE_NODES, {}).update({(name, m.HELD): held, (name, m.LENT): lent, (name, m.MISSING): missing})
         rows[m.DRIFTED_WORKLOADS] = {(kind,): self.adrift().get(kind, 0) for kind in m.DRIFTS}
+        rows[m.GROUPS_OF_PODS] = {(state,): count for state, count in self.pod_groups().items()}
         rows[m.OBJECTS_SET_ASIDE] = {(resource,): count for resource, count in self._observed.set_aside.count_by_resource().items()}
         self._read_queues(rows)
         for name, facts in self._observed.state.flavors.items():

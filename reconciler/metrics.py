@@ -91,6 +91,16 @@ class Recorder:
         if self._by_local_queue:
             self._sink.record(m.BY_LOCAL_QUEUE[histogram], value, queues.name, queues.namespace, traceparent=traceparent)
 
+    # --- groups of pods -------------------------------------------------------------------------------
+
+    def record_group_placement(self, seconds: float) -> None:
+        """Places of pods of one group were written, `seconds` after the last of these pods was observed."""
+        self._sink.record(m.GROUP_PLACEMENT, seconds)
+
+    def count_group_refusal(self, reason: str) -> None:
+        """A replica of a group was evaluated and got no places, for the reason of its condition."""
+        self._sink.add(m.GROUP_REFUSALS, reason)
+
     # --- plugins of other packages --------------------------------------------------------------------
 
     def plugin_seen(self, plugin: str) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from core.metric_names import GROUP_PLACED, GROUP_WAITS
 from core.model.configuration import PodGroupRules
 from core.model.pause import ADMISSIONS
-from core.podgroups.acting import Place, Step
+from core.podgroups.acting import SCHEDULED, WAITING, Place, Step
 from core.podgroups.devices import read_claim
 from core.podgroups.facts import made_from, read_pod_group
 from core.podgroups.members import GroupKey, Member, group_of, read_member
@@ -32,8 +33,9 @@ from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.group_conditions import GroupConditions
 from reconciler.group_plugins import GroupPlugins
-from reconciler.group_steps import find_lost, forget_place, is_native, keep_place, members_of, next_step
+from reconciler.group_steps import HANDED_OVER, find_lost, forget_place, is_native, keep_place, members_of, next_step
 from reconciler.group_tracing import GroupStories
+from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.node_health import place_of
 from reconciler.observed import Observed
 from reconciler.tracing import traceparent_of
@@ -48,6 +50,7 @@ _Changes = tuple[int, int]
 _ANEW = -1, -1  # whatever has changed
 ALL = GroupKey("", "")  # as a key: all groups that wait
 REFUSED, PAUSED = "Refused", "AdmissionsPaused"
+_NO_REFUSALS = (SCHEDULED, WAITING, HANDED_OVER)  # its pods are on their way, or kube-scheduler's part is
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,10 @@ class PodGroups:
         clock: Clock,
         plugins: GroupPlugins,
         rules: PodGroupRules = PodGroupRules(),  # noqa: B008  # frozen
+        recorder: Recorder = UNRECORDED,
     ) -> None:
+        self._recorder = recorder
+        self._is_placed: dict[GroupKey, bool] = {}  # of replicas that have pods: whether their condition says so
         self._observed, self._writer, self._clock, self.plugins, self._rules = observed, writer, clock, plugins, rules
         self._expectations, self._awaited = Expectations(), dict[str, _Awaited]()  # by uid of pods
         self._throttle = Throttle(clock)
@@ -143,6 +149,7 @@ class PodGroups:
         if not seen:
             self._seen.pop(group, None)
             self._conditions.went(group)
+            self._is_placed.pop(group, None)
             self._refused_until.pop(group, None)
             self.plugins.forget(group)
         self._is_due(group)
@@ -238,6 +245,11 @@ class PodGroups:
         seen = self._seen.get(key, {}).values()
         return -max((one.priority for one in seen), default=0), min((one.created for one in seen), default=""), key
 
+    def count_states(self) -> dict[str, int]:
+        """How many replicas of groups that have pods are placed, and how many are waiting; by the values of the metric's label `state`."""
+        placed = sum(self._is_placed.values())
+        return {GROUP_PLACED: placed, GROUP_WAITS: len(self._is_placed) - placed}
+
     # --- one replica of a group -----------------------------------------------------------------------------------
 
     async def _reconcile(self, item: Item) -> Result:
@@ -263,6 +275,7 @@ class PodGroups:
         group = self._observed.pod_group(f"{key.namespace}/{key.name}")
         is_free = group is not None and self._is_free(group)
         if is_free and not any(member.gated for member in members_of(self._observed, key).values()):
+            self._is_placed.pop(key, None)
             return Done()  # it is none of topogate's business
         now = self._clock.monotonic()
         if not self._expectations.satisfied(key, now):
@@ -290,14 +303,20 @@ class PodGroups:
         elif step.keep:
             if any(member.uid not in self._decided for member, _ in step.keep):
                 return RequeueAfter(AGAIN_S)  # of a pod that is gone, or was changed: its event is on the way
+            self._record_placement(key, [member for member, _ in step.keep])
             self._queue.add(key, "its places are kept")
             return Done()
         if group is None:
+            self._is_placed.pop(key, None)
             self._waiting.pop(key, None)
             if refused is not None:
                 logger.warning("a place is not given back", extra={"group": str(key), "error": refused.message})
                 return RequeueAfter(REFUSED_S)
             return Done()  # its pods wait until there is one
+        if key in self._seen:
+            self._is_placed[key] = step.is_scheduled
+        if not step.is_scheduled and step.reason not in _NO_REFUSALS:
+            self._recorder.count_group_refusal(step.reason)
         await self._conditions.tell(group, key, step, has_pods=bool(members))
         if not any(member.is_live and not member.node for member in members):
             self._stories.bound(group, key, sum(member.is_live for member in members))
@@ -306,6 +325,12 @@ class PodGroups:
             return RequeueAfter(LOOK_S)
         self._waiting.pop(key, None)
         return RequeueAfter(step.retry_s) if step.retry_s is not None else Done()
+
+    def _record_placement(self, key: GroupKey, members: Sequence[Member]) -> None:
+        seen = self._seen.get(key, {})
+        since = [seen[member.uid].at_s for member in members if member.uid in seen]
+        if since:
+            self._recorder.record_group_placement(self._clock.monotonic() - max(since))
 
     def _is_free(self, group: Obj) -> bool:
         """Whether it is one of kube-scheduler's own that has no constraint, and is to have none."""

@@ -21,6 +21,7 @@ from core.api.configuration_wire import (
     SparesBlock,
     StormBlock,
     Topogate,
+    WaitForPodsReady,
     WebhookBlock,
 )
 from core.api.mistakes import InvalidFile, Mistake, at
@@ -109,12 +110,17 @@ def _pods_ready(file: ConfigurationFile) -> PodsReadyRules | None:
     return PodsReadyRules(
         timeout_s=_or(block.timeout, usual.timeout_s),
         recovery_timeout_s=block.recovery_timeout or None,  # 0s is how the peer says never
-        blocks=(block.block_admission_scope or Scope.CLUSTER) if block.block_admission else None,
+        blocks=(block.block_admission_scope or Scope.CLUSTER) if _should_block_admission(file, block) else None,
         requeue_time=requeuing.timestamp or usual.requeue_time,
         backoff_limit=requeuing.backoff_limit_count,
         backoff_base_s=float(_or(requeuing.backoff_base_seconds, usual.backoff_base_s)),
         backoff_max_s=float(_or(requeuing.backoff_max_seconds, usual.backoff_max_s)),
     )
+
+
+def _should_block_admission(file: ConfigurationFile, block: WaitForPodsReady) -> bool:
+    # Kueue's defaults: v1beta1 blocks where waiting is enabled, as KEP-349 describes it; v1beta2 does not.
+    return file.api_version != CURRENT_VERSION if block.block_admission is None else block.block_admission
 
 
 def _second_pass(ours: Topogate) -> SecondPass:
@@ -211,6 +217,11 @@ def _differences(file: ConfigurationFile) -> Iterator[str]:
             yield "different: waitForPodsReady.timeout: it is not given and stands at 5m, as in KEP-349; newer releases of Kueue take 30m"
         if block.recovery_timeout is None:
             yield "different: waitForPodsReady.recoveryTimeout: it is not given and never ends, as in KEP-349; Kueue takes that of timeout"
+        if block.block_admission is None:
+            yield (
+                "different: waitForPodsReady.blockAdmission: the default is false, as in Kueue's v1beta2; "
+                "KEP-349 and v1beta1 block other admissions until all pods are ready"
+            )
     plugins = ((file.topogate or Topogate()).pod_groups or PodGroupsBlock()).plugins
     if plugins is not None and not {one.name for one in plugins.rules.generators}.issuperset(BUILT_IN_GENERATORS):
         yield f"different: {PATH}.generators: without TopologyPlacement no group is held to its topologyConstraints by topogate itself"

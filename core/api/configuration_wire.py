@@ -65,7 +65,7 @@ class WaitForPodsReady(Strict):
     @classmethod
     def _only_if_it_blocks(cls, scope: Scope | None, info: ValidationInfo) -> Scope | None:
         if scope is not None and info.data.get("block_admission", True) is not True:
-            raise refuse("it means nothing without blockAdmission: true; set that or leave this out")
+            raise refuse("it needs blockAdmission: true beside it; set that or leave this out")
         return scope
 
 

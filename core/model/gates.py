@@ -1,7 +1,7 @@
 """Feature gates that topogate serves: names and defaults are the peer's of today (DESIGN rule a), but for those that are its own.
 
-What a gate does here is one of two things. One that switches has both sides. What topogate always does cannot be switched off: that
-would be a promise not kept.
+A gate has one of two effects here. Both values of a gate that switches are served. What topogate always does stays on: `false` is accepted
+with a warning, so that a configuration file of Kueue loads unchanged.
 """
 
 from collections.abc import Iterable, Mapping
@@ -112,7 +112,14 @@ def read_gates(texts: Iterable[str]) -> ChosenGates:
     if len(on) > 1:
         raise BadGates(f"{' and '.join(on)} exclude each other: one of them at most can be true")
     old = (name for name in values if GATES[name].stage in (Stage.DEPRECATED, Stage.REMOVED))
-    return ChosenGates(values, tuple(f"feature gate {name} is {GATES[name].stage.value}; do not rely on it" for name in old))
+    stays_on = [name for name, value in values.items() if not value and GATES[name].effect is Effect.ALWAYS]
+    return ChosenGates(
+        {name: value for name, value in values.items() if name not in stays_on},
+        (
+            *(f"feature gate {name} is {GATES[name].stage.value}; do not rely on it" for name in old),
+            *(f"feature gate {name}=false has no effect: {name} stays on, since {Effect.ALWAYS.value}" for name in stays_on),
+        ),
+    )
 
 
 def _read(part: str) -> tuple[str, bool]:
@@ -123,7 +130,4 @@ def _read(part: str) -> tuple[str, bool]:
     # What Kubernetes takes for a boolean.
     if text not in ("1", "t", "T", "true", "True", "TRUE", "0", "f", "F", "false", "False", "FALSE"):
         raise BadGates(f"feature gate {name}={text}: true or false is expected")
-    value = text[0] in "1tT"
-    if gate.effect is Effect.ALWAYS and not value:
-        raise BadGates(f"feature gate {name} cannot be false: {gate.effect.value}")
-    return name, value
+    return name, text[0] in "1tT"

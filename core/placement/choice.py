@@ -59,6 +59,7 @@ class Choice:
     looked_ahead: bool = False
     search: Search | None = None
     largest: int = 0  # units that the domain held which held most
+    unjudged: tuple[str, ...] = ()  # fields of its pod template that only kube-scheduler evaluates
 
     @property
     def excess(self) -> int | None:
@@ -81,6 +82,8 @@ class Choice:
         if self.search is not None:
             proven = "no answer is more compact" if self.search.optimal else f"proven to within {self.search.gap} of the most compact"
             text += f"; {proven}"
+        if self.unjudged:
+            text += f"; not judged: {', '.join(self.unjudged)}"
         return text
 
     def _show_one(self) -> str:
@@ -125,7 +128,9 @@ def explain_choice(
             continue
         choice = _explain_one(view, request, leader, by_name[request.name], free)
         if choice is not None:
-            choices.append(replace(choice, looked_ahead=decision.looked_ahead, search=by_name[request.name].search))
+            unjudged = dict.fromkeys(field for member in (request, leader) if member is not None for field in member.traits.unjudged)
+            search = by_name[request.name].search
+            choices.append(replace(choice, looked_ahead=decision.looked_ahead, search=search, unjudged=tuple(unjudged)))
         if i + 1 < len(placed):
             free = view.free.copy() if free is None or free is view.free else free.copy() if i == 0 else free
             for member in (request,) if leader is None else (request, leader):

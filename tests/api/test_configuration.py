@@ -176,7 +176,9 @@ def test_what_is_ignored_as_a_whole_may_hold_anything(key: str):
     [
         (OLD, {"timeout": "1m"}, None),
         (OLD, {"enable": False, "blockAdmission": True}, None),
-        (OLD, {"enable": True}, PodsReadyRules()),
+        (OLD, {"enable": True}, PodsReadyRules(blocks=Scope.CLUSTER)),
+        (OLD, {"enable": True, "blockAdmission": False}, PodsReadyRules()),
+        (OLD, {"enable": True, "blockAdmission": True, "blockAdmissionScope": "Cohort"}, PodsReadyRules(blocks=Scope.COHORT)),
         (NEW, {"enable": False}, None),
         (NEW, {}, PodsReadyRules()),
         (NEW, {"timeout": "30s", "recoveryTimeout": "0s"}, PodsReadyRules(30.0)),
@@ -189,6 +191,7 @@ def test_what_is_ignored_as_a_whole_may_hold_anything(key: str):
     ],
 )
 def test_wait_for_pods_ready(version: str, block: Json, rules: PodsReadyRules | None):
+    """Found defect G1: `enable: true` of v1beta1 blocks other admissions by default."""
     assert read(version, waitForPodsReady=block).pods_ready == rules
 
 
@@ -201,8 +204,9 @@ def test_defaults_that_differ_from_the_peers_of_today_are_told():
     def differences(version: str, **block: Any) -> list[str]:
         return [said.split(": ")[1] for said in read(version, waitForPodsReady=block).warnings if said.startswith("different: ")]
 
-    assert differences(NEW) == ["waitForPodsReady.timeout", "waitForPodsReady.recoveryTimeout"]
-    assert differences(NEW, timeout="1m", recoveryTimeout="0s") == []
+    fields = ["timeout", "recoveryTimeout", "blockAdmission"]
+    assert differences(NEW) == [f"waitForPodsReady.{field}" for field in fields]
+    assert differences(NEW, timeout="1m", recoveryTimeout="0s", blockAdmission=False) == []
     assert differences(NEW, enable=False) == []
     assert differences(OLD, enable=True) == []
 
@@ -307,7 +311,6 @@ def test_gates_at_the_peers_defaults_load():
         ({"Zzz": True}, "featureGates.Zzz: unknown feature gate; known are ElasticJobs"),
         ({"TASBalancedPlacement": "true"}, 'featureGates.TASBalancedPlacement: "true" is not accepted; use true or false'),
         ({"MultiKueue": None}, "featureGates.MultiKueue: null is not accepted; use true or false"),
-        ({"TopologyAwareScheduling": False}, "featureGates.TopologyAwareScheduling: feature gate TopologyAwareScheduling cannot be false"),
         (
             {"TASProfileBestFit": True, "TASProfileLeastFreeCapacity": True},
             "featureGates: TASProfileBestFit and TASProfileLeastFreeCapacity exclude each other",
@@ -317,6 +320,12 @@ def test_gates_at_the_peers_defaults_load():
 def test_wrong_gates(gates: Json, said: str):
     (line,) = mistakes_in(featureGates=gates)
     assert line.startswith(said)
+
+
+def test_gates_that_are_always_on_set_to_false_load():
+    """Found defect G3. The process that reads the gates reports the warning (tests/reconciler/test_settings.py)."""
+    gates = {"TASMultiLayerTopology": False, "TopologyAwareScheduling": False}
+    assert read(featureGates=gates).gates == gates
 
 
 def test_a_gate_and_the_profile_of_one_file_must_agree():

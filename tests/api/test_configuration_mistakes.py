@@ -60,7 +60,7 @@ from tests.api.configuring import NEW, Json, as_text, configurations, file_with,
         (
             {"waitForPodsReady": {"blockAdmissionScope": "Cohort"}},
             'waitForPodsReady.blockAdmissionScope: "Cohort" is not accepted; '
-            "it means nothing without blockAdmission: true; set that or leave this out",
+            "it needs blockAdmission: true beside it; set that or leave this out",
         ),
         (
             {"waitForPodsReady": {"requeuingStrategy": {"backoffLimitCount": -1}}},
@@ -261,7 +261,7 @@ WRONG = {
     ("waitForPodsReady", "requeuingStrategy", "timestamp"): "now",
     ("waitForPodsReady", "requeuingStrategy", "backoff"): 1,
     ("featureGates", "TASBalancedPlacment"): True,
-    ("featureGates", "TopologyAwareScheduling"): False,
+    ("featureGates", "TASProfileBestFitt"): False,
     ("fairSharing", "preemptionStrategies"): {},
     ("resources", "excludeResourcePrefixes"): [1],
     ("integrations", "frameworks"): ["jobs"],

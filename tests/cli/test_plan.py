@@ -44,6 +44,18 @@ def test_a_job_that_fits_is_placed_as_the_engine_places_it(topogate: Commands, m
     assert [len(domain["values"]) for domain in pod_set["domains"]] == [3] * len(pod_set["domains"])
 
 
+def test_plan_of_a_job_with_unjudged_fields_names_them(topogate: Commands):
+    """Found defect G2."""
+    spread = job("a", 4, required=RACK)
+    constraint = {"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule"}
+    spread["spec"]["template"]["spec"]["topologySpreadConstraints"] = [constraint]
+    file = topogate.write("nodes.yaml", *nodes(), *queues())
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", spread), "--nodes", file, "-o", "json")
+    assert ran.code == 0
+    (planned,) = ran.data["jobs"]
+    assert planned["why"][-1].endswith("; not judged: topologySpreadConstraints")
+
+
 def test_one_that_fits_nowhere_would_wait_and_is_told_what_would_help(topogate: Commands):
     file = topogate.write("nodes.yaml", *nodes(), *queues())
     ran = topogate.run("plan", "-f", EXAMPLES / "job-one-rack.yaml", "--nodes", file)

@@ -13,6 +13,7 @@ from core.names import (
     REASON_TOPOLOGY_PLACEMENT_FAILED,
     REASON_WAITING_FOR_QUOTA,
 )
+from core.placement.choice import show_choices
 from core.queueing.outcome import Found, NotFound
 from tests.builders import RACK, Node, pod_set_json, workload_json
 from tests.queueing.scene import Scene, flavors_of
@@ -242,6 +243,31 @@ def test_a_refusal_names_what_kube_scheduler_goes_by_and_topogate_does_not(spec:
     scene.rack("r", 2)
     message = refusal(judge(scene, pods(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert f"Not judged: {field}." in message
+
+
+@pytest.mark.parametrize("field", ["topologySpreadConstraints", "resourceClaims"])
+def test_admission_of_pods_with_unjudged_fields_names_them(field: str):
+    """Found defect G2. `topogate plan` and the event `Admitted` show these sentences."""
+    scene = Scene()
+    scene.rack("r", 2)
+    spec: dict[str, Any] = {field: [{"name": "a", "topologyKey": RACK}]}
+    found = judge(scene, pods(2, **spec))
+    assert isinstance(found, Found)
+    assert show_choices(found.choices).endswith(f"; not judged: {field}")
+
+
+def test_admission_of_a_group_names_the_unjudged_fields_of_both_pod_sets():
+    """Found defect G2."""
+    scene = Scene()
+    scene.rack("r", 2)
+    together = {"required": RACK, "podSetGroupName": "g"}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    leader = pods(1, "leader", topology=together, resourceClaims=claims)
+    found = judge(scene, leader, pods(2, "worker", topology=together, schedulerName="volcano"))
+    assert isinstance(found, Found)
+    said = show_choices(found.choices)
+    assert "resourceClaims" in said
+    assert "schedulerName volcano" in said
 
 
 @pytest.mark.parametrize(

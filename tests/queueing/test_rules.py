@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, WORKLOAD_PREFERRED_TOPOLOGY, WORKLOAD_REQUIRED_TOPOLOGY
+from core.names import (
+    HOSTNAME_LABEL,
+    REASON_MISCONFIGURED,
+    REASON_NO_MATCHING_FLAVOR,
+    WORKLOAD_PREFERRED_TOPOLOGY,
+    WORKLOAD_REQUIRED_TOPOLOGY,
+)
 from core.queueing.outcome import NotFound
 from core.state.facts import TopologyFacts
 from tests.builders import BLOCK, RACK, pod_set_json, topology_json, workload_json
@@ -53,6 +59,20 @@ def test_the_rule_the_level_asked_for_and_the_levels_there_are_are_named(scene: 
     assert 'topology "t": pod set main: ' in found.message
     assert told in found.message
     assert "the workload is deactivated" in found.message
+
+
+def test_queue_without_a_topology_flavor_keeps_the_workload_queued(scene: Scene):
+    """Found defect G5. There is no topology to compare the level with (docs/users.md)."""
+    scene.flavor("plain")
+    scene.queue("cq", {"plain": "100"})
+    found = verdict(scene, pod_set_json("main", 2, topology={"required": "nowhere"}))
+    assert found is not None
+    assert found.reason == REASON_NO_MATCHING_FLAVOR
+    assert not found.breaks_rule
+    scene.queue("cq", {"plain": "100", "tas": "100"})
+    found = verdict(scene, pod_set_json("main", 2, topology={"required": "nowhere"}))
+    assert found is not None
+    assert found.breaks_rule
 
 
 def test_want_of_room_or_quota_breaks_no_rule(scene: Scene):

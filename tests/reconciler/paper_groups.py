@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from core.metric_names import GROUP_PLACEMENT, GROUP_REFUSALS
 from core.model.configuration import PodGroupRules
 from core.model.group_plugins import GroupPluginRules
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL, TRACEPARENT_ANNOTATION
@@ -16,11 +17,13 @@ from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.controller import Result
 from core.runtime.errors import KubeError, NotFound
+from core.runtime.metrics import Instrument
 from core.runtime.resource import Obj
 from core.runtime.watch_step import Applied, Deleted
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.group_plugins import GroupPlugins
+from reconciler.metrics import Recorder
 from reconciler.observed import Observed
 from reconciler.podgroups import PodGroups
 from tests.builders import RACK, Node, node_json
@@ -28,6 +31,22 @@ from tests.runtime.fakes import ManualClock
 
 NAMESPACE = "ns"
 Hook = Callable[[str, str], None]  # what is written, and the name of the pod; raises what the API server answers
+
+
+class GroupMetrics:
+    """A sink of the two metrics of groups that are recorded."""
+
+    def __init__(self) -> None:
+        self.placements: list[float] = []  # seconds
+        self.refusals: list[str] = []  # reasons
+
+    def add(self, instrument: Instrument, *values: str, by: float = 1) -> None:
+        assert instrument is GROUP_REFUSALS
+        self.refusals += values
+
+    def record(self, instrument: Instrument, value: float, *values: str, traceparent: str | None = None) -> None:
+        assert instrument is GROUP_PLACEMENT
+        self.placements.append(value)
 
 
 class PaperGroups:
@@ -45,7 +64,8 @@ class PaperGroups:
             for informer in built_in.informers:
                 informer.fill(())
         self.plugins = plugins(self.clock) if plugins is not None else GroupPlugins(GroupPluginRules(), self.clock)
-        self.groups = PodGroups(self.observed, cast("Writer", self), self.clock, self.plugins, rules)
+        self.measured = GroupMetrics()
+        self.groups = PodGroups(self.observed, cast("Writer", self), self.clock, self.plugins, rules, Recorder(self.measured))
         self.pods: dict[str, Obj] = {}
         self.told: list[tuple[str, str, str]] = []  # status, reason and message, as often as they were written
         self.kinds: list[list[str]] = []  # of the conditions that were written

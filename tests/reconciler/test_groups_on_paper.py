@@ -50,6 +50,30 @@ def test_a_gang_is_let_go_once_places_are_kept_for_all() -> None:
     assert paper.observed.state.ledger.drift() == {}
 
 
+def test_metrics_of_a_gang_that_waits_for_a_node_count_its_refusals_then_its_placement() -> None:
+    """Found defect G9."""
+    paper = PaperGroups({"r1": (1,)})
+    paper.gang(2)
+    assert paper.groups.count_states() == {"placed": 0, "waiting": 0}
+    paper.add("a")
+    paper.settle()
+    assert (paper.groups.count_states(), paper.measured.refusals) == ({"placed": 0, "waiting": 1}, []), "it lacks a pod"
+    paper.add("b")
+    paper.settle()
+    paper.settle()
+    assert (paper.measured.refusals, paper.measured.placements) == (["Unschedulable"], []), "nothing changed in between"
+    paper.clock.time += 30
+    paper.node("r2-0", "r2", 2)
+    paper.settle()
+    assert paper.measured.placements == [30.0]
+    assert (paper.groups.count_states(), paper.measured.refusals) == ({"placed": 1, "waiting": 0}, ["Unschedulable"])
+    paper.drop("a")
+    paper.settle()
+    assert paper.groups.count_states() == {"placed": 0, "waiting": 1}
+    paper.drop("b")
+    assert paper.groups.count_states() == {"placed": 0, "waiting": 0}
+
+
 def test_replicas_speak_in_one_condition_and_it_comes_to_rest() -> None:
     paper = PaperGroups({"r1": (1,), "r2": (1,)})
     paper.gang(1, replicas=3)

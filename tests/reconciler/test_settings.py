@@ -55,16 +55,22 @@ def test_names_and_defaults_are_the_peers_of_today():
     assert not missing, "a gate of the peer's topology-aware scheduling is not known"
 
 
-def test_what_is_not_done_yet_can_only_be_off_and_what_is_always_done_only_on(capsys: pytest.CaptureFixture[str]):
-    for name, gate in GATES.items():
-        if gate.effect is Effect.SWITCHES:
-            assert with_gates(f"{name}=true").gates.values == {name: True}
-            assert with_gates(f"{name}=false").gates.values == {name: False}
-            continue
-        good, bad = ("true", "false") if gate.effect is Effect.ALWAYS else ("false", "true")
-        assert with_gates(f"{name}={good}").profiles == STANDARD
-        line = refusal(capsys, f"{name}={bad}")
-        assert f"feature gate {name} cannot be {bad}: topogate {'always does' if good == 'true' else 'does not do'} this" in line
+def test_gates_that_switch_accept_both_values():
+    for name in (name for name, gate in GATES.items() if gate.effect is Effect.SWITCHES):
+        assert with_gates(f"{name}=true").gates.values == {name: True}
+        assert with_gates(f"{name}=false").gates.values == {name: False}
+
+
+def test_gates_that_are_always_on_set_to_false_stay_on_with_a_warning():
+    """Found defect G3."""
+    always = [name for name, gate in GATES.items() if gate.effect is Effect.ALWAYS]
+    assert "TASMultiLayerTopology" in always
+    for name in always:
+        settings = with_gates(f"{name}=false")
+        assert settings.gates.warnings == (f"feature gate {name}=false has no effect: {name} stays on, since topogate always does this",)
+        assert settings.gates.is_on(name)
+        assert settings.profiles == STANDARD
+        assert with_gates(f"{name}=true").gates.warnings == with_gates(f"{name}=false", f"{name}=true").gates.warnings == ()
 
 
 # --- what gates do ------------------------------------------------------------------------------------
@@ -153,7 +159,6 @@ def test_compact_can_be_chosen_by_annotation_where_gates_say_what_kep_means():
         ("TASBalancedPlacement", "feature gate TASBalancedPlacement=: true or false is expected"),
         ("TASBalancedPlacement=yes", "feature gate TASBalancedPlacement=yes: true or false is expected"),
         ("TASProfileBestFit=true,TASProfileMixed=true", "TASProfileMixed and TASProfileBestFit exclude each other"),
-        ("TopologyAwareScheduling=false", "feature gate TopologyAwareScheduling cannot be false: topogate always does this"),
     ],
 )
 def test_wrong_gates_end_the_process_with_one_line(capsys: pytest.CaptureFixture[str], text: str, said: str):
@@ -191,7 +196,7 @@ def config(tmp_path: Path) -> Callable[[str], list[str]]:
 def test_the_file_says_what_no_flag_says(config: Callable[[str], list[str]]):
     settings = parse(
         config(
-            "waitForPodsReady: {timeout: 1m, recoveryTimeout: 2m}\n"
+            "waitForPodsReady: {timeout: 1m, recoveryTimeout: 2m, blockAdmission: false}\n"
             "featureGates: {TASBalancedPlacement: true}\n"
             "fairSharing: {preemptionStrategies: [LessThanInitialShare]}\n"
             "resources: {excludeResourcePrefixes: [example.com/]}\n"

@@ -1,0 +1,50 @@
+"""The tables of docs/placement.md are what gates select and the engine decides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.model.podset import Mode
+from core.placement.engine import place
+from core.placement.profile import MIXED, Profile, profile_from_gates
+from tests.builders import RACK, request
+from tests.placement.test_balanced import cluster_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "placement.md").read_text()
+ROWS = {cells[0]: cells[1:] for line in PAGE.splitlines() if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) > 2}
+
+
+@pytest.mark.parametrize(
+    ("row", "gates"),
+    [
+        ("none, or `TASProfileMixed` (default)", {}),
+        ("`TASProfileBestFit`, or `TASProfileMixed=false`", {"TASProfileMixed": False}),
+        ("`TASProfileBestFit`, or `TASProfileMixed=false`", {"TASProfileBestFit": True}),
+        ("`TASProfileLeastFreeCapacity`", {"TASProfileLeastFreeCapacity": True}),
+        ("`TASProfileMostFreeCapacity`", {"TASProfileMostFreeCapacity": True}),
+        ("`TASBalancedPlacement`", {"TASBalancedPlacement": True}),
+    ],
+)
+def test_page_names_the_algorithm_that_each_gate_selects(row: str, gates: dict[str, bool]):
+    """Found defect G4."""
+    profile = profile_from_gates(gates)
+    modes = (Mode.PREFERRED, Mode.REQUIRED, Mode.UNCONSTRAINED)
+    assert ROWS[row] == ["BalancedPlacement" if profile.balances(mode) else profile.algorithm(mode).name for mode in modes]
+
+
+@pytest.mark.parametrize(("row", "profile"), [("BestFit", MIXED), ("BalancedPlacement", replace(MIXED, balanced=True))])
+def test_example_of_the_page_is_placed_as_it_shows(row: str, profile: Profile):
+    """Found defect G4."""
+    decision = place(cluster_of([[[10], [10]]]).view(), [request(12, Mode.PREFERRED, RACK)], profile)
+    assert decision.refusal is None
+    (placement,) = decision.placements
+    racks = Counter[int]()
+    for domain in placement.assignment.domains:
+        racks[int(domain.values[-1].removeprefix("n"))] += domain.count  # one node a rack
+    example = PAGE[PAGE.index("## An example") : PAGE.index("## Balanced placement")]
+    (line,) = [line for line in example.splitlines() if line.startswith(f"| {row} |")]
+    assert sorted(racks.values(), reverse=True) == [int(cell) for cell in line.strip("|").split("|")[1:]]
