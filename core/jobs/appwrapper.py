@@ -46,7 +46,8 @@ class AppWrapper(TemplatedKind):
         self._kinds = {(kind.group, kind.kind): kind for kind in known}
 
     def roles(self, job: Json) -> list[Role]:
-        name = ((job.get("metadata") or {}).get("name") or "")[:_MAX_NAME]
+        # A dot is no part of a DNS label. Before the API server generates a name there is none.
+        name = ((job.get("metadata") or {}).get("name") or "appwrapper")[:_MAX_NAME].replace(".", "-")
         roles: list[Role] = []
         for i, component in enumerate((job.get("spec") or {}).get("components") or ()):
             for j, role in enumerate(self._roles_of(component)):
@@ -54,7 +55,7 @@ class AppWrapper(TemplatedKind):
                 path: Path = ("spec", "components", i, "podSetInfos", j)
                 shown = f"spec.components[{i}].template{'.' if role.shown else ''}{role.shown}"
                 template = with_parts(role.template, infos)
-                roles.append(replace(role, pod_set=f"{name}-{len(roles)}", path=path, shown=shown, template=template))
+                roles.append(replace(role, pod_set=f"{name}-{len(roles)}", path=path, shown=shown, template=template, named=None))
         return roles
 
     def _roles_of(self, component: Json) -> list[Role]:

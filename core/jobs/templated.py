@@ -4,6 +4,7 @@ A kind says where its templates are and how many pods each makes; the rest - def
 templates back - follows.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -19,6 +20,8 @@ from core.jobs.shape import Fields
 from core.names import QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION
 
 MAX_POD_SETS = 18  # of a Workload
+MAX_POD_SET_NAME = 63  # the name is the value of a label of the pods, too
+_POD_SET_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")  # a DNS label (RFC 1123)
 Path = tuple[str | int, ...]  # keys of maps and places of lists, from the object down
 
 
@@ -42,6 +45,7 @@ class Role:
     metadata_shown: str = "metadata."
     min_count: int | None = None  # the fewest pods the job can do with
     added: tuple[Json, ...] = ()  # containers that the job's own controller adds to the pods
+    named: str | None = None  # path of the field from which the name of the pod set is made
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -300,6 +304,9 @@ def _rules_of_names(roles: Sequence[Role]) -> Iterator[FieldError]:
         yield FieldError(ErrorType.TOO_MANY, "spec", len(roles), f"at most {MAX_POD_SETS} pod templates are expected")
     first: dict[str, Role] = {}
     for role in roles:
+        if role.pod_set and (len(role.pod_set) > MAX_POD_SET_NAME or not _POD_SET_NAME.fullmatch(role.pod_set)):
+            accepted = f"the name of a pod set has at most {MAX_POD_SET_NAME} characters: a-z, 0-9, and '-' between them"
+            yield FieldError(ErrorType.INVALID, role.named or role.shown, role.pod_set, accepted)
         if first.setdefault(role.pod_set, role) is not role:
             accepted = f"each pod template has a name of its own; {first[role.pod_set].shown} has this one"
             yield FieldError(ErrorType.DUPLICATE, role.shown, role.pod_set, accepted)

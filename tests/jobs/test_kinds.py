@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from typing import Any
 
@@ -9,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from core.api.meta import DNS_LABEL
 from core.jobs.contract import Defaults, PodSetStart, Referring
 from core.jobs.kinds import INTEGRATIONS, KINDS, UnusableIntegration, with_integrations
 from core.jobs.mpijob import MPIJob
 from core.jobs.rayjob import RayJob
 from core.jobs.shape import Fields, find_misshapen
 from core.jobs.sparkapplication import SparkApplication
-from core.jobs.templated import TemplatedKind
+from core.jobs.templated import TemplatedKind, put
 from core.model.resources import pod_requests
 from core.names import (
     PODSET_GROUP_NAME,
@@ -289,3 +291,33 @@ def test_the_submitter_of_a_ray_job_in_sidecar_mode_counts_in_the_head():
     [head] = RayJob().pod_sets(job)
     assert pod_requests(head.to_wire()["template"]["spec"]) == {"cpu": 1500, "memory": 200 * 2**20}
     assert len(job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]) == 1
+
+
+@pytest.mark.parametrize("name", ["gpu_group", "a.b", "-a", "g" * 64])
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
+def test_ray_group_name_that_no_pod_set_can_have_is_refused_at_creation(kind: str, name: str):
+    """Found defect E6: the job was admitted by the webhook, no Workload could be created, and it stayed suspended."""
+    job = make(next(scenario for scenario in SCENARIOS if scenario.kind == kind))
+    path = {"RayCluster": ("spec",), "RayJob": ("spec", "rayClusterSpec"), "RayService": ("spec", "rayClusterConfig")}[kind]
+    put(job, (*path, "workerGroupSpecs", 0, "groupName"), name)
+    errors = BY_NAME[kind].validate_create(job).errors
+    assert [(error.field, error.value) for error in errors] == [(f"{'.'.join(path)}.workerGroupSpecs[0].groupName", name)]
+
+
+def test_replicated_job_name_that_no_pod_set_can_have_is_refused_at_creation():
+    """Found defect E6: the rule holds for each kind whose pod set names are made from names of a user."""
+    job = make(SCENARIOS[0])
+    job["spec"]["replicatedJobs"][1]["name"] = "a.b"
+    assert [error.value for error in BY_NAME["JobSet"].validate_create(job).errors] == ["a.b"]
+
+
+@pytest.mark.parametrize("name", ["my.app", "a" * 54 + ".b", None, "9"])
+def test_appwrapper_of_any_name_has_pod_set_names_that_fit(name: str | None):
+    """Found defect E6: `my.app` is a name that an AppWrapper may have, and its pod set may not."""
+    job = make(next(scenario for scenario in SCENARIOS if scenario.kind == "AppWrapper"))
+    job["metadata"]["name"] = name
+    kind = BY_NAME["AppWrapper"]
+    names = [pod_set.name for pod_set in kind.pod_sets(job)]
+    assert kind.validate_create(job).errors == ()
+    assert len(set(names)) == len(names) > 0
+    assert all(len(each) <= 63 and re.fullmatch(DNS_LABEL, each) for each in names)
