@@ -70,6 +70,7 @@ class TemplatedKind(ABC):
     gates_at_creation: ClassVar[bool] = True
     always_gated: ClassVar[Path | None] = None
     defaults_updates: ClassVar[bool] = False  # its templates change by topogate's own writes, which defaults would undo
+    keeps_start: ClassVar[bool] = True  # whether the webhook puts back what a start added and a manifest applied again lacks
 
     # --- what a kind says of itself -------------------------------------------------------------------
 
@@ -134,6 +135,18 @@ class TemplatedKind(ABC):
         metadata = changed["metadata"]
         if defaults.traceparent:
             metadata["annotations"] = {**(metadata.get("annotations") or {}), TRACEPARENT_ANNOTATION: defaults.traceparent}
+        return changed
+
+    def default_change(self, old: Json, new: Json) -> dict[str, Any]:
+        """A change as it should be stored. A manifest that is applied again while its job runs lacks what the start added to the
+        templates; they are put back as they run. A template that differs otherwise is left to `validate_update`."""
+        changed = deepcopy(dict(new))
+        labels = (new.get("metadata") or {}).get("labels") or {}
+        if QUEUE_NAME_LABEL in labels and not self.is_suspended(old) and not self.is_suspended(new):
+            before = {role.pod_set: role.template for role in self.roles(old)}
+            for role in self.roles(new):
+                if templates.has_lost_start(role.template, before.get(role.pod_set, {})):
+                    self.put_template(changed, role, before[role.pod_set])
         return changed
 
     def validate_create(self, job: Json) -> Rules:

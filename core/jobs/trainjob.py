@@ -10,7 +10,7 @@ from core.jobs.parts import parts_added, parts_of, with_parts
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
 from core.jobs.templated import Role, TemplatedKind, get, integer
 from core.jobs.templates import is_started
-from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL
+from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL, QUEUE_NAME_LABEL
 
 _GROUP, _VERSION = "trainer.kubeflow.org", "v1alpha1"
 CLUSTER_RUNTIME = RelatedKind("ClusterTrainingRuntime", _GROUP, _VERSION, "clustertrainingruntimes", namespaced=False)
@@ -108,6 +108,16 @@ class TrainJob(TemplatedKind):
             job["spec"]["runtimePatches"] = patches
         else:
             job["spec"].pop("runtimePatches", None)
+
+    def default_change(self, old: Json, new: Json) -> dict[str, Any]:
+        """With our patch of a running job, if the change drops it: its runtime is not at hand, so the manager of the patch shows it."""
+        changed = deepcopy(dict(new))
+        labels = (new.get("metadata") or {}).get("labels") or {}
+        ours = [patch for patch in get(old, ("spec", "runtimePatches")) or () if patch.get("manager") == MANAGER]
+        runs = not self.is_suspended(old) and not self.is_suspended(new)
+        if QUEUE_NAME_LABEL in labels and ours and runs and not _patches(new, ours=True):
+            changed["spec"]["runtimePatches"] = [*(get(new, ("spec", "runtimePatches")) or ()), *ours]
+        return changed
 
     def is_started(self, job: Json) -> bool:
         """By our own patch: the runtime that it was made for may be another by now."""

@@ -32,8 +32,9 @@ from core.plan.merge import merge_patch
 from core.plan.workload import build_workload, pod_sets_differ
 from tests.jobs.test_job import merge, without_empty
 from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
-from tests.webhook.asking import Webhook
+from tests.webhook.asking import Webhook, hook, patch_of
 from tests.webhook.test_misshapen import JSON, places, replaced
+from webhook.jsonpatch import apply
 from webhook.registration import hook_path
 
 RACK = "cloud.provider.com/topology-rack"
@@ -224,6 +225,49 @@ def test_more_pod_templates_than_a_workload_holds_are_refused():
     assert [error.type.value for error in kind.validate_create(job).errors] == ["FieldValueTooMany"]
     job["spec"]["replicatedJobs"] = [replicated, replicated]
     assert [error.type.value for error in kind.validate_create(job).errors] == ["FieldValueDuplicate"]
+
+
+def run_of(scenario: Scenario) -> dict[str, Any]:
+    kind = kind_of(scenario)
+    job = kind.default(make(scenario), Defaults())
+    return kind.start(job, start_of(kind, job, gated=True))
+
+
+def apply_again(scenario: Scenario, running: dict[str, Any], **labels: str) -> dict[str, Any]:
+    """What is stored of the unchanged manifest once it replaces a running object."""
+    manifest = kind_of(scenario).start(make(scenario), [])
+    manifest["metadata"]["labels"] |= labels
+    webhook = Webhook()
+    response = webhook.ask(hook("mutate", scenario.kind), manifest, running)
+    stored = apply(manifest, patch_of(response))
+    assert webhook.validate(stored, running)["allowed"]
+    return stored
+
+
+def test_unchanged_manifest_applied_while_job_runs_keeps_started_templates(scenario: Scenario):
+    """Found defect E8: it was refused, so that a GitOps controller failed for ever."""
+    running = run_of(scenario)
+    assert apply_again(scenario, running)["spec"] == running["spec"]
+    assert apply_again(scenario, running, team="a")["metadata"]["labels"]["team"] == "a"
+
+
+@pytest.mark.parametrize("part", ["gate", "node selector", "labels"])
+def test_started_template_of_running_job_cannot_lose_its_place_by_being_applied(scenario: Scenario, part: str):
+    """Found defect E8: what is put back is the whole template as it runs; a template that differs otherwise is refused."""
+    kind, running = kind_of(scenario), run_of(scenario)
+    changed = deepcopy(running)
+    for role in kind.roles(running):
+        template = deepcopy(dict(role.template))
+        if part == "gate":
+            template["spec"].pop("schedulingGates")
+        elif part == "node selector":
+            template["spec"].pop("nodeSelector")
+        else:
+            template["metadata"]["labels"] = {"app": "another"}
+            template["metadata"].pop("annotations", None)
+        kind.put_template(changed, role, template)
+    stored = kind.default_change(running, changed)
+    assert stored == running or kind.validate_update(running, stored).errors
 
 
 # --- kinds of other packages --------------------------------------------------------------------------------
