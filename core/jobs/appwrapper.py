@@ -9,7 +9,7 @@ from core.jobs.contract import ErrorType, FieldError, Finish, Json
 from core.jobs.parts import PARTS, parts_added, with_parts
 from core.jobs.pod_parents import LeaderWorkerSet
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf, find_misshapen, fits
-from core.jobs.templated import Path, Role, TemplatedKind, get, integer
+from core.jobs.templated import Path, Role, TemplatedKind, find_own_gates, get, integer
 from core.names import LWS_GROUP_INDEX_LABEL
 
 _COMPONENT = Fields(
@@ -97,6 +97,8 @@ class AppWrapper(TemplatedKind):
         if kind is not None:
             for error in find_misshapen(kind.spec_shape, component.get("template") or {}):
                 yield replace(error, field=f"{shown}.template.{error.field}")
+        own = ((f"{shown}.template{'.' if role.shown else ''}{role.shown}", role) for role in self._roles_of(component))
+        yield from find_own_gates([replace(role, shown=path) for path, role in own])
         counted, declared = self._counted(component), component.get("podSets")
         if counted is None or not declared:
             return

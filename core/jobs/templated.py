@@ -17,7 +17,7 @@ from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_e
 from core.jobs.pod_rules import rules_of_pod_spec
 from core.jobs.prebuilt import rules_of_changed_prebuilt, rules_of_prebuilt
 from core.jobs.shape import Fields
-from core.names import QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION
+from core.names import QUEUE_NAME_LABEL, TOPOLOGY_GATE, TRACEPARENT_ANNOTATION
 
 MAX_POD_SETS = 18  # of a Workload
 MAX_POD_SET_NAME = 63  # the name is the value of a label of the pods, too
@@ -309,6 +309,14 @@ def rules_of_templates(roles: Sequence[Role]) -> Iterator[FieldError]:
     """What one pod of each template may ask for."""
     for role in roles:
         yield from rules_of_pod_spec(f"{role.shown}.spec", role.template.get("spec") or {})
+
+
+def find_own_gates(own: Sequence[Role]) -> Iterator[FieldError]:
+    """Templates that carry the topology gate before a start adds it: a start that writes beside them cannot remove the gate."""
+    for role in own:
+        if templates.has_gate(role.template):
+            accepted = "take it off: topogate adds it to the pods that it places, and pods of another flavor would stay gated"
+            yield FieldError(ErrorType.FORBIDDEN, f"{role.shown}.spec.schedulingGates", TOPOLOGY_GATE, accepted)
 
 
 def _rules_of_names(roles: Sequence[Role]) -> Iterator[FieldError]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json, Reference, RelatedKind
 from core.jobs.job import pods_at_once
 from core.jobs.parts import parts_added, parts_of, with_parts
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
-from core.jobs.templated import Role, TemplatedKind, get, integer
+from core.jobs.templated import Role, TemplatedKind, find_own_gates, get, integer
 from core.jobs.templates import is_started
 from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL, QUEUE_NAME_LABEL
 
@@ -140,6 +141,8 @@ class TrainJob(TemplatedKind):
             kinds = " or ".join(related.kind for related in self.related)
             shown = f"{named.get('kind') or ''} {named.get('name') or ''}".strip()
             yield FieldError(ErrorType.INVALID, "spec.runtimeRef", shown, f"the name of a {kinds} is expected")
+        bases = {each.get("name") or "": _base(job, each) for each in _replicated_jobs((job.get(_EXPANDED) or {}).get("spec") or {})}
+        yield from find_own_gates([replace(role, template=bases[role.pod_set]) for role in self.roles(job)])
 
     def active_pods(self, job: Json, dropped: int = 0) -> int:
         return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("jobsStatus") or ())

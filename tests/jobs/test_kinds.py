@@ -107,8 +107,7 @@ def test_restoring_undoes_a_start(scenario: Scenario, gated: bool):
     stopped = kind.suspend(kind.restore(running, workload["spec"]["podSets"]))
     assert not kind.is_started(stopped)
     assert not pod_sets_differ(kind.pod_sets(stopped), workload)
-    if scenario.kind != "RayJob":  # whose submitter now has the template that KubeRay would have given it
-        assert without_empty(stopped) == without_empty(job)
+    assert without_empty(stopped) == without_empty(job)
     assert merge(running, merge_patch(running, stopped)) == stopped
 
 
@@ -268,6 +267,54 @@ def test_started_template_of_running_job_cannot_lose_its_place_by_being_applied(
         kind.put_template(changed, role, template)
     stored = kind.default_change(running, changed)
     assert stored == running or kind.validate_update(running, stored).errors
+
+
+@pytest.mark.parametrize("with_workload", [True, False])
+def test_submitter_of_restored_rayjob_follows_a_new_image_of_the_head(with_workload: bool):
+    """Found defect E9: the template that a start had written for the submitter stayed, with the image of then."""
+    scenario = next(scenario for scenario in SCENARIOS if scenario.kind == "RayJob")
+    kind, job = kind_of(scenario), make(scenario)
+    del job["spec"]["submitterPodTemplate"]
+    workload = build_workload(kind, job, priority=0, priority_class=None)
+    running = kind.start(job, start_of(kind, job, gated=True))
+    if with_workload:  # the user suspends the job and gives it the image in one change
+        put(running, ("spec", "rayClusterSpec", "headGroupSpec", "template", "spec", "containers", 0, "image"), "new")
+    stopped = kind.restore(running, workload["spec"]["podSets"] if with_workload else None)
+    put(stopped, ("spec", "rayClusterSpec", "headGroupSpec", "template", "spec", "containers", 0, "image"), "new")
+    submitter = next(pod_set for pod_set in kind.pod_sets(stopped) if pod_set.name == "submitter")
+    assert submitter.template["spec"]["containers"][0]["image"] == "new"
+
+
+def test_own_submitter_template_of_rayjob_stays_when_it_is_restored():
+    """Found defect E9."""
+    scenario = next(scenario for scenario in SCENARIOS if scenario.kind == "RayJob")
+    kind, job = kind_of(scenario), make(scenario)
+    own = {"metadata": {"labels": {"app": "submit"}}, "spec": {"containers": [{"name": "own", "image": "i"}], "restartPolicy": "Never"}}
+    job["spec"]["submitterPodTemplate"] = deepcopy(own)
+    workload = build_workload(kind, job, priority=0, priority_class=None)
+    restored = kind.restore(kind.start(job, start_of(kind, job, gated=True)), workload["spec"]["podSets"])
+    assert restored["spec"]["submitterPodTemplate"] == own
+
+
+@pytest.mark.parametrize("name", ["AppWrapper", "TrainJob"])
+def test_topology_gate_of_a_user_is_refused_where_no_start_takes_it_off(name: str):
+    """Found defect E9: the gate survived a start without topology, and the pods stayed gated."""
+    scenario = next(scenario for scenario in SCENARIOS if scenario.kind == name)
+    kind, job = kind_of(scenario), make(scenario)
+    assert kind.validate_update(kind.default(job, Defaults()), run_of(scenario)).errors == ()
+
+    def gated(value: Any) -> Any:
+        if isinstance(value, list):
+            return [gated(entry) for entry in value]
+        if not isinstance(value, dict):
+            return value
+        made = {key: gated(entry) for key, entry in value.items()}
+        return made | ({"schedulingGates": [{"name": TOPOLOGY_GATE}]} if "containers" in value else {})
+
+    errors = kind.validate_create(gated(job)).errors
+    assert errors
+    assert {error.value for error in errors} == {TOPOLOGY_GATE}
+    assert all(error.field.endswith(".spec.schedulingGates") for error in errors)
 
 
 # --- kinds of other packages --------------------------------------------------------------------------------
