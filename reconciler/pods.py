@@ -122,9 +122,10 @@ class Pods:
 
     def _on_parent(self, kind: str, change: Change) -> None:
         """Its workloads are looked at when what it asks for changes, not with every change of its status."""
-        if change.old is not None and change.new is not None and _asked(change.old) == _asked(change.new):
+        parent = PARENTS_BY_KIND[kind]
+        if change.old is not None and change.new is not None and _asked(parent, change.old) == _asked(parent, change.new):
             return
-        for unit in self._units_of(PARENTS_BY_KIND[kind], change.obj):
+        for unit in self._units_of(parent, change.obj):
             self._queue.add(unit, "parent changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _units_of(self, parent: PodParent, obj: Obj) -> set[Unit]:
@@ -377,9 +378,9 @@ class Pods:
         return role_of_pod(pod) if unit.source == GROUP else MAIN_POD_SET
 
 
-def _asked(obj: Obj) -> tuple[Any, ...]:
-    metadata = obj["metadata"]
-    return metadata["uid"], metadata.get("generation"), metadata.get("labels"), bool(metadata.get("deletionTimestamp"))
+def _asked(parent: PodParent, obj: Obj) -> tuple[Any, ...]:
+    metadata, number = obj["metadata"], parent.workloads(obj) if "spec" in obj else 0
+    return metadata["uid"], metadata.get("generation"), metadata.get("labels"), bool(metadata.get("deletionTimestamp")), number
 
 
 def _show_excess(asked: Mapping[str, int], admitted: Mapping[str, int]) -> str:

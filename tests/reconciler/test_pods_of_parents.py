@@ -152,6 +152,21 @@ def test_a_pod_made_by_hand_is_no_member_of_a_leader_worker_set(paper: Paper):
     assert paper.all("Workload") == [], "scaled away, whoever stays"
 
 
+def test_replica_of_a_surge_gets_a_workload_when_status_counts_it(paper: Paper):
+    """Found defect E5: the status alone shows how many replicas a rollout has made."""
+    stored = leader_worker_set(2)
+    stored["spec"]["rolloutStrategy"] = {"rollingUpdateConfiguration": {"maxSurge": 1, "maxUnavailable": 0}}
+    paper.put(stored)
+    paper.run()
+    assert len(paper.all("Workload")) == 1
+    paper.put({**paper.get("LeaderWorkerSet", "lws"), "status": {"replicas": 2}})
+    paper.run()
+    assert len(paper.all("Workload")) == 2
+    paper.put({**paper.get("LeaderWorkerSet", "lws"), "status": {"replicas": 1}})
+    paper.run()
+    assert len(paper.all("Workload")) == 1
+
+
 def test_a_pod_of_an_earlier_stateful_set_of_that_name_does_not_start(paper: Paper):
     owner = paper.put(stateful_set(1))
     paper.run()
