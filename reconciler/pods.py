@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, cast
 
 from core import trace_names as t
+from core.jobs.execution_time import execution_time
 from core.jobs.pod import Pod, has_admission_gate, pod_topology_request
 from core.jobs.pod_parents import PodParent
 from core.model.quantity import format_quantity
@@ -228,11 +229,7 @@ class Pods:
         now = self._clock.monotonic()
         if not self._created.satisfied(unit, now):
             return RequeueAfter(max(STOP_POLL_S, self._created.retry_in(unit, now) or 0.0))
-        try:
-            priority, priority_class = self._steps.priority(wanted.labels, lambda: wanted.priority_class)
-        except Retryable as error:
-            await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
-            raise
+        priority, priority_class = await self._find_priority(unit, source, wanted)
         workload = build_workload_of_pods(wanted, unit.namespace, priority=priority, priority_class=priority_class)
         attributes = tracing.made_for(unit.source, unit.name) | {t.WORKLOAD: wanted.name}
         with tracing.step(t.CREATE, workload, attributes, links=tracing.other_stories(pods, than=workload)):
@@ -320,6 +317,8 @@ class Pods:
             pod_sets = [pod_set.to_wire() for pod_set in wanted.pod_sets]
         if pod_sets is not None:
             changes["podSets"] = pod_sets
+        if wanted is not None:
+            changes |= await self._find_changes(unit, source, workload, wanted)
         # Of what has no parent nobody keeps them: a pod can be made again.
         notes = {} if wanted is None else changed_annotations(wanted.annotations, workload)
         if not changes and not notes:
@@ -332,6 +331,25 @@ class Pods:
             told = f"Updated Workload: {', '.join(sorted((*changes, *notes)))}"
             await self._unit_steps.tell(unit, source, EVENT_UPDATED_WORKLOAD, told)
         return Done()
+
+    async def _find_priority(self, unit: Unit, source: Obj, wanted: Wanted) -> tuple[int, dict[str, str] | None]:
+        """Value and class of a unit's priority. Raises Retryable, with an event, where its class does not exist."""
+        try:
+            return self._steps.priority(wanted.labels, lambda: wanted.priority_class)
+        except Retryable as error:
+            await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
+            raise
+
+    async def _find_changes(self, unit: Unit, source: Obj, workload: Obj, wanted: Wanted) -> dict[str, Any]:
+        """What of a waiting workload's spec is another by the labels of its parent: priority and time limit. Raises Retryable."""
+        changes: dict[str, Any] = {}
+        priority, priority_class = await self._find_priority(unit, source, wanted)
+        if int(workload["spec"].get("priority") or 0) != priority:
+            changes |= {"priority": priority, "priorityClassRef": priority_class}
+        seconds = execution_time(wanted.labels)
+        if workload["spec"].get("maximumExecutionTimeSeconds") != seconds:
+            changes["maximumExecutionTimeSeconds"] = seconds
+        return changes
 
     # --- pods -----------------------------------------------------------------------------------------
 

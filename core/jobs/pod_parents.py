@@ -235,13 +235,13 @@ class LeaderWorkerSet(PodParent):
         """Each replica by itself; only its leader where workers are made once that is ready. While it is rolled out there may be
         more replicas than it has."""
         size = integer(get(job, (*self._ROOT, "size")), 1)
-        return Gang(1 if get(job, ("spec", "startupPolicy")) == "LeaderReady" else size, _most_replicas(job))
+        return Gang(1 if get(job, ("spec", "startupPolicy")) == "LeaderReady" else size, _count_most_replicas(job))
 
     def workloads(self, job: Json) -> int:
         """One for each replica, and for each that a rollout has made beyond (`maxSurge`): `status.replicas` counts these.
         An object that was written past the webhook has no more than `MAX_WORKLOADS`."""
         replicas, made = _replicas(job), integer((job.get("status") or {}).get("replicas"), 0)
-        return min(max(replicas, min(made, _most_replicas(job))), MAX_WORKLOADS)
+        return min(max(replicas, min(made, _count_most_replicas(job))), MAX_WORKLOADS)
 
     def role_of(self, job: Json, pod: Json) -> str:
         if len(self.roles(job)) == 1:
@@ -260,7 +260,7 @@ def _replicas(job: Json) -> int:
     return integer((job.get("spec") or {}).get("replicas"), 1)
 
 
-def _most_replicas(job: Json) -> int:
+def _count_most_replicas(job: Json) -> int:
     """Replicas that a LeaderWorkerSet may have while it is rolled out; one scaled to 0 is not rolled out."""
     replicas = _replicas(job)
     surge = get(job, ("spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge"))
