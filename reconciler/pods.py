@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, cast
 
 from core import trace_names as t
+from core.jobs.execution_time import execution_time
 from core.jobs.pod import Pod, has_admission_gate, pod_topology_request
 from core.jobs.pod_parents import PodParent
 from core.model.quantity import format_quantity
@@ -122,9 +123,10 @@ class Pods:
 
     def _on_parent(self, kind: str, change: Change) -> None:
         """Its workloads are looked at when what it asks for changes, not with every change of its status."""
-        if change.old is not None and change.new is not None and _asked(change.old) == _asked(change.new):
+        parent = PARENTS_BY_KIND[kind]
+        if change.old is not None and change.new is not None and _asked(parent, change.old) == _asked(parent, change.new):
             return
-        for unit in self._units_of(PARENTS_BY_KIND[kind], change.obj):
+        for unit in self._units_of(parent, change.obj):
             self._queue.add(unit, "parent changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _units_of(self, parent: PodParent, obj: Obj) -> set[Unit]:
@@ -227,11 +229,7 @@ class Pods:
         now = self._clock.monotonic()
         if not self._created.satisfied(unit, now):
             return RequeueAfter(max(STOP_POLL_S, self._created.retry_in(unit, now) or 0.0))
-        try:
-            priority, priority_class = self._steps.priority(wanted.labels, lambda: wanted.priority_class)
-        except Retryable as error:
-            await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
-            raise
+        priority, priority_class = await self._find_priority(unit, source, wanted)
         workload = build_workload_of_pods(wanted, unit.namespace, priority=priority, priority_class=priority_class)
         attributes = tracing.made_for(unit.source, unit.name) | {t.WORKLOAD: wanted.name}
         with tracing.step(t.CREATE, workload, attributes, links=tracing.other_stories(pods, than=workload)):
@@ -319,6 +317,8 @@ class Pods:
             pod_sets = [pod_set.to_wire() for pod_set in wanted.pod_sets]
         if pod_sets is not None:
             changes["podSets"] = pod_sets
+        if wanted is not None:
+            changes |= await self._find_changes(unit, source, workload, wanted)
         # Of what has no parent nobody keeps them: a pod can be made again.
         notes = {} if wanted is None else changed_annotations(wanted.annotations, workload)
         if not changes and not notes:
@@ -331,6 +331,25 @@ class Pods:
             told = f"Updated Workload: {', '.join(sorted((*changes, *notes)))}"
             await self._unit_steps.tell(unit, source, EVENT_UPDATED_WORKLOAD, told)
         return Done()
+
+    async def _find_priority(self, unit: Unit, source: Obj, wanted: Wanted) -> tuple[int, dict[str, str] | None]:
+        """Value and class of a unit's priority. Raises Retryable, with an event, where its class does not exist."""
+        try:
+            return self._steps.priority(wanted.labels, lambda: wanted.priority_class)
+        except Retryable as error:
+            await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
+            raise
+
+    async def _find_changes(self, unit: Unit, source: Obj, workload: Obj, wanted: Wanted) -> dict[str, Any]:
+        """What of a waiting workload's spec is another by the labels of its parent: priority and time limit. Raises Retryable."""
+        changes: dict[str, Any] = {}
+        priority, priority_class = await self._find_priority(unit, source, wanted)
+        if int(workload["spec"].get("priority") or 0) != priority:
+            changes |= {"priority": priority, "priorityClassRef": priority_class}
+        seconds = execution_time(wanted.labels)
+        if workload["spec"].get("maximumExecutionTimeSeconds") != seconds:
+            changes["maximumExecutionTimeSeconds"] = seconds
+        return changes
 
     # --- pods -----------------------------------------------------------------------------------------
 
@@ -377,9 +396,9 @@ class Pods:
         return role_of_pod(pod) if unit.source == GROUP else MAIN_POD_SET
 
 
-def _asked(obj: Obj) -> tuple[Any, ...]:
-    metadata = obj["metadata"]
-    return metadata["uid"], metadata.get("generation"), metadata.get("labels"), bool(metadata.get("deletionTimestamp"))
+def _asked(parent: PodParent, obj: Obj) -> tuple[Any, ...]:
+    metadata, number = obj["metadata"], parent.workloads(obj) if "spec" in obj else 0
+    return metadata["uid"], metadata.get("generation"), metadata.get("labels"), bool(metadata.get("deletionTimestamp")), number
 
 
 def _show_excess(asked: Mapping[str, int], admitted: Mapping[str, int]) -> str:

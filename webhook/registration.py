@@ -21,6 +21,7 @@ from core.jobs.objects import OBJECTS
 from core.jobs.pod import SETTLED_ANNOTATIONS, SETTLED_LABELS, Pod
 from core.jobs.pod_kinds import Reviewed, pod_kinds
 from core.jobs.podgroup import Grouping
+from core.jobs.templated import TemplatedKind
 from core.names import GROUP, MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL, VERSION
 from core.runtime.resource import Resource
 from webhook.expressions import IS_TOPOGATE, OWNER_KIND
@@ -36,6 +37,8 @@ _NOT_SYSTEM = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "value
 # Finalizers are taken off by updates: deleting must work whether the webhook is up, and whatever its rules have become.
 _NOT_DELETED = {"name": "is-not-being-deleted", "expression": "!has(object.metadata.deletionTimestamp)"}
 _MANAGED = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]}
+# Most changes are of metadata; what a start added is in the spec.
+_SPEC_IS_NEW = {"name": "has-another-spec", "expression": "oldObject == null || object.?spec != oldObject.?spec"}
 MUTATE_GROUP, VALIDATE_GROUP = "mutate-podgroup", "validate-podgroup"  # of jobs that ask for a PodGroup
 _ASKS_FOR_GROUP = {
     "name": "asks-for-a-podgroup",
@@ -100,7 +103,8 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
         reviewed: tuple[Reviewed, ...] = (*kinds, *pod_kinds(kinds))
         for kind in reviewed:
             name = f"{letter}{kind.kind.lower()}"
-            job = (action, kind.group, kind.version, kind.kind, kind.plural, "Namespaced", kind.defaults_updates)
+            keeps_start = isinstance(kind, TemplatedKind) and kind.keeps_start
+            job = (action, kind.group, kind.version, kind.kind, kind.plural, "Namespaced", kind.defaults_updates or keeps_start)
             pair = [
                 entry(f"{name}.kb.io", *job)
                 | {
@@ -113,6 +117,9 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
                     "namespaceSelector": {"matchExpressions": [_NOT_SYSTEM, _MANAGED]},
                 },
             ]
+            if action == "mutate" and keeps_start:
+                pair[0]["matchConditions"] = [*pair[0]["matchConditions"], _SPEC_IS_NEW]
+                pair[1] |= {"rules": [{**pair[1]["rules"][0], "operations": ["CREATE"]}]}  # a change without a queue has left topogate
             if isinstance(kind, Pod):
                 for hook in pair:
                     hook["matchConditions"] = [*hook.get("matchConditions", ()), _not_of(kind)]

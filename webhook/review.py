@@ -96,6 +96,10 @@ class Reviews:
             if isinstance(kind, Pod) and kind.is_left_alone(job):
                 return allowed(request)
             given, old = job, request.old_object
+            if isinstance(kind, TemplatedKind) and old is not None:
+                if find_misshapen(kind.spec_shape, old):
+                    return allowed(request)
+                return patched(request, list(diff(given, kind.default_change(old, job))))
             if isinstance(kind, PodParent) and old is not None and not find_misshapen(kind.spec_shape, old):
                 job = kind.taken_back(job, old)
             queue, what = None, "the owner of the object"

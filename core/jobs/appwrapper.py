@@ -9,7 +9,7 @@ from core.jobs.contract import ErrorType, FieldError, Finish, Json
 from core.jobs.parts import PARTS, parts_added, with_parts
 from core.jobs.pod_parents import LeaderWorkerSet
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf, find_misshapen, fits
-from core.jobs.templated import Path, Role, TemplatedKind, get, integer
+from core.jobs.templated import Path, Role, TemplatedKind, find_own_gates, get, integer
 from core.names import LWS_GROUP_INDEX_LABEL
 
 _COMPONENT = Fields(
@@ -46,7 +46,8 @@ class AppWrapper(TemplatedKind):
         self._kinds = {(kind.group, kind.kind): kind for kind in known}
 
     def roles(self, job: Json) -> list[Role]:
-        name = ((job.get("metadata") or {}).get("name") or "")[:_MAX_NAME]
+        # A dot is no part of a DNS label. Before the API server generates a name there is none.
+        name = ((job.get("metadata") or {}).get("name") or "appwrapper")[:_MAX_NAME].replace(".", "-")
         roles: list[Role] = []
         for i, component in enumerate((job.get("spec") or {}).get("components") or ()):
             for j, role in enumerate(self._roles_of(component)):
@@ -54,7 +55,7 @@ class AppWrapper(TemplatedKind):
                 path: Path = ("spec", "components", i, "podSetInfos", j)
                 shown = f"spec.components[{i}].template{'.' if role.shown else ''}{role.shown}"
                 template = with_parts(role.template, infos)
-                roles.append(replace(role, pod_set=f"{name}-{len(roles)}", path=path, shown=shown, template=template))
+                roles.append(replace(role, pod_set=f"{name}-{len(roles)}", path=path, shown=shown, template=template, named=None))
         return roles
 
     def _roles_of(self, component: Json) -> list[Role]:
@@ -96,6 +97,8 @@ class AppWrapper(TemplatedKind):
         if kind is not None:
             for error in find_misshapen(kind.spec_shape, component.get("template") or {}):
                 yield replace(error, field=f"{shown}.template.{error.field}")
+        own = ((f"{shown}.template{'.' if role.shown else ''}{role.shown}", role) for role in self._roles_of(component))
+        yield from find_own_gates([replace(role, shown=path) for path, role in own])
         counted, declared = self._counted(component), component.get("podSets")
         if counted is None or not declared:
             return

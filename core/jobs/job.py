@@ -19,6 +19,7 @@ class Job(TemplatedKind):
 
     kind, group, version, plural = "Job", "batch", "v1", "jobs"
     always_gated: ClassVar[Path | None] = ("spec", "template")
+    keeps_start: ClassVar[bool] = False  # kubectl merges its templates, and the API server keeps them while it runs
     spec_shape = Fields({"parallelism": INTEGER, "completions": INTEGER, "suspend": BOOLEAN, "template": POD_TEMPLATE}, ("template",))
 
     def roles(self, job: Json) -> list[Role]:

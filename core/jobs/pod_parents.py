@@ -234,13 +234,14 @@ class LeaderWorkerSet(PodParent):
     def gang(self, job: Json) -> Gang:
         """Each replica by itself; only its leader where workers are made once that is ready. While it is rolled out there may be
         more replicas than it has."""
-        size, replicas = integer(get(job, (*self._ROOT, "size")), 1), _replicas(job)
-        surge = get(job, ("spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge"))
-        return Gang(1 if get(job, ("spec", "startupPolicy")) == "LeaderReady" else size, replicas + _part_of(replicas, surge))
+        size = integer(get(job, (*self._ROOT, "size")), 1)
+        return Gang(1 if get(job, ("spec", "startupPolicy")) == "LeaderReady" else size, _count_most_replicas(job))
 
     def workloads(self, job: Json) -> int:
-        """What was written past the webhook has no more of them."""
-        return min(_replicas(job), MAX_WORKLOADS)
+        """One for each replica, and for each that a rollout has made beyond (`maxSurge`): `status.replicas` counts these.
+        An object that was written past the webhook has no more than `MAX_WORKLOADS`."""
+        replicas, made = _replicas(job), integer((job.get("status") or {}).get("replicas"), 0)
+        return min(max(replicas, min(made, _count_most_replicas(job))), MAX_WORKLOADS)
 
     def role_of(self, job: Json, pod: Json) -> str:
         if len(self.roles(job)) == 1:
@@ -257,6 +258,13 @@ def _part_of(count: int, part: Any) -> int:
 
 def _replicas(job: Json) -> int:
     return integer((job.get("spec") or {}).get("replicas"), 1)
+
+
+def _count_most_replicas(job: Json) -> int:
+    """Replicas that a LeaderWorkerSet may have while it is rolled out; one scaled to 0 is not rolled out."""
+    replicas = _replicas(job)
+    surge = get(job, ("spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge"))
+    return replicas + _part_of(replicas, surge) if replicas else 0
 
 
 def lws_group(pod: Json) -> tuple[str, int] | None:

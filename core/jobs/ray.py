@@ -44,6 +44,7 @@ def ray_roles(job: Json, path: Path) -> list[Role]:
                 pod_index_label=RAY_HOST_INDEX_LABEL if several else None,
                 sub_group_index_label=RAY_REPLICA_INDEX_LABEL if several else None,
                 sub_group_count=replicas if several else None,
+                named=f"{shown}.workerGroupSpecs[{i}].groupName",
             )
         )
     return roles

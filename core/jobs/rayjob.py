@@ -1,13 +1,15 @@
 """ray.io/v1 RayJob."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json
+from core.jobs.parts import parts_of
 from core.jobs.ray import HEAD, RAY_CLUSTER_SPEC, ray_pods_ready, ray_roles, ray_rules
 from core.jobs.shape import BOOLEAN, POD_TEMPLATE, TEXT, TEXTS, Fields
 from core.jobs.templated import Path, Role, TemplatedKind, get
+from core.jobs.templates import restored
 
 SUBMITTER = "submitter"
 _SUBMITTER_CONTAINER: Json = {
@@ -15,6 +17,7 @@ _SUBMITTER_CONTAINER: Json = {
     "resources": {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
 }
 _CLUSTER: Path = ("spec", "rayClusterSpec")
+_HEAD_TEMPLATE: Path = (*_CLUSTER, "headGroupSpec", "template")
 _SUBMITTER_TEMPLATE: Path = ("spec", "submitterPodTemplate")
 
 
@@ -41,7 +44,7 @@ class RayJob(TemplatedKind):
         if (job.get("spec") or {}).get("submissionMode") == "SidecarMode":
             roles = [replace(role, added=(_SUBMITTER_CONTAINER,)) if role.pod_set == HEAD else role for role in roles]
         if (job.get("spec") or {}).get("submissionMode") == "K8sJobMode":
-            template = get(job, _SUBMITTER_TEMPLATE) or _default_submitter(job)
+            template = get(job, _SUBMITTER_TEMPLATE) or _default_submitter(get(job, _HEAD_TEMPLATE))
             roles.append(Role(SUBMITTER, 1, _SUBMITTER_TEMPLATE, "spec.submitterPodTemplate", template))
         return roles
 
@@ -55,6 +58,16 @@ class RayJob(TemplatedKind):
             yield FieldError(ErrorType.INVALID, "spec.shutdownAfterJobFinishes", False, accepted)
         yield from ray_rules(job, _CLUSTER)
 
+    def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
+        """Without a submitter's template that the start wrote: it would keep the image of the head as it was then."""
+        changed = super().restore(job, pod_sets)
+        template = get(changed, _SUBMITTER_TEMPLATE) or {}
+        spec = restored(template, {})["spec"]  # without a Workload additions of the start to it may still be there
+        heads = [get(job, _HEAD_TEMPLATE), *(pod_set["template"] for pod_set in pod_sets or () if pod_set["name"] == HEAD)]
+        if (pod_sets is None or not parts_of(template)) and any(spec == _default_submitter(head)["spec"] for head in heads):
+            del changed["spec"]["submitterPodTemplate"]
+        return changed
+
     def pods_ready(self, job: Json) -> bool | None:
         return ray_pods_ready(job, _CLUSTER, ("status", "rayClusterStatus"))
 
@@ -66,8 +79,8 @@ class RayJob(TemplatedKind):
         return Finish(succeeded, status.get("message") or f"RayJob {'finished successfully' if succeeded else 'failed'}")
 
 
-def _default_submitter(job: Json) -> dict[str, Any]:
+def _default_submitter(head: Json | None) -> dict[str, Any]:
     """What KubeRay makes a submitter of where the job has no template for it: the head's image, and requests of its own."""
-    containers = ((get(job, (*_CLUSTER, "headGroupSpec", "template")) or {}).get("spec") or {}).get("containers") or [{}]
+    containers = ((head or {}).get("spec") or {}).get("containers") or [{}]
     container = {**_SUBMITTER_CONTAINER, "image": containers[0].get("image") or ""}
     return {"spec": {"containers": [container], "restartPolicy": "Never"}}

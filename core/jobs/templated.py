@@ -4,6 +4,7 @@ A kind says where its templates are and how many pods each makes; the rest - def
 templates back - follows.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -16,9 +17,11 @@ from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_e
 from core.jobs.pod_rules import check_pod_spec
 from core.jobs.prebuilt import rules_of_changed_prebuilt, rules_of_prebuilt
 from core.jobs.shape import Fields
-from core.names import QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION
+from core.names import QUEUE_NAME_LABEL, TOPOLOGY_GATE, TRACEPARENT_ANNOTATION
 
 MAX_POD_SETS = 18  # of a Workload
+MAX_POD_SET_NAME = 63  # the name is the value of a label of the pods, too
+_POD_SET_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")  # a DNS label (RFC 1123)
 Path = tuple[str | int, ...]  # keys of maps and places of lists, from the object down
 
 
@@ -42,6 +45,7 @@ class Role:
     metadata_shown: str = "metadata."
     min_count: int | None = None  # the fewest pods the job can do with
     added: tuple[Json, ...] = ()  # containers that the job's own controller adds to the pods
+    named: str | None = None  # path of the field from which the name of the pod set is made
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -66,6 +70,7 @@ class TemplatedKind(ABC):
     gates_at_creation: ClassVar[bool] = True
     always_gated: ClassVar[Path | None] = None
     defaults_updates: ClassVar[bool] = False  # its templates change by topogate's own writes, which defaults would undo
+    keeps_start: ClassVar[bool] = True  # whether the webhook puts back what a start added and a manifest applied again lacks
 
     # --- what a kind says of itself -------------------------------------------------------------------
 
@@ -130,6 +135,18 @@ class TemplatedKind(ABC):
         metadata = changed["metadata"]
         if defaults.traceparent:
             metadata["annotations"] = {**(metadata.get("annotations") or {}), TRACEPARENT_ANNOTATION: defaults.traceparent}
+        return changed
+
+    def default_change(self, old: Json, new: Json) -> dict[str, Any]:
+        """A change as it should be stored. A manifest that is applied again while its job runs lacks what the start added to the
+        templates; they are put back as they run. A template that differs otherwise is left to `validate_update`."""
+        changed = deepcopy(dict(new))
+        labels = (new.get("metadata") or {}).get("labels") or {}
+        if QUEUE_NAME_LABEL in labels and not self.is_suspended(old) and not self.is_suspended(new):
+            before = {role.pod_set: role.template for role in self.roles(old)}
+            for role in self.roles(new):
+                if templates.has_lost_start(role.template, before.get(role.pod_set, {})):
+                    self.put_template(changed, role, before[role.pod_set])
         return changed
 
     def validate_create(self, job: Json) -> Rules:
@@ -294,12 +311,23 @@ def check_templates(roles: Sequence[Role]) -> Iterator[FieldError]:
         yield from check_pod_spec(f"{role.shown}.spec", role.template.get("spec") or {})
 
 
+def find_own_gates(own: Sequence[Role]) -> Iterator[FieldError]:
+    """Templates that carry the topology gate before a start adds it: a start that writes beside them cannot remove the gate."""
+    for role in own:
+        if templates.has_gate(role.template):
+            accepted = "take it off: topogate adds it to the pods that it places, and pods of another flavor would stay gated"
+            yield FieldError(ErrorType.FORBIDDEN, f"{role.shown}.spec.schedulingGates", TOPOLOGY_GATE, accepted)
+
+
 def _rules_of_names(roles: Sequence[Role]) -> Iterator[FieldError]:
     """What a Workload can hold of pod sets."""
     if len(roles) > MAX_POD_SETS:
         yield FieldError(ErrorType.TOO_MANY, "spec", len(roles), f"at most {MAX_POD_SETS} pod templates are expected")
     first: dict[str, Role] = {}
     for role in roles:
+        if role.pod_set and (len(role.pod_set) > MAX_POD_SET_NAME or not _POD_SET_NAME.fullmatch(role.pod_set)):
+            accepted = f"the name of a pod set has at most {MAX_POD_SET_NAME} characters: a-z, 0-9, and '-' between them"
+            yield FieldError(ErrorType.INVALID, role.named or role.shown, role.pod_set, accepted)
         if first.setdefault(role.pod_set, role) is not role:
             accepted = f"each pod template has a name of its own; {first[role.pod_set].shown} has this one"
             yield FieldError(ErrorType.DUPLICATE, role.shown, role.pod_set, accepted)

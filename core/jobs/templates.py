@@ -5,6 +5,7 @@ from copy import deepcopy
 from typing import Any
 
 from core.jobs.contract import Json, PodSetStart
+from core.jobs.parts import LISTS, MAPS, parts_of
 from core.names import (
     CLUSTER_QUEUE_LABEL,
     JOB_CONTROLLER_UID_LABELS,
@@ -96,6 +97,18 @@ def without_start(template: Json) -> dict[str, Any]:
     for part, names in (("labels", START_LABELS), ("annotations", (WORKLOAD_ANNOTATION, SLICE_NAME))):
         metadata[part] = {key: value for key, value in (metadata.get(part) or {}).items() if key not in names}
     return bare
+
+
+def has_lost_start(template: Json, before: Json) -> bool:
+    """Whether a template is the started one from before, less what a start added: its workload annotation at least, and other
+    labels, annotations, node labels, tolerations and gates."""
+    if is_started(template) or not is_started(before) or restored(template, template) != restored(before, template):
+        return False
+    own, then = parts_of(template), parts_of(before)
+    for name in MAPS:
+        if not (own.get(name) or {}).items() <= (then.get(name) or {}).items():
+            return False
+    return all(entry in then.get(name, ()) for name in LISTS for entry in own.get(name, ()))
 
 
 def is_started(template: Json) -> bool:

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json, Reference, RelatedKind
 from core.jobs.job import pods_at_once
 from core.jobs.parts import parts_added, parts_of, with_parts
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
-from core.jobs.templated import Role, TemplatedKind, get, integer
+from core.jobs.templated import Role, TemplatedKind, find_own_gates, get, integer
 from core.jobs.templates import is_started
-from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL
+from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL, QUEUE_NAME_LABEL
 
 _GROUP, _VERSION = "trainer.kubeflow.org", "v1alpha1"
 CLUSTER_RUNTIME = RelatedKind("ClusterTrainingRuntime", _GROUP, _VERSION, "clustertrainingruntimes", namespaced=False)
@@ -109,6 +110,16 @@ class TrainJob(TemplatedKind):
         else:
             job["spec"].pop("runtimePatches", None)
 
+    def default_change(self, old: Json, new: Json) -> dict[str, Any]:
+        """With our patch of a running job, if the change drops it: its runtime is not at hand, so the manager of the patch shows it."""
+        changed = deepcopy(dict(new))
+        labels = (new.get("metadata") or {}).get("labels") or {}
+        ours = [patch for patch in get(old, ("spec", "runtimePatches")) or () if patch.get("manager") == MANAGER]
+        runs = not self.is_suspended(old) and not self.is_suspended(new)
+        if QUEUE_NAME_LABEL in labels and ours and runs and not _patches(new, ours=True):
+            changed["spec"]["runtimePatches"] = [*(get(new, ("spec", "runtimePatches")) or ()), *ours]
+        return changed
+
     def is_started(self, job: Json) -> bool:
         """By our own patch: the runtime that it was made for may be another by now."""
         templates = (get(entry, ("template", "spec", "template")) or {} for entry in _patches(job, ours=True))
@@ -130,6 +141,8 @@ class TrainJob(TemplatedKind):
             kinds = " or ".join(related.kind for related in self.related)
             shown = f"{named.get('kind') or ''} {named.get('name') or ''}".strip()
             yield FieldError(ErrorType.INVALID, "spec.runtimeRef", shown, f"the name of a {kinds} is expected")
+        bases = {each.get("name") or "": _base(job, each) for each in _replicated_jobs((job.get(_EXPANDED) or {}).get("spec") or {})}
+        yield from find_own_gates([replace(role, template=bases[role.pod_set]) for role in self.roles(job)])
 
     def active_pods(self, job: Json, dropped: int = 0) -> int:
         return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("jobsStatus") or ())

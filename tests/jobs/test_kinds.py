@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from typing import Any
 
@@ -9,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from core.api.meta import DNS_LABEL
 from core.jobs.contract import Defaults, PodSetStart, Referring
 from core.jobs.kinds import INTEGRATIONS, KINDS, UnusableIntegration, with_integrations
 from core.jobs.mpijob import MPIJob
 from core.jobs.rayjob import RayJob
 from core.jobs.shape import Fields, find_misshapen
 from core.jobs.sparkapplication import SparkApplication
-from core.jobs.templated import TemplatedKind
+from core.jobs.templated import TemplatedKind, put
 from core.model.resources import pod_requests
 from core.names import (
     PODSET_GROUP_NAME,
@@ -30,8 +32,9 @@ from core.plan.merge import merge_patch
 from core.plan.workload import build_workload, pod_sets_differ
 from tests.jobs.test_job import merge, without_empty
 from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
-from tests.webhook.asking import Webhook
+from tests.webhook.asking import Webhook, hook, patch_of
 from tests.webhook.test_misshapen import JSON, places, replaced
+from webhook.jsonpatch import apply
 from webhook.registration import hook_path
 
 RACK = "cloud.provider.com/topology-rack"
@@ -104,8 +107,7 @@ def test_restoring_undoes_a_start(scenario: Scenario, gated: bool):
     stopped = kind.suspend(kind.restore(running, workload["spec"]["podSets"]))
     assert not kind.is_started(stopped)
     assert not pod_sets_differ(kind.pod_sets(stopped), workload)
-    if scenario.kind != "RayJob":  # whose submitter now has the template that KubeRay would have given it
-        assert without_empty(stopped) == without_empty(job)
+    assert without_empty(stopped) == without_empty(job)
     assert merge(running, merge_patch(running, stopped)) == stopped
 
 
@@ -224,6 +226,97 @@ def test_more_pod_templates_than_a_workload_holds_are_refused():
     assert [error.type.value for error in kind.validate_create(job).errors] == ["FieldValueDuplicate"]
 
 
+def run_of(scenario: Scenario) -> dict[str, Any]:
+    kind = kind_of(scenario)
+    job = kind.default(make(scenario), Defaults())
+    return kind.start(job, start_of(kind, job, gated=True))
+
+
+def apply_again(scenario: Scenario, running: dict[str, Any], **labels: str) -> dict[str, Any]:
+    """What is stored of the unchanged manifest once it replaces a running object."""
+    manifest = kind_of(scenario).start(make(scenario), [])
+    manifest["metadata"]["labels"] |= labels
+    webhook = Webhook()
+    response = webhook.ask(hook("mutate", scenario.kind), manifest, running)
+    stored = apply(manifest, patch_of(response))
+    assert webhook.validate(stored, running)["allowed"]
+    return stored
+
+
+def test_unchanged_manifest_applied_while_job_runs_keeps_started_templates(scenario: Scenario):
+    """Found defect E8: it was refused, so that a GitOps controller failed for ever."""
+    running = run_of(scenario)
+    assert apply_again(scenario, running)["spec"] == running["spec"]
+    assert apply_again(scenario, running, team="a")["metadata"]["labels"]["team"] == "a"
+
+
+@pytest.mark.parametrize("part", ["gate", "node selector", "labels"])
+def test_started_template_of_running_job_cannot_lose_its_place_by_being_applied(scenario: Scenario, part: str):
+    """Found defect E8: what is put back is the whole template as it runs; a template that differs otherwise is refused."""
+    kind, running = kind_of(scenario), run_of(scenario)
+    changed = deepcopy(running)
+    for role in kind.roles(running):
+        template = deepcopy(dict(role.template))
+        if part == "gate":
+            template["spec"].pop("schedulingGates")
+        elif part == "node selector":
+            template["spec"].pop("nodeSelector")
+        else:
+            template["metadata"]["labels"] = {"app": "another"}
+            template["metadata"].pop("annotations", None)
+        kind.put_template(changed, role, template)
+    stored = kind.default_change(running, changed)
+    assert stored == running or kind.validate_update(running, stored).errors
+
+
+@pytest.mark.parametrize("with_workload", [True, False])
+def test_submitter_of_restored_rayjob_follows_a_new_image_of_the_head(with_workload: bool):
+    """Found defect E9: the template that a start had written for the submitter stayed, with the image of then."""
+    scenario = next(scenario for scenario in SCENARIOS if scenario.kind == "RayJob")
+    kind, job = kind_of(scenario), make(scenario)
+    del job["spec"]["submitterPodTemplate"]
+    workload = build_workload(kind, job, priority=0, priority_class=None)
+    running = kind.start(job, start_of(kind, job, gated=True))
+    if with_workload:  # the user suspends the job and gives it the image in one change
+        put(running, ("spec", "rayClusterSpec", "headGroupSpec", "template", "spec", "containers", 0, "image"), "new")
+    stopped = kind.restore(running, workload["spec"]["podSets"] if with_workload else None)
+    put(stopped, ("spec", "rayClusterSpec", "headGroupSpec", "template", "spec", "containers", 0, "image"), "new")
+    submitter = next(pod_set for pod_set in kind.pod_sets(stopped) if pod_set.name == "submitter")
+    assert submitter.template["spec"]["containers"][0]["image"] == "new"
+
+
+def test_own_submitter_template_of_rayjob_stays_when_it_is_restored():
+    """Found defect E9."""
+    scenario = next(scenario for scenario in SCENARIOS if scenario.kind == "RayJob")
+    kind, job = kind_of(scenario), make(scenario)
+    own = {"metadata": {"labels": {"app": "submit"}}, "spec": {"containers": [{"name": "own", "image": "i"}], "restartPolicy": "Never"}}
+    job["spec"]["submitterPodTemplate"] = deepcopy(own)
+    workload = build_workload(kind, job, priority=0, priority_class=None)
+    restored = kind.restore(kind.start(job, start_of(kind, job, gated=True)), workload["spec"]["podSets"])
+    assert restored["spec"]["submitterPodTemplate"] == own
+
+
+@pytest.mark.parametrize("name", ["AppWrapper", "TrainJob"])
+def test_topology_gate_of_a_user_is_refused_where_no_start_takes_it_off(name: str):
+    """Found defect E9: the gate survived a start without topology, and the pods stayed gated."""
+    scenario = next(scenario for scenario in SCENARIOS if scenario.kind == name)
+    kind, job = kind_of(scenario), make(scenario)
+    assert kind.validate_update(kind.default(job, Defaults()), run_of(scenario)).errors == ()
+
+    def gated(value: Any) -> Any:
+        if isinstance(value, list):
+            return [gated(entry) for entry in value]
+        if not isinstance(value, dict):
+            return value
+        made = {key: gated(entry) for key, entry in value.items()}
+        return made | ({"schedulingGates": [{"name": TOPOLOGY_GATE}]} if "containers" in value else {})
+
+    errors = kind.validate_create(gated(job)).errors
+    assert errors
+    assert {error.value for error in errors} == {TOPOLOGY_GATE}
+    assert all(error.field.endswith(".spec.schedulingGates") for error in errors)
+
+
 # --- kinds of other packages --------------------------------------------------------------------------------
 
 
@@ -289,3 +382,33 @@ def test_the_submitter_of_a_ray_job_in_sidecar_mode_counts_in_the_head():
     [head] = RayJob().pod_sets(job)
     assert pod_requests(head.to_wire()["template"]["spec"]) == {"cpu": 1500, "memory": 200 * 2**20}
     assert len(job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]) == 1
+
+
+@pytest.mark.parametrize("name", ["gpu_group", "a.b", "-a", "g" * 64])
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
+def test_ray_group_name_that_no_pod_set_can_have_is_refused_at_creation(kind: str, name: str):
+    """Found defect E6: the job was admitted by the webhook, no Workload could be created, and it stayed suspended."""
+    job = make(next(scenario for scenario in SCENARIOS if scenario.kind == kind))
+    path = {"RayCluster": ("spec",), "RayJob": ("spec", "rayClusterSpec"), "RayService": ("spec", "rayClusterConfig")}[kind]
+    put(job, (*path, "workerGroupSpecs", 0, "groupName"), name)
+    errors = BY_NAME[kind].validate_create(job).errors
+    assert [(error.field, error.value) for error in errors] == [(f"{'.'.join(path)}.workerGroupSpecs[0].groupName", name)]
+
+
+def test_replicated_job_name_that_no_pod_set_can_have_is_refused_at_creation():
+    """Found defect E6: the rule holds for each kind whose pod set names are made from names of a user."""
+    job = make(SCENARIOS[0])
+    job["spec"]["replicatedJobs"][1]["name"] = "a.b"
+    assert [error.value for error in BY_NAME["JobSet"].validate_create(job).errors] == ["a.b"]
+
+
+@pytest.mark.parametrize("name", ["my.app", "a" * 54 + ".b", None, "9"])
+def test_appwrapper_of_any_name_has_pod_set_names_that_fit(name: str | None):
+    """Found defect E6: `my.app` is a name that an AppWrapper may have, and its pod set may not."""
+    job = make(next(scenario for scenario in SCENARIOS if scenario.kind == "AppWrapper"))
+    job["metadata"]["name"] = name
+    kind = BY_NAME["AppWrapper"]
+    names = [pod_set.name for pod_set in kind.pod_sets(job)]
+    assert kind.validate_create(job).errors == ()
+    assert len(set(names)) == len(names) > 0
+    assert all(len(each) <= 63 and re.fullmatch(DNS_LABEL, each) for each in names)

@@ -282,6 +282,26 @@ def test_a_leader_worker_set_of_too_many_workloads_is_refused_and_costs_no_more_
     assert kind.workloads(beyond) == 10_000
 
 
+@pytest.mark.parametrize(
+    ("replicas", "surge", "made", "workloads"),
+    [
+        (4, 1, 5, 5),  # a rollout has made its replica
+        (4, 1, 4, 4),
+        (4, 1, 9, 5),  # scaled down from 9, or a status of before
+        (4, "50%", 6, 6),
+        (4, 0, 5, 4),
+        (4, None, 5, 4),
+        (0, 1, 1, 0),  # scaled to 0: nothing is rolled out
+        (10_000, 1, 10_001, 10_000),
+    ],
+)
+def test_leader_worker_set_has_a_workload_for_each_replica_of_a_surge(replicas: int, surge: Any, made: int, workloads: int):
+    """Found defect E5: replicas of the surge had no Workload, so that a rollout with `maxUnavailable: 0` never ended."""
+    kind, obj = next(kind for kind in POD_SETS if kind.kind == "LeaderWorkerSet"), lws(False)
+    rolling = {"rolloutStrategy": {"rollingUpdateConfiguration": {"maxSurge": surge, "maxUnavailable": 0}}}
+    assert kind.workloads({**obj, "spec": {**obj["spec"], **rolling, "replicas": replicas}, "status": {"replicas": made}}) == workloads
+
+
 def test_a_stateful_set_is_one_workload_however_large():
     assert fields(KINDS["StatefulSet"].validate_create(parent("StatefulSet", replicas=20_000))) == []
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from core.jobs.contract import Defaults, PodSetTemplate
-from core.names import PLACEMENT_PROFILE, QUEUE_NAME_LABEL, WORKLOAD_REQUIRED_TOPOLOGY
+from core.names import MAX_EXEC_TIME_LABEL, PLACEMENT_PROFILE, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL, WORKLOAD_REQUIRED_TOPOLOGY
 from core.plan.pod_workloads import Wanted, asks_otherwise
+from core.runtime.watch_step import Applied
 from reconciler.unit_steps import PARENTS_BY_KIND
 from tests.reconciler.paper import Paper
 from tests.reconciler.paper_pods import KINDS, Json, admit, end, names, pod, started
@@ -150,6 +151,39 @@ def test_a_pod_made_by_hand_is_no_member_of_a_leader_worker_set(paper: Paper):
         paper.drop("Pod", name)
     paper.run()
     assert paper.all("Workload") == [], "scaled away, whoever stays"
+
+
+@pytest.mark.parametrize("kind", ["LeaderWorkerSet", "StatefulSet"])
+def test_waiting_workload_follows_new_priority_class_of_its_parent(paper: Paper, kind: str):
+    """Found defect E21: the label was handed on to the pods and did not reach the Workload."""
+    obj = paper.put(leader_worker_set(2) if kind == "LeaderWorkerSet" else stateful_set(2))
+    paper.run()
+    paper.observed.workload_priority_classes._fold(Applied({"metadata": {"name": "high", "uid": "p", "resourceVersion": "1"}, "value": 7}))
+    labels = {**obj["metadata"]["labels"], PRIORITY_CLASS_LABEL: "high", MAX_EXEC_TIME_LABEL: "60"}
+    paper.put({**obj, "metadata": {**obj["metadata"], "labels": labels}})
+    paper.run()
+    (spec,) = (workload["spec"] for workload in paper.all("Workload"))
+    assert (spec["priority"], spec["priorityClassRef"]["name"], spec["maximumExecutionTimeSeconds"]) == (7, "high", 60)
+    paper.put(obj)
+    paper.run()
+    (spec,) = (workload["spec"] for workload in paper.all("Workload"))
+    assert not spec.get("priority")
+    assert spec.get("maximumExecutionTimeSeconds") is None
+
+
+def test_replica_of_a_surge_gets_a_workload_when_status_counts_it(paper: Paper):
+    """Found defect E5: the status alone shows how many replicas a rollout has made."""
+    stored = leader_worker_set(2)
+    stored["spec"]["rolloutStrategy"] = {"rollingUpdateConfiguration": {"maxSurge": 1, "maxUnavailable": 0}}
+    paper.put(stored)
+    paper.run()
+    assert len(paper.all("Workload")) == 1
+    paper.put({**paper.get("LeaderWorkerSet", "lws"), "status": {"replicas": 2}})
+    paper.run()
+    assert len(paper.all("Workload")) == 2
+    paper.put({**paper.get("LeaderWorkerSet", "lws"), "status": {"replicas": 1}})
+    paper.run()
+    assert len(paper.all("Workload")) == 1
 
 
 def test_a_pod_of_an_earlier_stateful_set_of_that_name_does_not_start(paper: Paper):

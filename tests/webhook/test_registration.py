@@ -10,6 +10,7 @@ import pytest
 from core.jobs.kinds import KINDS
 from core.jobs.known_names import GROUPED
 from core.jobs.pod_kinds import pod_kinds
+from core.jobs.templated import TemplatedKind
 from core.names import MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
 from tests.webhook.asking import Webhook
 from webhook.registration import configurations
@@ -97,11 +98,24 @@ def test_names_are_unique_and_every_entry_fails_closed_in_bounded_time():
             assert hook["clientConfig"]["caBundle"] == "Q0E="
 
 
+def conditions_of(hook: dict[str, Any]) -> set[str]:
+    return {condition["name"] for condition in hook.get("matchConditions", ())}
+
+
+def test_mutating_entries_of_queued_kinds_see_each_change_of_a_spec_that_a_start_adds_to():
+    """Found defect E8."""
+    seen = [hook for hook in MUTATING["webhooks"] if "has-another-spec" in conditions_of(hook)]
+    kinds = {kind.plural for kind in KINDS if isinstance(kind, TemplatedKind) and kind.plural != "jobs"}
+    assert {resource for hook in seen for resource in hook["rules"][0]["resources"]} == kinds
+    assert len(seen) == len(kinds)
+    assert all(hook["objectSelector"]["matchExpressions"][0]["operator"] == "Exists" for hook in seen)
+
+
 def test_mutating_entries_see_changes_only_of_what_hands_its_queue_on_and_nothing_sees_what_is_being_deleted():
     renewed = {
         resource
         for hook in MUTATING["webhooks"]
-        if "UPDATE" in hook["rules"][0]["operations"] and not asks_for_group(hook)
+        if "UPDATE" in hook["rules"][0]["operations"] and not asks_for_group(hook) and "has-another-spec" not in conditions_of(hook)
         for resource in hook["rules"][0]["resources"]
     }
     assert renewed == {"statefulsets", "deployments", "leaderworkersets"}
