@@ -259,7 +259,7 @@ class FreeCapacity:
         other.explains = explains
         return other
 
-    def close_nodes(self, nodes: Flags) -> "FreeCapacity":
+    def closed_at(self, nodes: Flags) -> "FreeCapacity":
         """The same capacity without some nodes in what a refusal suggests; good for one solve."""
         other = self._copy()
         other.closed = nodes if self.closed is None else self.closed | nodes
