@@ -88,7 +88,6 @@ class FreeCapacity:
         self.daemon_shares: Mapping[str, Resources] = {}  # of the free amounts' use: reserved for pods of DaemonSets to come
         self.company: tuple[Company, ...] = ()
         self.inside: tuple[tuple[PodTraits, Flags], ...] = ()  # pods that a solve confines to some nodes
-        self.closed: Flags | None = None  # nodes that a solve may not have whatever is freed on them
         self.explains = True  # whether a refusal says why
         self.budget: Budget = UNLIMITED  # of the decision that asks
         self._observe_all([states[name] for name in tree.names])
@@ -257,12 +256,6 @@ class FreeCapacity:
             return self
         other = self._copy()
         other.explains = explains
-        return other
-
-    def closed_at(self, nodes: Flags) -> "FreeCapacity":
-        """The same capacity without some nodes in what a refusal suggests; good for one solve."""
-        other = self._copy()
-        other.closed = nodes if self.closed is None else self.closed | nodes
         return other
 
     def within(self, budget: Budget) -> "FreeCapacity":

@@ -307,29 +307,6 @@ def test_where_slices_span_several_racks_what_a_rack_lacks_is_counted_in_those_i
     assert "It would fit if 4 cpu were freed on r0-n1" in refusal_sentence("t", refusal)
 
 
-@pytest.mark.parametrize("kept", [0, 4])
-def test_failed_node_is_not_suggested_when_its_pods_have_no_other_place(kept: int):
-    """Found defect E14: the refusal suggested to free something on the node that had failed, where other pods still hold it."""
-    sizes = {"n0": 40_000, "n1": 4000, "n2": 4000}  # of the large node the least share would have to be freed
-    nodes = [Node(name, {RACK: "r0", HOSTNAME_LABEL: name}, {"cpu": cpu, "pods": 9}) for name, cpu in sizes.items()]
-    view = view_of((RACK, HOSTNAME_LABEL), nodes)
-    lost = 2
-    view.take("n0", {"cpu": 1000, "pods": 1}, lost)
-    view.take("n0", {"cpu": 38_000, "pods": 1})
-    view.take("n1", {"cpu": 1000, "pods": 1}, kept)
-    view.take("n1", {"cpu": 4000 - kept * 1000, "pods": 1})
-    view.take("n2", {"cpu": 4000, "pods": 1})
-    counts = [("n0", lost), *([("n1", kept)] if kept else [])]
-    assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((name,), count) for name, count in counts))
-    job = Held(request(lost + kept, Mode.REQUIRED, RACK), assignment)
-    refusal = replace_failed(view, [job], ["n0"], MIXED).refusal
-    assert refusal is not None
-    assert refusal.explanation is not None
-    suggested = {fix.node for change in refusal.explanation.changes for fix in change.nodes}
-    assert suggested
-    assert "n0" not in suggested
-
-
 def test_a_rack_that_failed_as_a_whole_gives_its_pods_to_another():
     view = view_of((BLOCK, RACK), racks(1, 1))
     assignment = TopologyAssignment((BLOCK, RACK), (DomainCount(("b", "r0"), 4),))
