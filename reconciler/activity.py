@@ -36,13 +36,18 @@ class Activity:
         self._steps = WorkloadSteps(observed, writer)
         self.controller = build_controller("activity", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
+        self._seen_changes = observed.state.config_changes
         observed.workloads.add_handler(self._on_workload)
         for informer in (observed.topologies, observed.flavors, observed.cluster_queues, observed.local_queues):
             informer.add_handler(self._on_configuration)
 
     def _on_configuration(self, change: Change) -> None:
         """A topology that has a level more may serve workloads that were deactivated for want of it."""
-        for key, facts in self._observed.state.workloads.facts.items() if not change.initial else ():
+        state = self._observed.state
+        if change.initial or state.config_changes == self._seen_changes:  # most changes are of statuses
+            return
+        self._seen_changes = state.config_changes
+        for key, facts in state.workloads.facts.items():
             if not facts.active and not facts.finished:
                 self._queue.add_after(key, SETTLE_S, "configuration changed")
 

@@ -33,6 +33,7 @@ from core.runtime.resource import Obj, Resource
 from core.runtime.set_aside import SetAside
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
+from core.runtime.watcher import Watcher
 from core.state.check_facts import CheckFacts, ProvisioningConfig
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
@@ -58,7 +59,7 @@ from reconciler.slim import (
 )
 
 logger = logging.getLogger(__name__)
-CATCH_UP_S, CATCH_UP_LOOK_S = 60.0, 0.05
+CATCH_UP_S, CATCH_UP_LOOK_S = 120.0, 0.05
 READ_AT_ONCE = 25
 Facts = TypeVar("Facts")
 
@@ -371,7 +372,7 @@ class Observed:
 
         A watch may hang for two minutes before that is noticed. So each that has not come as far as the API server is now is opened anew,
         and waited for until it delivers something. While the API server is away it waits. Raises TimeoutError where a watch delivers
-        nothing for a minute.
+        nothing for two minutes.
         """
         while True:
             try:
@@ -385,9 +386,16 @@ class Observed:
         for watcher in watchers:
             if id(watcher) in behind:
                 watcher.refresh()
-        async with asyncio.timeout(CATCH_UP_S):
-            while any(watcher.delivered <= behind.get(id(watcher), -1) for watcher in watchers):
-                await clock.sleep(CATCH_UP_LOOK_S)
+        until = clock.monotonic() + CATCH_UP_S
+        while late := [watcher for watcher in watchers if self._is_late(watcher, behind, page.resource_version)]:
+            if clock.monotonic() > until:
+                names = ", ".join(sorted(str(watcher.resource) for watcher in late))
+                raise TimeoutError(f"the watches of {names} deliver nothing: what was written before this process leads is not known")
+            await clock.sleep(CATCH_UP_LOOK_S)
+
+    @staticmethod
+    def _is_late(watcher: Watcher, behind: Mapping[int, int], version: str) -> bool:
+        return id(watcher) in behind and watcher.delivered <= behind[id(watcher)] and _is_behind(watcher.version, version)
 
     async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
         """The same from one list of each, for who looks once: watches nothing, and raises a `KubeError` where a list cannot be had, or

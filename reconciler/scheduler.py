@@ -155,11 +155,7 @@ class Scheduler:
                     self._wake.clear()
                     self._seen_changes = self._observed.state.changes
                     began = self._clock.monotonic()
-                    try:
-                        await self.run_cycle()
-                    except Exception as error:
-                        self._set_aside(error)
-                        await self._clock.sleep(LONGEST_WINDOW_S)
+                    await self.run_cycle()
                     window_s = min(LONGEST_WINDOW_S, max(BATCH_WINDOW_S, DECIDING_REST * (self._clock.monotonic() - began)))
             finally:
                 self._verdicts.events.cancel()
@@ -169,12 +165,14 @@ class Scheduler:
     def _set_aside(self, error: Exception) -> None:
         """A decision raised: the workload that it was about is left out until it changes, and all others are decided on."""
         facts = self._cycle.set_aside()
+        if facts is not None:
+            self._observed.state.forget(facts.key, facts.uid)  # assumed perhaps, and not handed out
         workload = self._observed.workloads.store.get(facts.key) if facts is not None else None
         if facts is not None and workload is not None:
             self._observed.set_aside.add(self._observed.workloads.resource, facts.key, workload, error)
         else:
             logger.error("a cycle failed and is tried again", exc_info=error)
-        self._wake.set()
+        self.wake_in(LONGEST_WINDOW_S)
 
     async def _wake_when_due(self) -> None:
         while True:
@@ -240,10 +238,13 @@ class Scheduler:
         with tracing.cycle() as span:
             judged: list[Judged] = []
             began = self._clock.now()
-            for verdict in self._cycle.run(lambda: self._clock.monotonic() < deadline, self._is_held_back, self._is_busy):
-                ended = self._clock.now()
-                judged.append(Judged(verdict, began, ended))
-                began = ended
+            try:
+                for verdict in self._cycle.run(lambda: self._clock.monotonic() < deadline, self._is_held_back, self._is_busy):
+                    ended = self._clock.now()
+                    judged.append(Judged(verdict, began, ended))
+                    began = ended
+            except Exception as error:  # what was decided before is assumed already, and has to be written
+                self._set_aside(error)
             refused = any(isinstance(one.verdict.outcome, NotFound) for one in judged)
             span.set_attributes({t.VERDICT_COUNT: len(judged), t.REFUSED: refused})
             self._record(judged, self._clock.monotonic() - started)

@@ -138,6 +138,13 @@ class Ungater:
         nodes = self._observed.state.nodes_of_domain(given, values)
         return any(self._is_up(node) for node in nodes)
 
+    def _is_host_up(self, host: str) -> bool:
+        """By its name or, where that is another, by its hostname."""
+        if self._observed.nodes.store.get(host) is not None:
+            return self._is_up(host)
+        nodes = self._observed.nodes.store.list()
+        return any(self._is_up(node["metadata"]["name"]) for node in nodes if hostname_of(node) == host)
+
     def _is_up(self, node: str) -> bool:
         known = self._observed.nodes.store.get(node)
         return known is not None and condition_is_true(known, "Ready")
@@ -211,7 +218,7 @@ class Ungater:
             name = pod.key.partition("/")[2]
             if pod.node and pod.node not in self._observed.state.nodes:
                 continue  # it is lost with its node, whose place another has by now
-            if self._waits_for_nodes and is_pinned(pod) and not self._is_up(pod.node_selector[HOSTNAME_LABEL]):
+            if self._waits_for_nodes and is_pinned(pod) and not self._is_host_up(pod.node_selector[HOSTNAME_LABEL]):
                 continue  # `node_health` ends it, in phase Failed with a reason that a podFailurePolicy can match
             if pod.node:
                 message = f"pod {name} runs on node {pod.node}, outside of the workload's assignment"

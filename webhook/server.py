@@ -39,7 +39,7 @@ SMALL_JUDGED_BYTES = 80 * 1024 * 1024
 LARGE_JUDGED_BYTES = 352 * 1024 * 1024
 _OF_CONVERSION = 160  # bytes of memory by a byte that is converted: an assignment grows
 # API servers give a review 10 s in all.
-READ_S, WAIT_S = 4.0, 4.0
+READ_S, READ_SMALL_S, WAIT_S = 4.0, 1.0, 4.0
 _LINGERING_S = 1.0  # for so long what comes of a refused body is read and thrown away
 _READ_BUFFER_BYTES = 64 * 1024
 _BUSY = "too many reviews at once; try again"
@@ -180,14 +180,15 @@ class AdmissionServer:
                 await lane.bodies.take(size)
         except TimeoutError:
             return FAILED, _refuse(503, _BUSY), False
+        read_s = READ_SMALL_S if lane is self.small else READ_S  # a small one comes at once; half of one must not keep others waiting
         try:
-            async with asyncio.timeout(READ_S):
+            async with asyncio.timeout(read_s):
                 body = await http.clone(client_max_size=most).read()
             return (*await self._judge_within(lane, http.path, body, judge), True)
         except web.HTTPRequestEntityTooLarge:
             return MALFORMED, _refuse(413, f"the body is larger than {most} bytes"), False
         except TimeoutError:
-            return MALFORMED, _refuse(408, f"the body was not read within {READ_S:g} s"), False
+            return MALFORMED, _refuse(408, f"the body was not read within {read_s:g} s"), False
         finally:
             lane.bodies.give(size)
 

@@ -189,7 +189,9 @@ class TemplatedKind(ABC):
             return
         templates_before = {role.pod_set: role.template for role in self.roles(old)}
         for role in self.roles(new):
-            if role.pod_set in templates_before and role.template != templates_before[role.pod_set]:
+            if role.pod_set not in templates_before:
+                yield FieldError(ErrorType.FORBIDDEN, role.shown, None, "a running job gets no more pod templates; suspend it first")
+            elif role.template != templates_before[role.pod_set]:
                 yield FieldError(ErrorType.FORBIDDEN, role.shown, None, "a running job keeps its pod templates; suspend it first")
 
     # --- reconciler -----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from core.names import (
     CLUSTER_QUEUE_LABEL,
     JOB_CONTROLLER_UID_LABELS,
     LOCAL_QUEUE_LABEL,
+    MANAGED,
     PODSET_LABEL,
     SLICE_NAME,
     TOPOLOGY_ANNOTATIONS,
@@ -65,6 +66,8 @@ def started(template: Json, start: PodSetStart) -> dict[str, Any]:
     metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
     if SLICE_NAME in (metadata.get("annotations") or {}):  # by which pods are found: nobody else may say it
         metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != SLICE_NAME}
+    if MANAGED in (metadata.get("labels") or {}):  # by which pods of groups are known: a pod of a job that had it would pass for one
+        metadata["labels"] = {key: value for key, value in metadata["labels"].items() if key != MANAGED}
     for part, added in (("labels", start.labels), ("annotations", start.annotations)):
         if added:
             metadata[part] = {**(metadata.get(part) or {}), **added}

@@ -163,11 +163,13 @@ class Cycle:
         run = _Run(is_held_back, is_busy)
         yield from self._keep_promises(run)
         turns = self._turns()
+        self._current = None
         while (following := turns.next()) is not None:
             if not may_go_on():
                 self._is_cut = True
                 return
             yield from self._take(*following, turns, run)
+            self._current = None
         # Whoever was refused early in a round of several cycles was not looked at again, whatever changed since.
         self.wants_more = self._is_cut and self._moment() != self._round_began
         self._is_cut = False
@@ -202,6 +204,7 @@ class Cycle:
                     self._claims.take_back(workload, outcome.preempting)
                 else:
                     self._claims.claim_rest(workload)
+            self._current = None
             yield Verdict(workload, outcome, is_second_pass=True)
 
     def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:

@@ -257,7 +257,6 @@ class LeaderElection:
             self._progress_at = float("inf")
             await self._renew()
             return
-        here = self._client
         renewal = _Apart(self._renew_apart, name=f"lease {self._name}")
         try:
             while not renewal.done.is_set():
@@ -268,13 +267,16 @@ class LeaderElection:
             renewal.raise_error()
         finally:
             await renewal.stop()
-            self._client = here
 
     async def _renew_apart(self) -> None:
         """On the thread: with a client that belongs to its event loop."""
         assert self._connect is not None
-        async with await self._connect() as self._client:
-            await self._renew()
+        async with await self._connect() as client:
+            here, self._client = self._client, client
+            try:
+                await self._renew()
+            finally:
+                self._client = here
 
     async def _renew(self) -> None:
         """Never returns. Raises LeadershipLost."""
@@ -400,5 +402,11 @@ class _Apart:
             loop, task = self._running
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(task.cancel)
+        cancelled = False
         while not self.ended.is_set():
-            await self.ended.wait()
+            try:
+                await self.ended.wait()
+            except asyncio.CancelledError:  # the thread must have ended before the lease is given back
+                cancelled = True
+        if cancelled:
+            raise asyncio.CancelledError

@@ -69,7 +69,7 @@ class Watcher:
         self.version = ""
         """The resource version up to which everything has been handed on; empty before the first list."""
         self.opened = self.delivered = 0
-        """How many streams were opened, and the number of the latest of them that said something which has been handed on."""
+        """How many streams were opened, and the number of the latest of them that has said all there was, up to a bookmark or its end."""
         self._reading: asyncio.Timeout | None = None
         self._is_asked = False
         self._heard_at: float | None = None
@@ -84,8 +84,9 @@ class Watcher:
     def refresh(self) -> None:
         """Opens the stream anew, if there is one: within some seconds `delivered` is larger than `opened` is now."""
         self._is_asked = True
-        if self._reading is not None:
-            self._reading.reschedule(asyncio.get_running_loop().time())
+        if self._reading is not None and not self._reading.expired():
+            with suppress(RuntimeError):  # it has just ended
+                self._reading.reschedule(asyncio.get_running_loop().time())
 
     async def run(self, sink: Callable[[Event], Awaitable[None]]) -> Never:
         """Never returns. Whatever `sink` raises is a bug and ends the run: an event half folded in must not be passed over.
@@ -112,7 +113,7 @@ class Watcher:
                         in_a_row = 0
                         await self.clock.sleep(0)
                 state, action = following.state, following.action
-                if isinstance(given, Raw | Closed | Page) and following.cause in (None, "closed"):
+                if is_whole(given, following):
                     self.delivered = self.opened + isinstance(given, Page)
                 if isinstance(state, Opening | Watching):
                     self.version = state.resource_version
@@ -134,6 +135,8 @@ class Watcher:
                         field_selector=self.field_selector,
                     )
                 case OpenWatch(version, timeout_s):
+                    if self._is_asked:  # also where it waited, and is opened now
+                        timeout_s = min(timeout_s, self.policy.refresh_s)
                     self._silence_s = timeout_s + self.policy.silence_s
                     self._is_asked = False
                     self.opened += 1
@@ -187,3 +190,17 @@ class Watcher:
             logger.log(level, "watch begins again", extra=told)
         if following.oddity is not None:
             logger.warning("watch event of an unknown type is skipped", extra={"resource": str(self.resource), "type": following.oddity})
+
+
+def is_whole(given: Input, following: Step) -> bool:
+    """Whether all that there was when the request was made has been delivered: a list is read to its end, or there is a bookmark, or a
+    stream has ended."""
+    match given:
+        case Page():
+            return any(isinstance(event, InitDone) for event in following.events)
+        case Raw(event):
+            return event.get("type") == "BOOKMARK"
+        case Closed():
+            return following.cause == "closed"
+        case _:
+            return False

@@ -201,8 +201,9 @@ class DaemonSets:
                 del self._bound[facts.owner_uid]
             key = self._key_of.get(facts.owner_uid)
             if key is not None:
-                if facts.node in self.nodes and not self._bound.get(facts.owner_uid, Counter())[facts.node]:
-                    self._open(key, facts.node)  # its controller makes another in its stead
+                gone = facts.node in self.nodes and not self._bound.get(facts.owner_uid, Counter())[facts.node]
+                if gone and _is_covered(facts.requests, self.sets[key].requests):
+                    self._open(key, facts.node)  # its controller makes another in its stead, which takes no more than this one did
                 self._settle(self.sets[key], facts.node)
 
     def _settle(self, facts: DaemonSetFacts, name: str) -> None:
@@ -228,3 +229,8 @@ class DaemonSets:
 def _place_of(node: NodeFacts) -> tuple[object, ...]:
     """What of a node decides whether a DaemonSet wants it."""
     return node.labels, node.state.taints, node.state.allocatable
+
+
+def _is_covered(had: Resources, asked: Resources) -> bool:
+    """Whether a pod that is gone had as much as another one requests: no one gets more room by replacing a small pod with a large one."""
+    return all(amount <= had.get(resource, 0) for resource, amount in asked.items())

@@ -4,7 +4,7 @@ Two objects with equal facts are the same to topogate, which is how heartbeats c
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -332,6 +332,17 @@ def _labels_to_come(spec: Json, owner: Json | None) -> dict[str, str]:
     return labels
 
 
+MOST_TERM_KEYS = 32
+"""Label keys that the pod affinity of a Workload may ask for: each costs a look at every pod of the cluster."""
+
+
+def _check_terms(pod_sets: Sequence[PodSetFacts]) -> None:
+    terms = (term for pod_set in pod_sets for term in (*pod_set.traits.affinity, *pod_set.traits.anti_affinity))
+    keys = {requirement.key for term in terms for requirement in term.selector or ()}
+    if len(keys) > MOST_TERM_KEYS:
+        raise ValueError(f"pod affinity of all pod sets: {len(keys)} label keys; at most {MOST_TERM_KEYS} are accepted")
+
+
 @dataclass(frozen=True, slots=True)
 class CheckState:
     """How far a workload is with one admission check."""
@@ -401,6 +412,7 @@ class WorkloadFacts:
         reclaimed = partial(_reclaimed_of, reclaimed_pods(workload), waits=admission is None)
         since = max(created, evicted.get("lastTransitionTime") or "") if evicted and evicted.get("status") == "True" else created
         pod_sets = tuple(PodSetFacts.read(pod_set, namespace, labels, reclaimed(pod_set)) for pod_set in spec.get("podSets") or ())
+        _check_terms(pod_sets)
         remade = owner is None or owner.get("kind") != "Pod"
         spares = (metadata.get("annotations") or {}).get(SPARES)
         if admission is not None and spares:

@@ -112,6 +112,8 @@ class _Table:
                 return _NONE
             rows &= self._find_in_namespaces(term, namespace_labels)
             for requirement in term.selector:
+                if not rows.any():
+                    return _NONE
                 rows &= self._find_column(requirement.key).find_rows(requirement.operator, requirement.values)
         names: set[str] = set()
         for row in np.flatnonzero(rows).tolist():

@@ -137,9 +137,14 @@ class PodDefaults:
                     if own != value:
                         yield f'nodeSelector {key}={own} conflicts with {key}={value} of RuntimeClass "{name}"'
         adjusted = self.adjust(spec, namespace)
+        yield from _find_requests_above_limits(adjusted)
         for limits in self._list_limits(namespace):
             for kind, bound, resource, text in limits.bounds:
-                for where, has in _list_amounts(adjusted, kind, bound, resource):
+                amounts = list(_list_amounts(adjusted, kind, bound, resource))
+                if kind == "Pod" and not amounts:
+                    which = "request" if bound == "min" else "limit"
+                    yield f"the pod has no {which} of {resource}, which LimitRange {limits.key} asks for ({bound} {text} per Pod)"
+                for where, has in amounts:
                     limit = canonical(resource, text)
                     if (has < limit) if bound == "min" else (has > limit):
                         comparison = "less than the minimum" if bound == "min" else "more than the maximum"
@@ -174,5 +179,16 @@ def _list_amounts(spec: Json, kind: str, bound: str, resource: str) -> Iterator[
 
     parts = {part: [count(container) for container in spec.get(part) or ()] for part in ("containers", "initContainers")}
     found = pod_requests({**spec, **parts, "overhead": {}, "resources": {}})
-    if resource in found or bound == "max":
-        yield "the pod", found.get(resource, 0)
+    if resource in found:
+        yield "the pod", found[resource]
+
+
+def _find_requests_above_limits(spec: Json) -> Iterator[str]:
+    """A default limit of a LimitRange may be less than what a container requests itself."""
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        resources = container.get("resources") or {}
+        limits = parse_resources(resources.get("limits"))
+        for resource, amount in parse_resources(resources.get("requests")).items():
+            if amount > limits.get(resource, amount):
+                has, limit = format_quantity(resource, amount), format_quantity(resource, limits[resource])
+                yield f"container {container.get('name')} requests {has} {resource}, more than its limit of {limit}"

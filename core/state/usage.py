@@ -42,6 +42,7 @@ class UsageTable:
         self._rows: dict[str, int] = {}
         self._amounts: Matrix = np.zeros((0, 0), dtype=np.int64)
         self._beyond: dict[tuple[int, int], int] = {}  # (row, slot) -> a total that is no less than LARGEST
+        self._beyond_slots: set[int] = set()
         self._rare: dict[str, dict[int, int]] = {}  # resources without a row -> slot -> total
         self._followers: list[_Follower] = []
 
@@ -118,10 +119,11 @@ class UsageTable:
 
     def _set(self, row: int, slot: int, total: int) -> None:
         self._amounts[row, slot] = saturate(total)
-        if abs(total) < LARGEST:
-            self._beyond.pop((row, slot), None)
-        else:
+        if abs(total) >= LARGEST:
             self._beyond[row, slot] = total
+        elif self._beyond.pop((row, slot), None) is None:
+            return
+        self._beyond_slots = {slot for _, slot in self._beyond}
 
     def take(self, slot: int, amounts: Resources, times: int) -> None:
         """Uses amounts x times on one node (gives back if negative)."""
@@ -150,7 +152,8 @@ class UsageTable:
     def take_each(self, slots: Indices, amounts: Resources, times: Indices) -> None:
         """Uses amounts x times[i] on the node of slots[i]; no slot may occur twice."""
         most = int(np.abs(times).max(initial=0))
-        if self._beyond or any(resource not in self._rows or amount * most >= LARGEST // 2 for resource, amount in amounts.items()):
+        is_large = any(resource not in self._rows or amount * most >= LARGEST // 2 for resource, amount in amounts.items())
+        if is_large or (self._beyond and not self._beyond_slots.isdisjoint(slots.tolist())):
             for slot, count in zip(slots.tolist(), times.tolist(), strict=True):
                 self.take(slot, amounts, count)
             return

@@ -170,7 +170,7 @@ async def test_half_sent_bodies_are_not_read_beyond_budget_and_small_reviews_are
 
 
 async def test_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "READ_S", 0.05)
+    monkeypatch.setattr(server_module, "READ_SMALL_S", 0.05)
     async with listening() as (server, _, port):
         reader, writer = await send(port, VALIDATE_JOB, SMALL[:100], len(SMALL))
         assert await status_of(reader) == 408
