@@ -197,3 +197,10 @@ def without_null(value: Any) -> Any:
 def test_a_merge_patch_turns_the_old_object_into_the_new(old: dict[str, Any], new: dict[str, Any]):
     old, new = without_null(old), without_null(new)
     assert exactly(merge(old, merge_patch(old, new))) == exactly(new)
+
+
+def test_a_started_template_has_no_label_that_marks_pods_of_groups():
+    """A job whose template had it would have pods that no rule guards as pods of a job."""
+    template = {"metadata": {"labels": {"kueue.x-k8s.io/managed": "true", "mine": "too"}}, "spec": {"containers": []}}
+    started = Job().start({"metadata": {"name": "j"}, "spec": {"template": template}}, [PodSetStart("main", True)])
+    assert started["spec"]["template"]["metadata"]["labels"] == {"mine": "too"}

@@ -17,7 +17,7 @@ from core.state.facts import NodeFacts, PodFacts
 from core.state.usage import UsageTable
 from tests.builders import NAMESPACE, RACK, Node, pod_json
 from tests.queueing.scene import Scene, admitted, refused
-from tests.state.test_daemonsets import daemon_set_json, see
+from tests.state.test_daemonsets import daemon_pod, daemon_set_json, see
 
 GPU = "nvidia.com/gpu"
 RESOURCES = ("cpu", "memory", GPU)
@@ -240,3 +240,32 @@ def test_a_workload_of_the_largest_amounts_is_refused_with_a_reason():
     scene.rack("r", 2)
     scene.submit("w", 2**31 - 1, cpu="9E")
     assert refused(scene.run())["w"].reason == "ExceedsMaxQuota"
+
+
+def test_a_small_daemon_pod_that_goes_reserves_nothing_for_a_large_one():
+    """Deleting small pods of a DaemonSet with a large template must not keep nodes empty, again and again."""
+    scene = Scene()
+    scene.state.observe_time(0.0)
+    scene.rack("r", 1)
+    see(scene.state, daemon_set_json("agent", cpu="1m"))
+    scene.pod(daemon_pod("agent", "agent", "r-n0", cpu="1m", phase="Running"))
+    scene.state.observe_time(2 * WINDOW_S)
+    see(scene.state, daemon_set_json("agent", cpu="4"))
+    scene.state.observe_pod(f"{NAMESPACE}/agent-r-n0", None)
+    assert scene.state.ledger.daemons.shares == {}
+    see(scene.state, daemon_set_json("agent", cpu="1m"))
+    scene.pod(daemon_pod("agent", "agent", "r-n0", cpu="1m", phase="Running"))
+    scene.state.observe_pod(f"{NAMESPACE}/agent-r-n0", None)
+    assert scene.state.ledger.daemons.shares["r-n0"]["cpu"] == 1
+
+
+def test_a_pod_of_the_largest_amounts_leaves_bookings_on_other_nodes_exact():
+    held: list[np.ndarray] = []
+    table = UsageTable(lambda: held)
+    held.append(slots := table.slots([(f"n{i}", 1) for i in range(4)]))
+    table.take(table.slot("odd"), {"memory": LARGEST}, 3)
+    table.take_each(slots, {"memory": 5}, np.array([1, 2, 3, 4]))
+    assert table.read() == {"odd": {"memory": 3 * LARGEST}, **{f"n{i}": {"memory": 5 * (i + 1)} for i in range(4)}}
+    table.take(table.slot("odd"), {"memory": LARGEST}, -3)
+    table.take_each(slots, {"memory": 5}, np.array([-1, -2, -3, -4]))
+    assert table.read() == {}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from core.model.pod_traits import PodTerm, PodTraits, Requirement, read_selector
 from core.names import HOSTNAME_LABEL
-from core.state.facts import PodFacts
+from core.state.facts import MOST_TERM_KEYS, PodFacts, WorkloadFacts
 from core.state.neighbours import ClusterNeighbours
-from tests.builders import pod_json
+from tests.builders import pod_json, pod_set_json, workload_json
 
 KEYS, VALUES, NAMESPACES, NODES = ("a", "b", "c"), ("x", "y"), ("ns", "other", "third"), ("n0", "n1", "n2")
 LABELS = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=3)
@@ -125,3 +125,22 @@ def test_terms_of_other_pods_are_judged_once_for_equal_pods(monkeypatch: pytest.
         assert neighbours.repels(PodTraits("ns", {"app": "w"}))
         assert len(list(neighbours.repelling(PodTraits("ns", {"app": "w"})))) == 800
     assert calls == 800
+
+
+def test_a_workload_with_affinity_of_too_many_label_keys_is_refused():
+    """Found defect B2: each label key costs a look at every pod of the cluster."""
+
+    def terms_of(count: int) -> dict[str, Any]:
+        keys = [{"key": f"k{i}", "operator": "DoesNotExist"} for i in range(count)]
+        term = {"topologyKey": HOSTNAME_LABEL, "labelSelector": {"matchExpressions": keys}}
+        return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+    def workload(*counts: int) -> dict[str, Any]:
+        pod_sets = [pod_set_json(f"p{i}", count=1) for i in range(len(counts))]
+        for pod_set, count in zip(pod_sets, counts, strict=True):
+            pod_set["template"]["spec"]["affinity"] = terms_of(count)
+        return workload_json("w", pod_sets)
+
+    assert WorkloadFacts.read(workload(MOST_TERM_KEYS, MOST_TERM_KEYS)).pod_sets
+    with pytest.raises(ValueError, match="33 label keys; at most 32"):
+        WorkloadFacts.read(workload(1, MOST_TERM_KEYS + 1))

@@ -89,3 +89,15 @@ def test_a_workload_outside_all_of_it_is_left_as_it_is():
     workload = {"metadata": {"name": "w", "namespace": "ns"}, "spec": {"podSets": [{"name": "main", "template": {"spec": spec()}}]}}
     assert known(limit_range(namespace="other")).adjust_workload(workload) == (workload, "")
     assert known(limit_range(namespace="other")).adjust_workload(workload)[0] is workload
+
+
+def test_a_request_above_a_default_limit_is_found():
+    found = list(known(limit_range(default={"cpu": "500m"}, defaultRequest={"cpu": "100m"})).find_problems(spec({"cpu": "1"}), "ns"))
+    assert found == ["container c requests 1 cpu, more than its limit of 500m"]
+
+
+@pytest.mark.parametrize(("bound", "which"), [("max", "limit"), ("min", "request")])
+def test_a_pod_without_an_amount_that_is_bounded_per_pod_is_found(bound: str, which: str):
+    obj = {"metadata": {"name": "pods", "namespace": "ns"}, "spec": {"limits": [{"type": "Pod", bound: {"memory": "1Gi"}}]}}
+    found = list(known(obj).find_problems(spec(), "ns"))
+    assert found == [f"the pod has no {which} of memory, which LimitRange ns/pods asks for ({bound} 1Gi per Pod)"]

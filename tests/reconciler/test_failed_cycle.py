@@ -1,0 +1,47 @@
+"""A decision that raises costs one workload its turn: what was decided before it is written, and all others are decided on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from core.queueing.pending import Group
+from core.state.facts import WorkloadFacts
+from tests.reconciler.measured import MeasuredPaper
+
+
+@pytest.fixture
+def paper() -> Iterator[MeasuredPaper]:
+    paper = MeasuredPaper()
+    yield paper
+    assert paper.metrics.shutdown()
+
+
+def is_admitted(paper: MeasuredPaper, name: str) -> bool:
+    return bool((paper.get("Workload", name).get("status") or {}).get("admission"))
+
+
+def test_workloads_around_one_with_a_decision_that_raises_are_admitted(paper: MeasuredPaper, monkeypatch: pytest.MonkeyPatch):
+    cycle = paper.scheduler._cycle
+    admit = cycle._admit
+
+    def break_for_b(group: Group, workload: WorkloadFacts, found: Any) -> None:
+        admit(group, workload, found)
+        if workload.key == "ns/b":
+            raise RuntimeError("odd")
+
+    monkeypatch.setattr(cycle, "_admit", break_for_b)
+    for name in ("a", "b", "c"):
+        paper.workload(name, count=1, owner=None)
+    paper.decide()
+    paper.decide()
+    assert [is_admitted(paper, name) for name in ("a", "b", "c")] == [True, False, True]
+    assert [aside.obj["metadata"]["name"] for aside in paper.observed.set_aside.objects] == ["b"]
+    assert paper.observed.state.workloads.holding("ns/b") is None
+    monkeypatch.setattr(cycle, "_admit", admit)
+    changed = paper.get("Workload", "b")
+    paper.put({**changed, "spec": {**changed["spec"], "priority": 1}})
+    paper.decide()
+    assert is_admitted(paper, "b")
