@@ -178,7 +178,7 @@ def test_a_pod_that_waits_for_a_node_that_takes_none_is_ended_and_another_gets_a
     (condition,) = (c for c in ended["status"]["conditions"] if c["type"] == "TerminatedByKueue")
     assert (condition["status"], condition["reason"]) == ("True", "UnschedulableOnAssignedNode")
     assert node in condition["message"]
-    assert [event["type"] for event in now.events if event["reason"] == "PodTerminated"] == ["Normal"]
+    assert [event["type"] for event in now.events if event["reason"] == "PodTerminatedByKueue"] == ["Normal"]
     assert "unhealthyNodes" not in workload(now, "train")["status"]
 
 

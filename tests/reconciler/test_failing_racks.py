@@ -133,7 +133,7 @@ def test_nodes_that_flap_change_nothing_neither_where_pods_run_nor_where_they_ar
     for job in ("runs", "waits"):
         assert [pod["metadata"]["uid"] for pod in live(now, job)] == [pod["metadata"]["uid"] for pod in live(before, job)]
         assert workload(now, job)["status"]["admission"] == workload(before, job)["status"]["admission"]
-    assert not [event for event in now.events if event["reason"] in ("NodeUnhealthy", "PodTerminated")]
+    assert not [event for event in now.events if event["reason"] in ("NodeUnhealthy", "PodTerminatedByKueue")]
     assert evictions(facts) == set()
 
 
@@ -275,7 +275,7 @@ def test_most_of_the_nodes_not_ready_while_their_pods_run_and_nothing_is_done(op
         assert places(now, name) == places(before, name)
         assert workload(now, name)["status"]["admission"] == workload(before, name)["status"]["admission"]
         assert "unhealthyNodes" not in workload(now, name)["status"]
-    assert not [event for event in now.events if event["reason"] in ("NodeUnhealthy", "PodTerminated")]
+    assert not [event for event in now.events if event["reason"] in ("NodeUnhealthy", "PodTerminatedByKueue")]
 
 
 def cordon(scene: Scene, node: str) -> None:

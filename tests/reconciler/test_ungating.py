@@ -136,5 +136,5 @@ def test_a_pod_that_another_assignment_ungated_is_replaced_by_one_that_is_where_
     assert victim not in [pod["metadata"]["name"] for pod in now.pods_of(name)]
     assert truth.as_assigned(now, name) == []
     # Whoever is first: the ungater deletes it, node health ends it as one that waits for a node that its workload does not have.
-    told = [event for event in now.events if event["reason"] in ("PodOutsideAssignment", "PodTerminated")]
+    told = [event for event in now.events if event["reason"] in ("PodOutsideAssignment", "PodTerminatedByKueue")]
     assert any(victim in event["message"] or event["involvedObject"]["name"] == victim for event in told)
