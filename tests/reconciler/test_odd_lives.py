@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from core.names import API_VERSION, QUEUE_NAME_LABEL, WORKLOAD_REQUIRED_TOPOLOGY
 from e2e import manifests, truth
+from e2e.api import ApiError
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import WORKLOADS, Scene
 
@@ -51,16 +54,13 @@ def test_a_workload_deactivated_before_its_suspended_job_was_seen_gives_everythi
     scene.until_bound("next", 4)
 
 
-def test_a_running_sliced_job_resized_so_that_slices_do_not_divide_is_stopped_and_told_why(scene: Scene) -> None:
+def test_a_running_sliced_job_is_resized_only_to_whole_slices(scene: Scene) -> None:
     scene.submit("sliced", pods=4, gpus=1, required=scene.block, slice_topology=scene.rack, slice_size=2)
     scene.until_bound("sliced", 4)
-    scene.patch_job("sliced", {"spec": {"parallelism": 3}})
-    message = scene.until_waiting("sliced", "Misconfigured")
-    assert "refused" in message
-    assert scene.job("sliced")["spec"]["suspend"] is True
-    scene.submit("next", pods=4, gpus=8, required=scene.block)
-    scene.until_bound("next", 4)
-    scene.delete_job("next")
+    with pytest.raises(ApiError, match="slices must evenly divide the 3 pods"):
+        scene.patch_job("sliced", {"spec": {"parallelism": 3}})
+    assert scene.job("sliced")["spec"]["suspend"] is False
+    assert truth.all_bound(scene.read(), "sliced", 4) == []
     scene.patch_job("sliced", {"spec": {"parallelism": 2}})
     scene.until_bound("sliced", 2)
 
