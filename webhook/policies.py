@@ -59,7 +59,6 @@ _KEPT_BY_RECONCILER = (
     "initContainers",
     "ephemeralContainers",
     "activeDeadlineSeconds",
-    "affinity",
     "resources",
     "terminationGracePeriodSeconds",
 )
@@ -294,7 +293,8 @@ def _refuse_daemon_sets() -> dict[str, Any]:
 
 def _limit_reconciler(user: str) -> dict[str, Any]:
     """The reconciler patches pods of all namespaces. Its token, if stolen, must not put another image into them: the API server itself lets
-    an update change these fields, and gates, node selector, tolerations and metadata, which are left to the reconciler."""
+    an update change these fields, and gates, node selector, tolerations and metadata, which are left to the reconciler. So is affinity, by
+    which a group's pods are pinned: the API server takes only a narrower node affinity, and only of a gated pod."""
     kept = [f"spec.?{name}" for name in _KEPT_BY_RECONCILER] + ["metadata.?ownerReferences"]
     policy = policy_of(
         "reconciler",
