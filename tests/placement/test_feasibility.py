@@ -17,7 +17,7 @@ from core.placement.explain import refusal_sentence
 from core.placement.feasibility import InvalidSelector, find_untolerated, labels_satisfy, node_matches
 from core.placement.free import NodeState
 from core.placement.profile import MIXED
-from tests.builders import RACK, Node, grid, request, view_of
+from tests.builders import RACK, Counted, Node, grid, request, view_of
 from tests.placement.reference import matches, tolerates
 from tests.strategies import TAINTS, TOLERATIONS
 
@@ -207,21 +207,12 @@ def required(*expressions: Mapping[str, Any]) -> dict[str, Any]:
 
 def test_values_of_an_expression_are_looked_up():
     """Found defect B8."""
-    compared = 0
-
-    class Counted(str):
-        def __eq__(self, other: object) -> bool:
-            nonlocal compared
-            compared += 1
-            return str.__eq__(self, other)
-
-        __hash__ = str.__hash__
-
+    Counted.compared = 0
     values = [Counted(f"other-{i}") for i in range(500)] + [Counted("b0-r0-n7")]
     for operator, taken in (("In", 1), ("NotIn", 99)):
         affinity = required({"key": HOSTNAME_LABEL, "operator": operator, "values": values})
         assert view_of([RACK], grid(1, 1, 100)).label_mask({}, affinity).sum() == taken
-    assert compared < 100
+    assert Counted.compared < 100
 
 
 def test_node_affinity_of_too_many_expressions_is_refused_with_the_limit():

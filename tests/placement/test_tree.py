@@ -11,7 +11,7 @@ from core.names import HOSTNAME_LABEL
 from core.placement.engine import place
 from core.placement.profile import MIXED
 from core.placement.tree import NodeLabels, TopologyTree
-from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
+from tests.builders import BLOCK, RACK, THREE_LEVELS, Counted, Node, grid, request, view_of
 from tests.strategies import Cluster, clusters
 
 
@@ -119,18 +119,9 @@ def test_grid_of_the_builders_has_the_places_it_says():
 
 def test_nodes_of_the_same_path_are_grouped_without_comparing_each_with_each():
     """Found defect B12."""
-    compared = 0
-
-    class Counted(str):
-        def __eq__(self, other: object) -> bool:
-            nonlocal compared
-            compared += 1
-            return str.__eq__(self, other)
-
-        __hash__ = str.__hash__
-
+    Counted.compared = 0
     nodes = [NodeLabels(f"n{i:03}", {RACK: "r", HOSTNAME_LABEL: Counted(f"h{i // 2:03}")}) for i in range(400)]
     tree = TopologyTree([RACK, HOSTNAME_LABEL], [*nodes, NodeLabels("own", {RACK: "r", HOSTNAME_LABEL: "own"})])
     assert tree.left_out.same_path == tuple((f"n{i:03}", f"n{i + 1:03}") for i in range(0, 400, 2))
     assert tree.names == ("own",)
-    assert compared < 40 * len(nodes)
+    assert Counted.compared < 40 * len(nodes)
