@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from cli import completion
 from cli.given import Decisions, Source
 from cli.pause import register
+from core.names import PLACEMENT_PROFILES
 
 # What belongs to a process is handed on as it is, --help included.
 _AS_IT_IS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -50,7 +51,9 @@ Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", 
 Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Of the kubeconfig; default: its current one.")]
 Config = Annotated[str | None, typer.Option("--config", metavar="FILE", help="The configuration file that the reconciler is run with.")]
 Gates = Annotated[list[str] | None, typer.Option("--feature-gates", metavar="NAME=BOOL,...", help="As the reconciler's.")]
-Profile = Annotated[str | None, typer.Option("--placement-profile", metavar="NAME", help="As the reconciler's: kep or compact.")]
+Profile = Annotated[
+    str | None, typer.Option("--placement-profile", metavar="NAME", help=f"As the reconciler's: one of {', '.join(PLACEMENT_PROFILES)}.")
+]
 Nodes = Annotated[
     list[Path] | None,
     typer.Option("--nodes", metavar="FILE", help="Not a live cluster but files: nodes, topologies, flavors, queues, ... Repeatable."),

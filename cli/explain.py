@@ -80,6 +80,8 @@ def _state(facts: WorkloadFacts) -> str:
         return "stopping"
     if not facts.active:
         return "deactivated"
+    if facts.on_hold:
+        return "on hold"
     if facts.admitted:
         return "admitted"
     return "quota reserved" if facts.quota_reserved else "waiting"
@@ -137,7 +139,7 @@ def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Rep
 
 def _outlook(outlook: Outlook, facts: WorkloadFacts) -> Report:
     """What a reconciler that starts now would decide on it."""
-    if not facts.active or facts.deleting or (facts.admitted and not facts.unhealthy_nodes):
+    if not facts.active or facts.deleting or facts.on_hold or (facts.admitted and not facts.unhealthy_nodes):
         return {}
     verdict = outlook.decide([facts.key]).get(facts.key)
     if verdict is None:

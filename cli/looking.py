@@ -109,7 +109,7 @@ def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str,
     """Adds to a live cluster what jobs and pods of the same files refer to, as if it were there before; returns all other documents."""
     observed = outlook.observed
     devices = observed.devices.informers if observed.devices is not None else ()
-    referred = (*observed.related.informers.values(), observed.pod_groups, observed.node_topologies, *devices)
+    referred = (*observed.related.informers.values(), observed.pod_groups, observed.node_topologies, observed.volumes.claims, *devices)
     informers = {informer.resource: informer for informer in referred}
     given = sort_out(documents, informers, namespace, wrong)
     for resource, objects in given.objects.items():

@@ -13,7 +13,15 @@ from typing import NamedTuple
 import reconciler.settings
 import webhook.settings
 from core import names as n
-from core.jobs.pod_rules import MAX_POD_TERMS, MAX_RESOURCE_NAMES, MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS
+from core.jobs.pod_rules import (
+    MAX_GRACE_S,
+    MAX_POD_TERMS,
+    MAX_RESOURCE_NAMES,
+    MAX_SELECTOR_ENTRIES,
+    MAX_TEMPLATE_BYTES,
+    MAX_TEMPLATE_VALUES,
+    MAX_TOLERATIONS,
+)
 from core.model.gates import GATES
 from core.runtime import generated
 from core.runtime.arguments import OneLineParser
@@ -49,7 +57,11 @@ WRITTEN_BY_USERS = (
     Name(n.POD_INDEX_OFFSET, TEMPLATE, "where the ranks of its pods start"),
     Name(n.WORKLOAD_REQUIRED_TOPOLOGY, JOB, "the node label of a level: all pods of all templates in one domain of it"),
     Name(n.WORKLOAD_PREFERRED_TOPOLOGY, JOB, "the same if it can be, else of a level above"),
-    Name(n.PLACEMENT_PROFILE, "annotation of a job, a ClusterQueue or a Topology", "`kep` or `compact`; the nearest to the job holds"),
+    Name(
+        n.PLACEMENT_PROFILE,
+        "annotation of a job, a ClusterQueue or a Topology",
+        f"one of {', '.join(f'`{name}`' for name in n.PLACEMENT_PROFILES)}; the nearest to the job applies (placement.md)",
+    ),
     Name(
         n.COMPLETIONS_EQUAL_PARALLELISM,
         'annotation of an Indexed batch/v1 Job, `"true"`',
@@ -113,6 +125,11 @@ WRITTEN_BY_TOPOGATE = (
     ),
     Name(n.SPARES, "annotation of Workloads", "the nodes that are kept free for it, JSON: by pod set their names"),
     Name(n.BORROWED_SPARES, "annotation of Workloads", "of its own nodes those that are another's spares, lent to it; JSON as above"),
+    Name(
+        n.DEFAULTED_SLICE_SIZE,
+        "annotation of pod templates of a JobSet",
+        f"the `{n.SLICE_SIZE}` that the webhook wrote; it follows `parallelism` until a user sets another",
+    ),
     Name(n.FIELDS_OF_V1BETA2, "annotation of objects read as v1beta1", "what v1beta1 cannot say"),
     Name(n.FIELDS_OF_V1BETA1, "annotation of objects read as v1beta2", "what v1beta2 cannot say"),
     Name(n.MANAGED, "label and finalizer of queued pods", "topogate looks after it"),
@@ -140,6 +157,9 @@ LIMITS = (
     ("expressions and values of node affinity, and entries of `nodeSelector`, in all", str(MAX_SELECTOR_ENTRIES)),
     ("tolerations", str(MAX_TOLERATIONS)),
     ("different names of resources, of all containers", str(MAX_RESOURCE_NAMES)),
+    ("seconds to end (`terminationGracePeriodSeconds`, and the grace period of a deletion)", str(MAX_GRACE_S)),
+    ("values (arguments, variables, ...) in all pod templates of its object; maps and lists count as one each", str(MAX_TEMPLATE_VALUES)),
+    ("bytes of all pod templates of its object, as JSON", str(MAX_TEMPLATE_BYTES)),
 )
 _VARIABLES = (
     "A flag is stronger than its environment variable, and that than the configuration file ([configuration.md](configuration.md)). "

@@ -79,6 +79,7 @@ PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
 UNCONSTRAINED_TOPOLOGY = "kueue.x-k8s.io/podset-unconstrained-topology"
 SLICE_REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-slice-required-topology"
 SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
+DEFAULTED_SLICE_SIZE = "topogate.dev/defaulted-slice-size"  # beside it where the webhook wrote it: the size that it wrote
 SLICE_CONSTRAINTS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 PODSET_GROUP_NAME = "kueue.x-k8s.io/podset-group-name"
 POD_INDEX_OFFSET = "kueue.x-k8s.io/pod-index-offset"
@@ -102,7 +103,9 @@ WORKLOAD_PREFERRED_TOPOLOGY = "topogate.dev/workload-preferred-topology"
 FIELDS_OF_V1BETA2 = "topogate.dev/v1beta2-fields"  # on an object read as v1beta1: what v1beta1 cannot say
 FIELDS_OF_V1BETA1 = "topogate.dev/v1beta1-fields"  # and the other way round
 PLACEMENT_PROFILE = "topogate.dev/placement-profile"  # of a job, a ClusterQueue or a Topology
-KEP_PROFILE, COMPACT_PROFILE = PLACEMENT_PROFILES = ("kep", "compact")  # its values
+KEP_PROFILE, COMPACT_PROFILE, BEST_FIT_PROFILE, LEAST_FREE_PROFILE, BALANCED_PROFILE = PLACEMENT_PROFILES = (
+    *("kep", "compact", "best-fit", "least-free", "balanced"),
+)  # its values
 
 # --- where a pod is, stamped on it when it is ungated: containers read it through the downward API ---
 LEVEL_PREFIX = "topogate.dev/level-"  # label (an annotation where the value is no label's): the domain at each level, 0 is the coarsest
@@ -164,6 +167,7 @@ REASON_SUSPENDED = "Suspended"
 REASON_ADMISSIONS_PAUSED = "AdmissionsPaused"  # of ClusterQueues, too: the contract has no word for it
 REASON_PENDING_EVALUATION = "PendingEvaluation"
 REASON_NO_RESERVATION = "NoReservation"
+REASON_ON_HOLD = "OnHold"
 REASON_DEACTIVATED = "Deactivated"
 REASON_SUSPENDED_BY_USER = f"{REASON_DEACTIVATED}DueToJobSuspended"  # of an eviction, as the next
 REASON_NODE_FAILURES = "NodeFailures"  # of an eviction
@@ -243,6 +247,7 @@ EVENT_STILL_IN_USE = "StillInUse"
 EVENT_ADMISSION_PAUSED = "AdmissionPaused"
 EVENT_EVICTION_PAUSED = "EvictionPaused"
 EVENT_POD_GROUP_REFUSED = "PodGroupRefused"
+EVENT_PODS_LEFT = "PodsLeft"
 EVENT_PODS_MOVED = "PodsMoved"
 
 DEFAULT_LOCAL_QUEUE = "default"

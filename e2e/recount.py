@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from core.model.quantity import canonical
 from core.model.resources import PODS, parse_resources, pod_requests
 from core.names import MANAGED_NAMESPACE_LABEL, PODSET_LABEL, SLICE_NAME, WORKLOAD_ANNOTATION
-from e2e.api import Api
+from e2e.api import Api, ApiError
 
 Obj = Mapping[str, Any]
 Use = tuple[str, str, str]  # ClusterQueue or cohort, flavor, resource
@@ -35,12 +36,21 @@ class Objects:
 
 
 def recount(api: Api) -> list[str]:
-    """Sentences about what is broken now; none if all is well. Reads each list of one moment, as far as the API server can."""
+    """Sentences about what is broken now; none if all is well. All lists are of one moment; of kinds that are not installed there are
+    no objects. Raises ApiError where the API server has lists of one moment not even at the third attempt."""
+    for _ in range(2):
+        with suppress(ApiError):  # 410: the moment is gone by now
+            return list(find_broken(_read(api)))
+    return list(find_broken(_read(api)))
+
+
+def _read(api: Api) -> Objects:
     pods = api.get("/api/v1/pods")
     then = f"?resourceVersion={pods['metadata']['resourceVersion']}&resourceVersionMatch=Exact"
     lists = ("/api/v1/nodes", "workloads", "clusterqueues", "cohorts", "localqueues", "/api/v1/namespaces")
-    nodes, *others = (api.list((path if path.startswith("/") else f"{KUEUE}/{path}") + then) for path in lists)
-    return list(find_broken(Objects(nodes, pods["items"], *others)))
+    paths = [(path if path.startswith("/") else f"{KUEUE}/{path}") + then for path in lists]
+    nodes, *others = ((api.find(path) or {"items": []})["items"] for path in paths)
+    return Objects(nodes, pods["items"], *others)
 
 
 def find_broken(objects: Objects) -> Iterator[str]:
@@ -131,6 +141,12 @@ def _limits(objects: Objects) -> tuple[dict[str, str], dict[Use, int | None]]:
 def _quotas(objects: Objects, admitted: Mapping[str, Obj], bound: Iterable[Obj]) -> Iterator[str]:
     """What bound pods of admitted Workloads use is within the quota of their queue and its cohort. Lending limits are not judged."""
     roots, limits = _limits(objects)
+    covered = {
+        queue["metadata"]["name"]: {
+            name for group in (queue.get("spec") or {}).get("resourceGroups") or () for name in group["coveredResources"]
+        }
+        for queue in objects.cluster_queues
+    }
     used: Counter[Use] = Counter()
     for pod in bound:
         workload = admitted.get(_named(pod) or "")
@@ -139,8 +155,10 @@ def _quotas(objects: Objects, admitted: Mapping[str, Obj], bound: Iterable[Obj])
         admission, pod_set = workload["status"]["admission"], (pod["metadata"].get("labels") or {}).get(PODSET_LABEL)
         flavors = next((given.get("flavors") or {} for given in admission["podSetAssignments"] if given["name"] == pod_set), {})
         for resource, amount in {**pod_requests(pod["spec"]), PODS: 1}.items():
-            if resource in flavors:
-                queue = admission["clusterQueue"]
+            queue = admission["clusterQueue"]
+            if resource not in flavors and amount and resource in covered.get(queue, ()):
+                yield f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']} uses {amount} {resource}, and was admitted without"
+            elif resource in flavors:
                 for owner in {queue, roots.get(queue, queue)}:
                     used[owner, flavors[resource], resource] += amount
     for (owner, flavor, resource), amount in used.items():
@@ -159,7 +177,9 @@ def _uncounted(objects: Objects, admitted: Mapping[str, Obj], bound: Iterable[Ob
         metadata = pod["metadata"]
         owner: Obj = next((owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")), {})
         is_system = owner.get("kind") == "DaemonSet" or "kubernetes.io/config.mirror" in (metadata.get("annotations") or {})
-        if metadata.get("namespace") not in managed & queued or is_system or metadata.get("deletionTimestamp"):
+        if metadata.get("namespace") not in managed & queued or is_system:
             continue
+        if _named(pod) is not None and metadata.get("deletionTimestamp"):
+            continue  # of a Workload that has ended before its last pod
         if _named(pod) not in admitted:
             yield f"pod {metadata['namespace']}/{metadata['name']} runs in a managed namespace, and no admitted Workload has it"

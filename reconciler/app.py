@@ -154,7 +154,7 @@ class Reconciler:
     async def _observe_time(self) -> None:
         """Ends what is reserved for a time."""
         while True:
-            if self.observed.state.observe_time(self._clock.monotonic()) and self.deciding is not None:
+            if self.observed.state.observe_time(self._clock.monotonic(), self._clock.now().timestamp()) and self.deciding is not None:
                 self.deciding.scheduler.wake_in(0)
             await self._clock.sleep(TIME_S)
 

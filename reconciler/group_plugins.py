@@ -6,17 +6,20 @@ for a while. Nobody waits for it longer than its limit.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Never
 
 from core.metric_names import NONSENSE
-from core.model.group_plugins import GENERATE, SCORE, GroupPluginRules, Which
+from core.model.group_plugins import ALL_EVENTS, GENERATE, ROOM_EVENTS, SCORE, GroupEvent, GroupPluginRules, Which
 from core.podgroups.builtin import GENERATORS, SCORERS
-from core.podgroups.framework import PlacementGenerator, PlacementScorer, Plugins
+from core.podgroups.device_placement import DevicePlacement
+from core.podgroups.facts import PodGroupFacts
+from core.podgroups.framework import PlacementGenerator, PlacementScorer, Plugins, list_events
 from core.podgroups.members import GroupKey
 from core.podgroups.outside import Answers, OutsideGenerator, OutsideScorer
 from core.podgroups.questions import Nonsense, Question
+from core.podgroups.topology_placement import TopologyPlacement
 from core.runtime.clock import Clock
 from reconciler.installed_plugins import launches
 from reconciler.metrics import UNRECORDED, Recorder
@@ -82,6 +85,17 @@ class GroupPlugins:
         generators = (OutsideGenerator(which, answers) if ours is None else ours for which, ours in self._generators)
         scorers = ((OutsideScorer(which, answers) if ours is None else ours, weight) for which, ours, weight in self._scorers)
         return Plugins(tuple(generators), tuple(scorers), feasible_limit=self._feasible_limit)
+
+    def list_events(self, facts: PodGroupFacts) -> Set[GroupEvent]:
+        """Events that can help a group that waits: those of room for pods, and those that a generator which it is placed by names."""
+        events = ROOM_EVENTS | (DevicePlacement.events if facts.claim_templates else frozenset())
+        events |= {GroupEvent.NODE_TOPOLOGY_CHANGED} if facts.levels else set()  # it may name an alias
+        for which, ours in self._generators:
+            if ours is None:
+                events |= self._processes[which].events if which in self._processes else ALL_EVENTS
+            elif not isinstance(ours, TopologyPlacement) or facts.levels:
+                events |= list_events(ours)
+        return events
 
     async def answer(self, question: Question, answers: Answers) -> None:
         """Asks, and keeps what is answered; or the decision is made without who does not answer."""

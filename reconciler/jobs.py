@@ -4,6 +4,7 @@ Level-triggered: each run looks at job and workload as they are and takes one st
 should be. The steps, by what is observed:
 
     job                     workload                 step
+    finished, pods left     not finished             wait for them; end them where it is evicted, deactivated or deleted
     finished                not finished             say so; quota and domains are given back
     suspended               none                     create the workload
     running                 none, or not admitted    suspend: nobody slips past placement
@@ -30,6 +31,7 @@ from core.names import (
     EVENT_CREATED_WORKLOAD,
     EVENT_DELETED_WORKLOAD,
     EVENT_FINISHED_WORKLOAD,
+    EVENT_PODS_LEFT,
     EVENT_STARTED,
     EVENT_STOPPED,
     EVENT_UPDATED_WORKLOAD,
@@ -71,14 +73,15 @@ from reconciler import tracing
 from reconciler.apply import FIELD_MANAGER, Writer
 from reconciler.controllers import build_controller
 from reconciler.elastic import Elastic
-from reconciler.observed import Observed, is_unmarked
+from reconciler.observed import Observed, is_unmarked, workloads_of_pod
 from reconciler.prebuilt import Prebuilt
 from reconciler.slim import writers
-from reconciler.steps import WorkloadSteps
+from reconciler.steps import WorkloadSteps, may_run
 
 logger = logging.getLogger(__name__)
 SUSPENDED_BY_USER = "The job was suspended by its user; unsuspend it to queue it again"
 STOP_POLL_S = 1.0
+LEFT_POLL_S = 30.0  # a safety net: events of the pods lead to the next reconcile
 
 
 class Jobs:
@@ -93,6 +96,7 @@ class Jobs:
         self._prebuilt = Prebuilt(observed, writer, self._steps)
         self._created = Expectations()  # workloads made and not seen yet
         self._written: dict[tuple[str, str], tuple[str, int]] = {}  # uid and version of jobs as we left them, until that is seen
+        self._left: dict[str, tuple[str, str]] = {}  # by family of workloads: finished jobs of which pods run on
         self.controller = build_controller("jobs", self._reconcile, clock, workers=8)
         self._queue = self.controller.queue
         for key, informer in observed.jobs.items():
@@ -108,6 +112,8 @@ class Jobs:
 
     def _on_pod(self, change: Change) -> None:
         """Jobs of whose pods somebody must take care; others tell of their pods by their status."""
+        for left in (self._left[family] for family in workloads_of_pod(change.obj) if family in self._left):
+            self._queue.add(left, "pod of a finished job changed")
         key = self._observed.job_of_pod(change.new) if change.new is not None and is_unmarked(change.new) else None
         if key is not None:
             self._queue.add(key, "pod without a workload")
@@ -122,6 +128,8 @@ class Jobs:
 
     def _on_workload(self, change: Change) -> None:
         self._created.forget(object_key(change.obj))
+        if change.new is None:
+            self._left.pop(family_of(change.obj), None)
         for key in self._prebuilt.jobs_of(change.obj):
             self._queue.add(key, "workload changed", INITIAL_PRIORITY if change.initial else 0)
         owner = controller_of(change.obj)
@@ -204,8 +212,7 @@ class Jobs:
         if not kind.is_suspended(job) or kind.is_started(job):
             return await self._stop_without_workload(kind, job)
         if prebuilt_name(job) is not None:
-            await self._prebuilt.take(kind, job)
-            return Done()
+            return await self._prebuilt.take(kind, job)
         name, now = workload_name(kind, job), self._clock.monotonic()
         key = f"{job['metadata']['namespace']}/{name}"
         if not self._created.satisfied(key, now):
@@ -416,6 +423,8 @@ class Jobs:
         if workload is None or finish is None:
             return Done()
         if not condition_is_true(workload, FINISHED):
+            if await self._has_pods_left(kind, job, workload):
+                return RequeueAfter(LEFT_POLL_S)
             reason = REASON_SUCCEEDED if finish.succeeded else REASON_FAILED
             workload = await self._steps.finish(workload, Condition(FINISHED, True, reason, finish.message))
             name = object_key(workload)
@@ -423,6 +432,30 @@ class Jobs:
             await self._event(kind, job, EVENT_FINISHED_WORKLOAD, f"Workload '{name}' is declared finished")
         await self._steps.drop_finalizer(workload)
         return Done()
+
+    async def _has_pods_left(self, kind: JobKind, job: Obj, workload: Obj) -> bool:
+        """Whether a finished job has pods that run on, as with `cleanPodPolicy: None`: what they use is not given to others."""
+        family = family_of(workload)
+        running = self._observed.find_running_pods(job["metadata"]["uid"])
+        pods = [pod for pod in running if not (pod.terminating and self._is_lost(pod.node))]
+        if not pods:
+            self._left.pop(family, None)
+            return False
+        if not may_run(workload):
+            await self._steps.end_pods(workload, pods, "Workload is deactivated or deleted, and its job has finished")
+        elif family not in self._left:
+            message = (
+                f"it has finished, and {len(pods)} of its pods still run: its quota and its nodes are free once they have ended. "
+                "If its controller leaves them (runPolicy.cleanPodPolicy: None), delete them or the job"
+            )
+            await self._event(kind, job, EVENT_PODS_LEFT, message)
+        self._left[family] = r.key_of(kind), object_key(job)
+        return True
+
+    def _is_lost(self, name: str) -> bool:
+        """Whether no kubelet says of a node what ends there: its pods are lost with it."""
+        node = self._observed.nodes.store.get(name) if name else None
+        return bool(name) and (node is None or not condition_is_true(node, "Ready"))
 
     async def _let_go(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """The workload was deleted: its job is stopped first, then it may go."""
@@ -439,6 +472,8 @@ class Jobs:
                 return await self._restore(kind, job, workload)
             if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}) and kind.has_gate(job):
                 await self._change(kind, job, kind.ungate(job))  # nobody would take it off its pods
+        elif not condition_is_true(workload, FINISHED) and await self._has_pods_left(kind, job, workload):
+            return RequeueAfter(STOP_POLL_S)
         await self._steps.drop_finalizer(workload)
         await self._event(kind, job, EVENT_DELETED_WORKLOAD, f"Deleted Workload: {object_key(workload)}")
         return Done()

@@ -6,7 +6,7 @@ Level-triggered, a workload at a time, so that all the nodes it has lost are nam
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -20,7 +20,7 @@ from core.names import (
     HOSTNAME_LABEL,
 )
 from core.plan.admission import managed_status
-from core.plan.node_health import Share, Verdict, is_pinned, judge_node
+from core.plan.node_health import Share, Verdict, find_placed, is_pinned, judge_node
 from core.plan.requeue import plan_eviction
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
@@ -60,6 +60,7 @@ class NodeHealth:
         self._used: dict[str, set[str]] = {}  # by workload: nodes on which pods of it have been
         self._named: dict[str, str] = {}  # nodes by hostname, those that are gone included while somebody is assigned to them
         self._refused: dict[str, str] = {}  # pods that kube-scheduler finds no node for, and when it was first seen
+        self._well_since: dict[str, str] = {}  # by node: an earlier refusal of a pod that waits for it says nothing of it
         # By node, key and value: when a NoExecute taint without a time was first seen.
         self._tainted: dict[str, dict[tuple[str, str], str]] = {}
         self._steps = WorkloadSteps(observed, writer)
@@ -107,6 +108,10 @@ class NodeHealth:
             for key in self._assigned.get(host, ()):
                 self._queue.add_after(key, BATCH_S, f"node {name} changed")
         before, now = self._tainted.pop(name, {}), self._writer.now()
+        if not _is_well(change.new):
+            self._well_since.pop(name, None)
+        elif not _is_well(change.old):
+            self._well_since[name] = now
         taints = ((change.new or {}).get("spec") or {}).get("taints") or ()
         undated = [_name_of(taint) for taint in taints if taint.get("effect") == "NoExecute" and not taint.get("timeAdded")]
         if undated:
@@ -125,7 +130,7 @@ class NodeHealth:
         for workload in self._observed.present_of_pod(change.obj) if workloads_of_pod(change.obj) else ():
             if facts is not None and facts.node:
                 self._used.setdefault(workload, set()).add(facts.node)
-            if not runs and (workload in self._hosts or (facts is not None and is_pinned(facts))):
+            if not runs and (workload in self._hosts or (facts is not None and is_pinned(facts, (facts.pod_set or "",)))):
                 self._queue.add_after(workload, BATCH_S, "pod changed")
 
     # --- one workload -------------------------------------------------------------------------------------------
@@ -194,15 +199,16 @@ class NodeHealth:
             host = pod.node_selector.get(HOSTNAME_LABEL, "")
             if pod.node or host:
                 pods[pod.node or self._node_of(host)].append(pod)
-        strangers = {name for name, there in pods.items() if name not in assigned and any(map(is_pinned, there))}
+        placed = find_placed(facts)
+        strangers = {name for name, there in pods.items() if name not in assigned and any(is_pinned(pod, placed) for pod in there)}
         used = self._used.get(facts.key, ())
         shares = {
-            name: Share(assigned[name], pods.get(name, ()), tolerations.get(name, ()), name in used, by_pod_set.get(name, {}))
+            name: Share(assigned[name], pods.get(name, ()), tolerations.get(name, ()), name in used, by_pod_set.get(name, {}), placed)
             for name in assigned.keys() | strangers
             if name in strangers
             or name in facts.unhealthy_nodes
             or not _is_well(self._observed.nodes.store.get(name))
-            or _is_odd(pods.get(name, ()))
+            or _is_odd(pods.get(name, ()), placed)
         }
         return shares, len(assigned)
 
@@ -216,7 +222,11 @@ class NodeHealth:
             made = obj["metadata"].get("creationTimestamp") or "" if obj is not None else ""
             if not (pod.rejected and made < since):
                 refused = self._refused.get(pod.key)
-                yield replace(pod, unschedulable_since=refused) if refused is not None else pod
+                if refused is None:
+                    yield pod
+                    continue
+                well = self._well_since.get(self._node_of(pod.node_selector.get(HOSTNAME_LABEL, "")), "")
+                yield replace(pod, unschedulable_since=max(refused, well))
 
     def _node_of(self, host: str) -> str:
         """The node of a hostname, as an assignment names it: a node's own name, where two share one."""
@@ -260,7 +270,8 @@ class NodeHealth:
 
     async def _clear_all(self, workload: Obj, facts: WorkloadFacts) -> None:
         """Pods that have a place from an admission that is over."""
-        for pod in filter(is_pinned, self._pods(workload, facts)):
+        placed = find_placed(facts)
+        for pod in [pod for pod in self._pods(workload, facts) if is_pinned(pod, placed)]:
             await self._clear(pod.node_selector[HOSTNAME_LABEL], Verdict("of which its workload has nothing", in_the_way=(pod,)))
 
     async def _clear(self, node: str, verdict: Verdict) -> None:
@@ -320,5 +331,5 @@ def _is_well(node: Obj | None) -> bool:
     return not taints and not unschedulable and not deleted and all(status == "True" for status, _ in ready)
 
 
-def _is_odd(pods: Iterable[PodFacts]) -> bool:
-    return any(pod.rejected or (is_pinned(pod) and pod.unschedulable_since) for pod in pods)
+def _is_odd(pods: Iterable[PodFacts], placed: Collection[str]) -> bool:
+    return any(pod.rejected or (is_pinned(pod, placed) and pod.unschedulable_since) for pod in pods)

@@ -22,7 +22,7 @@ from core.names import (
     SYSTEM_NAMESPACE,
     TOPOLOGY_GATE,
 )
-from core.plan.pod_units import ALONE, GROUP, PARENTS, owner_of_group, unit_of_pod, unit_of_workload
+from core.plan.pod_units import ALONE, GROUP, PARENTS, get_owner_of_named, is_unowned, owner_of_group, unit_of_pod, unit_of_workload
 from core.podgroups.members import group_of
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -57,6 +57,7 @@ from reconciler.slim import (
     with_writers_of,
     without_managed_fields,
 )
+from reconciler.volumes import ObservedVolumes
 
 logger = logging.getLogger(__name__)
 CATCH_UP_S, CATCH_UP_LOOK_S = 120.0, 0.05
@@ -131,6 +132,7 @@ class Observed:
             kind.kind: informer(r.resource_of(kind), slim_stateful_set if isinstance(kind, StatefulSet) else without_managed_fields)
             for kind in POD_SETS
         }
+        self.volumes = ObservedVolumes(informer, self.workloads, self.parents[StatefulSet.kind], self._read_again)
         for of_kind in self.jobs.values():
             of_kind.store.add_index("uid", lambda job: [job["metadata"]["uid"]])
         self.owning = (*self.jobs.values(), *self.parents.values(), self.pods)  # what workloads are made for
@@ -151,7 +153,7 @@ class Observed:
         self.workloads.store.add_index("family", lambda workload: [family_of(workload)])
         self.pod_facts: dict[str, PodFacts] = {}
         self.owners = Owners()
-        self._orphaned: set[str] = set()  # keys of workloads
+        self._unowned: dict[str, str | None] = {}  # workloads without an owner, and the owner of the pods that name them
         self.on_owner: list[Callable[[Obj], None]] = []  # told of pods that turned out to be another's than was known
 
         state = self.state
@@ -172,7 +174,7 @@ class Observed:
         for of_devices, read, observe in self.devices.folds if self.devices is not None else ():
             self._fold(of_devices, read, observe)
         self._fold(self.workloads, self._read_workload, state.observe_workload)
-        self.workloads.add_handler(self._observe_orphan)
+        self.workloads.add_handler(self._observe_unowned)
 
     def _observe_pause(self, key: str, pause: Pause | None) -> None:
         if key.rpartition("/")[2] == PAUSE_CONFIG_MAP:  # files may have others
@@ -231,8 +233,9 @@ class Observed:
 
     def _owner_of(self, key: str, pod: PodFacts) -> str | None:
         """Who a pod's workload belongs to: the pod itself, its group, or the highest above it that is queued."""
-        if pod.workload in self._orphaned:
-            return None  # as its workload: what runs on holds the place it was given, not another beside it
+        if pod.workload in self._unowned:
+            # As its workload. None where its job is gone: what runs on holds the place it was given, not another beside it.
+            return self._unowned[pod.workload]
         obj = self.pods.store.get(key)
         unit = unit_of_pod(obj) if obj is not None else None
         if unit is not None and unit.source == ALONE:
@@ -260,13 +263,17 @@ class Observed:
         for pod in [pod for owner in below for pod in self.pods.store.by_index("owner", owner)]:
             self._observe_owner_of(pod)
 
-    def _observe_orphan(self, change: Change) -> None:
-        """Pods of a workload that has lost its owner are nobody's any more, either."""
-        key = object_key(change.obj)
-        orphaned = change.new is not None and is_orphaned(change.new)
-        if orphaned == (key in self._orphaned):
+    def _observe_unowned(self, change: Change) -> None:
+        """Pods of a workload that has lost its owner have none, either; those that name one that never had an owner are its own."""
+        key, now = object_key(change.obj), dict[str, str | None]()
+        if change.new is not None and is_unowned(change.new):
+            now = {key: get_owner_of_named(key)}
+        elif change.new is not None and is_orphaned(change.new):
+            now = {key: None}
+        before = {key: self._unowned.pop(key)} if key in self._unowned else {}
+        self._unowned |= now
+        if now == before:
             return
-        (self._orphaned.add if orphaned else self._orphaned.discard)(key)
         for pod in self.pods.store.by_index("workload", key):
             self._observe_owner_of(pod)
 
@@ -290,6 +297,7 @@ class Observed:
         facts = _read_workload(adjusted)
         if refused:
             facts = replace(facts, refused=refused)
+        facts = self.volumes.adjust(facts, adjusted)
         return facts if self._keeps_spares else facts.without_spares()
 
     @staticmethod
@@ -338,6 +346,8 @@ class Observed:
             self.namespaces,
             self.limit_ranges,
             self.runtime_classes,
+            self.volumes.claims,
+            self.volumes.volumes,
             self.priority_classes,
             self.workload_priority_classes,
             self.topologies,
@@ -412,7 +422,8 @@ class Observed:
                 await list_one(informer)
 
     def fill(self, objects: Mapping[Resource, Iterable[Obj]]) -> None:
-        """The same from objects at hand, by resource, without any API server."""
+        """The same from objects at hand, by resource, without any API server. Where they have no PersistentVolumeClaims none is missing."""
+        self.volumes.expect_all(bool(objects.get(r.VOLUME_CLAIMS)))
         for informer in self.informers:
             informer.fill(objects.get(informer.resource, ()))
 
@@ -493,6 +504,10 @@ class Observed:
         """Whether there are pods that are not over of a job, or of anything that is its."""
         return any(not pod.terminal and not pod.dropped for pod in self._pods_of_job(uid))
 
+    def find_running_pods(self, uid: str) -> list[PodFacts]:
+        """Those among them that are past their gates."""
+        return [pod for pod in self._pods_of_job(uid) if not pod.terminal and not pod.dropped and not pod.gated]
+
     def dropped_pods(self, uid: str) -> int:
         """How many of them are over but for their finalizers. Of an index that fails by itself the Job controller keeps the last pod
         until it makes another, which a stopped job never gets."""
@@ -553,6 +568,8 @@ def _unit_of_workload(workload: Obj) -> list[str]:
 
 def _read_workload(workload: Obj) -> WorkloadFacts:
     facts, unit = WorkloadFacts.read(workload), unit_of_workload(workload)
+    if is_unowned(workload):
+        return replace(facts, owner_uid=get_owner_of_named(facts.key))
     return replace(facts, owner_uid=owner_of_group(unit)) if unit is not None and unit.source == GROUP else facts
 
 

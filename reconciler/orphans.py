@@ -8,26 +8,26 @@ run, and its workload with nobody who owns it. Level-triggered, whatever kind th
     orphaned, and may not run        some run            delete them; those that wait behind their gates never start
     admitted, or waiting             none                finished; quota and domains are given back
     deleted                          none                let it go
+    deleted, never had an owner      some wait gated     let it go: they never start
     orphaned, finished               any                 delete it: no garbage collector takes it
 """
 
 import logging
 
-from core.names import ADMITTED, EVENT_STOPPED, EVICTED, FINISHED, REASON_OWNER_NOT_FOUND
+from core.names import FINISHED, REASON_OWNER_NOT_FOUND
 from core.plan.conditions import Condition
+from core.plan.pod_units import is_unowned
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, NotFound
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import PodFacts, condition_is_true, family_of, find_condition
+from core.state.facts import condition_is_true, family_of
 from core.state.owners import is_orphaned
-from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed
-from reconciler.steps import WorkloadSteps
+from reconciler.steps import WorkloadSteps, may_run
 
 logger = logging.getLogger(__name__)
 STOP_POLL_S = 1.0
@@ -72,12 +72,14 @@ class Orphans:
             return Done()
         finished, orphaned = condition_is_true(workload, FINISHED), is_orphaned(workload)
         pods = [] if finished else self._observed.live_pods(family_of(workload))
-        if orphaned and not _may_run(workload):
+        if orphaned and not may_run(workload):
             # The garbage collector leaves them alone. What is made anew is gated, and holds nothing that is given back.
             pods = [pod for pod in pods if not pod.gated]
-            await self._stop(workload, pods)
+            await self._steps.end_pods(workload, pods, "Workload is deleted or deactivated, and its job is gone")
+        if is_unowned(workload):
+            pods = [pod for pod in pods if not pod.gated]
         if pods:
-            return RequeueAfter(STOP_POLL_S) if orphaned and not _may_run(workload) else Done()
+            return RequeueAfter(STOP_POLL_S) if orphaned and not may_run(workload) else Done()
         if not finished and not leaves:
             gone = Condition(FINISHED, True, REASON_OWNER_NOT_FOUND, "what it was made for does not exist any more, nor does a pod of it")
             workload = await self._steps.finish(workload, gone)
@@ -89,22 +91,3 @@ class Orphans:
             except (NotFound, Conflict):
                 return Done()  # gone, or another one of its name
         return Done()
-
-    async def _stop(self, workload: Obj, pods: list[PodFacts]) -> None:
-        evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
-        reason = (evicted or {}).get("message") or "Workload is deleted or deactivated, and its job is gone"
-        for pod in pods:
-            if pod.terminating:
-                continue
-            try:
-                await self._writer.delete_pod(pod)
-            except (NotFound, Conflict):
-                continue
-            observed = self._observed.pods.store.get(pod.key)
-            if observed is not None:
-                await self._writer.event(r.PODS, observed, EVENT_STOPPED, reason)
-
-
-def _may_run(workload: Obj) -> bool:
-    admitted = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
-    return admitted and workload["spec"].get("active", True) is not False and not workload["metadata"].get("deletionTimestamp")

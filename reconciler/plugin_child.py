@@ -99,6 +99,17 @@ def load(order: Json) -> Any:
     return plugin
 
 
+def list_events(plugin: Any, known: Sequence[str]) -> list[str] | None:
+    """The events that a plugin names in `events`, None where it names none. Raises _Refused."""
+    events = getattr(plugin, "events", None)
+    if events is None:
+        return None
+    unknown = [name for name in events if name not in known] if isinstance(events, list | tuple | set | frozenset) else [events]
+    if unknown:
+        raise _Refused(why=f"events: {str(unknown[0])[:60]!r} is not accepted; a list of {', '.join(known)} is")
+    return sorted(events)
+
+
 def _judge_arguments(target: Callable[..., Any], given: Mapping[str, Any]) -> None:
     taken = inspect.signature(target).parameters.values()
     named = [one for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
@@ -222,11 +233,17 @@ def _serve(questions: BinaryIO, replies: BinaryIO) -> None:
         elif "load" in message:
             limit_s = message["limit_s"]
             _limit(message["memory_bytes"])
-            plugin, reply = _guarded(load, message["load"], message["start_s"])
-            _reply(replies, number, {**reply, "answer": None})
+            loaded, reply = _guarded(_load_with_events, message["load"], message["start_s"])
+            plugin, events = loaded or (None, None)
+            _reply(replies, number, {**reply, "answer": events})
         else:
             found, reply = _guarded(partial(answer, plugin, cluster), message, limit_s)
             _reply(replies, number, {**reply, "answer": found})
+
+
+def _load_with_events(order: Json) -> tuple[Any, list[str] | None]:
+    plugin = load(order)
+    return plugin, list_events(plugin, order["events"]) if order["role"] == GENERATE else None
 
 
 def _guarded(work: Callable[[Json], Any], message: Json, limit_s: float) -> tuple[Any, Json]:

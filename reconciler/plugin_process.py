@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.metric_names import ENDED, MEMORY, NONSENSE, RAISED, TIMEOUT, UNUSABLE
-from core.model.group_plugins import PluginLimits, Which
+from core.model.group_plugins import ALL_EVENTS, GroupEvent, PluginLimits, Which
 from core.placement.tree import TopologyTree
 from core.podgroups.questions import Question
 
@@ -58,7 +58,13 @@ class Launch:
 
     @property
     def order(self) -> dict[str, Any]:
-        return {"role": self.which.role, "name": self.which.name, "value": self.value, "arguments": dict(self.arguments)}
+        return {
+            "role": self.which.role,
+            "name": self.which.name,
+            "value": self.value,
+            "arguments": dict(self.arguments),
+            "events": list(GroupEvent),
+        }
 
 
 class _Gone(Exception):
@@ -183,6 +189,7 @@ class PluginProcess:
     def __init__(self, launch: Launch, limits: PluginLimits) -> None:
         self._launch, self._limits = launch, limits
         self._child: _Child | None = None
+        self.events: frozenset[GroupEvent] = ALL_EVENTS  # until it is loaded
 
     @property
     def pid(self) -> int | None:
@@ -230,7 +237,7 @@ class PluginProcess:
         if child is None:
             child = self._child = _Child(self._launch.which)
             await child.open()
-            await self._within(self._limits.start_s, self._load(child))
+            self._read_events(await self._within(self._limits.start_s, self._load(child)))
             child.is_new = True
         was_new = child.is_new
         if question is None:
@@ -253,6 +260,13 @@ class PluginProcess:
         if "failed" in reply:
             raise _failure(reply, self._limits)
         return reply["answer"]
+
+    def _read_events(self, answer: Any) -> None:
+        """Raises PluginFailed."""
+        try:
+            self.events = ALL_EVENTS if answer is None else frozenset(map(GroupEvent, answer))
+        except (TypeError, ValueError) as error:
+            raise PluginFailed(NONSENSE, "it names events that are not there", str(error)[:300]) from error
 
     async def _load(self, child: _Child) -> Any:
         limits = self._limits

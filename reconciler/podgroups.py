@@ -7,12 +7,15 @@ that ends between any two writes leaves nothing that another could not go on wit
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from core.metric_names import GROUP_PLACED, GROUP_WAITS
 from core.model.configuration import PodGroupRules
+from core.model.group_plugins import GroupEvent
 from core.model.pause import ADMISSIONS
 from core.podgroups.acting import SCHEDULED, WAITING, Place, Step
 from core.podgroups.devices import read_claim
@@ -46,11 +49,24 @@ LOOK_S = 5.0  # room may be given back without any event of a pod or a node
 AGAIN_S = 1.0
 REFUSED_S = 60.0  # what refuses a write is mostly a policy, which somebody has to change
 WORKERS = 4
-_Changes = tuple[int, int]
-_ANEW = -1, -1  # whatever has changed
 ALL = GroupKey("", "")  # as a key: all groups that wait
 REFUSED, PAUSED = "Refused", "AdmissionsPaused"
 _NO_REFUSALS = (SCHEDULED, WAITING, HANDED_OVER)  # its pods are on their way, or kube-scheduler's part is
+
+
+class _Wait(NamedTuple):
+    """How often each of the `events` that may help a group had happened, and how often room was given back, when it was judged."""
+
+    changes: int
+    counts: tuple[int, ...]
+    events: Set[GroupEvent]
+
+    @classmethod
+    def build(cls, changes: int, happened: Mapping[GroupEvent, int], events: Set[GroupEvent]) -> "_Wait":
+        return cls(changes, tuple(happened.get(event, 0) for event in sorted(events)), events)
+
+
+_ANEW = _Wait(-1, (), frozenset())  # whatever has changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +110,16 @@ class PodGroups:
         self._conditions = GroupConditions(writer, self._stories, plugins.note)
         self._seen: dict[GroupKey, dict[str, _Seen]] = {}  # its pods by uid
         self._decided: dict[str, str] = {}  # by uid of pods that are not bound: where they were decided to go
-        self._waiting: dict[GroupKey, _Changes] = {}  # and what had changed when they were last judged
-        self._news = 0  # what may help who waits, beside changes of nodes and pods
+        self._waiting: dict[GroupKey, _Wait] = {}  # and what had changed when they were last judged
+        self._events: Counter[GroupEvent] = Counter()
+        self._rests_until = 0.0
         self._refused_until: dict[GroupKey, float] = {}  # gangs whose places the API server did not take
         self._unsure: dict[GroupKey, set[str]] = {}  # pods of which it is not known what was written, by key
         self.controller = build_controller("podgroups", self._reconcile, clock, workers=WORKERS)
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
         observed.pod_groups.add_handler(self._on_group)
-        observed.node_topologies.add_handler(lambda change: self._look_again("a NodeTopology changed"))
+        observed.node_topologies.add_handler(lambda change: self._look_again(GroupEvent.NODE_TOPOLOGY_CHANGED))
         observed.nodes.add_handler(self._on_node)
         if observed.native is not None:
             observed.native.pod_groups.add_handler(self._on_native)
@@ -121,7 +138,7 @@ class PodGroups:
             self._forget(before, uid)
         if group is None or change.new is None:
             if self._waiting and (change.new is None or (change.new.get("status") or {}).get("phase") in ("Succeeded", "Failed")):
-                self._look_again("a pod is gone")
+                self._look_again(GroupEvent.POD_GONE)
             return
         member = read_member(change.new)
         assert member is not None  # it names a group
@@ -153,7 +170,7 @@ class PodGroups:
             self._refused_until.pop(group, None)
             self.plugins.forget(group)
         self._is_due(group)
-        self._look_again("a pod is gone")
+        self._look_again(GroupEvent.POD_GONE)
 
     def _is_due(self, group: GroupKey) -> None:
         if group in self._waiting:
@@ -169,7 +186,7 @@ class PodGroups:
         before = whole.kept_for(str(member.group), member.uid)
         keep_place(self._observed, member, self._known(member).place)
         if before is not None and not member.node and whole.kept_for(str(member.group), member.uid) is None:
-            self._look_again("a place is given back")
+            self._look_again(GroupEvent.PLACE_RETURNED)
 
     def _known(self, member: Member) -> Member:
         """With the place that was decided on, where the pod does not say it yet, or kube-scheduler has taken its nomination back."""
@@ -211,11 +228,11 @@ class PodGroups:
 
     def _on_node(self, change: Change) -> None:
         if self._waiting and (change.old is None or change.new is None or place_of(change.old) != place_of(change.new)):
-            self._look_again("a node changed")
+            self._look_again(GroupEvent.NODE_CHANGED)
 
     def _on_devices(self, change: Change) -> None:
         if self._waiting and not _has_same_spec(change):
-            self._look_again("devices changed")
+            self._look_again(GroupEvent.DEVICES_CHANGED)
 
     def _on_claim(self, change: Change) -> None:
         """Who waits may have devices now that are free; whose claim it is may be told that they do not lie together."""
@@ -228,17 +245,19 @@ class PodGroups:
             if group is not None:
                 self._is_due(group)
         if self._waiting:
-            self._look_again("a claim on devices changed")
+            self._look_again(GroupEvent.CLAIM_CHANGED)
 
-    def _look_again(self, why: str) -> None:
-        """Who waits is, once for all that changes at a time."""
-        self._news += 1
+    def _look_again(self, event: GroupEvent) -> None:
+        """Groups that wait and depend on an event are judged again, once for all events of a moment."""
+        self._events[event] += 1
         if self._waiting:
-            self._queue.add_after(ALL, BATCH_S, why)
+            self._queue.add_after(ALL, BATCH_S, event.value)
 
     def _wake(self) -> None:
-        """By priority and then by age."""
-        for key in sorted(self._waiting, key=self._turn):
+        """Those that an event may help, by priority and then by age."""
+        changes = self._observed.state.changes
+        due = [key for key, wait in self._waiting.items() if wait != _Wait.build(changes, self._events, wait.events)]
+        for key in sorted(due, key=self._turn):
             self._queue.add(key, "what it waits for may be there")
 
     def _turn(self, key: GroupKey) -> tuple[int, str, GroupKey]:
@@ -283,17 +302,22 @@ class PodGroups:
         if (rest := self._refused_until.get(key, now) - now) > 0:
             return RequeueAfter(rest)
         self._refused_until.pop(key, None)
-        changes = self._observed.state.changes, self._news
-        if self._waiting.get(key) == changes:
+        changes, happened = self._observed.state.changes, self._events.copy()
+        if key in self._waiting and self._waiting[key] == _Wait.build(changes, happened, self._waiting[key].events):
             return RequeueAfter(LOOK_S)  # nothing has come or gone since it was judged
+        if key in self._waiting and now < self._rests_until:
+            return RequeueAfter(BATCH_S)  # half of the loop's time at most is for groups that were refused before
         found_out = await self._find_out(key)
         group = await self._stories.begin(group) if group is not None and not is_native(group) else group
         members, began = [self._known(member) for member in self._members(key, found_out).values()], self._clock.now()
+        begun_s = self._clock.monotonic()
         try:
             step = self._held_up(self._plan(key, group, members, answers))
         except Unanswered:
             self._unsure |= {key: set(found_out)} if found_out else {}  # found out anew: by then it may be old
             raise
+        ended_s = self._clock.monotonic()
+        self._rests_until = 2 * ended_s - begun_s
         self.plugins.remember(key, answers)
         refused = await self._do(key, group, step, began)
         if refused is not None:
@@ -321,7 +345,8 @@ class PodGroups:
         if not any(member.is_live and not member.node for member in members):
             self._stories.bound(group, key, sum(member.is_live for member in members))
         if step.waits:
-            self._waiting[key] = _ANEW if self.plugins.is_missed(key) else changes
+            events = self.plugins.list_events(read_pod_group(group))
+            self._waiting[key] = _ANEW if self.plugins.is_missed(key) else _Wait.build(changes, happened, events)
             return RequeueAfter(LOOK_S)
         self._waiting.pop(key, None)
         return RequeueAfter(step.retry_s) if step.retry_s is not None else Done()
@@ -366,7 +391,7 @@ class PodGroups:
             self._fold(present)
         else:
             forget_place(self._observed, member.group, member.uid)
-            self._look_again("a place is given back")
+            self._look_again(GroupEvent.PLACE_RETURNED)
 
     def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member], answers: Answers) -> Step:
         """Raises Unanswered."""

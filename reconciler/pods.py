@@ -9,6 +9,7 @@ Level-triggered, a unit at a time (`core.plan.pod_units`): each run looks at pod
     gated                     admitted                 start: gate off, labels and selectors on, in one write a pod
     more than admitted        admitted                 those beyond stay behind their gate; of a plain group they are deleted
     scaled                    admitted                 evict: what was admitted is another number of pods
+    scaled to 0               any                      once none runs, give back quota and put it on hold; of an LWS replica delete it
     running                   evicted or deactivated   delete them; once none is left, give back quota
     ended                     admitted                 say so; quota and domains are given back, finalizers taken off
     gone                      any                      let it go
@@ -23,7 +24,6 @@ from core import trace_names as t
 from core.jobs.execution_time import execution_time
 from core.jobs.pod import Pod, has_admission_gate, pod_topology_request
 from core.jobs.pod_parents import PodParent
-from core.model.quantity import format_quantity
 from core.model.resources import pod_requests
 from core.names import (
     ADMITTED,
@@ -35,6 +35,7 @@ from core.names import (
     EVICTED,
     FINISHED,
     MAIN_POD_SET,
+    POD_GROUP_SERVING,
     QUOTA_RESERVED,
     REASON_DEACTIVATED,
     REASON_FAILED,
@@ -43,6 +44,7 @@ from core.names import (
     REASON_SUCCEEDED,
 )
 from core.plan.conditions import Condition
+from core.plan.excess import explain_excess
 from core.plan.pod_plan import excess_of_group, finish_of, plan_start, plan_stop, still_running, to_release
 from core.plan.pod_units import (
     ALONE,
@@ -51,8 +53,8 @@ from core.plan.pod_units import (
     UNKNOWN,
     Unit,
     is_going,
-    is_terminal,
     matters,
+    note_of,
     queue_to_follow,
     role_of_pod,
     unit_of_pod,
@@ -67,7 +69,7 @@ from core.runtime.expectations import Expectations
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import condition_is_true, controller_of, find_condition
+from core.state.facts import condition_is_true, controller_of, find_condition, reclaimed_pods
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
@@ -155,12 +157,15 @@ class Pods:
             return Done()
         source = self._source(unit, pods)
         workload = self._find_workload(unit, source)
+        if source is not None and unit.source in PARENTS and "spec" not in source:
+            source = None  # it has left its queue
         leaves = workload is not None and workload["metadata"].get("deletionTimestamp")
         finished = workload is not None and condition_is_true(workload, FINISHED)
         if source is None:
             self._wanted.forget(unit)
         lives = workload is not None and not leaves and not all(is_going(pod) for pod in pods)
-        await self._unit_steps.release(to_release(pods, finished=finished, remembers=unit.source == GROUP and lives))
+        is_evicted = workload is not None and not (leaves or finished) and self._has_lost_pods(unit, workload, pods)
+        await self._unit_steps.release(to_release(pods, finished=finished, remembers=unit.source == GROUP and lives, is_evicted=is_evicted))
         if workload is not None and leaves:
             return await self._let_go(unit, workload, pods)
         if source is None:
@@ -178,9 +183,14 @@ class Pods:
     def _source(self, unit: Unit, pods: list[Obj]) -> Obj | None:
         """What the workload is made of: its parent, else one of the pods; None where it is gone."""
         if unit.source in PARENTS:
-            obj = self._observed.parents[unit.source].store.get(f"{unit.namespace}/{unit.name}")
-            return obj if obj is not None and "spec" in obj else None
+            return self._observed.parents[unit.source].store.get(f"{unit.namespace}/{unit.name}")
         return pods[0] if pods else None
+
+    def _has_lost_pods(self, unit: Unit, workload: Obj, pods: list[Obj]) -> bool:
+        """Whether a plain group was evicted to be queued again, and has fewer pods than it needs."""
+        is_queued_again = condition_is_true(workload, EVICTED) and workload["spec"].get("active", True) is not False
+        serves = any(note_of(pod, POD_GROUP_SERVING) == "true" for pod in pods)  # its controller gives the next pod the same name
+        return unit.source == GROUP and is_queued_again and not serves and read_group(unit, pods).missing > 0
 
     def _find_workload(self, unit: Unit, source: Obj | None) -> Obj | None:
         """The unit's workload, none of what was called so before."""
@@ -265,8 +275,12 @@ class Pods:
             return Done()  # its event brings us back to take the finalizers off
         wanted = self._wanted.of_parent(unit, source)
         if unit.source in PARENTS and wanted is None:  # scaled away, or deleted: then the garbage collector decides
-            if not is_going(source) and all(is_terminal(pod) for pod in pods):
+            if is_going(source) or still_running(pods):
+                return Done()
+            if PARENTS_BY_KIND[unit.source].several:
                 await self._writer.delete_workload(workload)
+            else:
+                await self._steps.hold(workload, f"{unit.source} {unit.name} has no replicas")
             return Done()
         if not admitted:
             return await self._while_waiting(unit, source, workload, pods, wanted)
@@ -274,7 +288,7 @@ class Pods:
             await self._steps.evict(workload, REASON_DEACTIVATED, "The workload is deactivated")
             return Done()
         if wanted is not None and asks_otherwise(wanted, workload):
-            message = f"{unit} was changed while it ran: the number of its pods, or what they ask for"
+            message = f"{unit} was changed while it ran: its queue, the number of its pods, or what they ask for"
             await self._steps.evict(workload, REASON_JOB_CHANGED, message)
             return Done()
         return await self._start(unit, source, workload, pods, counts)
@@ -286,6 +300,9 @@ class Pods:
             reason = (evicted or {}).get("message") or "Not admitted, but past its admission gate"
             await self._unit_steps.delete(plan_stop(pods, reason))
             return RequeueAfter(STOP_POLL_S)
+        if self._has_lost_pods(unit, workload, pods):
+            await self._steps.hold(workload, f"group {unit.name} was evicted and waits for the pods that replace its own")
+            return Done()
         if await self._steps.give_back(workload):
             return Done()
         requests: Mapping[str, Obj | None] = {}
@@ -322,6 +339,7 @@ class Pods:
         # Of what has no parent nobody keeps them: a pod can be made again.
         notes = {} if wanted is None else changed_annotations(wanted.annotations, workload)
         if not changes and not notes:
+            await self._steps.end_hold(workload)
             return Done()
         asks_anew = pod_sets is not None or bool(notes)
         if asks_anew and (find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_MISCONFIGURED:
@@ -357,7 +375,8 @@ class Pods:
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if facts is None or facts.admission is None:
             return Done()
-        plan = plan_start(counts, [(pod, self._role_of(unit, source, pod)) for pod in pods], deletes_excess=unit.source == GROUP)
+        roles = [(pod, self._role_of(unit, source, pod)) for pod in pods]
+        plan = plan_start(counts, roles, deletes_excess=unit.source == GROUP, reclaimed=reclaimed_pods(workload))
         for problem in plan.problems:
             await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, problem, warning=True)
         await self._unit_steps.delete(plan.delete)
@@ -365,14 +384,9 @@ class Pods:
         admitted = {pod_set.name: pod_set.requests for pod_set in facts.pod_sets}
         start = []
         for pod, role in plan.start:
-            more = _show_excess(pod_requests(pod["spec"]), admitted[role])
-            if more:
-                message = (
-                    f"the pod requests {more} more than the pods that were admitted as {role}, and stays gated. If an admission webhook "
-                    "added a container (a sidecar), add what it requests to the pod template, or exempt these pods from that webhook; "
-                    "else delete the pod"
-                )
-                await self._writer.event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, message, warning=True)
+            excess = explain_excess(pod_requests(pod["spec"]), admitted[role], role)
+            if excess:
+                await self._writer.event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, excess, warning=True)
             else:
                 start.append((pod, role))
         if not start:
@@ -399,9 +413,3 @@ class Pods:
 def _asked(parent: PodParent, obj: Obj) -> tuple[Any, ...]:
     metadata, number = obj["metadata"], parent.workloads(obj) if "spec" in obj else 0
     return metadata["uid"], metadata.get("generation"), metadata.get("labels"), bool(metadata.get("deletionTimestamp")), number
-
-
-def _show_excess(asked: Mapping[str, int], admitted: Mapping[str, int]) -> str:
-    """What a pod requests beyond what was admitted, empty where it is nothing."""
-    more = {name: amount - admitted.get(name, 0) for name, amount in sorted(asked.items()) if amount > admitted.get(name, 0)}
-    return ", ".join(f"{format_quantity(name, amount)} {name}" for name, amount in more.items())

@@ -10,7 +10,7 @@ from core.plan.admission import preempted_status
 from core.queueing.outcome import Preempting, Victim
 from core.runtime.errors import Conflict, KubeError
 from core.runtime.errors import NotFound as ObjectNotFound
-from core.state.facts import WorkloadFacts, condition_is_true
+from core.state.facts import WorkloadFacts, condition_is_true, controller_of
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Paused, Writer
@@ -58,13 +58,15 @@ class Preemptions:
         seen = self._observed.workloads.store.get(victim.workload.key)
         if seen is None or seen["metadata"]["uid"] != victim.workload.uid or condition_is_true(seen, EVICTED):
             return
+        cause = self._observed.workloads.store.get(preemptor.key)
+        owner = controller_of(cause) if cause is not None else None
+        job = owner["uid"] if owner is not None else "UNKNOWN"
         message = (
-            f"Preempted to accommodate a workload (UID: {preemptor.uid}, JobUID: {preemptor.owner_uid or 'UNKNOWN'}) due to {victim.why}; "
+            f"Preempted to accommodate a workload (UID: {preemptor.uid}, JobUID: {job}) due to {victim.why}; "
             f"preemptor path: {self._path(preemptor)}; preemptee path: {self._path(victim.workload)}"
         )
         # Strict: one that has ended or changed since may not have to go any more.
         status = preempted_status(seen, victim.reason, message, self._writer.now())
-        cause = self._observed.workloads.store.get(preemptor.key)
         evicted = {t.WORKLOAD: seen["metadata"]["name"], t.REASON: victim.reason, t.MESSAGE: message, t.PREEMPTOR: preemptor.key}
         with tracing.step(t.EVICT, seen, evicted, links=[tracing.decision_of(cause) if cause is not None else None]):
             await self._writer.apply_admission(seen, status, strict=True)

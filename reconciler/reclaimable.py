@@ -6,6 +6,7 @@ being held for pods that would come in their stead.
 """
 
 import logging
+from collections import Counter
 
 from core.jobs.contract import Reclaiming
 from core.jobs.elastic import is_elastic
@@ -17,7 +18,7 @@ from core.runtime.controller import Done, Result
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import condition_is_true
+from core.state.facts import condition_is_true, family_of
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed, workloads_of_pod
@@ -51,14 +52,14 @@ class Reclaimable:
             self._queue.add_after(object_key(workload), BATCH_S, "job changed")
 
     def _on_pod(self, change: Change) -> None:
-        if (change.obj.get("status") or {}).get("phase") == "Succeeded":
+        if change.new is None or (change.new.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             for workload in workloads_of_pod(change.obj):
-                self._queue.add_after(workload, BATCH_S, "pod succeeded")
+                self._queue.add_after(workload, BATCH_S, "pod is over")
 
     async def _reconcile(self, item: Item) -> Result:
         key = str(item.key)
         workload = self._observed.workloads.store.get(key)
-        done = self._done(key, workload) if workload is not None else None
+        done = self._done(workload) if workload is not None else None
         if workload is None or done is None:
             return Done()
         runs = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
@@ -66,13 +67,20 @@ class Reclaimable:
             message = "pods that had done their work are made again, and what they held is others' by now; it is queued for all it needs"
             await self._steps.evict(workload, REASON_JOB_CHANGED, message)
             return Done()
-        entries = plan_reclaimable(workload, done)
+        entries = plan_reclaimable(workload, done, self._count_running(workload))
         if entries is not None:
             await self._writer.apply_reclaimable(workload, entries)
             logger.info("pods need their quota no more", extra={"workload": key, "pods": {e["name"]: e["count"] for e in entries}})
         return Done()
 
-    def _done(self, key: str, workload: Obj) -> dict[str, int] | None:
+    def _count_running(self, workload: Obj) -> Counter[str]:
+        """Pods of a workload per pod set that are past their gates and not over."""
+        facts = self._observed.state.workloads.facts.get(object_key(workload))
+        uid = facts.owner_uid if facts is not None else None
+        own = (pod for pod in self._observed.live_pods(family_of(workload)) if pod.owner_uid == uid)
+        return Counter(pod.pod_set or "" for pod in own if not pod.gated and not pod.dropped)
+
+    def _done(self, workload: Obj) -> dict[str, int] | None:
         """Pods per pod set that are done; None where nothing tells."""
         found = self._observed.job_of(workload)
         if found is not None:
@@ -84,4 +92,4 @@ class Reclaimable:
         unit = unit_of_workload(workload)
         if unit is None or unit.source != GROUP:
             return None
-        return count_succeeded(self._observed.pods.store.by_index("workload", key))
+        return count_succeeded(self._observed.pods.store.by_index("unit", str(unit)))  # not what merely names the workload

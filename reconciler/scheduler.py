@@ -1,12 +1,12 @@
 """The decision loop: woken by changes, runs a cycle, writes the verdicts.
 
 Deciding is synchronous and sees no half event; writing is concurrent. A verdict whose write fails is
-taken back and decided again.
+taken back and decided again. A long decision is made in pieces, between which the loop serves events, and is applied if it still holds.
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -40,7 +40,9 @@ BATCH_WINDOW_S = 0.02  # lets a burst of events be decided as one batch
 # Where many wait each cycle asks all of them whether anything helps them: of the time that this takes so many times as much is left
 # for all else, and more changes are decided on in one go.
 DECIDING_REST, LONGEST_WINDOW_S = 9, 0.15
-CYCLE_BUDGET_S = 0.25  # then the loop writes and serves events before it goes on
+# A cycle that takes longer is cut off, so that the loop writes and serves events: see `CycleTime`. It goes on after a short rest.
+DECIDING_S, CYCLE_BUDGET_S, CUT_REST_S = 0.05, 0.25, 0.03
+PIECE_S = 0.03  # of a decision that takes longer
 MOST_TASKS = 1024  # then deciding waits for writing
 WORDS_AT_ONCE, WORDS_PER_S = 64, 10  # first refusals that are told at once
 TOLD_PER_S = 50  # all others at most
@@ -65,6 +67,26 @@ class _Wake(asyncio.Event):
     @property
     def waited_s(self) -> float:
         return self._clock.monotonic() - self._since if self.is_set() else 0.0
+
+
+class CycleTime:
+    """The time of one cycle: `CYCLE_BUDGET_S` until it comes to its first decision, then `DECIDING_S`.
+
+    Where it took longer to come to that, past all workloads that nothing helps, it is twice as long as that took: else most of the time of
+    all cycles would be spent on the way to the first decision.
+    """
+
+    def __init__(self, clock: Clock, has_decided: Callable[[], bool]) -> None:
+        self._clock, self._has_decided = clock, has_decided
+        self._began = self._asked = clock.monotonic()  # `_asked`: when it was asked last before the first decision
+
+    def is_left(self) -> bool:
+        """Whether the cycle may go on."""
+        now = self._clock.monotonic()
+        if not self._has_decided():
+            self._asked = now
+            return now < self._began + CYCLE_BUDGET_S
+        return now < min(self._asked + max(DECIDING_S, 2 * (self._asked - self._began)), self._began + CYCLE_BUDGET_S + DECIDING_S)
 
 
 class Scheduler:
@@ -107,6 +129,7 @@ class Scheduler:
         self._writing: dict[str, bool] = {}  # uid -> whether it had its turn meanwhile, and was not judged
         self._words = Allowance(WORDS_PER_S, WORDS_AT_ONCE)
         self._seen_changes = -1
+        self._is_cut = False  # whether the last cycle left decisions to the next
         self._is_stale = asyncio.Event()
         for informer in (
             observed.nodes,
@@ -157,6 +180,7 @@ class Scheduler:
                     began = self._clock.monotonic()
                     await self.run_cycle()
                     window_s = min(LONGEST_WINDOW_S, max(BATCH_WINDOW_S, DECIDING_REST * (self._clock.monotonic() - began)))
+                    window_s = min(window_s, CUT_REST_S) if self._is_cut else window_s
             finally:
                 self._verdicts.events.cancel()
                 for task in self._tasks:
@@ -232,14 +256,25 @@ class Scheduler:
         return None if self._words.take(self._clock.monotonic()) else 0.0  # of a crowd that comes at once some are told a bit later
 
     async def run_cycle(self) -> None:
-        """One batch of decisions. Their writes are under way when it returns, see `settle`."""
+        """One batch of decisions, long ones to their end. Their writes are under way when it returns, see `settle`."""
+        while await self._run_part():
+            for _ in iter(lambda: self._cycle.run_piece(self._has_time(PIECE_S)), False):
+                await asyncio.sleep(0)  # the loop serves events and writes
+
+    def _has_time(self, seconds: float) -> Callable[[], bool]:
+        """Whether some time from now is not over yet."""
+        deadline = self._clock.monotonic() + seconds
+        return lambda: self._clock.monotonic() < deadline
+
+    async def _run_part(self) -> bool:
+        """One cycle. Returns whether it ended for a decision that goes on in pieces."""
         started = self._clock.monotonic()
-        deadline = started + CYCLE_BUDGET_S
+        time = CycleTime(self._clock, lambda: self._cycle.has_decided)
         with tracing.cycle() as span:
             judged: list[Judged] = []
             began = self._clock.now()
             try:
-                for verdict in self._cycle.run(lambda: self._clock.monotonic() < deadline, self._is_held_back, self._is_busy):
+                for verdict in self._cycle.run(time.is_left, self._is_held_back, self._is_busy):
                     ended = self._clock.now()
                     judged.append(Judged(verdict, began, ended))
                     began = ended
@@ -248,7 +283,8 @@ class Scheduler:
             refused = any(isinstance(one.verdict.outcome, NotFound) for one in judged)
             span.set_attributes({t.VERDICT_COUNT: len(judged), t.REFUSED: refused})
             self._record(judged, self._clock.monotonic() - started)
-            if self._clock.monotonic() >= deadline or self._cycle.wants_more:
+            self._is_cut = self._cycle.is_cut
+            if self._is_cut or self._cycle.wants_more:
                 self._wake.set()
             if self._cycle.is_stale:
                 self._is_stale.set()
@@ -265,6 +301,7 @@ class Scheduler:
         while len(self._tasks) > MOST_TASKS:
             self._ended.clear()
             await self._ended.wait()
+        return self._cycle.is_deciding
 
     def _record(self, judged: list[Judged], seconds: float) -> None:
         if judged:

@@ -24,7 +24,16 @@ from core.model.gates import DESIRED_COUNT, GATES, POD_GROUPS, BadGates, ChosenG
 from core.model.group_plugins import GroupPluginRules
 from core.model.node_health import HealthRules
 from core.model.pods_ready import PodsReadyRules
-from core.names import COMPACT_PROFILE, KEP_PROFILE, PLACEMENT_PROFILES, SYSTEM_NAMESPACE, VARIABLE_PREFIX
+from core.names import (
+    BALANCED_PROFILE,
+    BEST_FIT_PROFILE,
+    COMPACT_PROFILE,
+    KEP_PROFILE,
+    LEAST_FREE_PROFILE,
+    PLACEMENT_PROFILES,
+    SYSTEM_NAMESPACE,
+    VARIABLE_PREFIX,
+)
 from core.placement.profile import ContradictingProfile, Profiles, profiles_from_gates
 from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, at_least_one, port_or_none
 from core.runtime.sampling import SLOW_S
@@ -174,7 +183,8 @@ def make_parser(prog: str = "python -m reconciler") -> OneLineParser:
     parser.add_argument(
         "--placement-profile",
         choices=PLACEMENT_PROFILES,
-        help=f"{KEP_PROFILE}: as KEP-2724 has it; {COMPACT_PROFILE}: as few domains as possible (default: {KEP_PROFILE})",
+        help=f"{KEP_PROFILE}: as KEP-2724 and the feature gates have it; {COMPACT_PROFILE}: as few domains as possible;"
+        f" {BEST_FIT_PROFILE}, {LEAST_FREE_PROFILE}, {BALANCED_PROFILE}: that algorithm of KEP-2724 (default: {KEP_PROFILE})",
     )
     switches = ", ".join(f"{name} ({str(gate.default).lower()})" for name, gate in GATES.items() if gate.effect is Effect.SWITCHES)
     parser.add_argument(

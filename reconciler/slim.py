@@ -108,7 +108,7 @@ def slim_node(node: Obj) -> Obj:
     """A node's labels, taints, allocatable, readiness, and since when."""
     spec, status = node.get("spec") or {}, node.get("status") or {}
     return {
-        "metadata": _pick(node["metadata"], "name", "uid", "resourceVersion", "labels", "deletionTimestamp"),
+        "metadata": _pick(node["metadata"], "name", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp"),
         "spec": _pick(spec, "taints", "unschedulable"),
         "status": _pick(status, "allocatable")
         | {
@@ -145,6 +145,23 @@ def slim_stateful_set(stateful_set: Obj) -> Obj:
         "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
         | {"ownerReferences": owners}
     }
+
+
+def slim_volume_claim(claim: Obj) -> Obj:
+    """Which volume a PersistentVolumeClaim is bound to, and whether it is."""
+    return {
+        "metadata": _pick(claim["metadata"], "name", "namespace", "uid", "resourceVersion", "deletionTimestamp"),
+        "spec": _pick(claim.get("spec") or {}, "volumeName", "accessModes"),
+        "status": _pick(claim.get("status") or {}, "phase"),
+    }
+
+
+def slim_volume(volume: Obj) -> Obj:
+    """Which nodes a PersistentVolume is for, and which claim."""
+    spec = volume.get("spec") or {}
+    claim = _pick(spec.get("claimRef") or {}, "namespace", "name")
+    metadata = _pick(volume["metadata"], "name", "uid", "resourceVersion", "deletionTimestamp")
+    return {"metadata": metadata, "spec": _pick(spec, "nodeAffinity") | {"claimRef": claim}}
 
 
 def slim_between(obj: Obj) -> Obj:

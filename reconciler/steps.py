@@ -8,7 +8,9 @@ from typing import Any, assert_never
 from core import trace_names as t
 from core.model.admission import admission_from_wire
 from core.names import (
+    ADMITTED,
     DEACTIVATION_TARGET,
+    EVENT_STOPPED,
     EVICTED,
     PRIORITY_CLASS_LABEL,
     QUOTA_RESERVED,
@@ -16,13 +18,13 @@ from core.names import (
     RESOURCE_IN_USE_FINALIZER,
 )
 from core.plan.actions import Action, Amend, Deactivate, Evict, Wait
-from core.plan.admission import amended_status, evicted_status, released_status
+from core.plan.admission import amended_status, build_held_status, evicted_status, released_status
 from core.plan.conditions import Condition, set_conditions
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable
-from core.runtime.errors import NotFound
+from core.runtime.errors import Conflict, NotFound
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
-from core.state.facts import condition_is_true, find_condition
+from core.state.facts import PodFacts, condition_is_true, find_condition, is_on_hold
 from core.state.whereabouts import describe_place
 from reconciler import resources as r
 from reconciler import tracing
@@ -61,6 +63,20 @@ class WorkloadSteps:
         logger.info("workload evicted", extra={"workload": object_key(workload), "reason": reason})
         await self._writer.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", message)
 
+    async def end_pods(self, workload: Obj, pods: Sequence[PodFacts], otherwise: str) -> None:
+        """Deletes pods that no controller ends, and says on each why: by its workload's eviction, `otherwise` where there was none."""
+        evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
+        for pod in pods:
+            if pod.terminating:
+                continue
+            try:
+                await self._writer.delete_pod(pod)
+            except (NotFound, Conflict):
+                continue
+            observed = self._observed.pods.store.get(pod.key)
+            if observed is not None:
+                await self._writer.event(r.PODS, observed, EVENT_STOPPED, (evicted or {}).get("message") or otherwise)
+
     async def take(self, workload: Obj, action: Action | None) -> Result:
         """One step that was planned by the workload's own statuses; the event of its write leads to the next."""
         match action:
@@ -94,13 +110,25 @@ class WorkloadSteps:
         if not condition_is_true(workload, QUOTA_RESERVED):
             return False
         before = find_condition(workload, EVICTED) or {}
-        why = before.get("message") or "The workload was stopped"
+        await self._release(workload, before.get("message") or "The workload was stopped", released_status)
+        return True
+
+    async def hold(self, workload: Obj, why: str) -> None:
+        """The same of a workload that asks for no pods: it is not queued until `end_hold`."""
+        if not is_on_hold(workload):
+            await self._release(workload, why, build_held_status)
+
+    async def end_hold(self, workload: Obj) -> None:
+        """A workload that was on hold waits for quota."""
+        if is_on_hold(workload):
+            await self._release(workload, "The workload is no longer on hold", released_status)
+
+    async def _release(self, workload: Obj, why: str, build_status: Callable[[Obj, str, str, str], dict[str, Any]]) -> None:
         admission = admission_from_wire((workload.get("status") or {}).get("admission"))
         place = describe_place(self._observed.state, admission) if admission is not None else ""
-        status = released_status(workload, why, self._writer.now(), place)
+        status = build_status(workload, why, self._writer.now(), place)
         with tracing.step(t.RELEASE, workload, {t.WORKLOAD: workload["metadata"]["name"], t.MESSAGE: why}):
             await self._writer.apply_admission(workload, status, strict=True)
-        return True
 
     async def finish(self, workload: Obj, condition: Condition) -> Obj:
         """Said to be over; what it held is free."""
@@ -148,3 +176,9 @@ def _no_such_class(observed: Observed, name: str) -> str:
     more = len(there) - len(nearest)
     known = f"there are {', '.join(nearest)}{f' and {more} more' if more else ''}" if nearest else "there is none at all"
     return f'WorkloadPriorityClass "{name}" does not exist; {known}. The job waits until it does, or names another'
+
+
+def may_run(workload: Obj) -> bool:
+    """Whether pods of a workload may be there: it is admitted, and neither evicted, deactivated nor deleted."""
+    admitted = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
+    return admitted and workload["spec"].get("active", True) is not False and not workload["metadata"].get("deletionTimestamp")

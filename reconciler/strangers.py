@@ -6,7 +6,8 @@ before anything is said; what belongs to a job or unit that is known is told by 
 
 from core.jobs.pod import has_admission_gate
 from core.names import ADMISSION_GATE, EVENT_STAYS_GATED, QUEUE_NAME_LABEL, TOPOLOGY_GATE
-from core.plan.pod_units import PARENTS, UNKNOWN, is_going, is_terminal, unit_of_pod
+from core.plan.pod_units import PARENTS, UNKNOWN, is_going, is_terminal, is_unowned, unit_of_pod
+from core.plan.ungate import find_excess
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
 from core.runtime.resource import Obj
@@ -91,6 +92,8 @@ class Strangers:
             of_pod = self._observed.pod_facts.get(object_key(pod))
             if facts is not None and of_pod is not None and (facts.owner_uid is None or facts.owner_uid != of_pod.owner_uid):
                 return f"{gate} stays on: the pod was not made by the job of Workload {name}, which it names; delete the pod"
+            if facts is not None and of_pod is not None and is_unowned(workload) and (excess := find_excess(of_pod, facts.pod_sets)):
+                return f"{gate} stays on: the pod {excess} (Workload {name}); delete the pod"
             return None
         if unit_of_pod(pod) is not None or self._observed.job_of_pod(pod) is not None:
             return None

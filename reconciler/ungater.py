@@ -7,16 +7,24 @@ placed together; a workload with ungatings still unobserved is left alone until 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from core import trace_names as t
 from core.model.admission import Admission, PodSetAdmission
-from core.names import ADMITTED, EVENT_POD_OUTSIDE_ASSIGNMENT, HOSTNAME_LABEL, RANK_ORDER_KEPT
+from core.names import (
+    ADMITTED,
+    EVENT_POD_OUTSIDE_ASSIGNMENT,
+    EVENT_WORKLOAD_REFUSED,
+    HOSTNAME_LABEL,
+    RANK_ORDER_KEPT,
+    RESOURCE_IN_USE_FINALIZER,
+)
 from core.plan.conditions import Condition
-from core.plan.node_health import is_pinned
-from core.plan.ungate import Ungate, plan_ungating
+from core.plan.node_health import find_placed, is_pinned
+from core.plan.pod_units import is_unowned
+from core.plan.ungate import Ungate, find_excess, plan_ungating
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Invalid, KubeError, NotFound
@@ -37,6 +45,8 @@ from reconciler.observed import Observed, hostname_of, workloads_of_pod
 logger = logging.getLogger(__name__)
 HELD_S = 10.0  # the node on which a pod ends may go down meanwhile
 BATCH_S = 1.0  # KEP-2724, Enforcing the assignment
+EXCESS_S = 60.0  # the LimitRange or RuntimeClass that a pod has its requests from may be observed later than the pod
+MOST_TOLD = 100  # pods of a workload with an event on each that stays gated for what it requests; their template is the same
 UNGATER_MANAGER = "topogate-ungater"
 
 
@@ -101,16 +111,19 @@ class Ungater:
         key = str(item.key)
         workload = self._observed.present(key)
         facts = self._observed.state.workloads.facts.get(object_key(workload)) if workload is not None else None
-        if workload is None or facts is None or facts.admission is None or not facts.runs:
+        unowned = workload is not None and is_unowned(workload)
+        if workload is None or facts is None or facts.admission is None or not facts.runs or (unowned and facts.deleting):
             self._progress.pop(key, None)
             return Done()
         now = self._clock.monotonic()
         if not self._expectations.satisfied(key, now):
             return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
-        # Where the workload has no owner (any more), who names it may be anybody.
+        # Where the workload has lost its owner, no pod is its own (`Observed._owner_of`).
         pods = [pod for pod in self._observed.pods_of(key) if pod.owner_uid == facts.owner_uid is not None]
         known = self._observed.nodes.store.get
         lost = facts.unhealthy_nodes | {hostname_of(node) for node in map(known, facts.unhealthy_nodes) if node is not None}
+        if unowned:  # its pods are not made by a template that was judged: quota limits what each requests, too
+            pods = [pod for pod in pods if not (pod.gated and find_excess(pod, facts.pod_sets))]
         own = {pod.key for pod in pods}
         others = Counter(pod.pod_set or "" for pod in self._observed.live_pods(key) if pod.key not in own and not pod.gated)
         plan = plan_ungating(
@@ -122,14 +135,29 @@ class Ungater:
             self._has_ready_node,
             others,
         )
-        await self._deal_with_strays(workload, plan.strays)
+        await self._deal_with_strays(workload, plan.strays, find_placed(facts))
+        if unowned and plan.actions:
+            workload = await self._keep_until_pods_end(workload)
+        for pod, message in plan.excessive[:MOST_TOLD]:
+            source = self._observed.pods.store.get(pod.key)
+            if source is not None:
+                await self._writer.event(r.PODS, source, EVENT_WORKLOAD_REFUSED, message, warning=True)
         failed = await self._ungate(key, workload, facts.admission, plan.actions) if plan.actions else []
         # Told even if one pod can never be ungated: the others run, and their users look for the order of their ranks.
         await self._tell_rank_order(workload, plan.broken, any(action.by_rank for action in plan.actions))
         if failed:
             raise failed[0]
         self._watch_binding(key, workload, sum(given.count for given in facts.admission.pod_sets if given.assignment is not None), pods)
+        if plan.excessive and not plan.held:
+            return RequeueAfter(EXCESS_S)
         return RequeueAfter(HELD_S) if plan.held else Done()
+
+    async def _keep_until_pods_end(self, workload: Obj) -> Obj:
+        """With a finalizer: a Workload without an owner that is deleted holds its quota while pods of it run (`reconciler.orphans`)."""
+        finalizers = workload["metadata"].get("finalizers") or []
+        if RESOURCE_IN_USE_FINALIZER in finalizers:
+            return workload
+        return await self._writer.set_finalizers(r.WORKLOADS, workload, [*finalizers, RESOURCE_IN_USE_FINALIZER])
 
     def _has_ready_node(self, given: PodSetAdmission, values: tuple[str, ...]) -> bool:
         """Whether a pod that is sent to a domain could run there; where nothing replaces nodes it is sent in any case."""
@@ -212,13 +240,13 @@ class Ungater:
             seconds = (self._clock.now() - since).total_seconds()
             self._recorder.ungated(max(0.0, seconds), tracing.traceparent_of(workload))
 
-    async def _deal_with_strays(self, workload: Obj, strays: Sequence[PodFacts]) -> None:
+    async def _deal_with_strays(self, workload: Obj, strays: Sequence[PodFacts], placed: Collection[str]) -> None:
         """A pod that is not bound yet is deleted, so that another one comes in its place, gated; one that runs is told of."""
         for pod in strays:
             name = pod.key.partition("/")[2]
             if pod.node and pod.node not in self._observed.state.nodes:
                 continue  # it is lost with its node, whose place another has by now
-            if self._waits_for_nodes and is_pinned(pod) and not self._is_host_up(pod.node_selector[HOSTNAME_LABEL]):
+            if self._waits_for_nodes and is_pinned(pod, placed) and not self._is_host_up(pod.node_selector[HOSTNAME_LABEL]):
                 continue  # `node_health` ends it, in phase Failed with a reason that a podFailurePolicy can match
             if pod.node:
                 message = f"pod {name} runs on node {pod.node}, outside of the workload's assignment"

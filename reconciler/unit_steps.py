@@ -7,12 +7,13 @@ from functools import partial
 from core.jobs.contract import PodSetStart
 from core.jobs.pod_kinds import POD_SETS
 from core.jobs.pod_parents import PodParent
-from core.names import EVENT_EXCESS_POD_DELETED, EVENT_STOPPED
+from core.names import EVENT_EXCESS_POD_DELETED, EVENT_STOPPED, EVENT_WORKLOAD_REFUSED
 from core.plan.pod_units import Unit
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, NotFound
 from core.runtime.expectations import Expectations
 from core.runtime.resource import Obj
+from core.state.facts import controller_of
 from reconciler import resources as r
 from reconciler.apply import Writer
 
@@ -58,9 +59,15 @@ class UnitSteps:
         _raise_first(results)
 
     async def delete_excess(self, unit: Unit, pods: Sequence[Obj]) -> None:
-        """Deletes pods that their plain group has no place for."""
+        """Deletes pods that their plain group has no place for. One that has a controller would be made again, without end: it stays
+        behind its gates."""
         message = f"Group {unit.name} has all of its pods without this one"
-        await self.delete([(pod, message) for pod in pods], EVENT_EXCESS_POD_DELETED)
+        await self.delete([(pod, message) for pod in pods if controller_of(pod) is None], EVENT_EXCESS_POD_DELETED)
+        made = next((pod for pod in pods if controller_of(pod) is not None), None)
+        if made is not None:
+            owner = controller_of(made) or {}
+            reason = f"{owner['kind']} {owner['name']} would make another: give that as many replicas as the group has"
+            await self._writer.event(r.PODS, made, EVENT_WORKLOAD_REFUSED, f"{message}. It stays gated, since {reason}", warning=True)
 
     async def release(self, pods: Iterable[Obj]) -> None:
         """Takes our finalizer off them."""

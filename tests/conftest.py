@@ -20,6 +20,7 @@ from e2e.cluster import Cluster
 from e2e.crds import install_crds
 from e2e.findings import findings
 from e2e.kind import tools
+from e2e.recount import recount
 from e2e.topogate import SYSTEM_NAMESPACE
 
 # No deadline: a loaded machine is no failure. CI repeats the same examples, so that a red build is red again.
@@ -33,6 +34,7 @@ SCENE_TIMEOUT_S = 600  # its waits say sooner what did not come
 
 _numbers = itertools.count(1)
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
+_PASSED = pytest.StashKey[bool]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -96,6 +98,8 @@ def cluster(request: pytest.FixtureRequest, audit_folder: Path) -> Iterator[Clus
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Beside a failure, what the control plane looked like: a wait that ran out says only what did not come."""
     report = yield
+    if report.when == "call":
+        item.stash[_PASSED] = report.passed
     running = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and isinstance(running, Cluster):
         try:
@@ -104,6 +108,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             said = f"could not be found out: {error!r}"
         report.sections.append(("the control plane at that moment", said))
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Every passed test on the control plane ends with the audit from objects alone, before its fixtures delete anything."""
+    broken: list[str] = []
+    running = getattr(item, "funcargs", {}).get("cluster")
+    if isinstance(running, Cluster) and item.stash.get(_PASSED, False) and item.get_closest_marker("not_recounted") is None:
+        broken = recount(running.api)
+    yield
+    assert broken == [], "the audit from objects alone, at the end of the test"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

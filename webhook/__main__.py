@@ -92,8 +92,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         await runner.setup()
 
         async def main(group: asyncio.TaskGroup) -> None:
-            if files is not None:
-                eternal(group, "certificate watch", files.watch(clock))
+            eternal(group, "certificate watch", certificate.watch(clock))
             eternal(group, "end of the certificate", tell_of_end(certificate, clock))
             if rotation is not None:
                 eternal(group, "certificate rotation", rotation.run())

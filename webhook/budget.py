@@ -12,12 +12,13 @@ _OBJECT, _ENTRY, _LIST, _VALUE, _CHARACTER = 290, 100, 200, 60, 3
 
 
 class Budget:
-    """So much at once. An amount above the limit is never granted."""
+    """So much at once. An amount above the limit is never granted. Clients that wait are served in turn, each in the order of its asking:
+    one with many requests keeps no other waiting for more than one of them."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._left = limit
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}  # by client; the first is next
 
     @property
     def used(self) -> int:
@@ -27,9 +28,9 @@ class Budget:
     @property
     def waiting(self) -> int:
         """How many wait."""
-        return len(self._waiting)
+        return sum(map(len, self._waiting.values()))
 
-    async def take(self, amount: int) -> None:
+    async def take(self, amount: int, client: str = "") -> None:
         """Waits for the amount; a request that is cancelled meanwhile has nothing. Raises ValueError where it is above the limit."""
         if amount > self.limit:
             raise ValueError(f"{amount} is more than {self.limit}")
@@ -37,14 +38,17 @@ class Budget:
             self._left -= amount
             return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((amount, granted))
+        self._waiting.setdefault(client, deque()).append((amount, granted))
         try:
             await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
                 self._left += amount
+            own = self._waiting.get(client, deque())
             with suppress(ValueError):
-                self._waiting.remove((amount, granted))
+                own.remove((amount, granted))
+            if not own:
+                self._waiting.pop(client, None)
             self._serve()
             raise
 
@@ -54,8 +58,15 @@ class Budget:
         self._serve()
 
     def _serve(self) -> None:
-        while self._waiting and self._waiting[0][0] <= self._left:
-            amount, granted = self._waiting.popleft()
+        while self._waiting:
+            client, own = next(iter(self._waiting.items()))
+            amount, granted = own[0]
+            if amount > self._left:
+                return
+            own.popleft()
+            del self._waiting[client]
+            if own:
+                self._waiting[client] = own  # behind the others
             if not granted.done():
                 self._left -= amount
                 granted.set_result(None)

@@ -5,6 +5,7 @@ They are counted where the socket accepts them, since a handshake that is never 
 
 import logging
 import socket
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Never
@@ -19,14 +20,26 @@ MOST = 512
 IDLE_S = 180.0
 _LOOK_S = 1.0
 _MANY = 16
+_ARRIVES_S = 0.25  # a body of an API server has arrived by then
+_STAYS = 4
 
 
 @dataclass(slots=True)
 class _Connection:
     socket: socket.socket
-    since: float  # when it was accepted, or its last request was answered
+    peer: str  # address of the client
+    since: float  # when it was accepted, its request began, or its last request was answered
     has_reviewed: bool = False
     is_busy: bool = False
+    is_read: bool = False  # the whole body of the request has arrived
+
+    def rank(self, now: float) -> int:
+        """Order in which connections go for new ones; a request that is judged on one that has brought a review stays."""
+        if not self.has_reviewed:
+            return 1 if self.is_busy else 0
+        if self.is_busy:
+            return _STAYS if self.is_read or now - self.since < _ARRIVES_S else 2
+        return 3
 
 
 class Connections:
@@ -56,16 +69,23 @@ class Connections:
             raise OSError(error.errno, f"{host}:{port} cannot be listened on: {str(error.strerror).lower()}") from error
         return found
 
-    def add(self, accepted: socket.socket) -> bool:
+    def add(self, accepted: socket.socket, peer: str = "") -> bool:
         """Whether a new connection is kept. Where there are as many as may be, another one goes for it: first those that have brought no
-        review yet, idle before busy and old before new, then idle ones that have."""
+        review yet, idle before busy, then those with a body that stands still, then idle ones. Of these it is the oldest one of the
+        client that has most of them. A connection with a review that is judged goes only where its client has more than half of all,
+        which no API server has, and for another client."""
+        now = self._clock.monotonic()
         if len(self._open) >= self._most:
-            candidates = [(fd, c) for fd, c in self._open.items() if not (c.has_reviewed and c.is_busy)]
-            if not candidates:
-                return False
-            fd, _ = min(candidates, key=lambda one: (one[1].has_reviewed, one[1].is_busy, one[1].since))
-            self._cut(fd, "too many connections")
-        self._open[accepted.fileno()] = _Connection(accepted, self._clock.monotonic())
+            ranks = {fd: each.rank(now) for fd, each in self._open.items()}
+            lowest = min(ranks.values())
+            candidates = {fd: self._open[fd] for fd, rank in ranks.items() if rank == lowest}
+            peers = Counter(each.peer for each in candidates.values())
+            if lowest == _STAYS:
+                (most, count), *_ = peers.most_common(1)
+                if most == peer or count <= self._most // 2:
+                    return False
+            self._cut(min(candidates, key=lambda fd: (-peers[candidates[fd].peer], candidates[fd].since)), "too many connections")
+        self._open[accepted.fileno()] = _Connection(accepted, peer, now)
         return True
 
     def remove(self, fd: int) -> None:
@@ -75,7 +95,13 @@ class Connections:
     def begin(self, fd: int) -> None:
         """A request came by it."""
         if fd in self._open:
-            self._open[fd].is_busy = True
+            found = self._open[fd]
+            found.is_busy, found.is_read, found.since = True, False, self._clock.monotonic()
+
+    def has_arrived(self, fd: int) -> None:
+        """The body of its request is read."""
+        if fd in self._open:
+            self._open[fd].is_read = True
 
     def end(self, fd: int, *, reviewed: bool) -> None:
         """The request is answered; `reviewed`: it was a review."""
@@ -118,7 +144,7 @@ class _Listening(socket.socket):
             accepted, address = super().accept()
             counted = _Accepted(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
             counted.connections = self.connections
-            if self.connections.add(counted):
+            if self.connections.add(counted, str(address[0])):
                 return counted, address
             counted.close()
 

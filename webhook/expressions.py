@@ -12,7 +12,7 @@ from core.names import GROUP, MANAGED_NAMESPACE_LABEL
 PREFIX = "topogate"
 # A writer that may write the status of Workloads: topogate, or an administrator.
 IS_TOPOGATE = (
-    f"authorizer.group('{GROUP}').resource('workloads').subresource('status').namespace(object.metadata.namespace).check('patch').allowed()"
+    f"authorizer.group('{GROUP}').resource('workloads').subresource('status').namespace(request.namespace).check('patch').allowed()"
 )
 NOT_SYSTEM = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]}
 MANAGED = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]}

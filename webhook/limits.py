@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from core.jobs.pod_rules import MAX_POD_TERMS, MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS, POD_TERMS
+from core.jobs.pod_rules import MAX_GRACE_S, MAX_POD_TERMS, MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS, POD_TERMS
 from core.names import ADMISSION_GATE, PODGROUP_GATE, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from webhook.expressions import has_gate, is_set, policy_of, rule_of_pods
 
@@ -39,6 +39,45 @@ def build_limits(written_by_another: str) -> dict[str, Any]:
             {"name": "is-new-or-changed", "expression": f"oldObject == null || {changed}"},
             {"name": "written-by-another", "expression": written_by_another},
         ],
+    )
+
+
+def build_grace() -> dict[str, Any]:
+    """A deletion may give a pod more time than its spec does."""
+    return policy_of(
+        "grace",
+        [rule_of_pods("DELETE")],
+        [
+            {
+                "expression": f"request.options.?gracePeriodSeconds.orValue(0) <= {MAX_GRACE_S}"
+                " || request.options.gracePeriodSeconds <= oldObject.spec.?terminationGracePeriodSeconds.orValue(0)",
+                "message": f"a pod of an admitted workload has at most {MAX_GRACE_S} seconds to end: it holds its quota until it is gone",
+                "reason": "Invalid",
+            }
+        ],
+        [{"name": "is-of-a-workload", "expression": is_set("oldObject", "annotations", WORKLOAD_ANNOTATION)}],
+    )
+
+
+def build_evictions() -> dict[str, Any]:
+    """An eviction deletes a pod, and no rule of deletions is asked of it."""
+    return policy_of(
+        "evictions",
+        [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/eviction"], "operations": ["CREATE"], "scope": "Namespaced"}],
+        [
+            {
+                "expression": f"object.?deleteOptions.?gracePeriodSeconds.orValue(0) <= {MAX_GRACE_S}",
+                "message": f"an evicted pod has at most {MAX_GRACE_S} seconds to end",
+                "reason": "Invalid",
+            },
+            {
+                "expression": "object.?deleteOptions.?propagationPolicy.orValue('') != 'Orphan'"
+                " && !object.?deleteOptions.?orphanDependents.orValue(false)",
+                "message": "a pod is evicted with the pods that it controls",
+                "reason": "Invalid",
+            },
+        ],
+        [],
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 from core.jobs.contract import JobKind, Json, Referring
 from core.jobs.pod_kinds import Reviewed
 from core.jobs.shape import find_misshapen
+from core.jobs.sparkapplication import SparkApplication
 from core.jobs.templated import integer
 from core.names import DOMAIN_INDEX_ANNOTATION, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.runtime.resource import Resource
@@ -17,6 +18,7 @@ Asked = ParamSpec("Asked")
 Found = TypeVar("Found")
 _MOST_STEPS = 6  # of a worker of a LeaderWorkerSet in an AppWrapper: StatefulSet, leader, StatefulSet, LeaderWorkerSet, AppWrapper
 _POD = ("", "Pod")
+_DRIVEN = (SparkApplication.group, SparkApplication.kind)  # the one kind with pods that make pods
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 
 
@@ -95,7 +97,7 @@ class LookupOfPods(Lookup):
         if _key(owner) == _POD and owner.get("uid") not in made_by:
             return False  # no policy guards what a pod makes, as a driver of Spark its executors; so it must be that pod itself
         above = await self._climb(pod, namespace)
-        if not above:
+        if not above or (_key(owner) == _POD and _key(find_controller(above[0])) != _DRIVEN):
             return False
         # What a pod makes that was given a place waits for one, too, or the pods that were admitted would not be all.
         placed = _key(owner) == _POD and DOMAIN_INDEX_ANNOTATION in (above[0]["metadata"].get("annotations") or {})

@@ -21,6 +21,7 @@ from core.names import (
     LWS_NAME_LABEL,
     LWS_WORKER_INDEX_LABEL,
     MANAGED,
+    MANAGED_NAMESPACE_LABEL,
     PODSET_LABEL,
     QUEUE_NAME_LABEL,
     SLICE_NAME,
@@ -44,12 +45,12 @@ from webhook.expressions import (
     rules_of,
     value_of,
 )
-from webhook.limits import GATES, build_limits
+from webhook.limits import GATES, build_evictions, build_grace, build_limits
 from webhook.unqueued import unqueued
 
 _IS_LWS = (  # its controller may label pods after they are made
     f"authorizer.group('{LeaderWorkerSet.group}').resource('{LeaderWorkerSet.plural}').subresource('status')"
-    ".namespace(object.metadata.namespace).check('update').allowed()"
+    ".namespace(request.namespace).check('update').allowed()"
 )
 _MADE_BY = "only the controller of {kind} may make objects that a {kind} controls"
 # The service account where topogate is installed without the chart; the chart puts in its own.
@@ -70,6 +71,30 @@ _KEEPS_LABELS = (
 )
 
 
+def _is_orphaning(of_job: bool) -> str:
+    """Whether a deletion leaves behind what the object controls: by its options, or else by the finalizer that `--cascade=orphan` sets. A
+    Job of batch/v1 that is deleted without any of them leaves its pods behind, too."""
+    rest = "(oldObject.metadata.?finalizers.orValue([]).exists(f, f == 'foregroundDeletion') ? '' : 'Orphan')" if of_job else "''"
+    by_finalizer = f"(oldObject.metadata.?finalizers.orValue([]).exists(f, f == 'orphan') ? 'Orphan' : {rest})"
+    policy = "request.options.?propagationPolicy.orValue('')"
+    return (
+        "(request.options.?orphanDependents.orValue(false) == true || (!request.options.?orphanDependents.hasValue()"
+        f" && ({policy} == '' ? {by_finalizer} : {policy}) == 'Orphan'))"
+    )
+
+
+_IS_MADE_TO_ORPHAN = (
+    "(object.metadata.?finalizers.orValue([]).exists(f, f == 'orphan')"
+    " && !oldObject.metadata.?finalizers.orValue([]).exists(f, f == 'orphan'))"
+)
+
+
+_IS_IN_MANAGED = (
+    f"has(namespaceObject.metadata.labels) && '{MANAGED_NAMESPACE_LABEL}' in namespaceObject.metadata.labels"
+    f" && namespaceObject.metadata.labels['{MANAGED_NAMESPACE_LABEL}'] == 'true'"
+)
+
+
 class _ReplicaSet(Deployment):
     """What stands between a Deployment and its pods; never queued."""
 
@@ -84,6 +109,7 @@ def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dic
     reconciler's service account."""
     made = [
         _pods(kinds),
+        _keep_dependents(kinds),
         _owners(kinds),
         _owned_by_pods(kinds),
         _queues(kinds),
@@ -91,7 +117,7 @@ def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dic
         _refuse_daemon_sets(),
         _limit_reconciler(reconciler),
     ]
-    made += [build_limits(f"!{IS_TOPOGATE}"), _refuse_resizing()]
+    made += [build_limits(f"!{IS_TOPOGATE}"), build_grace(), build_evictions(), _refuse_resizing()]
     made += [_parts(kinds, *part) for part in _possible_parts(kinds)]
     made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kinds, kind) for kind in kinds]
     warning = unqueued(kinds)
@@ -148,6 +174,11 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
             "message": "the labels of a pod of an admitted workload cannot be changed or removed; other labels can be added",
             "reason": "Forbidden",
         },
+        {
+            "expression": f"!{_IS_MADE_TO_ORPHAN}",
+            "message": "a pod of an admitted workload cannot have the finalizer orphan",
+            "reason": "Forbidden",
+        },
     ]
     policy = policy_of(
         "pods",
@@ -167,13 +198,29 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
     was_ours = is_set("oldObject", "annotations", WORKLOAD_ANNOTATION)
     policy["spec"]["variables"] = [
         *_new_owners(),
-        {"name": "before", "expression": f"{controlling('oldObject')}.map(o, {OWNER_KIND})"},
+        _list_old_owners() | {"name": "before"},
         {
             "name": "left",
             "expression": f"{was_ours} ? {controlling('oldObject')}.filter(o, !{controlling('object')}.exists(p, {_SAME_OWNER}))"
             f".map(o, {OWNER_KIND}) : []",
         },
     ]
+    return policy
+
+
+def _keep_dependents(kinds: Sequence[JobKind]) -> dict[str, Any]:
+    """A pod that is made again takes along the pods that it controls, as the driver of a SparkApplication does its executors."""
+    policy = policy_of(
+        "orphans",
+        [rule_of_pods("DELETE")],
+        [_require_controller(kinds, "variables.owners", "only the controller of {kind} may delete this pod with the policy Orphan")],
+        [
+            {"name": "leaves-dependents", "expression": _is_orphaning(of_job=False)},
+            {"name": "is-of-a-workload", "expression": is_set("oldObject", "annotations", WORKLOAD_ANNOTATION)},
+            {"name": "deleted-by-another", "expression": f"!{IS_TOPOGATE}"},
+        ],
+    )
+    policy["spec"]["variables"] = [_list_old_owners()]
     return policy
 
 
@@ -198,7 +245,7 @@ def _is_controller(kinds: Sequence[JobKind], owners: str) -> str:
     """Whether the writer is the controller of each known kind in a list of `OWNER_KIND`: it may write the status of that kind's objects."""
     return " && ".join(
         f"(!('{_show_key(controller)}' in {owners}) || authorizer.group('{controller[1]}').resource('{controller[2]}')"
-        ".subresource('status').namespace(object.metadata.namespace).check('update').allowed())"
+        ".subresource('status').namespace(request.namespace).check('update').allowed())"
         for controller in _controllers(kinds)
     )
 
@@ -226,6 +273,11 @@ def _new_owners() -> list[dict[str, str]]:
     """`OWNER_KIND` of what controls the object now and did not before."""
     added = f"{controlling('object')}.filter(o, !{controlling('oldObject')}.exists(p, {_SAME_OWNER}))"
     return [{"name": "owners", "expression": f"{added}.map(o, {OWNER_KIND})"}]
+
+
+def _list_old_owners() -> dict[str, str]:
+    """`OWNER_KIND` of what controlled the object before."""
+    return {"name": "owners", "expression": f"{controlling('oldObject')}.map(o, {OWNER_KIND})"}
 
 
 def _refuse_resizing() -> dict[str, Any]:
@@ -334,31 +386,56 @@ def _owned_by_pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
 
 
 def _possible_parts(kinds: Sequence[JobKind]) -> list[tuple[Kind, str]]:
-    """Kinds that others make objects of, and how one shows that it runs by an admission."""
+    """Kinds that others make objects of, and how one shows that it runs by an admission, or waits for one."""
     possible: tuple[Kind, ...] = (*kinds, *parents_of(kinds), _REPLICA_SET)
-    return [(kind, condition) for kind in possible if (condition := _names_workload(kind.spec_shape, "oldObject.spec"))]
+    suspended = {kind.plural: f" || ({_is_suspended(kind, 'oldObject')})" for kind in kinds}
+    return [
+        (kind, condition + suspended.get(kind.plural, ""))
+        for kind in possible
+        if (condition := _names_workload(kind.spec_shape, "oldObject.spec"))
+    ]
 
 
-def _parts(kinds: Sequence[JobKind], kind: Kind, names_workload: str) -> dict[str, Any]:
-    """What another object's controller made and what runs by that object's admission is changed by that controller alone."""
+def _parts(kinds: Sequence[JobKind], kind: Kind, is_admitted: str) -> dict[str, Any]:
+    """What another object's controller made, and what runs by that object's admission or waits for it, is changed by that controller
+    alone: it starts the part as it finds it. Others delete it only with its pods: its controller creates it again, and the new pods
+    would run beside the old ones."""
     because = (
-        "this object was admitted as a part of a {kind}: only the controller of {kind} may change its spec, its owner or labels it has"
+        "this object is a part of a {kind}: only the controller of {kind} may change its spec, its owner or labels it has, or delete it"
+        " without its pods"
     )
     policy = policy_of(
         f"parts-{kind.plural}",
-        rules_of([kind], ["UPDATE"]),
-        [_require_controller(kinds, "variables.owners", because)],
+        rules_of([kind], ["UPDATE", "DELETE"]),
+        [
+            _require_controller(kinds, "variables.owners", because),
+            {
+                "expression": f"variables.owners.size() > 0 || object == null || {is_set('object', 'labels', QUEUE_NAME_LABEL)}"
+                f" || {is_set('oldObject', 'labels', QUEUE_NAME_LABEL)}"
+                f" || !({_IS_IN_MANAGED})",
+                "message": f"this {kind.kind} has no owner and no queue in a namespace that is managed by topogate, and is not changed "
+                f"or started: give it the label {QUEUE_NAME_LABEL}, or delete it",
+                "reason": "Forbidden",
+            },
+        ],
         [
             {
                 "name": "is-changed",
-                "expression": f"object.spec != oldObject.spec || {controlling('object')} != {controlling('oldObject')} || !{_KEEPS_LABELS}",
+                "expression": f"object == null ? {_is_orphaning(of_job=kind.plural == 'jobs')} : object.spec != oldObject.spec"
+                f" || {controlling('object')} != {controlling('oldObject')} || !{_KEEPS_LABELS} || {_IS_MADE_TO_ORPHAN}",
             },
-            {"name": "runs-by-an-admission", "expression": f"has(oldObject.spec) && {names_workload}"},
+            {"name": "runs-by-an-admission", "expression": f"has(oldObject.spec) && ({is_admitted})"},
             {"name": "written-by-another", "expression": f"!{IS_TOPOGATE}"},
         ],
     )
-    policy["spec"]["variables"] = [{"name": "owners", "expression": f"{controlling('oldObject')}.map(o, {OWNER_KIND})"}]
+    policy["spec"]["variables"] = [_list_old_owners()]
     return policy
+
+
+def _is_suspended(kind: JobKind, obj: str) -> str:
+    *way, last = map(str, kind.suspend_path)
+    here = ".".join((obj, *way))
+    return f"{has_field(here, last)} && {here}.{last}"
 
 
 def _names_workload(shape: Shape, here: str) -> str:
@@ -409,9 +486,6 @@ def _gated(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
 def _unsuspending(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
     """A queued object without gates on its pods must not be started by hand; a part of another one, to which labels were
     copied, is started by the controller of that."""
-    *way, last = map(str, kind.suspend_path)
-    suspended = "oldObject" + "".join(f".{key}" for key in way)
-    here = "object" + "".join(f".{key}" for key in way)
     message = (
         f"a queued {kind.kind} is started by topogate once it is admitted; to queue a suspended one again, "
         f"take the label {QUEUE_NAME_LABEL} off and put it on again"
@@ -424,11 +498,11 @@ def _unsuspending(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
         [{"expression": f"{IS_TOPOGATE} || ({by_its_controller})", "message": message, "reason": "Forbidden"}],
         [
             {"name": "is-queued", "expression": is_set("object", "labels", QUEUE_NAME_LABEL)},
-            {"name": "was-suspended", "expression": f"{has_field(suspended, last)} && {suspended}.{last}"},
-            {"name": "is-unsuspended", "expression": f"!({has_field(here, last)} && {here}.{last})"},
+            {"name": "was-suspended", "expression": _is_suspended(kind, "oldObject")},
+            {"name": "is-unsuspended", "expression": f"!({_is_suspended(kind, 'object')})"},
         ],
     )
-    policy["spec"]["variables"] = [{"name": "owners", "expression": f"{controlling('oldObject')}.map(o, {OWNER_KIND})"}]
+    policy["spec"]["variables"] = [_list_old_owners()]
     return policy
 
 

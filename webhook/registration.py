@@ -159,7 +159,7 @@ def _scale_entry(client_config: Mapping[str, Any], resources: Sequence[Resource]
         }
         for group, members in sorted(by_group.items())
     ]
-    another = f"!{IS_TOPOGATE.replace('object.metadata.namespace', 'request.namespace')}"
+    another = f"!{IS_TOPOGATE}"
     return {
         "name": "vscale.managed.topogate.dev",
         "clientConfig": client_config,

@@ -1,7 +1,7 @@
 """One admission review: from the request to the answer. What a kind's defaults and rules are, `core.jobs` says."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from webhook.scale import SCALE_PATH, ScaleReviews
 
 logger = logging.getLogger(__name__)
 TRACER = "topogate.webhook"
+_PATHS_SHOWN = 3  # of what is put back
 _POD_OF_TOKEN = "authentication.kubernetes.io/pod-uid"  # what the API server tells of a user that is a pod
 # Whether a namespace has a LocalQueue of the default name; raises LookupFailed where it cannot be told in time.
 HasDefaultQueue = Callable[[str], Awaitable[bool]]
@@ -99,7 +100,8 @@ class Reviews:
             if isinstance(kind, TemplatedKind) and old is not None:
                 if find_misshapen(kind.spec_shape, old):
                     return allowed(request)
-                return patched(request, list(diff(given, kind.default_change(old, job))))
+                patch = list(diff(given, kind.default_change(old, job)))
+                return patched(request, patch, _put_back(kind, patch))
             if isinstance(kind, PodParent) and old is not None and not find_misshapen(kind.spec_shape, old):
                 job = kind.taken_back(job, old)
             queue, what = None, "the owner of the object"
@@ -221,6 +223,15 @@ def _read_marks(obj: Json | None, part: str) -> dict[str, Any]:
 
 def _with(own: Rules, rules: Rules) -> Rules:
     return Rules((*own.errors, *rules.errors), tuple(dict.fromkeys((*own.warnings, *rules.warnings))))
+
+
+def _put_back(kind: TemplatedKind, patch: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A warning that names the fields of started templates that the change lacks and that stay."""
+    if not patch:
+        return []
+    paths = [str(entry["path"]) for entry in patch]
+    shown = ", ".join(paths[:_PATHS_SHOWN]) + (f" and {len(paths) - _PATHS_SHOWN} more" if len(paths) > _PATHS_SHOWN else "")
+    return [f"the pod templates of a running {kind.kind} stay as they are; suspend it to change them. Put back: {shown}"]
 
 
 def _unqueued(request: AdmissionRequest, job: Json) -> list[str]:

@@ -4,14 +4,15 @@ A part of an admitted object has the pods that were admitted, and no more.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from core.api.admission import UNAVAILABLE, AdmissionRequest, allowed, denied
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.pod_kinds import Reviewed
-from core.jobs.templated import get
-from core.names import WORKLOAD_ANNOTATION
+from core.jobs.templated import TemplatedKind, get, integer
+from core.jobs.templates import has_gate
+from core.names import QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
 from core.runtime.resource import Resource
 from webhook.answers import judge
 from webhook.lookup import REPLICA_SETS, Find, LookupFailed, find_controller, resource_of
@@ -30,9 +31,16 @@ def find_scalable(kinds: Iterable[Reviewed]) -> list[Resource]:
 class ScaleReviews:
     """Answers them; `find` looks an object up."""
 
-    def __init__(self, kinds: Iterable[Reviewed], find: Find) -> None:
+    def __init__(self, kinds: Sequence[Reviewed], find: Find) -> None:
         self._find = find
+        self._templated = {(kind.group, kind.plural) for kind in kinds if isinstance(kind, TemplatedKind)}
         self._resources = {(resource.group, resource.plural): resource for resource in find_scalable(kinds)}
+
+    def _is_started_at_once(self, request: AdmissionRequest, found: Json) -> bool:
+        """Whether pods that are added to a queued object run before it is stopped for it."""
+        spec, labels = found.get("spec"), found["metadata"].get("labels") or {}
+        is_templated = (request.resource.group, request.resource.resource) in self._templated
+        return is_templated and QUEUE_NAME_LABEL in labels and _is_named(spec) and not _is_gated(spec)
 
     async def handle(self, request: AdmissionRequest) -> dict[str, Any]:
         """Refuses another number of replicas of a part."""
@@ -47,11 +55,32 @@ class ScaleReviews:
             message = f"{resource.kind} {request.name} could not be looked up ({error}); try again"
             return denied(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
         owner = find_controller(found)
+        if (
+            found is not None
+            and not owner
+            and self._is_started_at_once(request, found)
+            and integer(asked, 0) > integer(_replicas(request), 0)
+        ):
+            accepted = f"a running {resource.kind} gets no more pods on a flavor without a topology; suspend it first"
+            return judge(request, Rules((FieldError(ErrorType.FORBIDDEN, "spec.replicas", asked, accepted),)))
         if found is None or not owner or not _is_named(found.get("spec")):
             return allowed(request)
         above = f"{owner.get('kind')} {owner.get('name')}"
         accepted = f"this {resource.kind} was admitted as a part of {above}, with the pods that it has: change that, which is queued again"
         return judge(request, Rules((FieldError(ErrorType.FORBIDDEN, "spec.replicas", asked, accepted),)))
+
+
+def _replicas(request: AdmissionRequest) -> Any:
+    return get(request.old_object, _REPLICAS)
+
+
+def _is_gated(value: Any) -> bool:
+    """Whether a pod template anywhere in the spec of an object has the topology gate."""
+    if isinstance(value, list):
+        return any(map(_is_gated, value))
+    if not isinstance(value, dict):
+        return False
+    return has_gate({"spec": value}) or any(map(_is_gated, value.values()))
 
 
 def _is_named(value: Any) -> bool:

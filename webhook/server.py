@@ -25,21 +25,20 @@ from core.runtime.metrics import Sink, Unmeasured
 from webhook import conversion
 from webhook.budget import Budget, estimate_memory, give_memory_back
 from webhook.connections import IDLE_S, Connections
+from webhook.intake import GivenUp, Intake, NoRoom, TooLarge
 from webhook.review import Reviews
 
 logger = logging.getLogger(__name__)
 # Above this, parsing and judging would keep other reviews waiting; they go to a thread.
 LARGE_BODY_BYTES = 256 * 1024
-LARGE_AT_ONCE = 2
-# Bodies that are being read, waiting or judged. Large ones have a budget of their own, so that they keep no small ones waiting.
-SMALL_BODIES_BYTES = 8 * 1024 * 1024
-LARGE_BODIES_BYTES = MAX_CONVERSION_BYTES
+AT_ONCE = 2  # on threads, of each lane
+# Bodies that arrive, wait or are judged. Large ones and conversions have lanes of their own, so that they keep no small ones waiting.
+SMALL_BODIES_BYTES, LARGE_BODIES_BYTES, CONVERSION_BODIES_BYTES = 8 * 1024 * 1024, 2 * MAX_REVIEW_BYTES, MAX_CONVERSION_BYTES
 # What parsed bodies may take in memory at once, as `estimate_memory` says; with the above and the connections less than the chart's limit.
-SMALL_JUDGED_BYTES = 80 * 1024 * 1024
-LARGE_JUDGED_BYTES = 352 * 1024 * 1024
+SMALL_JUDGED_BYTES, LARGE_JUDGED_BYTES, CONVERSIONS_JUDGED_BYTES = (mebibytes * 1024 * 1024 for mebibytes in (80, 128, 224))
 _OF_CONVERSION = 160  # bytes of memory by a byte that is converted: an assignment grows
 # API servers give a review 10 s in all.
-READ_S, READ_SMALL_S, WAIT_S = 4.0, 1.0, 4.0
+READ_S, WAIT_S = 4.0, 4.0
 _LINGERING_S = 1.0  # for so long what comes of a refused body is read and thrown away
 _READ_BUFFER_BYTES = 64 * 1024
 _BUSY = "too many reviews at once; try again"
@@ -59,10 +58,11 @@ Judge = Callable[[str, bytes], Coroutine[Any, Any, tuple[str, web.Response]]]
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """Bytes of bodies, and of memory for what is made of them."""
+    """Bytes of bodies, of memory for what is made of them, and threads that judge."""
 
-    bodies: Budget
+    bodies: Intake
     judged: Budget
+    threads: Budget
 
 
 class AdmissionServer:
@@ -91,9 +91,9 @@ class AdmissionServer:
         self.ready = False
         self._stops = False
         self._asked = 0
-        self.small = _Lane(Budget(SMALL_BODIES_BYTES), Budget(SMALL_JUDGED_BYTES))
-        self.large = _Lane(Budget(LARGE_BODIES_BYTES), Budget(LARGE_JUDGED_BYTES))
-        self._threads = Budget(LARGE_AT_ONCE)
+        self.small = _Lane(Intake(SMALL_BODIES_BYTES), Budget(SMALL_JUDGED_BYTES), Budget(AT_ONCE))
+        self.large = _Lane(Intake(LARGE_BODIES_BYTES), Budget(LARGE_JUDGED_BYTES), Budget(AT_ONCE))
+        self.conversions = _Lane(Intake(CONVERSION_BODIES_BYTES), Budget(CONVERSIONS_JUDGED_BYTES), Budget(AT_ONCE))
         self.app = web.Application(client_max_size=MAX_REVIEW_BYTES, middlewares=[self._counted])
         for path in reviews.handlers:
             self.app.router.add_post(path, self._review)
@@ -169,28 +169,26 @@ class AdmissionServer:
         return response
 
     async def _serve(self, http: web.Request, most: int, judge: Judge) -> tuple[str, web.Response, bool]:
-        """Reads a body once there is room for it, and has it judged: what became of it, the answer, and whether it was read."""
+        """Reads a body and has it judged: what became of it, the answer, and whether it was read."""
         refusal = self._refuse_unread(http, most)
         if refusal is not None:
             return MALFORMED, refusal, False
         size = most if http.content_length is None else http.content_length
         lane = self.small if size <= LARGE_BODY_BYTES else self.large
+        if judge == self._judge_conversion:
+            lane = self.conversions
+        fd = _find_descriptor(http)
         try:
-            async with asyncio.timeout(WAIT_S):
-                await lane.bodies.take(size)
-        except TimeoutError:
-            return FAILED, _refuse(503, _BUSY), False
-        read_s = READ_SMALL_S if lane is self.small else READ_S  # a small one comes at once; half of one must not keep others waiting
-        try:
-            async with asyncio.timeout(read_s):
-                body = await http.clone(client_max_size=most).read()
-            return (*await self._judge_within(lane, http.path, body, judge), True)
-        except web.HTTPRequestEntityTooLarge:
+            async with lane.bodies.read(http.content, most, READ_S) as body:
+                if self._connections is not None:
+                    self._connections.has_arrived(fd)
+                return (*await self._judge_within(lane, http.path, body, judge, http.remote or ""), True)
+        except TooLarge:
             return MALFORMED, _refuse(413, f"the body is larger than {most} bytes"), False
-        except TimeoutError:
-            return MALFORMED, _refuse(408, f"the body was not read within {read_s:g} s"), False
-        finally:
-            lane.bodies.give(size)
+        except (GivenUp, TimeoutError):
+            return MALFORMED, _refuse(408, f"the body stood still, or did not arrive within {READ_S:g} s"), False
+        except NoRoom:
+            return FAILED, _refuse(503, _BUSY), False
 
     def _refuse_unread(self, http: web.Request, most: int) -> web.Response | None:
         """What the headers alone show."""
@@ -202,7 +200,7 @@ class AdmissionServer:
             return _refuse(413, f"the body is larger than {most} bytes")
         return None
 
-    async def _judge_within(self, lane: _Lane, path: str, body: bytes, judge: Judge) -> tuple[str, web.Response]:
+    async def _judge_within(self, lane: _Lane, path: str, body: bytes, judge: Judge, client: str) -> tuple[str, web.Response]:
         """Has a body judged once there is memory for it: on the loop, or a large one on a thread, so that it keeps no others waiting.
 
         What a thread has is given back when it is through, also where its client has gone.
@@ -217,10 +215,10 @@ class AdmissionServer:
         took = 0
         try:
             async with asyncio.timeout(WAIT_S):
-                await lane.judged.take(cost)
+                await lane.judged.take(cost, client)
                 took = cost
                 if is_large:
-                    await self._threads.take(1)
+                    await lane.threads.take(1, client)
         except TimeoutError:
             lane.judged.give(took)
             return FAILED, _refuse(503, _BUSY)
@@ -237,9 +235,9 @@ class AdmissionServer:
         return await asyncio.shield(work)
 
     def _end_large(self, lane: _Lane, cost: int) -> None:
-        self._threads.give(1)
+        lane.threads.give(1)
         lane.judged.give(cost)
-        if not self._threads.used:
+        if not lane.threads.used:
             give_memory_back()
 
     async def _judge(self, path: str, body: bytes) -> tuple[str, web.Response]:

@@ -1,4 +1,4 @@
-"""The serving certificate, reloaded without a restart.
+"""The serving certificate and the CA of clients, reloaded without a restart.
 
 Loading a mismatched pair into the context that serves leaves it broken for all later handshakes (house-style
 pitfall 8). So each pair is loaded into a context of its own, and handshakes are handed the newest good one.
@@ -31,6 +31,9 @@ class HeldCertificate:
     def __init__(self, client_ca: Path | None = None) -> None:
         self._client_ca = client_ca
         self._current: ssl.SSLContext | None = None
+        self._pair: tuple[bytes, bytes] | None = None
+        self._ca = _read_ca(client_ca)
+        self._complaint = ""
         self._digest = ""
         self.not_after: datetime | None = None
         """When what is served runs out."""
@@ -49,8 +52,30 @@ class HeldCertificate:
                 context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
             except OSError as error:
                 raise UnusableCertificate(f"the serving certificate cannot be served: {_reason(error)}") from error
-        self._current, self.not_after = context, _not_after(certificate)
+        self._current, self.not_after, self._pair = context, _not_after(certificate), (certificate, key)
         self._digest = hashlib.sha256(certificate).hexdigest()[:16]
+
+    def reload(self) -> bool:
+        """Verifies clients by the content of the CA file if that has changed and can be used; returns whether it does so newly."""
+        try:
+            ca = _read_ca(self._client_ca)
+            if ca == self._ca or self._pair is None:
+                return False
+            self.take(*self._pair)
+        except UnusableCertificate as error:
+            if str(error) != self._complaint:
+                logger.warning("CA of clients not taken over", extra={"error": str(error)})
+            self._complaint = str(error)
+            return False
+        self._ca, self._complaint = ca, ""
+        logger.info("CA of clients taken over", extra={"file": str(self._client_ca)})
+        return True
+
+    async def watch(self, clock: Clock) -> Never:
+        """Looks at the CA file for ever."""
+        while True:
+            await clock.sleep(POLL_S)
+            self.reload()
 
     def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:
         if self._current is None:
@@ -92,7 +117,7 @@ class ServingCertificate:
             loaded = self._load()
             if self._read() != content:
                 return False  # still being written; the next look is soon
-        except OSError as error:  # ssl.SSLError is one
+        except (OSError, UnusableCertificate) as error:  # ssl.SSLError is an OSError
             # Half of a new pair may be there already; the good one goes on serving until the other half is. Told once, not at every look.
             complaint = self._describe(error)
             if complaint != self._complaint:
@@ -113,8 +138,8 @@ class ServingCertificate:
     def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._current
 
-    def _read(self) -> tuple[bytes, bytes]:
-        return self._cert_file.read_bytes(), self._key_file.read_bytes()
+    def _read(self) -> tuple[bytes, bytes, bytes]:
+        return self._cert_file.read_bytes(), self._key_file.read_bytes(), _read_ca(self._client_ca)
 
     def _load(self) -> ssl.SSLContext:
         context = _server_context(self._client_ca)
@@ -122,7 +147,9 @@ class ServingCertificate:
         context.load_cert_chain(self._cert_file, self._key_file, password="")
         return context
 
-    def _describe(self, error: OSError) -> str:
+    def _describe(self, error: OSError | UnusableCertificate) -> str:
+        if isinstance(error, UnusableCertificate):
+            return str(error)
         return f"certificate {self._cert_file} and key {self._key_file} cannot be served: {_reason(error)}"
 
 
@@ -135,6 +162,14 @@ async def tell_of_end(certificate: HeldCertificate | ServingCertificate, clock: 
             logger.error("the certificate has ended: API servers refuse it", extra={"ended": end.isoformat()})
             told = end
         await clock.sleep(POLL_S)
+
+
+def _read_ca(client_ca: Path | None) -> bytes:
+    """The content of the file. Raises UnusableCertificate, which names it."""
+    try:
+        return client_ca.read_bytes() if client_ca is not None else b""
+    except OSError as error:
+        raise UnusableCertificate(f"the CA of clients {client_ca} cannot be used: {_reason(error)}") from error
 
 
 def _server_context(client_ca: Path | None) -> ssl.SSLContext:
@@ -167,5 +202,5 @@ def _not_after(chain: bytes) -> datetime | None:
         return None
 
 
-def _digest(content: tuple[bytes, bytes]) -> bytes:
+def _digest(content: tuple[bytes, ...]) -> bytes:
     return hashlib.sha256(b"\0".join(content)).digest()

@@ -277,7 +277,7 @@ class Topogate(Strict):
     pod_groups: PodGroupsBlock | None = None
     node_replacement: NodeReplacementBlock | None = None
     second_pass: SecondPassBlock | None = None
-    placement_profile: Literal["kep", "compact"] | None = None
+    placement_profile: Literal["kep", "compact", "best-fit", "least-free", "balanced"] | None = None
     reserve_daemon_sets: bool | None = None
     nominate_nodes: bool | None = None
 

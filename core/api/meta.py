@@ -64,6 +64,9 @@ Time = Annotated[AwareDatetime, PlainSerializer(_format_time, when_used="json"),
 Int32 = Annotated[int, int_format("int32")]
 Int64 = Annotated[int, int_format("int64")]
 JsonObject = Mapping[str, Any]
+OPEN_OBJECT = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+"""Schema of an object that is stored as it was written."""
+OpenObject = Annotated[JsonObject, WithJsonSchema(OPEN_OBJECT)]
 
 Quantity = Annotated[
     str,

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from core.api.crd import Column, Crd
-from core.api.marks import IMMUTABLE, SET_LIST, Mark, list_map, rule, server_default
-from core.api.meta import Conditions, Int32, LabelSelector, ObjectName, Resource, Wire
+from core.api.marks import ATOMIC_LIST, IMMUTABLE, SET_LIST, Mark, list_map, rule, server_default
+from core.api.meta import Conditions, Int32, LabelSelector, ObjectName, OpenObject, Resource, Wire
 from core.api.quota import CheckName, CohortName, FairSharing, FairSharingStatus, FlavorUsages, ResourceGroups, StopPolicy
 
 _PENDING = Column("Pending Workloads", ".status.pendingWorkloads", "integer", "Workloads that wait for admission")
@@ -113,6 +113,8 @@ class ClusterQueueSpec(Wire):
     """How the queue takes part in fair sharing."""
     admission_scope: AdmissionScope | None = None
     """Whether the usage of the past counts."""
+    concurrent_admission_policy: OpenObject | None = None
+    """Kueue's policy for admission to several flavors at once. It is stored and has no effect."""
 
 
 class ClusterQueueStatus(Wire):
@@ -132,6 +134,8 @@ class ClusterQueueStatus(Wire):
     """Workloads that are admitted and have not finished."""
     fair_sharing: FairSharingStatus | None = None
     """The queue's share."""
+    pending_workloads_status: OpenObject | None = None
+    """What Kueue has written in v1beta1 about the first workloads that wait. topogate does not write it."""
 
 
 class ClusterQueue(Resource):
@@ -184,6 +188,8 @@ class LocalQueueStatus(Wire):
     """Quota used by admitted workloads, by flavor."""
     fair_sharing: FairSharingStatus | None = None
     """The queue's share."""
+    flavors: Annotated[tuple[OpenObject, ...], Field(max_length=1024), ATOMIC_LIST] = ()
+    """What Kueue has written about the flavors of the queue. topogate does not write it."""
 
 
 class LocalQueue(Resource):

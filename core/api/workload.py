@@ -9,17 +9,16 @@ from pydantic import Field, WithJsonSchema
 
 from core.api.crd import AGE, Column, Crd
 from core.api.marks import ATOMIC_LIST, Mark, list_map, rule, server_default
-from core.api.meta import DNS_SUBDOMAIN, Int32, LevelReference, ObjectName, Resource, Wire
+from core.api.meta import DNS_SUBDOMAIN, OPEN_OBJECT, Int32, LevelReference, ObjectName, Resource, Wire
 from core.api.workload_status import MAX_POD_SETS, PodSetName, WorkloadStatus
 
 MAX_SLICE_LAYERS = 3
 
 IndexLabel = Annotated[str, Field(max_length=317)]
 
-_OPEN_OBJECT = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 PodTemplate = Annotated[
     Mapping[str, Any],
-    WithJsonSchema({"type": "object", "properties": {"metadata": _OPEN_OBJECT, "spec": _OPEN_OBJECT}, "required": ["spec"]}),
+    WithJsonSchema({"type": "object", "properties": {"metadata": OPEN_OBJECT, "spec": OPEN_OBJECT}, "required": ["spec"]}),
 ]
 """A pod template, kept whole and unvalidated: its schema would be 8,000 lines that change with every Kubernetes release and
 would prune fields newer than ours. The job that it was taken from, and every pod made of it, is validated by the API server."""

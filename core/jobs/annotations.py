@@ -16,6 +16,7 @@ from core.jobs.known_names import OWN, Places, warn_of_own, warn_of_template
 from core.model.podset import MOST_SPARES, read_lends, read_spares
 from core.names import (
     AUTO_LEVEL,
+    DEFAULTED_SLICE_SIZE,
     LEND_SPARES,
     PLACEMENT_PROFILE,
     PLACEMENT_PROFILES,
@@ -108,6 +109,19 @@ def topology_request(
     return request or None
 
 
+def with_default_slice_size(annotations: Mapping[str, str], size: int) -> dict[str, str]:
+    """A template's annotations with the slice size that its kind assumes (KEP-2724, PodSet Slice size validation).
+
+    DEFAULTED_SLICE_SIZE records what was written, so that a later default replaces it and a user's own size stays.
+    """
+    mark = annotations.get(DEFAULTED_SLICE_SIZE)
+    if annotations.get(SLICE_SIZE, mark) != mark:
+        return {name: value for name, value in annotations.items() if name != DEFAULTED_SLICE_SIZE}
+    kept = {name: value for name, value in annotations.items() if name not in (SLICE_SIZE, DEFAULTED_SLICE_SIZE)}
+    is_sliced = SLICE_REQUIRED_TOPOLOGY in kept and SLICE_CONSTRAINTS not in kept and PODSET_GROUP_NAME not in kept
+    return kept | ({SLICE_SIZE: str(size), DEFAULTED_SLICE_SIZE: str(size)} if is_sliced and _is_size(size) else {})
+
+
 def validate_own(
     annotations: Mapping[str, Any],
     before: Mapping[str, Any],
@@ -131,7 +145,7 @@ def _validate_of_the_job(path: str, annotations: Mapping[str, Any], new: Mapping
     yield from _validate_tie(path, annotations, new)
     profile = new.get(PLACEMENT_PROFILE)
     if profile is not None and profile not in PLACEMENT_PROFILES:
-        accepted = f"{' or '.join(PLACEMENT_PROFILES)} is expected"
+        accepted = f"one of {', '.join(PLACEMENT_PROFILES)} is expected"
         yield FieldError(ErrorType.NOT_SUPPORTED, f"{path}[{PLACEMENT_PROFILE}]", profile, accepted)
 
 

@@ -9,7 +9,8 @@ from core.jobs.contract import ErrorType, FieldError, Finish, Json
 from core.jobs.parts import PARTS, parts_added, with_parts
 from core.jobs.pod_parents import LeaderWorkerSet
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf, find_misshapen, fits
-from core.jobs.templated import Path, Role, TemplatedKind, find_own_gates, get, integer
+from core.jobs.sparkapplication import SparkApplication
+from core.jobs.templated import MAX_POD_SETS, Path, Role, TemplatedKind, find_own_gates, get, integer
 from core.names import LWS_GROUP_INDEX_LABEL
 
 _COMPONENT = Fields(
@@ -28,6 +29,9 @@ _LONE: dict[tuple[str, str], Path] = {  # kinds that hold one template, and wher
     ("apps", "StatefulSet"): ("spec", "template"),
 }
 _GROUPS = LeaderWorkerSet()
+
+
+_BY_DEFAULT = ("submitterPodTemplate",)  # where a RayJob has none KubeRay makes one, which no path names
 
 
 class AppWrapper(TemplatedKind):
@@ -75,6 +79,8 @@ class AppWrapper(TemplatedKind):
         kind = self._kind_of(component)
         if kind is None or find_misshapen(kind.spec_shape, wrapped):
             return None
+        if isinstance(kind, SparkApplication):  # its templates are beside the fields that describe its pods
+            return [replace(role, path=(*role.path, "template")) for role in kind.roles(wrapped)]
         if not isinstance(kind, LeaderWorkerSet):
             return kind.roles(wrapped)
         groups = integer(get(wrapped, ("spec", "replicas")), 1)
@@ -95,27 +101,17 @@ class AppWrapper(TemplatedKind):
     def _rules_of_component(self, shown: str, component: Json) -> Iterator[FieldError]:
         kind = self._kind_of(component)
         if kind is not None:
-            for error in find_misshapen(kind.spec_shape, component.get("template") or {}):
-                yield replace(error, field=f"{shown}.template.{error.field}")
+            wrapped = component.get("template") or {}
+            errors = find_misshapen(kind.spec_shape, wrapped) or (kind.rules_of_kind(wrapped) if isinstance(kind, TemplatedKind) else ())
+            yield from (replace(error, field=f"{shown}.template.{error.field}") for error in errors)
         own = ((f"{shown}.template{'.' if role.shown else ''}{role.shown}", role) for role in self._roles_of(component))
         yield from find_own_gates([replace(role, shown=path) for path, role in own])
         counted, declared = self._counted(component), component.get("podSets")
-        if counted is None or not declared:
-            return
-        of_kind = {role.path: role.count for role in counted}
-        elsewhere, name = 0, (component.get("template") or {}).get("kind")
-        for j, pod_set in enumerate(declared):
-            replicas, made = integer(pod_set.get("replicas"), 1), of_kind.pop(_parse(pod_set.get("path") or ""), None)
-            if made is None:
-                elsewhere += replicas
-            elif replicas != made:
-                accepted = f"{made} is expected: so many pods this {name} makes of that template"
-                yield FieldError(ErrorType.INVALID, f"{shown}.podSets[{j}].replicas", replicas, accepted)
-        # What is declared of templates that the kind has elsewhere, or what is not declared at all.
-        if elsewhere != sum(of_kind.values()):
-            total = sum(integer(pod_set.get("replicas"), 1) for pod_set in declared)
-            accepted = f"{sum(role.count for role in counted)} pods in all are expected: so many this {name} makes"
-            yield FieldError(ErrorType.INVALID, f"{shown}.podSets", total, accepted)
+        if counted is not None and declared:
+            wrapped = component.get("template") or {}
+            name = wrapped.get("kind") or ""
+            there = [role for role in counted if role.path[-1:] != _BY_DEFAULT or get(wrapped, role.path) is not None]
+            yield from _check_declared(f"{shown}.podSets", name, there, declared)
 
     def put_template(self, job: dict[str, Any], role: Role, template: Json) -> None:
         _, _, i, _, j = role.path
@@ -144,6 +140,23 @@ class AppWrapper(TemplatedKind):
             return None
         succeeded = phase == "Succeeded"
         return Finish(succeeded, f"AppWrapper {'finished successfully' if succeeded else 'failed'}")
+
+
+def _check_declared(shown: str, name: str, counted: Sequence[Role], declared: Sequence[Json]) -> Iterator[FieldError]:
+    """Each template of a kind that topogate counts is declared once, by its path: another template requests something else."""
+    left = {_show(("template", *role.path)): role.count for role in counted}
+    accepted = f"each pod template of this {name} is expected once: {', '.join(list(left)[:MAX_POD_SETS])}"
+    for j, pod_set in enumerate(declared):
+        path, replicas = pod_set.get("path") or "", integer(pod_set.get("replicas"), 1)
+        made = left.pop(path, None)
+        if made is None:
+            yield FieldError(ErrorType.INVALID, f"{shown}[{j}].path", path, accepted)
+            return
+        if replicas != made:
+            expected = f"{made} is expected: so many pods this {name} makes of that template"
+            yield FieldError(ErrorType.INVALID, f"{shown}[{j}].replicas", replicas, expected)
+    if left:
+        yield FieldError(ErrorType.REQUIRED, shown, None, accepted)
 
 
 def _declared(wrapped: Json, declared: Json, known: Sequence[Role]) -> Role:

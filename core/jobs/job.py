@@ -29,6 +29,15 @@ class Job(TemplatedKind):
         path = "spec", "template"
         return [Role(MAIN_POD_SET, pods_at_once(spec), path, "spec.template", template, pod_index_label=index, min_count=least)]
 
+    def default_change(self, old: Json, new: Json) -> dict[str, Any]:
+        """A manifest that is applied again asks for all pods, also while the Job runs with fewer of them."""
+        changed = super().default_change(old, new)
+        runs = self.is_started(old) and not self.is_suspended(old) and not self.is_suspended(new) and not self.has_gate(old)
+        admitted = pods_at_once(old.get("spec") or {})
+        if runs and _min_parallelism(new) is not None and pods_at_once(new.get("spec") or {}) > admitted:
+            return _with_pods(changed, admitted)
+        return changed
+
     def gang(self, job: Json) -> Gang:
         """All pods that it runs at once, but for those that have succeeded and are not made again: they may be gone."""
         return Gang(pods_at_once(job.get("spec") or {}) - self.reclaimable_pods(job).get(MAIN_POD_SET, 0))

@@ -1,10 +1,13 @@
 """jobset.x-k8s.io/v1alpha2 JobSet."""
 
+from typing import Any
+
+from core.jobs.annotations import with_default_slice_size
 from core.jobs.contract import Finish, Gang, Json
 from core.jobs.job import pods_at_once
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
-from core.jobs.templated import Role, TemplatedKind, get, integer
-from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL
+from core.jobs.templated import Role, TemplatedKind, get, integer, put
+from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL, QUEUE_NAME_LABEL
 
 _JOB = Fields({"spec": Fields({"parallelism": INTEGER, "completions": INTEGER, "template": POD_TEMPLATE})})
 _REPLICATED_JOB = Fields({"name": TEXT, "replicas": INTEGER, "template": _JOB})
@@ -40,6 +43,21 @@ class JobSet(TemplatedKind):
                 )
             )
         return roles
+
+    def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
+        """With the size of slices that have none: one Job each."""
+        for role in self.roles(job):
+            assert role.default_slice_size is not None
+            notes = with_default_slice_size(role.annotations, role.default_slice_size)
+            if notes != role.annotations:
+                put(job, (*role.path, "metadata", "annotations"), notes)
+        return job
+
+    def default_change(self, old: Json, new: Json) -> dict[str, Any]:
+        """A suspended JobSet's default slice sizes follow `parallelism`; templates of one that runs are immutable."""
+        changed = super().default_change(old, new)
+        is_queued = QUEUE_NAME_LABEL in ((new.get("metadata") or {}).get("labels") or {})
+        return self.default_more(changed) if is_queued and self.is_suspended(old) and self.is_suspended(new) else changed
 
     def gang(self, job: Json) -> Gang:
         """All pods of all replicated jobs that are made at once: not of those which come after another one, nor of Jobs that have

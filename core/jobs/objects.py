@@ -19,6 +19,7 @@ from core.names import MAIN_POD_SET, QUOTA_RESERVED, SLICE_NAME
 # What a ClusterQueue may say and nobody acts on yet, and the value by which it says nothing (the server's default).
 _NOT_SERVED: Mapping[Path, Any] = {
     ("admissionScope",): None,
+    ("concurrentAdmissionPolicy",): None,
 }
 _NO_EFFECT = "is stored but has no effect in this version of topogate"
 _MAX_REQUEST_LEVEL = 63  # what PodSetTopologyRequest can name; a Topology's label may be longer

@@ -14,13 +14,15 @@ from typing import Any, ClassVar
 from core.jobs import annotations
 from core.jobs.contract import Defaults, ErrorType, FieldError, JobKind, Json, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_execution_time
-from core.jobs.pod_rules import check_pod_spec
+from core.jobs.pod_rules import check_pod_spec, check_size
 from core.jobs.prebuilt import warnings_of_pods
 from core.jobs.shape import POD_SPEC, Fields
+from core.jobs.templates import remove_duplicate_env
 from core.names import (
     ADMISSION_GATE,
     MAIN_POD_SET,
     MANAGED,
+    MEMBER_OF_LABEL,
     POD_GROUP_INDEX_LABEL,
     POD_GROUP_INDEX_LABEL_NAME,
     POD_GROUP_NAME,
@@ -104,8 +106,16 @@ class Pod:
             "metadata.annotations", {"metadata": {"annotations": notes}}, None if grouped else 1, is_job=True
         )
         judged = annotations.validate_pod_sets([asked])
-        asks = check_pod_spec("spec", job.get("spec") or {}, names_node=False)  # the API server lets no gated pod name its node
-        errors = (*judged.errors, *_group_errors(job), *rules_of_execution_time(job), *asks)
+        spec = job.get("spec") or {}
+        asks = check_pod_spec("spec", spec, names_node=False)  # the API server lets no gated pod name its node
+        errors = (
+            *judged.errors,
+            *_group_errors(job),
+            *_check_one_system(job),
+            *rules_of_execution_time(job),
+            *check_size("spec", [spec]),
+            *asks,
+        )
         return Rules(errors, (*judged.warnings, *warnings_of_pods(job)))
 
     def validate_update(self, old: Json, new: Json) -> Rules:
@@ -117,6 +127,17 @@ class Pod:
     def pod_sets(self, job: Json) -> list[PodSetTemplate]:
         """The pod set of a pod that is alone."""
         return [pod_set_of(MAIN_POD_SET, 1, job)]
+
+
+def _check_one_system(pod: Json) -> Iterator[FieldError]:
+    """A queued pod is placed by its admission: as a member of a PodGroup it would keep a place that no quota counts."""
+    group = ((pod.get("metadata") or {}).get("labels") or {}).get(MEMBER_OF_LABEL)
+    if group is not None:
+        accepted = (
+            f"is not accepted beside {QUEUE_NAME_LABEL}: a PodGroup is for pods without a queue; remove one of them "
+            "(every pod has a queue where its namespace is managed by topogate)"
+        )
+        yield FieldError(ErrorType.FORBIDDEN, f"metadata.labels[{MEMBER_OF_LABEL}]", group, accepted)
 
 
 def pod_set_of(name: str, count: int, pod: Json) -> PodSetTemplate:
@@ -136,7 +157,7 @@ def pod_template(pod: Json) -> dict[str, Any]:
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key not in ("nodeName", "schedulingGates", "hostname")}
     notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in (ROLE_HASH, TRACEPARENT_ANNOTATION)}
     kept = {"labels": {key: value for key, value in (metadata.get("labels") or {}).items() if key != MANAGED}, "annotations": notes}
-    return {"metadata": {key: value for key, value in kept.items() if value}, "spec": spec}
+    return remove_duplicate_env({"metadata": {key: value for key, value in kept.items() if value}, "spec": spec})
 
 
 def group_name(pod: Json) -> str | None:

@@ -14,6 +14,7 @@ from core.jobs import annotations
 from core.jobs.contract import Defaults, ErrorType, FieldError, Gang, Json, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_execution_time
 from core.jobs.prebuilt import warnings_of_pods
+from core.jobs.priority import check_changed_priority
 from core.jobs.shape import INTEGER, POD_TEMPLATE, Fields
 from core.jobs.templated import Path, Role, check_templates, get, integer, put, with_changes
 from core.jobs.templates import workload_template
@@ -123,13 +124,16 @@ class PodParent(ABC):
             yield FieldError(ErrorType.INVALID, "spec.replicas", replicas, f"at most {MAX_WORKLOADS} are expected, each is a Workload")
 
     def validate_update(self, old: Json, new: Json) -> Rules:
-        """What it has pods for stays in its queue; what its templates ask for is judged when that changes."""
+        """While a pod of it is ready it keeps its queue, as in Kueue; while it has pods it stays queued. What its templates ask for is
+        judged when that changes."""
         errors = []
         before, after = (((obj.get("metadata") or {}).get("labels") or {}).get(QUEUE_NAME_LABEL) for obj in (old, new))
-        if before is not None and before != after and integer((old.get("status") or {}).get("replicas"), 0) > 0:
-            accepted = f"keeps its queue ({before!r}) while it has pods; scale it to 0 first"
+        pods, field = ("pods", "replicas") if after is None else ("ready pods", "readyReplicas")
+        if before is not None and before != after and integer((old.get("status") or {}).get(field), 0) > 0:
+            accepted = f"keeps its queue ({before!r}) while it has {pods}; scale it to 0 first"
             errors.append(FieldError(ErrorType.INVALID, f"metadata.labels[{QUEUE_NAME_LABEL}]", after or "", accepted))
         if before is not None and after is not None:
+            errors += check_changed_priority(old, new)
             errors += self.rules_of_change(old, new)
         if after is None:
             return Rules(tuple(errors))

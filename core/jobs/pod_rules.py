@@ -3,7 +3,8 @@
 The limits have no honest use beyond them, and each entry of a pod is compared with nodes or other pods at every decision about it.
 """
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Json
@@ -12,6 +13,9 @@ MAX_POD_TERMS = 16  # of affinity and anti-affinity between pods, required or pr
 MAX_SELECTOR_ENTRIES = 512  # expressions and their values: of nodes, and of all those terms
 MAX_TOLERATIONS = 64
 MAX_RESOURCE_NAMES = 64
+MAX_GRACE_S = 3600  # how long pods may take to end: until then what they use is not free
+MAX_TEMPLATE_VALUES = 20_000  # of all pod templates of an object: each is copied and compared when the object changes
+MAX_TEMPLATE_BYTES = 500_000  # of them as JSON: etcd takes 1.5 MB, status and managed fields of the Workload included
 POD_TERMS = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution")
 
 
@@ -44,9 +48,41 @@ def check_pod_spec(path: str, spec: Json, *, names_node: bool = True) -> Iterato
         (f"{path}.tolerations", len(_list(spec.get("tolerations"))), MAX_TOLERATIONS, "tolerations"),
         (f"{path}.containers", len(_list_resource_names(spec)), MAX_RESOURCE_NAMES, "different resource names"),
     )
+    grace = spec.get("terminationGracePeriodSeconds")
+    if isinstance(grace, int) and grace > MAX_GRACE_S:
+        accepted = f"at most {MAX_GRACE_S} seconds are accepted: a pod that ends holds its quota until it is gone"
+        yield FieldError(ErrorType.INVALID, f"{path}.terminationGracePeriodSeconds", grace, accepted)
     for field, count, most, what in counts:
         if count > most:
             yield FieldError(ErrorType.TOO_MANY, field, count, f"at most {most} {what} are expected")
+
+
+def check_size(path: str, templates: Iterable[Any]) -> Iterator[FieldError]:
+    """Whether pod templates have more values in all than an object may have (maps, lists and scalars, each counted), or more bytes as
+    they are stored in a Workload."""
+    left, count, more = MAX_TEMPLATE_BYTES, 0, list(templates)
+    while more and left >= 0 and count <= MAX_TEMPLATE_VALUES:
+        value = more.pop()
+        count += 1
+        if isinstance(value, Mapping):
+            more += value.values()
+            left -= sum(_count_bytes(key) for key in value)
+        elif isinstance(value, list):
+            more += value
+        else:
+            left -= _count_bytes(value)
+    for is_over, most, what in (
+        (count > MAX_TEMPLATE_VALUES, MAX_TEMPLATE_VALUES, "values, such as arguments and variables,"),
+        (left < 0, MAX_TEMPLATE_BYTES, "bytes"),
+    ):
+        if is_over:
+            yield FieldError(ErrorType.TOO_MANY, path, f"more than {most}", f"at most {most} {what} are expected in all pod templates")
+
+
+def _count_bytes(scalar: Any) -> int:
+    """Of a scalar in JSON as the API server writes it: what HTML gives a meaning takes six bytes."""
+    text = json.dumps(scalar, default=str, ensure_ascii=False)
+    return len(text.encode(errors="surrogatepass")) + 2 + 5 * sum(map(text.count, "<>&"))
 
 
 def _list_pod_terms(spec: Json) -> Iterator[Any]:

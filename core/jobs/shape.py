@@ -101,7 +101,7 @@ _SPECS: dict[str, Fields] = {  # of our own kinds; a job's kind says its own
     "Cohort": Fields({"resourceGroups": _RESOURCE_GROUPS}),
 }
 _MAY_LACK_SPEC = ("ResourceFlavor", "ClusterQueue", "Cohort")  # a flavor of all nodes, a queue or cohort without quota
-_STATUS = Fields({"replicas": INTEGER, "conditions": ListOf(Fields({"type": TEXT, "status": TEXT}))})
+_STATUS = Fields({"replicas": INTEGER, "readyReplicas": INTEGER, "conditions": ListOf(Fields({"type": TEXT, "status": TEXT}))})
 
 
 def spec_shape_of(kind: str) -> Fields:

@@ -9,7 +9,7 @@ from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json
 from core.jobs.parts import MAPS, PARTS, parts_of, with_parts
-from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields
+from core.jobs.shape import BOOLEAN, CONTAINERS, INTEGER, POD_TEMPLATE, TEXT, TEXTS, Fields
 from core.jobs.templated import Role, TemplatedKind, integer
 
 _POD = Fields(
@@ -24,8 +24,19 @@ _POD = Fields(
         "image": TEXT,
         "gpu": Fields({"name": TEXT, "quantity": INTEGER}),
         "template": POD_TEMPLATE,
+        "sidecars": CONTAINERS,
+        "initContainers": CONTAINERS,
     }
 )
+# Properties by which Spark makes other pods than the fields say, or more of them (Spark, Configuration and Running on Kubernetes).
+_OF_FIELDS = re.compile(
+    r"spark\.(?:(?:streaming\.)?dynamicAllocation\.enabled|executor\.instances|master|submit\.deployMode|memory\.offHeap\.(?:enabled|size)"
+    r"|kubernetes\.(?:memoryOverheadFactor|namespace|scheduler\..*|allocation\.pods\.allocator)"
+    r"|(?:(?:kubernetes|yarn)\.)?(?:driver|executor)\.(?:cores|request\.cores|memory|(?:minM|m)emoryOverhead(?:Factor)?|pyspark\.memory|resource\..*"
+    r"|podTemplate.*|pod\.featureSteps|scheduler\.name|(?:label|annotation)\.[^/]*(?:kueue\.x-k8s\.io|topogate\.dev)/.*))"
+)
+_OFF = ("dynamicAllocation.enabled", "offHeap.enabled")  # these are as good as absent where they are false
+_NUMBER = re.compile(r"[0-9]{1,4}(\.[0-9]{1,9})?")
 _RUNS = ("SUBMITTED", "RUNNING", "SUCCEEDING", "FAILING", "SUSPENDING", "PENDING_RERUN", "INVALIDATING")
 _MEMORY = re.compile(r"([0-9]+)([bkmgtp]?)i?b?", re.IGNORECASE)  # as the JVM writes it
 _UNITS = {"": 20, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
@@ -48,6 +59,7 @@ class SparkApplication(TemplatedKind):
             "type": TEXT,
             "image": TEXT,
             "memoryOverheadFactor": TEXT,
+            "sparkConf": TEXTS,
             "dynamicAllocation": Fields({"enabled": BOOLEAN}),
             "driver": _POD,
             "executor": _POD,
@@ -79,6 +91,13 @@ class SparkApplication(TemplatedKind):
         if (spec.get("dynamicAllocation") or {}).get("enabled"):
             accepted = "false is expected: executors that are added later would be outside of what was admitted"
             yield FieldError(ErrorType.INVALID, "spec.dynamicAllocation.enabled", True, accepted)
+        for key, value in (spec.get("sparkConf") or {}).items():
+            if _OF_FIELDS.fullmatch(key.partition("=")[0].strip()) and not (key.endswith(_OFF) and value.lower() == "false"):
+                accepted = "may not be set: topogate counts pods and what they request by the fields of spec.driver and spec.executor"
+                yield FieldError(ErrorType.FORBIDDEN, f"spec.sparkConf[{key}]", value, accepted)
+        factor = spec.get("memoryOverheadFactor")
+        if factor and not _NUMBER.fullmatch(factor):
+            yield FieldError(ErrorType.INVALID, "spec.memoryOverheadFactor", factor, "a number such as 0.4 is expected")
         for name in ("driver", "executor"):
             for field in ("memory", "memoryOverhead"):
                 text = (spec.get(name) or {}).get(field)
@@ -114,7 +133,10 @@ def _role(spec: Json, name: str, count: int) -> Role:
         requests[gpu["name"]] = limits[gpu["name"]] = str(integer(gpu.get("quantity"), 0))
     main = {"name": f"spark-kubernetes-{name}", "image": pod.get("image") or spec.get("image") or ""}
     first = {**(containers[0] if containers else {}), **main, "resources": {"requests": requests} | ({"limits": limits} if limits else {})}
-    template["spec"] = {**(template.get("spec") or {}), "containers": [first, *containers[1:]]}
+    own = template.get("spec") or {}
+    template["spec"] = {**own, "containers": [first, *containers[1:], *(pod.get("sidecars") or ())]}
+    if pod.get("initContainers"):
+        template["spec"]["initContainers"] = [*(own.get("initContainers") or ()), *pod["initContainers"]]
     fields = {part: pod.get(part) for part in (*MAPS, "tolerations")}
     return Role(name, count, ("spec", name), f"spec.{name}", with_parts(template, fields), metadata_shown="")
 
@@ -125,7 +147,7 @@ def _memory(spec: Json, pod: Json) -> int:
     if pod.get("memoryOverhead"):
         return heap + _bytes(pod["memoryOverhead"])
     text = spec.get("memoryOverheadFactor") or _FACTORS.get(spec.get("type") or "", _FACTOR)
-    factor = Fraction(text if re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", text) else _FACTOR)
+    factor = Fraction(text if _NUMBER.fullmatch(text) else _FACTOR)
     return heap + max(ceil(heap * factor), _LEAST_OVERHEAD)
 
 

@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 from core.jobs import annotations, templates
 from core.jobs.contract import Defaults, ErrorType, FieldError, Finish, Json, PodSetStart, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
-from core.jobs.pod_rules import check_pod_spec
+from core.jobs.pod_rules import check_pod_spec, check_size
 from core.jobs.prebuilt import rules_of_changed_prebuilt, rules_of_prebuilt
+from core.jobs.priority import check_changed_priority
 from core.jobs.shape import Fields
 from core.names import QUEUE_NAME_LABEL, TOPOLOGY_GATE, TRACEPARENT_ANNOTATION
 
@@ -177,6 +178,7 @@ class TemplatedKind(ABC):
         if before is None:
             return Rules((*errors, *judged.errors), judged.warnings)
         runs = not self.is_suspended(old) and not self.is_suspended(new)
+        errors += check_changed_priority(old, new)
         errors += self._changed_while_running(old, new)
         errors += self.rules_of_change(old, new)
         if runs:
@@ -184,15 +186,18 @@ class TemplatedKind(ABC):
         return with_changes(errors, judged, self.validate_create(old))
 
     def _changed_while_running(self, old: Json, new: Json) -> Iterator[FieldError]:
-        """Pods of a running job were placed by its templates as they were."""
+        """Pods of a running job were placed by its templates as they were; pods that are added start at once where no gate holds them."""
         if self.is_suspended(old) or self.is_suspended(new) or not self.is_started(old):
             return
-        templates_before = {role.pod_set: role.template for role in self.roles(old)}
+        known = {role.pod_set: role for role in self.roles(old)}
         for role in self.roles(new):
-            if role.pod_set not in templates_before:
+            if role.pod_set not in known:
                 yield FieldError(ErrorType.FORBIDDEN, role.shown, None, "a running job gets no more pod templates; suspend it first")
-            elif role.template != templates_before[role.pod_set]:
+            elif role.template != known[role.pod_set].template:
                 yield FieldError(ErrorType.FORBIDDEN, role.shown, None, "a running job keeps its pod templates; suspend it first")
+            elif role.count > known[role.pod_set].count and not templates.has_gate(role.template):
+                accepted = f"a running job keeps its {known[role.pod_set].count} pods on a flavor without a topology; suspend it first"
+                yield FieldError(ErrorType.FORBIDDEN, role.shown, role.count, accepted)
 
     # --- reconciler -----------------------------------------------------------------------------------
 
@@ -308,7 +313,8 @@ def with_changes(errors: Sequence[FieldError], judged: Rules, before: Rules) -> 
 
 
 def check_templates(roles: Sequence[Role]) -> Iterator[FieldError]:
-    """What one pod of each template may ask for."""
+    """What one pod of each template may ask for, and how large they may be together."""
+    yield from check_size("spec", (role.template for role in roles))
     for role in roles:
         yield from check_pod_spec(f"{role.shown}.spec", role.template.get("spec") or {})
 

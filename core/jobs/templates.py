@@ -51,13 +51,25 @@ def without_gate(template: Json) -> dict[str, Any]:
 
 def workload_template(template: Json) -> dict[str, Any]:
     """A pod template as a Workload keeps it: without the labels that the job controller adds for itself."""
-    kept = deepcopy(dict(template))
+    kept = remove_duplicate_env(template)
     metadata = kept.get("metadata") or {}
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in JOB_CONTROLLER_UID_LABELS}
     kept["metadata"] = {key: value for key, value in metadata.items() if key in ("annotations", "finalizers")} | (
         {"labels": labels} if labels else {}
     )
     return kept
+
+
+def remove_duplicate_env(template: Json) -> dict[str, Any]:
+    """The template with one environment variable of each name: the last one sets the value. Kueue writes Workloads so."""
+    changed = deepcopy(dict(template))
+    for part in ("initContainers", "containers"):
+        for container in (changed.get("spec") or {}).get(part) or ():
+            env = container.get("env")
+            if isinstance(env, list) and all(isinstance(entry, Mapping) and isinstance(entry.get("name"), str) for entry in env):
+                last = {entry["name"]: i for i, entry in enumerate(env)}
+                container["env"] = [entry for i, entry in enumerate(env) if last[entry["name"]] == i]
+    return changed
 
 
 def started(template: Json, start: PodSetStart) -> dict[str, Any]:

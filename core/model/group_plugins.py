@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -11,6 +12,21 @@ BUILT_IN_GENERATORS = ("TopologyPlacement",)
 BUILT_IN_SCORERS = ("PodCount", "BinPacking", "RankDistance")
 BUILT_IN = {GENERATE: BUILT_IN_GENERATORS, SCORE: BUILT_IN_SCORERS}
 SMALLEST_MEMORY = 64 << 20  # Python itself takes 14 MiB of it
+
+
+class GroupEvent(StrEnum):
+    """What may let a group get places that it could not get before; generators name those that they depend on (`events`)."""
+
+    POD_GONE = "PodGone"
+    PLACE_RETURNED = "PlaceReturned"  # a place that was kept for a pod
+    NODE_CHANGED = "NodeChanged"
+    NODE_TOPOLOGY_CHANGED = "NodeTopologyChanged"
+    DEVICES_CHANGED = "DevicesChanged"  # ResourceSlices, DeviceClasses, ResourceClaimTemplates
+    CLAIM_CHANGED = "ClaimChanged"
+
+
+ALL_EVENTS = frozenset(GroupEvent)
+ROOM_EVENTS = frozenset({GroupEvent.POD_GONE, GroupEvent.PLACE_RETURNED, GroupEvent.NODE_CHANGED})
 
 
 class Which(NamedTuple):

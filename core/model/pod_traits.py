@@ -12,6 +12,7 @@ Json = Mapping[str, Any]
 Labels = Mapping[str, str]
 NamespaceLabels = Callable[[str], Labels | None]
 _NO_LABELS: Labels = MappingProxyType({})
+HARD_SPREAD = "topologySpreadConstraints"
 ANY_IP = "0.0.0.0"  # what Kubernetes writes for no hostIP
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 # Labels that controllers put on pods when they make them, so that no template tells their values.
@@ -74,11 +75,20 @@ class PodTerm(NamedTuple):
         return self.namespace_selector is not None and selects(self.namespace_selector, namespace_labels(namespace) or _NO_LABELS)
 
 
+class Spread(NamedTuple):
+    """A hard topology spread constraint that selects its own pods: `term` has the key, and the pods that it counts."""
+
+    term: PodTerm
+    max_skew: int
+
+
 @dataclass(frozen=True, slots=True)
 class PodTraits:
     """A pod, or each of the equal pods of a pod set, as its neighbours see it.
 
-    `unjudged` names fields of its template that kube-scheduler goes by and topogate does not.
+    `spread` has the hard topology spread constraints if all of them select its own pods, `spread_keys` the node labels that any of
+    them needs; with `keeps_spread` no domain gets more of its pods than maxSkew. `unjudged` names fields of its template that
+    only kube-scheduler evaluates.
     """
 
     namespace: str = ""
@@ -87,11 +97,14 @@ class PodTraits:
     affinity: tuple[PodTerm, ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
     unjudged: tuple[str, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    spread_keys: tuple[str, ...] = ()
+    keeps_spread: bool = False
 
     @property
     def is_particular(self) -> bool:
         """Whether where its pods may go depends on other pods by its own wish."""
-        return bool(self.host_ports or self.anti_affinity or self.affinity)
+        return bool(self.host_ports or self.anti_affinity or self.affinity or self.keeps_spread)
 
 
 NO_TRAITS = PodTraits()
@@ -102,7 +115,12 @@ def traits_of_template(template: Json, namespace: str, more_labels: Labels = _NO
     spec = template.get("spec") or {}
     labels = {**((template.get("metadata") or {}).get("labels") or {}), **more_labels}
     near, apart = terms_of(spec, "podAffinity", namespace, labels), terms_of(spec, "podAntiAffinity", namespace, labels)
-    return PodTraits(namespace, labels, host_ports_of(spec), near, apart, tuple(_unjudged(spec, labels, near + apart)))
+    hard = _list_hard_spreads(spec)
+    spread = [Spread(_read_term(each, namespace, labels), int(each.get("maxSkew") or 1)) for each in hard if each.get("topologyKey")]
+    own = all(selects(each.term.selector, labels) for each in spread) and len(spread) == len(hard)
+    keys = tuple(dict.fromkeys(each.term.key for each in spread))
+    unjudged = tuple(_unjudged(spec, labels, near + apart))
+    return PodTraits(namespace, labels, host_ports_of(spec), near, apart, unjudged, tuple(spread) if own else (), keys)
 
 
 def traits_of_pod(pod: Json) -> PodTraits | None:
@@ -152,10 +170,14 @@ def read_selector(selector: Json | None) -> Selector:
     return (*equal, *others)
 
 
+def _list_hard_spreads(spec: Json) -> list[Json]:
+    constraints = spec.get("topologySpreadConstraints") or ()
+    return [each for each in constraints if each.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"]
+
+
 def _unjudged(spec: Json, labels: Labels, terms: tuple[PodTerm, ...]) -> Iterator[str]:
-    hard = [c for c in spec.get("topologySpreadConstraints") or () if c.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"]
-    if hard:
-        yield "topologySpreadConstraints"
+    if _list_hard_spreads(spec):
+        yield HARD_SPREAD
     volumes = spec.get("volumes") or ()
     if any("persistentVolumeClaim" in volume for volume in volumes):
         yield "volumes.persistentVolumeClaim"

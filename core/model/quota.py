@@ -82,6 +82,15 @@ class _Node:
             if quota.lending_limit is not None:
                 self.own[name] = max(0, self.subtree[name] - quota.lending_limit)
 
+    def copy_below(self, parent: "_Node | None") -> "_Node":
+        """The same owner with usage of its own, as a child of a copied parent."""
+        copy = _Node(self.owner)
+        copy.usage, copy.subtree, copy.own, copy.lendable = dict(self.usage), self.subtree, self.own, self.lendable
+        if parent is not None:
+            copy.parent, copy.root = parent, parent.root
+            parent.children.append(copy)
+        return copy
+
     def add(self, name: FlavorResource, amount: int) -> None:
         node: _Node | None = self
         while node is not None and amount:
@@ -139,6 +148,17 @@ class QuotaTree:
             for node in reversed(list(_below(root))):
                 node.root = root
                 node.settle()
+
+    def copy_around(self, queue: str) -> "QuotaTree":
+        """The queues and cohorts that share a root cohort with a queue, with usage of their own from now on; good for questions on them."""
+        copy, node = QuotaTree(), self._queues.get(queue)
+        copies: dict[int, _Node] = {}
+        for each in _below(node.root) if node is not None else ():
+            parent = copies.get(id(each.parent))
+            copies[id(each)] = each.copy_below(parent)
+            is_queue = self._queues.get(each.owner.name) is each
+            (copy._queues if is_queue else copy._cohorts)[each.owner.name] = copies[id(each)]
+        return copy
 
     # --- usage --------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from core.placement.groups import fits_of_group, split_roles
 from core.placement.measure import Search
 from core.placement.node_counts import NodeCounts
 from core.placement.slices import Shape, find_shape
+from core.placement.spread import describe_unmet
 from core.placement.together import Together
 from core.placement.tree import Flags, Indices, TopologyTree
 
@@ -60,6 +61,7 @@ class Choice:
     search: Search | None = None
     largest: int = 0  # units that the domain held which held most
     unjudged: tuple[str, ...] = ()  # fields of its pod template that only kube-scheduler evaluates
+    profile: str = ""  # the placement profile that chose, where it is not `kep`
 
     @property
     def excess(self) -> int | None:
@@ -82,6 +84,8 @@ class Choice:
         if self.search is not None:
             proven = "no answer is more compact" if self.search.optimal else f"proven to within {self.search.gap} of the most compact"
             text += f"; {proven}"
+        if self.profile:
+            text += f"; placement profile {self.profile}"
         if self.unjudged:
             text += f"; not judged: {', '.join(self.unjudged)}"
         return text
@@ -128,7 +132,9 @@ def explain_choice(
             continue
         choice = _explain_one(view, request, leader, by_name[request.name], free)
         if choice is not None:
-            unjudged = dict.fromkeys(field for member in (request, leader) if member is not None for field in member.traits.unjudged)
+            all_placed = [(each.traits, by_name[each.name].nodes) for each in placed]
+            members = [member for member in (request, leader) if member is not None]
+            unjudged = dict.fromkeys(field for member in members for field in describe_unmet(view, member, all_placed))
             search = by_name[request.name].search
             choices.append(replace(choice, looked_ahead=decision.looked_ahead, search=search, unjudged=tuple(unjudged)))
         if i + 1 < len(placed):

@@ -78,19 +78,19 @@ class Completion:
         """Fills up each domain of a layer that holds part of a slice; all finer layers are whole already."""
         size = self.shape.sizes[level]
         counts = self.tree.sum_nodes(level, self.around.kept + self.added)
-        inner = self._below(level)
-        for domain in np.flatnonzero(counts % size).tolist():
-            short = size - int(counts[domain]) % size
-            if short > missing:
-                return self._stale(f"its pods are not in whole slices of {size} at level {self.tree.declared[level]}"), missing
-            missing -= short
-            wanted = short // inner.slice_size
-            pool = np.array([domain])
-            if self._units(inner, level, pool) < wanted:
-                note = f"{short} more pod(s) must complete slices of {size} in {self._name(level, domain)}"
-                return self._refuse(inner, level, pool, wanted, note), missing
-            self._put(inner, level, pool, wanted, LEAST_FREE_CAPACITY)
-        return None, missing
+        inner, domains = self._below(level), np.flatnonzero(counts % size)
+        lacking = size - counts[domains] % size
+        left, units = missing - lacking.cumsum(), lacking // inner.slice_size
+        stops = (left < 0) | (self._fits(inner).units_at(level, inner)[domains] < units)
+        end = int(stops.argmax()) if stops.any() else len(domains)
+        self._put_each(inner, level, domains[:end], units[:end])
+        if end == len(domains):
+            return None, missing - int(lacking.sum())
+        if left[end] < 0:
+            return self._stale(f"its pods are not in whole slices of {size} at level {self.tree.declared[level]}"), missing
+        domain, short = int(domains[end]), int(lacking[end])
+        note = f"{short} more pod(s) must complete slices of {size} in {self._name(level, domain)}"
+        return self._refuse(inner, level, np.array([domain]), int(units[end]), note), missing
 
     def _below(self, level: int) -> Shape:
         """The shape of what is handed out inside one slice domain: units of the next finer layer."""
@@ -103,30 +103,39 @@ class Completion:
     def _return_slices(self, rest: int) -> int:
         """Puts whole slices back where they were, as far as that has room; those of unknown home where others are."""
         level, size = self.shape.slice_level, self.shape.slice_size
-        kept = self.tree.sum_nodes(level, self.around.kept)
-        back = self.tree.sum_nodes(level, self.around.lost) - self.tree.sum_nodes(level, self.added)
-        done = 0
-        for domain in np.flatnonzero((kept > 0) & (back >= size)).tolist():
-            done += self._return_into(level, domain, min(rest - done, int(back[domain]) // size) * size) // size
+        done = int(self._return_into(level, 0, None, np.array([rest * size]))[0]) // size
         if self.around.gone and size > 1:
+            kept = self.tree.sum_nodes(level, self.around.kept)
             done += self._put(self.shape, level, np.flatnonzero(kept), min(rest - done, self.around.gone // size), self.algorithm)
         return done
 
-    def _return_into(self, level: int, domain: int, pods: int) -> int:
-        """Puts as many of the pods as it holds into a domain of a layer, first into the finer domains that lost some."""
+    def _return_into(self, level: int, outer: int, parents: Indices | None, pods: Indices) -> Indices:
+        """Puts pods back into those domains of a layer that keep some and lost others, first into the finer domains that lost some.
+
+        At most `pods` in all that are in each of some domains of the level `outer`, the `parents` (ascending; None: there is one, of
+        everything). Returns how many were put into each of these, shape (parents,).
+        """
         size, within = self.shape.sizes[level], self._below(level)
-        here = min(pods, self._units(within, level, np.array([domain])) * within.slice_size) // size * size
-        rest = here
+        back = self.tree.sum_nodes(level, self.around.lost) - self.tree.sum_nodes(level, self.added)
+        domains = np.flatnonzero((self.tree.sum_nodes(level, self.around.kept) > 0) & (back >= size))
+        of = np.zeros_like(domains)
+        if parents is not None:
+            above, starts = self.tree.levels[outer], self.tree.levels[level].starts[domains]
+            of = above.starts[parents].searchsorted(starts, side="right") - 1
+            inside = (of >= 0) & (starts < above.ends[parents][of])
+            domains, of = domains[inside], of[inside]
+        most = np.minimum(back[domains], self._fits(within).units_at(level, within)[domains] * within.slice_size) // size * size
+        before = most.cumsum() - most
+        firsts = np.minimum(of.searchsorted(np.arange(len(pods))), max(len(of) - 1, 0))
+        here = np.clip((pods[of] + before[firsts[of]]) - before, 0, most) // size * size
+        domains, of, here = domains[here > 0], of[here > 0], here[here > 0]
+        returned = np.zeros_like(pods)
+        np.add.at(returned, of, here)
         finer = next((below for below in self._layers() if below > level), None)
-        if rest and finer is not None:
-            kept = self.tree.sum_nodes(finer, self.around.kept)
-            back = self.tree.sum_nodes(finer, self.around.lost) - self.tree.sum_nodes(finer, self.added)
-            unit, starts, outer = self.shape.sizes[finer], self.tree.levels[finer].starts, self.tree.levels[level]
-            inside = (starts >= outer.starts[domain]) & (starts < outer.ends[domain])
-            for child in np.flatnonzero((kept > 0) & (back >= unit) & inside).tolist():
-                rest -= self._return_into(finer, child, min(rest, int(back[child])) // unit * unit)
-        self._put(within, level, np.array([domain]), rest // within.slice_size, LEAST_FREE_CAPACITY)
-        return here
+        if len(domains):
+            inner = self._return_into(finer, level, domains, here) if finer is not None else 0
+            self._put_each(within, level, domains, (here - inner) // within.slice_size)
+        return returned
 
     def _place_slices(self, rest: int) -> NotFit | None:
         """Whole slices that have no slice domain to go back to."""
@@ -192,6 +201,15 @@ class Completion:
         here = count_on_nodes(self.tree, self.room, domains, pods)
         self.added, self.room = self.added + here, self.room - here
         return wanted
+
+    def _put_each(self, shape: Shape, level: int, domains: Indices, wanted: Indices) -> None:
+        """Puts units into each of some domains of a layer, the fullest domains inside first. `shape` is that of the layer below, and each
+        holds what it is given."""
+        chosen = domains[wanted > 0], wanted[wanted > 0]
+        if len(chosen[0]):
+            domains, pods = descend(self.tree, self._fits(shape), shape, LEAST_FREE_CAPACITY, level, chosen)
+            here = count_on_nodes(self.tree, self.room, domains, pods)
+            self.added, self.room = self.added + here, self.room - here
 
     # --- refusals -------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from core.placement.refusal import refuse, refuse_without_nodes
 from core.placement.remedy import Refused
 from core.placement.slices import Shape, find_shape
 from core.placement.spares import place_with_spares
+from core.placement.spread import with_spread_kept
 from core.placement.together import InOrder, Together, place_or_look_ahead, place_together
 from core.placement.tree import Indices, TopologyTree
 
@@ -50,16 +51,26 @@ def place(
     mixed = next((mixed for unit in _units(requests) if (mixed := find_mixed(unit)) is not None), None) if len(requests) > 2 else None
     if mixed is not None:
         return Decision((), mixed)
+    spread = with_spread_kept(requests)
+    if spread is not None:
+        decision = _place(view.set_explains(False), spread, profile, free, together)
+        if decision.refusal is None:
+            return decision
+    decision = _place(view, requests, profile, free, together)
+    if decision.refusal is not None and view.budget.ran_out:
+        return replace(decision, refusal=with_note(decision.refusal, SENTENCE))
+    return decision
+
+
+def _place(
+    view: FreeCapacity, requests: Sequence[PodSetRequest], profile: Profile, free: Matrix | None, together: Together | None
+) -> Decision:
     in_order: InOrder = partial(_place_in_order, profile, free)
     if any(request.traits.is_particular for request in requests):
         in_order = partial(place_particular, in_order)
     if together is not None:
-        decision = place_together(view, requests, together, free, in_order)
-    else:
-        decision = place_or_look_ahead(view, requests, free, in_order)
-    if decision.refusal is not None and view.budget.ran_out:
-        return replace(decision, refusal=with_note(decision.refusal, SENTENCE))
-    return decision
+        return place_together(view, requests, together, free, in_order)
+    return place_or_look_ahead(view, requests, free, in_order)
 
 
 def _place_in_order(

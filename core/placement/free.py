@@ -88,6 +88,7 @@ class FreeCapacity:
         self.daemon_shares: Mapping[str, Resources] = {}  # of the free amounts' use: reserved for pods of DaemonSets to come
         self.company: tuple[Company, ...] = ()
         self.inside: tuple[tuple[PodTraits, Flags], ...] = ()  # pods that a solve confines to some nodes
+        self.closed: Flags | None = None  # nodes that a solve may not have whatever is freed on them
         self.explains = True  # whether a refusal says why
         self.budget: Budget = UNLIMITED  # of the decision that asks
         self._observe_all([states[name] for name in tree.names])
@@ -258,6 +259,12 @@ class FreeCapacity:
         other.explains = explains
         return other
 
+    def close_nodes(self, nodes: Flags | None) -> "FreeCapacity":
+        """The same capacity without some nodes in what a refusal suggests, None: with all of them; good for one solve."""
+        other = self._copy()
+        other.closed = nodes if nodes is None or self.closed is None else self.closed | nodes
+        return other
+
     def within(self, budget: Budget) -> "FreeCapacity":
         """The same capacity for a decision that has so many steps; good for one solve."""
         other = self._copy()
@@ -272,6 +279,15 @@ class FreeCapacity:
     def _copy(self) -> "FreeCapacity":
         other = object.__new__(FreeCapacity)
         other.__dict__.update(self.__dict__)
+        return other
+
+    def copy(self) -> "FreeCapacity":
+        """The same nodes as they are now, apart from the pods that are there: what becomes of them later changes nothing in it."""
+        other = self._copy()
+        for name in ("free", "allocatable", "ready", "cordoned", "usable", "taint_class"):
+            setattr(other, name, getattr(self, name).copy())
+        other.axis, other.kept, other._log = dict(self.axis), {}, []
+        other._taint_classes, other._verdicts = dict(self._taint_classes), Memo()
         return other
 
     def with_free(self, free: Matrix) -> "FreeCapacity":

@@ -91,6 +91,14 @@ class Around:
         """Whether a term speaks of pods with these traits."""
         return term.matches(traits.namespace, traits.labels, self._neighbours.namespace_labels)
 
+    def find_matching_domains(self, term: PodTerm) -> Flags:
+        """Nodes in a domain with a pod that a term selects."""
+        names = {*self._neighbours.matching((term,))}
+        for other, nodes in self._company:
+            if self.matches(term, other):
+                names |= {name for name, _ in nodes}
+        return self.domains(term.key, names)
+
     def conflict(self, one: PodTraits, other: PodTraits) -> bool:
         """Whether no node can have pods of both."""
         return any(p.conflicts(q) for p in one.host_ports for q in other.host_ports) or any(self.terms_between(one, other))

@@ -1,6 +1,7 @@
 """Why no change whatever would make a refused pod set fit: no such node, none large enough, too few of them in all."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ _SHOWN = 8  # values that a sentence names
 
 
 def find_never(refused: Refused) -> Never | None:
-    """Why no change would help, if that can be said in a word."""
+    """Why no change would help, if that can be said in a word. A failed node counts: it may become ready again."""
+    if refused.view.closed is not None:
+        refused = replace(refused, view=refused.view.close_nodes(None))
     view, request = refused.view, refused.request
     labelled = view.label_mask(request.node_selector, request.affinity)
     if not labelled.any():

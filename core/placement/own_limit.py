@@ -11,6 +11,7 @@ from core.model.pod_traits import PodTerm, PodTraits
 from core.model.podset import Mode, PodSetRequest
 from core.placement.free import FreeCapacity
 from core.placement.neighbours import Around
+from core.placement.spread import limit_spread
 from core.placement.tree import Indices
 
 
@@ -27,6 +28,8 @@ def limit_own(view: FreeCapacity, request: PodSetRequest, per_node: Indices) -> 
         _, firsts = np.unique(pairs, axis=1, return_index=True)
         per_node[able] = 0
         per_node[able[firsts]] = 1
+    for spread in request.traits.spread if request.traits.keeps_spread else ():
+        limit_spread(view, spread, required_domains(view, request), per_node)
 
 
 def own_terms(around: Around, traits: PodTraits) -> list[PodTerm]:

@@ -14,7 +14,7 @@ from core.model.gates import (
     RESPECT_PREFERRED_AFFINITY,
 )
 from core.model.podset import Mode
-from core.names import COMPACT_PROFILE, KEP_PROFILE, PLACEMENT_PROFILE
+from core.names import BALANCED_PROFILE, BEST_FIT_PROFILE, COMPACT_PROFILE, KEP_PROFILE, LEAST_FREE_PROFILE, PLACEMENT_PROFILE
 from core.placement import best_fit, least_free, most_free
 from core.placement.candidates import Candidates, Chosen, choose_tightest
 from core.placement.tree import Indices
@@ -75,6 +75,13 @@ ALWAYS_BEST_FIT = Profile("kep-best-fit", unconstrained=BEST_FIT)
 ALWAYS_LEAST_FREE = Profile("kep-least-free", LEAST_FREE_CAPACITY, LEAST_FREE_CAPACITY, LEAST_FREE_CAPACITY)
 ALWAYS_MOST_FREE = Profile("kep-most-free", MOST_FREE_CAPACITY, MOST_FREE_CAPACITY, MOST_FREE_CAPACITY)
 COMPACT = Profile("compact", compact=True)
+# Profiles that gates leave as they are; each places as `kep` does with the one gate of its algorithm.
+_NAMED = {
+    COMPACT_PROFILE: COMPACT,
+    BEST_FIT_PROFILE: ALWAYS_BEST_FIT,
+    LEAST_FREE_PROFILE: ALWAYS_LEAST_FREE,
+    BALANCED_PROFILE: replace(MIXED, balanced=True),
+}
 
 
 def profile_from_gates(gates: Mapping[str, bool]) -> Profile:
@@ -109,17 +116,20 @@ class Profiles:
 
 
 def profiles_from_gates(gates: Mapping[str, bool], default: str = KEP_PROFILE) -> Profiles:
-    """The profiles of a process: gates say how `kep` places, and for both whether preferred affinity counts.
+    """The profiles of a process: gates select how `kep` places, and for each profile whether preferred affinity counts.
 
-    Raises ContradictingProfile where `compact` is the default and a gate wants something else.
+    Raises ContradictingProfile where the default is not `kep` and a gate selects an algorithm.
     """
     kep = profile_from_gates(gates)
-    named = {KEP_PROFILE: kep, COMPACT_PROFILE: replace(COMPACT, respects_preferred_affinity=kep.respects_preferred_affinity)}
-    if default == COMPACT_PROFILE and replace(kep, respects_preferred_affinity=False) != MIXED:
+    respects = kep.respects_preferred_affinity
+    named = {KEP_PROFILE: kep} | {
+        name: replace(profile, name=name, respects_preferred_affinity=respects) for name, profile in _NAMED.items()
+    }
+    if default != KEP_PROFILE and replace(kep, respects_preferred_affinity=False) != MIXED:
         gate, value = next((name, value) for name, value in gates.items() if name in _CHOOSING and value != GATES[name].default)
         raise ContradictingProfile(
-            f"{gate}={str(value).lower()} and the placement profile {COMPACT_PROFILE} each say how pods are placed; leave one out"
-            f" (annotation {PLACEMENT_PROFILE} chooses {COMPACT_PROFILE} for a job, a queue or a topology)"
+            f"{gate}={str(value).lower()} and the placement profile {default} each say how pods are placed; leave one out"
+            f" (annotation {PLACEMENT_PROFILE} chooses {default} for a job, a queue or a topology)"
         )
     return Profiles(named, named[default])
 

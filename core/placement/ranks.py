@@ -4,11 +4,12 @@ Rank r belongs to the domain at place r of the assignment with every domain repe
 consecutive ranks share a domain (KEP-2724, Story 4).
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import accumulate
 
 from core.model.assignment import TopologyAssignment
 from core.model.places import give_up
@@ -66,12 +67,13 @@ def distribute(
         return Distribution(_greedy(assignment, pods, ended or {}, surplus), by_rank=False)  # pods without ranks have no order to keep
     ranks, broken = _ranks(staying, request, assignment.count if count is None else count, assignment.count, offset)
     if broken is None:
-        order = list(assignment.expand())
+        ends = list(accumulate(domain.count for domain in assignment.domains))  # an assignment may be of billions of pods
+        order = {name: bisect_right(ends, rank) for name, rank in ranks.items()}
         values = [domain.values for domain in assignment.domains]
-        wrong = next((pod for pod in staying if pod.domain is not None and pod.domain != values[order[ranks[pod.name]]]), None)
+        wrong = next((pod for pod in staying if pod.domain is not None and pod.domain != values[order[pod.name]]), None)
         if wrong is None:
             gated = [pod.name for pod in staying if pod.domain is None]
-            return Distribution({name: order[ranks[name]] for name in gated}, by_rank=True, ranks={name: ranks[name] for name in gated})
+            return Distribution({name: order[name] for name in gated}, by_rank=True, ranks={name: ranks[name] for name in gated})
         if not surplus and all(pod.domain is None or pod.domain in values for pod in staying):
             return _around(assignment, pods, ranks, ended or {})
         broken = f"pod {wrong.name} of rank {ranks[wrong.name]} is in another domain than its rank's"

@@ -103,6 +103,8 @@ class Refused:
         if any(taint is not None for taint in verdicts):
             out |= np.array([taint is not None for taint in verdicts])[view.taint_class]
         allowed = view.label_mask(request.node_selector, request.affinity) & (out | self.eligible)
+        if view.closed is not None:
+            allowed &= ~view.closed
         return allowed if self.among is None else allowed & self.among
 
     @cached_property

@@ -46,6 +46,7 @@ def replace_failed(
     free = (view.free if free is None else free).copy()
     closed = out | (count_stuck(view.tree, held) > 0)  # a node that does not take one pod takes no other in its place
     free[:, closed] = np.minimum(free[:, closed], 0)
+    view = view.close_nodes(closed)
     parts = [
         Part(replace(each.request, count=each.assignment.count), found.kept, found.lost, found.missing, found.gone, each.assignment.count)
         for each, found in zip(held, located, strict=True)

@@ -22,6 +22,7 @@ from core.names import (
     REASON_BACKOFF_FINISHED,
     REASON_DEACTIVATED_BY_TIME,
     REASON_NO_RESERVATION,
+    REASON_ON_HOLD,
     REASON_PENDING_EVALUATION,
     REASON_PREEMPTED,
     REASON_WAIT_FOR_RECOVERY,
@@ -183,16 +184,26 @@ def sync_status(workload: Json, checks: Sequence[Json], now: str) -> dict[str, A
     return _with(workload, managed_status(workload) | {"admissionChecks": [dict(check) for check in checks]}, [], now)
 
 
+def build_held_status(workload: Json, message: str, now: str, place: str = "") -> dict[str, Any]:
+    """Quota and domains given back by a workload that is not queued again while it asks for no pods."""
+    return _end_admission(released_status(workload, message, now, place, REASON_ON_HOLD), now)
+
+
 def _begin_eviction(workload: Json, status: dict[str, Any], reason: str, now: str) -> dict[str, Any]:
-    """It is counted; whatever checks were passed must be passed again, and no node is to be replaced any more."""
+    """The eviction is counted, and the admission ends."""
     status["schedulingStats"] = stats_with_eviction(workload, reason)
+    return _end_admission(status, now)
+
+
+def _end_admission(status: dict[str, Any], now: str) -> dict[str, Any]:
+    """Whatever checks were passed must be passed again, and no node is to be replaced any more."""
     status.pop("unhealthyNodes", None)
     if status.get("admissionChecks"):
         status["admissionChecks"] = reset_checks(status["admissionChecks"], now)
     return status
 
 
-def released_status(workload: Json, message: str, now: str, place: str = "") -> dict[str, Any]:
+def released_status(workload: Json, message: str, now: str, place: str = "", reason: str = REASON_PENDING_EVALUATION) -> dict[str, Any]:
     """Quota and domains given back, after the job has stopped. `place` is where it was: it is told beside why it was evicted."""
     status = managed_status(workload)
     for condition in status["conditions"]:
@@ -202,7 +213,7 @@ def released_status(workload: Json, message: str, now: str, place: str = "") -> 
     if until and until > now:
         message = f"Not to be admitted before {until}: {message}"
     status.pop("admission", None)
-    return _with(workload, status, _waiting(workload, REASON_PENDING_EVALUATION, message), now)
+    return _with(workload, status, _waiting(workload, reason, message), now)
 
 
 def _waiting(workload: Json, reason: str, message: str) -> list[Condition]:

@@ -16,7 +16,7 @@ and Tainted nodes treatment; gates under the peer's names).
 Pods that have succeeded are not missed: where all that were assigned to a node have, nothing is lost with it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,7 +25,7 @@ from core.model.node_health import HealthRules
 from core.names import HOSTNAME_LABEL
 from core.placement.feasibility import find_untolerated, taints_of
 from core.plan.actions import to_time
-from core.state.facts import PodFacts, find_condition
+from core.state.facts import PodFacts, WorkloadFacts, find_condition
 
 Json = Mapping[str, Any]
 _NO_EXECUTE, _NO_SCHEDULE = "NoExecute", "NoSchedule"
@@ -45,6 +45,7 @@ class Share:
     tolerations: Sequence[Sequence[Json]]
     was_used: bool = False
     by_pod_set: Mapping[str, int] = field(default_factory=dict)  # of those assigned
+    placed: frozenset[str] = frozenset()  # pod sets, see `find_placed`
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Verdict:
 def judge_node(node: Json | None, share: Share, rules: HealthRules, now: datetime) -> Verdict:
     """A node as the API has it, None if it is gone, for one workload."""
     lost, after = _find_loss(node, share, rules, now)
-    pinned = tuple(pod for pod in share.pods if is_pinned(pod))
+    pinned = tuple(pod for pod in share.pods if is_pinned(pod, share.placed))
     # A node that has not said yet how it is may be one that they are about to have.
     strangers = not share.assigned and (node is None or find_condition(node, "Ready") is not None)
     if lost or strangers or not share.assigned:
@@ -96,10 +97,19 @@ def _runs(pod: PodFacts) -> bool:
     return bool(pod.node) and not pod.terminal and not pod.terminating
 
 
-def is_pinned(pod: PodFacts) -> bool:
-    """Whether a pod was given its place, and waits to be bound there. One that its user pinned to a node has no coordinates of ours."""
+def find_placed(facts: WorkloadFacts) -> frozenset[str]:
+    """Pod sets of which each pod with a host in its node selector got it when it was ungated, since the template names none. Kueue
+    writes no coordinates (docs/migration.md). Without a topology assignment the host may be a node label of a flavor."""
+    given = facts.admission.pod_sets if facts.admission is not None else ()
+    elsewhere = {one.name for one in given if one.assignment is None or not one.assignment.domains}
+    return frozenset(one.name for one in facts.pod_sets if HOSTNAME_LABEL not in one.node_selector) - elsewhere
+
+
+def is_pinned(pod: PodFacts, placed: Collection[str] = ()) -> bool:
+    """Whether a pod was given its place, and waits to be bound there. It has coordinates, or is of a pod set of
+    `find_placed`; the host of any other pod was chosen by its user."""
     waits = not pod.node and not pod.gated and not pod.terminal and not pod.terminating
-    return waits and bool(pod.coordinates) and HOSTNAME_LABEL in pod.node_selector
+    return waits and HOSTNAME_LABEL in pod.node_selector and (bool(pod.coordinates) or pod.pod_set in placed)
 
 
 def _find_loss(node: Json | None, share: Share, rules: HealthRules, now: datetime) -> tuple[str, float | None]:
@@ -147,7 +157,7 @@ def _causes(node: Json, share: Share, rules: HealthRules, now: datetime, *, runs
     for pod in share.pods:
         if pod.rejected:
             yield f"its kubelet rejects pods ({pod.rejected})", _Loss(at_rest=True)
-        if is_pinned(pod) and pod.unschedulable_since and not runs:  # what runs there must not move for its sake
+        if is_pinned(pod, share.placed) and pod.unschedulable_since and not runs:  # what runs there must not move for its sake
             begun = to_time(pod.unschedulable_since) + timedelta(seconds=rules.unschedulable_delay_s)
             yield f"pod {pod.key.partition('/')[2]} cannot be scheduled there: {pod.unschedulable or 'Unschedulable'}", _Loss(at=begun)
 

@@ -14,6 +14,7 @@ from core.names import (
 from core.plan.pod_units import ALONE, GROUP, Unit, is_going, is_terminal, note_of, seniority
 
 Json = dict[str, Any]
+_NONE: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,14 @@ class PodPlan:
     problems: tuple[str, ...] = ()
 
 
-def plan_start(counts: Mapping[str, int], pods: Sequence[tuple[Json, str]], *, deletes_excess: bool) -> PodPlan:
+def plan_start(
+    counts: Mapping[str, int], pods: Sequence[tuple[Json, str]], *, deletes_excess: bool, reclaimed: Mapping[str, int] = _NONE
+) -> PodPlan:
     """Which pods of an admitted unit start: no more of a pod set than were admitted, whatever else is there.
 
     `pods` come with their pod sets. Ended pods of a plain group that succeeded keep their place, others free it. One that
-    is being deleted has its place until it is gone: who replaces it waits, and is not too many.
+    is being deleted has its place until it is gone: its replacement waits, and is not too many. `reclaimed`, per pod set, have given
+    their place back: it is another's, though nothing may be left of them.
     """
     start: list[tuple[Json, str]] = []
     delete: list[tuple[Json, str]] = []
@@ -47,7 +51,7 @@ def plan_start(counts: Mapping[str, int], pods: Sequence[tuple[Json, str]], *, d
             delete += [(pod, "it is no part of what was admitted") for pod in members if _stays(pod)]
             continue
         done = sum(1 for pod in members if (pod.get("status") or {}).get("phase") == "Succeeded") if deletes_excess else 0
-        room = max(0, counts[role] - done)
+        room = max(0, counts[role] - max(done, reclaimed.get(role, 0)))
         staying = [pod for pod in members if _stays(pod)]
         if len(staying) > room:
             over = sorted(staying, key=seniority)[room:]
@@ -76,14 +80,16 @@ def still_running(pods: Sequence[Json]) -> list[Json]:
     return [pod for pod in pods if _runs(pod)]
 
 
-def to_release(pods: Sequence[Json], *, finished: bool, remembers: bool) -> tuple[Json, ...]:
+def to_release(pods: Sequence[Json], *, finished: bool, remembers: bool, is_evicted: bool = False) -> tuple[Json, ...]:
     """Pods whose finalizer has done its work: all of a finished unit, else those being deleted. Where success is counted by
-    pods (`remembers`), one that succeeded is kept until all is over."""
+    pods (`remembers`), one that succeeded is kept until all is over. Of an evicted group (`is_evicted`) those that failed, or will, are
+    kept until all are replaced, as in Kueue: what replaces them sees them fail, and the group keeps its workload."""
     return tuple(
         pod
         for pod in pods
         if MANAGED in (pod["metadata"].get("finalizers") or ())
         and (finished or (is_going(pod) and not (remembers and (pod.get("status") or {}).get("phase") == "Succeeded")))
+        and not (is_evicted and _is_failing(pod))
     )
 
 
@@ -103,6 +109,12 @@ def finish_of(unit: Unit, counts: Mapping[str, int], pods: Sequence[Json]) -> Fi
     if final and len(ended) == len(pods):
         return Finish(False, f"Pods succeeded: {succeeded}/{total}; the others may not be replaced")
     return None
+
+
+def _is_failing(pod: Json) -> bool:
+    """Whether a pod has failed, or its kubelet will report how it ends: it has a grace period, unlike one without a node."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase == "Failed" or (phase != "Succeeded" and pod["metadata"].get("deletionGracePeriodSeconds") != 0)
 
 
 def _runs(pod: Json) -> bool:

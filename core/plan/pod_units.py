@@ -13,6 +13,7 @@ from core.jobs.pod_parents import LeaderWorkerSet, PodParent, StatefulSet, lws_g
 from core.names import (
     COMPONENT_WORKLOAD_INDEX,
     IS_GROUP_WORKLOAD,
+    JOB_UID_LABEL,
     MAIN_POD_SET,
     MANAGED,
     POD_GROUP_SERVING,
@@ -86,6 +87,20 @@ def queue_to_follow(pod: Json) -> str:
 def owner_of_group(unit: Unit) -> str:
     """Who owns the pods of a plain group, where pods and workload are matched by the uid of their owner."""
     return f"pod group {unit.namespace}/{unit.name}"
+
+
+def is_unowned(workload: Json) -> bool:
+    """Whether a Workload was made without an owner. The pods that name it are its own, as in Kueue (KEP-2724, Enforcing the assignment).
+
+    False for a Workload with the label of a job: that job has left it behind, or will adopt it.
+    """
+    labels = workload["metadata"].get("labels") or {}
+    return controller_of(workload) is None and JOB_UID_LABEL not in labels and unit_of_workload(workload) is None
+
+
+def get_owner_of_named(key: str) -> str:
+    """The owner of the pods that name an unowned Workload, where pods and workload are matched by the uid of their owner."""
+    return f"workload {key}"
 
 
 def is_terminal(pod: Json) -> bool:

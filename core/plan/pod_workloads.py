@@ -176,7 +176,7 @@ def build_workload_of_pods(wanted: Wanted, namespace: str, *, priority: int, pri
 
 
 def asks_otherwise(wanted: Wanted, workload: Json) -> bool:
-    """Whether a parent's pods by now are others in number, requests or place than those of its workload. What does not
+    """Whether a parent's pods by now are others in queue, number, requests or place than those of its workload. What does not
     matter for where they run, an image for one, may change under way."""
 
     def essence(pod_set: Json) -> tuple[Any, ...]:
@@ -184,6 +184,8 @@ def asks_otherwise(wanted: Wanted, workload: Json) -> bool:
         place = (spec.get(part) or None for part in ("nodeSelector", "affinity", "tolerations", "runtimeClassName"))
         return pod_set["name"], pod_set["count"], pod_requests(spec), pod_set.get("topologyRequest"), *place
 
+    if wanted.queue != workload["spec"].get("queueName"):
+        return True
     return [essence(pod_set.to_wire()) for pod_set in wanted.pod_sets] != [essence(pod_set) for pod_set in workload["spec"]["podSets"]]
 
 

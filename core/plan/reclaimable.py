@@ -8,18 +8,21 @@ from core.names import FINISHED, PODSET_LABEL, QUOTA_RESERVED
 from core.state.facts import condition_is_true, reclaimed_pods
 
 Json = Mapping[str, Any]
+_NONE: Mapping[str, int] = {}
 
 
-def plan_reclaimable(workload: Json, done: Mapping[str, int]) -> list[dict[str, Any]] | None:
+def plan_reclaimable(workload: Json, done: Mapping[str, int], running: Mapping[str, int] = _NONE) -> list[dict[str, Any]] | None:
     """`status.reclaimablePods` as it should be by the pods per pod set that are done; None where it says so already.
 
+    What `running` pods use is not given back, however many are said to be done: a Job counts whatever its user lets it adopt.
     While the workload holds quota no number goes down: what was given back may be another's by now.
     """
     if condition_is_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
         return None
     before, holds = reclaimed_pods(workload), condition_is_true(workload, QUOTA_RESERVED)
     counts = {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
-    wanted = {name: min(count, max(done.get(name, 0), before.get(name, 0) if holds else 0)) for name, count in counts.items()}
+    free = {name: min(done.get(name, 0), count - running.get(name, 0)) for name, count in counts.items()}
+    wanted = {name: min(count, max(0, free[name], before.get(name, 0) if holds else 0)) for name, count in counts.items()}
     if wanted == {name: before.get(name, 0) for name in counts}:
         return None
     return [{"name": name, "count": count} for name, count in wanted.items() if count]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from core.model.admission import Admission, PodSetAdmission
 from core.model.assignment import TopologyAssignment
 from core.model.places import ended_since
-from core.names import (
-    HOSTNAME_LABEL,
-    INDEX_LABELS,
-)
+from core.model.quantity import format_quantity
+from core.model.resources import PODS
+from core.names import HOSTNAME_LABEL, INDEX_LABELS
 from core.placement.ranks import Distribution, RankedPod, distribute
 from core.plan.coordinates import Coordinates, coordinates_of
+from core.plan.excess import OF_CONTROLLERS, explain_excess
 from core.state.facts import PodFacts, PodSetFacts, WorkloadFacts
 
 # Level values of a domain of a pod set's assignment, from the top of its topology down.
@@ -35,12 +35,14 @@ class UngatePlan:
     """What to ungate now; `broken` says per pod set why the order of ranks could not be kept.
 
     `strays` were ungated into domains that the assignment does not give them, as by an older one. `held` pods wait for those they follow.
+    `excessive` pods request more than was admitted of one, and stay gated; with each a message that says how much more.
     """
 
     actions: tuple[Ungate, ...]
     broken: dict[str, str]
     strays: tuple[PodFacts, ...] = ()
     held: int = 0
+    excessive: tuple[tuple[PodFacts, str], ...] = ()
 
 
 def _emitted(given: PodSetAdmission, domain: int) -> Sequence[str]:
@@ -81,6 +83,7 @@ def plan_ungating(
     actions: list[Ungate] = []
     strays: list[PodFacts] = []
     broken: dict[str, str] = {}
+    excessive: list[tuple[PodFacts, str]] = []
     held = 0
     for pod_set, given in zip(workload.pod_sets, admission.pod_sets, strict=False):
         if given.assignment is None:
@@ -95,6 +98,9 @@ def plan_ungating(
         ended = ended_since(((pod.created, _domain(pod, given.assignment.levels)) for pod in succeeded), pod_set.reclaimed - surplus)
         distribution = _distribute(pod_set, given, live, start, ended, surplus)
         planned = _actions(pod_set, given, live, distribution, start, locate, workload.unhealthy_nodes)
+        if over := _find_excessive(pod_set, planned):
+            planned = [action for action in planned if action.pod.key not in over]
+            excessive += over.values()
         leaving = [pod for pod in live if pod.terminating and is_up(pod.node) and _has_lost_its_place(pod, given.assignment)]
         sent = _without_followers(planned, leaving, given.count - _staying(live) - sum(ended.values()))
         sent = [action for action in sent if is_ready(given, tuple(action.node_selector.values()))]
@@ -106,7 +112,36 @@ def plan_ungating(
         actions += sent
         if distribution.broken is not None:
             broken[pod_set.name] = distribution.broken
-    return UngatePlan(tuple(actions), broken, tuple(strays), held)
+    return UngatePlan(tuple(actions), broken, tuple(strays), held, tuple(excessive))
+
+
+def _find_excessive(pod_set: PodSetFacts, planned: Sequence[Ungate]) -> dict[str, tuple[PodFacts, str]]:
+    """Pods by key that request more than was admitted of one, each with a message; those that are alike are judged once."""
+    admitted = dict(pod_set.requests)
+    for name, amount in OF_CONTROLLERS.items():
+        admitted[name] = max(amount, admitted.get(name, 0))
+    admitted[PODS] = 1
+    judged: dict[frozenset[tuple[str, int]], str] = {}
+    over: dict[str, tuple[PodFacts, str]] = {}
+    for pod in (action.pod for action in planned):
+        alike = frozenset(pod.requests.items())
+        if alike not in judged:
+            judged[alike] = explain_excess(pod.requests, admitted, pod_set.name)
+        if judged[alike]:
+            over[pod.key] = pod, judged[alike]
+    return over
+
+
+def find_excess(pod: PodFacts, pod_sets: Sequence[PodSetFacts]) -> str:
+    """What a pod requests beyond the requests of its pod set, for which quota was reserved: a sentence without its subject; empty if
+    it requests no more."""
+    for pod_set in pod_sets:
+        for resource, amount in pod.requests.items() if pod.pod_set == pod_set.name else ():
+            asked = pod_set.requests.get(resource, 0)
+            if resource != PODS and amount > asked:
+                few, many = format_quantity(resource, asked), format_quantity(resource, amount)
+                return f"requests {many} {resource}; a pod of pod set {pod_set.name} requests {few}"
+    return ""
 
 
 def _distribute(

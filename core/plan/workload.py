@@ -7,6 +7,7 @@ from typing import Any
 
 from core.jobs.contract import JobKind, PodSetStart, PodSetTemplate
 from core.jobs.execution_time import execution_time
+from core.jobs.templates import remove_duplicate_env
 from core.model.admission import Admission
 from core.names import (
     API_VERSION,
@@ -126,7 +127,8 @@ def admitted_counts(workload: Json) -> dict[str, int]:
 
 
 def _comparable(pod_set: Json) -> dict[str, Any]:
-    return {key: pod_set[key] for key in ("name", "count", "minCount", "template", "topologyRequest") if key in pod_set}
+    compared = {key: pod_set[key] for key in ("name", "count", "minCount", "template", "topologyRequest") if key in pod_set}
+    return compared | ({"template": remove_duplicate_env(compared["template"])} if "template" in compared else {})
 
 
 def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, FlavorFacts], local_queue: str) -> list[PodSetStart]:
@@ -158,7 +160,7 @@ def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, Flav
         infos.append(
             PodSetStart(
                 given.name,
-                given.assignment is not None,
+                given.assignment is not None or not given.count,  # pods that it gets later wait until they are admitted
                 {key: value for flavor in used for key, value in flavor.node_labels.items()} | _joined(updates, "nodeSelector"),
                 tuple(
                     t

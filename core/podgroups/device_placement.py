@@ -1,5 +1,5 @@
-"""Devices that lie together, for pods that claim them (KEP-5732, "Scheduler Plugins": DRATest): one placement for each pool that the pods
-of a group could have their devices from.
+"""Devices that lie together, for pods that claim them (KEP-5732, "Scheduler Plugins": DRATestPlugin): one placement for each pool that
+the pods of a group could have their devices from.
 
 A claim is made for each pod of a template, or there is one for all. kube-scheduler allocates; here it is only seen to that it can.
 """
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from core.model.group_plugins import GroupEvent
 from core.placement.tree import Flags, TopologyTree
 from core.podgroups.device_limits import Cells, DeviceLimits, Source, Wanted, build_limits
 from core.podgroups.devices import NotServed, PodClaim, PoolId
@@ -27,7 +28,8 @@ class DevicePlacement:
     will have that are placed, and not bound yet, is kube-scheduler's to say. Until then they count wherever they could be.
     """
 
-    name = "DRATest"
+    name = "DevicePlacement"
+    events = frozenset({GroupEvent.NODE_CHANGED, GroupEvent.DEVICES_CHANGED, GroupEvent.CLAIM_CHANGED})
 
     def __init__(self, inventory: Inventory, namespace: str, templates: Sequence[str], placed: Sequence[tuple[PodClaim, ...]]) -> None:
         self._inventory, self._namespace, self._placed = inventory, namespace, placed

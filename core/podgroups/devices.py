@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from core.model.quantity import InvalidQuantity
 from core.placement.feasibility import Taint, find_untolerated
-from core.podgroups.expressions import UnknownExpression, quantity, selects, semver
+from core.podgroups.expressions import UnknownExpression, has_at_least, quantity, selects, semver
 
 Json = Mapping[str, Any]
 _OF_DEVICES = frozenset({"name", "attributes", "capacity", "taints"})
 _OF_SLICES = frozenset({"driver", "pool", "nodeName", "nodeSelector", "allNodes", "devices", "sharedCounters"})
 _OF_CLAIMS = frozenset({"requests", "config"})  # config is for drivers
-_OF_REQUESTS = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "tolerations"})
+_OF_REQUESTS = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "tolerations", "capacity"})
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 _KEPT = 128  # matchers whose answers a slice remembers
 _Answers = tuple[str | None, ...]
@@ -62,10 +62,12 @@ NO_TOLERATIONS = Tolerations()
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """Which devices a request takes: those that all expressions take, its class's first, but for taints that it does not tolerate."""
+    """Which devices a request takes: those that all expressions take, its class's first, with at least the `capacity` (name and quantity),
+    but for taints that it does not tolerate."""
 
     expressions: tuple[str, ...]
     tolerations: Tolerations = NO_TOLERATIONS
+    capacity: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,11 @@ class Device:
     fields: Json
     taints: tuple[Taint, ...] = ()
     unknown: str = ""
+
+    def find_capacity(self, name: str) -> object:
+        """A capacity as expressions have it, by its name, without a domain that of the driver; None where the device has none."""
+        domain, _, identifier = name.rpartition("/")
+        return self.fields["capacity"].get(domain or self.fields["driver"], {}).get(identifier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,8 @@ class ResourceSlice:
                     return None
             except UnknownExpression as error:
                 raise NotServed(f"{expression!r} cannot be evaluated for device {device.name} of pool {self.pool}: {error}") from error
+        if not all(has_at_least(device.find_capacity(name), least) for name, least in matcher.capacity):
+            return None
         if device.unknown:
             return device.unknown
         taint = matcher.tolerations.find_untolerated(device.taints)
@@ -195,6 +204,7 @@ class Request:
     expressions: tuple[str, ...]
     count: int
     tolerations: Tolerations = NO_TOLERATIONS
+    capacity: tuple[tuple[str, str], ...] = ()  # the least that each device has (`capacity.requests`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,13 +231,23 @@ def read_claim_spec(spec: Json) -> ClaimSpec:
             return ClaimSpec(problem=f"{name}.exactly.{unknown}")
         if (exactly.get("allocationMode") or "ExactCount") != "ExactCount":
             return ClaimSpec(problem=f"{name}.exactly.allocationMode {exactly['allocationMode']}")
+        unknown = _unknown(exactly.get("capacity") or {}, frozenset({"requests"}))
+        if unknown:
+            return ClaimSpec(problem=f"{name}.exactly.capacity.{unknown}")
+        capacity = tuple(sorted((str(key), str(text)) for key, text in ((exactly.get("capacity") or {}).get("requests") or {}).items()))
+        for key, text in capacity:
+            try:
+                quantity(text)
+            except InvalidQuantity:
+                return ClaimSpec(problem=f"{name}.exactly.capacity.requests[{key}] {text}")
         expressions = []
         for number, selector in enumerate(exactly.get("selectors") or ()):
             if "cel" not in selector:
                 return ClaimSpec(problem=f"{name}.exactly.selectors[{number}].{_unknown(selector, frozenset())}")
             expressions.append(str(selector["cel"]["expression"]))
         tolerations = Tolerations(map(_read_toleration, exactly.get("tolerations") or ()))
-        requests.append(Request(str(exactly["deviceClassName"]), tuple(expressions), int(exactly.get("count") or 1), tolerations))
+        count = int(exactly.get("count") or 1)
+        requests.append(Request(str(exactly["deviceClassName"]), tuple(expressions), count, tolerations, capacity))
     return ClaimSpec(tuple(requests)) if requests else ClaimSpec(problem="devices.requests, which is empty,")
 
 

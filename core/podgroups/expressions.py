@@ -31,6 +31,11 @@ def quantity(text: str) -> Fields:
     return {_QUANTITY: str(exact_quantity(text))}
 
 
+def has_at_least(value: Any, least: str) -> bool:
+    """Whether a capacity of a device is a quantity that is not less than another. Raises InvalidQuantity for `least`."""
+    return isinstance(value, Mapping) and _QUANTITY in value and Fraction(value[_QUANTITY]) >= exact_quantity(least)
+
+
 def semver(text: str) -> Fields:
     """A version as expressions have it. Raises ValueError."""
     if _SEMVER.fullmatch(text) is None:

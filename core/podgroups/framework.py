@@ -4,14 +4,15 @@ Placements are handed over many at once where the KEP hands over one: a plugin i
 counts over all nodes in one go.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from core.model.group_plugins import ALL_EVENTS, GroupEvent
 from core.placement.change import Amount
 from core.placement.free import FreeCapacity
 from core.placement.node_counts import NodeCounts
@@ -77,6 +78,19 @@ class PlacementGenerator(Protocol):
 
     def generate(self, cycle: Cycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
         """Placements by rank, the lowest first; each within one of `parents`."""
+
+
+@runtime_checkable
+class EnqueueExtensions(Protocol):
+    """KEP-5732: a generator that depends on some events only. One without `events` depends on all."""
+
+    @property
+    def events(self) -> Set[GroupEvent]: ...
+
+
+def list_events(plugin: object) -> Set[GroupEvent]:
+    """Events that can let a group get places by this plugin."""
+    return plugin.events if isinstance(plugin, EnqueueExtensions) else ALL_EVENTS
 
 
 class PlacementState(Protocol):

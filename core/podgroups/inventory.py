@@ -123,7 +123,7 @@ class Inventory:
             of_class = self._classes.get(request.device_class)
             if of_class is None:
                 raise NotServed(f"{where}: there is no DeviceClass {request.device_class}")
-            need[Matcher((*of_class, *request.expressions), request.tolerations)] += request.count
+            need[Matcher((*of_class, *request.expressions), request.tolerations, request.capacity)] += request.count
         return need
 
     def to_come(self) -> Iterator[tuple[str, Need]]:

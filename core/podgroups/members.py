@@ -20,6 +20,7 @@ from core.names import (
     LWS_GROUP_INDEX_LABEL,
     LWS_NAME_LABEL,
     LWS_WORKER_INDEX_LABEL,
+    MANAGED,
     MEMBER_OF_LABEL,
     PODGROUP_GATE,
     REPLICA_LABEL,
@@ -85,7 +86,7 @@ class Member:
 
 
 def group_of(pod: Json) -> GroupKey | None:
-    """The group that a pod names; None where it names none, or has its place by a workload. A replica that is no number is -1.
+    """The group that a pod names; None where it names none, is queued, or has its place by a workload. A replica that is no number is -1.
 
     Of a LeaderWorkerSet, whose templates cannot know it, the replica is the one of that, unless the pod says another: its webhook, or its
     controller a moment later, labels the pod, and until then it is no member.
@@ -93,7 +94,7 @@ def group_of(pod: Json) -> GroupKey | None:
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
     name = labels.get(MEMBER_OF_LABEL) or native_group_of(pod)
-    if not name or WORKLOAD_ANNOTATION in (metadata.get("annotations") or {}):
+    if not name or labels.get(MANAGED) == "true" or WORKLOAD_ANNOTATION in (metadata.get("annotations") or {}):
         return None
     replica = labels.get(REPLICA_LABEL, labels.get(LWS_GROUP_INDEX_LABEL) if LWS_NAME_LABEL in labels else "0")
     if replica is None:

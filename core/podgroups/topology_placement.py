@@ -5,6 +5,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from core.model.group_plugins import GroupEvent
 from core.placement.tree import Indices, TopologyTree
 from core.podgroups.framework import Cycle
 from core.podgroups.group import PodGroupInfo
@@ -21,6 +22,7 @@ class TopologyPlacement:
     """
 
     name = "TopologyPlacement"
+    events = frozenset({GroupEvent.NODE_CHANGED, GroupEvent.NODE_TOPOLOGY_CHANGED})
 
     def __init__(self) -> None:
         self._cuts: WeakKeyDictionary[TopologyTree, dict[_Labels, Placements]] = WeakKeyDictionary()

@@ -14,8 +14,10 @@ do not (so that a preemption leads to the admission that it was made for, and no
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from core.model.configuration import FairSharing
+from core.model.pieces import Pieces, run_piece, run_whole
 from core.model.pods_ready import PodsReadyRules
 from core.names import (
     REASON_ADMISSIONS_PAUSED,
@@ -34,7 +36,7 @@ from core.queueing.one_at_a_time import find_obstacle
 from core.queueing.outcome import Found, NotFound
 from core.queueing.past import Past
 from core.queueing.pending import Group, Order, Pending
-from core.queueing.refusal import Refusal
+from core.queueing.refusal import Marks, Refusal, read_marks
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass, has_stuck_pods
 from core.queueing.turns import PriorityTurns, Turn, Turns
 from core.queueing.ways import find_way
@@ -42,6 +44,8 @@ from core.state.cluster import ClusterState
 from core.state.facts import CheckState, WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts
 
+# Decisions in pieces that do not hold in the end. The next is made in one piece with so few steps that this takes at most 100 ms.
+MOST_THROWN_AWAY, ONE_PIECE_STEPS = 2, 20_000
 # Reasons that come and go with each workload that starts or ends: one today, another tomorrow.
 PASSING = {REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_PREEMPTED}
 
@@ -61,8 +65,26 @@ class _Run:
 
     is_held_back: Callable[[str], bool]
     is_busy: Callable[[str], bool]
+    may_go_on: Callable[[], bool]
     served: set[str] = field(default_factory=set)
     admitted: set[str] = field(default_factory=set)  # of these
+
+
+@dataclass(slots=True)
+class _Decision:
+    """A decision that takes longer than one step of the loop may; `marks` are of the state in which it began."""
+
+    workload: WorkloadFacts
+    queue: ClusterQueueFacts
+    judge: Judge
+    pieces: Pieces[Found | NotFound]
+    marks: Marks
+    outcome: Found | NotFound | None = None
+    is_interrupted: bool = False
+
+    def is_about(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> bool:
+        """Whether the workload and its queue are still what they were, whatever else was written on the workload."""
+        return replace(self.workload, resource_version=workload.resource_version) == workload and self.queue == queue
 
 
 class Cycle:
@@ -86,7 +108,11 @@ class Cycle:
         self._replacement = replacement
         self._pending = Pending(state.workloads, pods_ready, lambda workload: bool(Past.of(state, workload).leftovers))
         self._claims = Claims(state)
-        self._judge = Judge(state, profiles, self._claims, sharing, shrinks=shrinks)
+        self._make_judge = partial(Judge, state, profiles, self._claims, sharing, shrinks=shrinks)
+        self._decisions: dict[str, _Decision] = {}  # by uid: those that were interrupted and not applied yet
+        self._unfinished: _Decision | None = None  # the one of them that `run_piece` goes on with
+        self._thrown_away: dict[str, int] = {}  # by uid: how many decisions in pieces did not hold in the end
+        self._noted_at: Marks | None = None  # of a refusal that was decided in pieces
         self._sharing = sharing
         self._own: dict[str, Refusal] = {}  # of those whom their group's refusal does not hold for, by uid
         self._told: dict[str, tuple[str, str]] = {}  # reason and message, by uid
@@ -94,7 +120,11 @@ class Cycle:
         self._is_stale = False  # whether there are such
         self._round, self._is_cut = 0, False  # a round goes on over cycles until one is not cut off
         self._round_began = (0, 0, 0)
+        self.has_decided = False  # whether the present cycle has decided on a workload, or begun to
         self.wants_more = False  # whether another cycle may come to something else, though nothing happens
+        self._is_for_passes = True  # whether the next cycle begins with second passes
+        self._are_passes_cut = False  # whether there are some that have had no turn
+        self._passed: set[str] = set()  # uids of workloads that have had theirs since all had one
         self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
         self._blocked: set[str] = set()  # StrictFIFO queues whose head waits
@@ -115,15 +145,18 @@ class Cycle:
         Workloads whose uid `is_held_back` are passed over. Of those that are busy, since a verdict on them is still to be
         written, none is judged, and all keep their places: nobody overtakes a StrictFIFO head, or takes the room it waits for.
 
+        Where a decision takes longer than `may_go_on` allows, the cycle ends and `run_piece` goes on with it: the next cycle applies what
+        that comes to if it still holds then.
+
         Each admission is assumed in the state before it is yielded; a caller whose write fails must
         call `state.forget`. Who goes on waiting for the same reason in other words is not among the verdicts, see `catch_up`.
         """
-        self._current = None
+        self._current, self.has_decided = None, False
         self._aside = {uid: facts for uid, facts in self._aside.items() if self._state.workloads.facts.get(facts.key) is facts}
         facts = self._state.workloads.facts
         self._unwritable = {uid: kept for uid, kept in self._unwritable.items() if kept[0].key in facts and facts[kept[0].key].uid == uid}
         try:
-            yield from self._run(may_go_on, lambda uid: uid in self._aside or is_held_back(uid), is_busy)
+            yield from self._run(_Run(lambda uid: uid in self._aside or is_held_back(uid), is_busy, may_go_on))
         finally:
             self._state.drop_claims()
 
@@ -147,7 +180,58 @@ class Cycle:
             self._aside[self._current.uid] = self._current
         return self._current
 
-    def _run(self, may_go_on: Callable[[], bool], is_held_back: Callable[[str], bool], is_busy: Callable[[str], bool]) -> Iterator[Verdict]:
+    def run_piece(self, may_go_on: Callable[[], bool] = lambda: False) -> bool:
+        """Goes on with the decision for which the last cycle ended. Returns whether there is more to do."""
+        decision = self._unfinished
+        if decision is not None:
+            self._current = decision.workload
+            self._run_decision(decision, may_go_on)
+        return self._unfinished is not None
+
+    def _run_decision(self, decision: _Decision, may_go_on: Callable[[], bool]) -> None:
+        done = run_piece(decision.pieces, lambda: not may_go_on())
+        decision.outcome = done[0] if done is not None else None
+        decision.is_interrupted |= done is None
+        self._unfinished = decision if done is None else None
+
+    def _decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, run: _Run) -> Found | NotFound | None:
+        """What becomes of a workload; None where that is not known before the end of this cycle."""
+        self.has_decided = True
+        self._noted_at, uid, decision = None, workload.uid, self._decisions.pop(workload.uid, None)
+        unwritable = self._find_unwritable(workload)
+        if unwritable is not None:
+            return unwritable
+        if decision is not None and not decision.is_about(workload, queue):
+            self._drop_decision(uid)
+            decision = None
+        if decision is None:
+            judge = self._make_judge()
+            if self._thrown_away.get(uid, 0) >= MOST_THROWN_AWAY:
+                del self._thrown_away[uid]
+                return run_whole(judge.judge(workload, queue, ONE_PIECE_STEPS))
+            decision = _Decision(workload, queue, judge, judge.judge(workload, queue), read_marks(self._state, queue))
+        if decision.outcome is None:
+            self._run_decision(decision, run.may_go_on)
+        if decision.outcome is None:
+            self._decisions[uid] = decision
+            return None
+        outcome: Found | NotFound | None = decision.outcome
+        if decision.is_interrupted:
+            outcome = decision.judge.confirm(decision.outcome, workload, queue)
+            if isinstance(outcome, NotFound) and outcome.preempting is None:
+                self._noted_at = decision.marks
+        if outcome is None:
+            self._drop_decision(uid)
+            return self._decide(workload, queue, run)
+        self._thrown_away.pop(uid, None)
+        return outcome
+
+    def _drop_decision(self, uid: str) -> None:
+        """After some decisions in pieces that did not hold the next is made at once, with fewer steps."""
+        self._thrown_away[uid] = self._thrown_away.get(uid, 0) + 1
+        self._unfinished = None
+
+    def _run(self, run: _Run) -> Iterator[Verdict]:
         self._state.refresh()
         for uid in self._pending.sync():
             self._own.pop(uid, None)
@@ -155,17 +239,23 @@ class Cycle:
             if uid not in self._pending:
                 self._told.pop(uid, None)
         self._claims.begin(self._pending)
+        self._decisions = {uid: decision for uid, decision in self._decisions.items() if uid in self._pending}
+        self._thrown_away = {uid: count for uid, count in self._thrown_away.items() if uid in self._pending}
+        self._unfinished = None  # its turn comes again
         self._blocked, self._borrowing, self._ways = set(), set(), {}
-        yield from self._second_passes(lambda uid: is_held_back(uid) or is_busy(uid))
-        self.wants_more = False
+        if self._is_for_passes:
+            yield from self._second_passes(run)
+            if self._are_passes_cut:
+                self._is_for_passes = False
+                return
+        self._is_for_passes, self.wants_more = True, False
         if not self._is_cut:
             self._round_began = self._moment()
-        run = _Run(is_held_back, is_busy)
         yield from self._keep_promises(run)
         turns = self._turns()
         self._current = None
-        while (following := turns.next()) is not None:
-            if not may_go_on():
+        while self._unfinished is not None or (following := turns.next()) is not None:
+            if self._unfinished is not None or not run.may_go_on():
                 self._is_cut = True
                 return
             yield from self._take(*following, turns, run)
@@ -180,18 +270,29 @@ class Cycle:
 
     # --- second passes ------------------------------------------------------------------------------
 
-    def _second_passes(self, is_held_back: Callable[[str], bool]) -> Iterator[Verdict]:
-        """Who has quota already, and its nodes, comes before all who have nothing yet."""
-        due = due_for_second_pass(self._state, self._replacement)
+    def _second_passes(self, run: _Run) -> Iterator[Verdict]:
+        """Workloads that have quota already, and their nodes, come before all that have nothing yet.
+
+        Where that takes longer than the cycle may, the next cycle is for the other turns, and the one after it goes on here.
+        """
+        due, is_again = due_for_second_pass(self._state, self._replacement), False
+        self._passed.intersection_update(w.uid for w in due)
         self._failed_at = {w.uid: self._failed_at[w.uid] for w in due if w.uid in self._failed_at}
         for workload in due:
             queue = self._state.cluster_queues[workload.admission.cluster_queue] if workload.admission is not None else None
             now = self._state.changes, workload.checks, workload.unhealthy_nodes
-            if queue is None or is_held_back(workload.uid) or self._failed_at.get(workload.uid) == now:
+            if queue is None or self._failed_at.get(workload.uid) == now or run.is_held_back(workload.uid) or run.is_busy(workload.uid):
                 continue
             if (workload.unhealthy_nodes or has_stuck_pods(self._state, workload)) and self._is_in_storm(workload):
                 continue
-            self._current = workload
+            if workload.uid in self._passed:
+                is_again = True
+                continue
+            if self.has_decided and not run.may_go_on():
+                self._are_passes_cut = True
+                return
+            self._passed.add(workload.uid)
+            self._current, self.has_decided = workload, True
             self._state.lift_beside(workload.key)
             outcome = self._find_unwritable(workload) or self._judge_again(workload, queue)
             if isinstance(outcome, Found):
@@ -206,6 +307,8 @@ class Cycle:
                     self._claims.claim_rest(workload)
             self._current = None
             yield Verdict(workload, outcome, is_second_pass=True)
+        self._passed.clear()
+        self._are_passes_cut = is_again or (self.has_decided and not run.may_go_on())
 
     def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
         """Who could have no place, and would be evicted for that, keeps what it has while evictions are paused, and while those leave who
@@ -253,7 +356,9 @@ class Cycle:
             refusal = self._own.get(uid)
             hindered = problem is not None or find_obstacle(self._state, queue, self._pods_ready) is not None or run.is_busy(uid)
             if not hindered and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
-                outcome = self._find_unwritable(workload) or self._judge.judge(workload, queue)
+                outcome = self._decide(workload, queue, run)
+                if outcome is None:
+                    return
                 if isinstance(outcome, Found):
                     self._admit(group, workload, outcome)
                     run.admitted.add(uid)
@@ -307,7 +412,9 @@ class Cycle:
         refusal, is_busy = self._own.get(uid) or group.refusal, run.is_busy(uid)
         outcome: Found | NotFound | None = None
         if not is_busy and uid not in run.served and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
-            outcome = self._find_unwritable(workload) or self._judge.judge(workload, queue)
+            outcome = self._decide(workload, queue, run)
+            if outcome is None:
+                return
         claim = self._claims.of(uid) if outcome is None else outcome.preempting if isinstance(outcome, NotFound) else None
         found = outcome if isinstance(outcome, Found) else claim.found if claim is not None else None
         if found is not None and found.borrows and not may_borrow:
@@ -344,7 +451,7 @@ class Cycle:
         StrictFIFO queue those behind it wait for another reason.
         """
         self._claims.note(workload, outcome.preempting)
-        refusal = Refusal.note(self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None)
+        refusal = Refusal.note(self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None, at=self._noted_at)
         preempts = outcome.preempting is not None and outcome.preempting.victims
         if preempts or queue.strict or workload.uid in self._unwritable or self._is_particular(workload):
             self._own[workload.uid] = refusal
@@ -426,6 +533,16 @@ class Cycle:
             elif not is_strict:
                 counts[first.queue] += sum(workload.uid in self._own or is_held_back(workload.uid) for _, workload in group.members)
         return counts
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the last cycle left workloads to the next."""
+        return self._is_cut or self._are_passes_cut
+
+    @property
+    def is_deciding(self) -> bool:
+        """Whether there is a decision for `run_piece` to go on with."""
+        return self._unfinished is not None
 
     @property
     def is_stale(self) -> bool:

@@ -10,6 +10,7 @@ from core.model.podset import Mode, PodSetRequest
 from core.model.quota import FlavorResource
 from core.model.resources import PODS
 from core.names import (
+    KEP_PROFILE,
     REASON_EXCEEDS_MAX_QUOTA,
     REASON_NO_MATCHING_FLAVOR,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
@@ -350,7 +351,7 @@ def _serve(
 
 
 def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Search) -> bool:
-    view = state.view(flavor.name)
+    view = search.world.view(flavor.name)
     if view is None:
         sentence = f'flavor "{flavor.name}": topology "{flavor.topology}" does not exist'
         search.refuse(unit, flavor.name, REASON_NO_MATCHING_FLAVOR, sentence)
@@ -374,7 +375,8 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Sea
     if not search.world.explains or search.grows is not None:
         search.placements += ((flavor.name, placement) for placement in decision.placements)
         return True
-    search.choices += explain_choice(world, requests, decision, free=free)
+    named = "" if profile.name.startswith(KEP_PROFILE) else profile.name
+    search.choices += (replace(choice, profile=named) for choice in explain_choice(world, requests, decision, free=free))
     if search.together is not None:
         search.shared = explain_together(world, decision, search.together)
     search.placements += ((flavor.name, placement) for placement in decision.placements)

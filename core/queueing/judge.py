@@ -1,10 +1,11 @@
 """What becomes of one workload whose turn it is: admitted, let wait, or let wait until others are gone."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from core.model.budget import DECISION_STEPS, PLACEMENT_STEPS, Budget
 from core.model.configuration import FairSharing
+from core.model.pieces import Pieces, run_whole
 from core.names import (
     REASON_MISCONFIGURED,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
@@ -19,8 +20,9 @@ from core.queueing.growth import find_growth
 from core.queueing.lending import Offer, note_loans, offers_to
 from core.queueing.outcome import Found, NotFound, Preempting
 from core.queueing.partial import can_shrink, fewest, find_largest
-from core.queueing.preemption import find_preemption
+from core.queueing.preemption import search_preemption
 from core.queueing.refusal import asked_of_quota, could_be_given
+from core.queueing.rights import Memory
 from core.queueing.rules import find_violation
 from core.queueing.world import World
 from core.state.cluster import ClusterState
@@ -28,8 +30,23 @@ from core.state.facts import WorkloadFacts
 from core.state.queue_facts import STOP, ClusterQueueFacts
 
 PREEMPTION_STEPS = 300_000  # of a decision's
+CONFIRM_STEPS = 30_000  # of confirming a decision that was made in pieces
 _CUT = "the search for workloads to preempt stopped at its limit of steps"
 _CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by others going
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """By which question a decision came to a preemption: for which pods, with which flavors, and whether quota may be borrowed.
+
+    `is_rather`: the workload would fit without; `tried`: in words, why nothing else was chosen.
+    """
+
+    workload: WorkloadFacts
+    queue: ClusterQueueFacts
+    tried: str = ""
+    may_borrow: bool = True
+    is_rather: bool = False
 
 
 class Judge:
@@ -41,13 +58,18 @@ class Judge:
     ) -> None:
         self._state, self._profiles, self._claims, self._sharing, self._shrinks = state, profiles, claims, sharing, shrinks
         self._budget = Budget(DECISION_STEPS)  # of the workload that is being judged
+        self._asked: Asked | None = None
+        self._memory = Memory()
         self._is_cut = False  # whether a search for workloads to preempt has stopped for want of steps
 
-    def judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
-        """A workload written past all checks must not keep the others from being judged."""
+    def judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts, steps: int = DECISION_STEPS) -> Pieces[Found | NotFound]:
+        """A workload written past all checks must not keep the others from being judged.
+
+        Where this is interrupted, and the state changes meanwhile, what it returns is to be confirmed.
+        """
         if workload.refused:
-            return NotFound(REASON_MISCONFIGURED, truncate(f"its pods would be refused: {workload.refused}"), ())
-        self._budget, self._is_cut = Budget(DECISION_STEPS), False
+            return NotFound(REASON_MISCONFIGURED, truncate(f"its pods cannot start: {workload.refused}"), ())
+        self._budget, self._is_cut, self._asked = Budget(steps), False, None
         try:
             if workload.replaces is not None:
                 return find_growth(self._state, workload, queue, self._profiles)
@@ -61,12 +83,39 @@ class Judge:
                 borrowing = self._with_borrowed_spares(workload, queue)
                 if borrowing is not None:
                     return borrowing
-            outcome = self._or_preempting(workload, queue, outcome)
+            outcome = yield from self._or_preempting(workload, queue, outcome)
             if isinstance(outcome, NotFound) and outcome.preempting is None and self._shrinks and can_shrink(workload):
-                return self._with_fewer_pods(workload, queue, outcome)
+                return (yield from self._with_fewer_pods(workload, queue, outcome))
             return outcome
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
+
+    def confirm(self, outcome: Found | NotFound, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound | None:
+        """What this judge decided in pieces, as it holds in the state now; None if it does not hold any more.
+
+        A refusal is returned as it is: the caller notes at which state it was made.
+        """
+        self._budget, asked = Budget(CONFIRM_STEPS), self._asked
+        if isinstance(outcome, NotFound) and (outcome.preempting is None or asked is None):
+            return outcome
+        if isinstance(outcome, Found):
+            again = self._find_admission(_with_counts(workload, outcome), queue)
+            return again if isinstance(again, Found) else None
+        assert asked is not None
+        assert outcome.preempting is not None
+        if outcome.preempting.victims and self._state.pause.evictions is not None:
+            return None
+        world = World(self._state, explains=False, budget=self._budget.part(PLACEMENT_STEPS))
+        if not asked.is_rather and isinstance(find_admission(self._state, asked.workload, queue, self._profiles, world), Found):
+            return None
+        before, keys = outcome.preempting, frozenset(victim.workload.key for victim in outcome.preempting.victims)
+        now = run_whole(self._preempt(asked.workload, asked.queue, may_borrow=asked.may_borrow, among=keys))
+        if now is None:
+            return None
+        by_key = {victim.workload.key: victim for victim in now.victims}
+        victims = tuple(by_key[key] for key in (victim.workload.key for victim in before.victims) if key in by_key)
+        now = replace(now, victims=victims, is_cut=before.is_cut or (now.is_cut and len(now.victims) != len(before.victims)))
+        return replace(outcome, message=truncate(f"{asked.tried}; {show(now)}"), preempting=now)
 
     def _find_admission(self, workload: WorkloadFacts, queue: ClusterQueueFacts, offers: Sequence[Offer] = ()) -> Found | NotFound:
         """A way to be admitted as things are, spares that are offered to it counted."""
@@ -84,27 +133,28 @@ class Judge:
         found = self._find_admission(workload, queue, offers)
         return note_loans(self._state, workload, found, offers) if isinstance(found, Found) else None
 
-    def _or_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: Found | NotFound) -> Found | NotFound:
+    def _or_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: Found | NotFound) -> Pieces[Found | NotFound]:
         if isinstance(outcome, Found):
-            return self._rather_preempting(workload, queue, outcome)
-        return self._with_preemption(workload, queue, outcome)
+            return (yield from self._rather_preempting(workload, queue, outcome))
+        return (yield from self._with_preemption(workload, queue, outcome))
 
-    def _with_fewer_pods(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> Found | NotFound:
+    def _with_fewer_pods(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> Pieces[Found | NotFound]:
         """The most pods that can be admitted, by preemption, too, of one that cannot be whole even so (as the peer has it)."""
         attempts = list(refused.attempts)  # what would help the fewest pods is worth another look at all
 
-        def judge(smaller: WorkloadFacts) -> Found | NotFound:
-            outcome = self._or_preempting(smaller, queue, self._find_admission(smaller, queue))
+        def judge(smaller: WorkloadFacts) -> Pieces[Found | NotFound]:
+            yield
+            outcome = yield from self._or_preempting(smaller, queue, self._find_admission(smaller, queue))
             attempts.extend(outcome.attempts)
             return outcome
 
-        outcome = find_largest(workload, judge)
+        outcome = yield from find_largest(workload, judge)
         if outcome is not None:
             return outcome
         message = truncate(f"{refused.message}; nor do {fewest(workload)} fit, which would do")
         return replace(refused, message=message, attempts=tuple(attempts))
 
-    def _with_preemption(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> NotFound:
+    def _with_preemption(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> Pieces[NotFound]:
         """A refusal that becomes a wait, if it helps that others go."""
         if refused.reason not in _CURABLE:
             return refused
@@ -113,7 +163,7 @@ class Judge:
         has_claim = self._claims.of(workload.uid) is not None  # then it knows whom it waits for
         if not has_claim and not could_be_given(self._state, workload, queue, asked, by_share=by_share, unseen=unseen):
             return refused
-        preempting = self._preempt(workload, queue)
+        preempting = yield from self._preempt(workload, queue)
         if preempting is None and self._is_cut:
             return replace(refused, message=truncate(f"{refused.message}; {_CUT}"))
         if preempting is None:
@@ -122,31 +172,37 @@ class Judge:
         if preempting.victims and stop is not None:  # as if nobody could be preempted, but for what it is told
             message = truncate(f"it could preempt {len(preempting.victims)} workload(s), but {stop.sentence}; {refused.message}")
             return replace(refused, message=message)
+        self._asked = Asked(workload, queue, refused.message)
         message = truncate(f"{refused.message}; {show(preempting)}")
         return NotFound(REASON_WAITING_FOR_PREEMPTED, message, refused.attempts, preempting=preempting)
 
-    def _rather_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, found: Found) -> Found | NotFound:
+    def _rather_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, found: Found) -> Pieces[Found | NotFound]:
         """A way to be admitted, or a preemption where the queue prefers one to the next flavor or to borrowing."""
         policy = queue.fungibility
         passed_over = [attempt.flavor for attempt in found.attempts if attempt.reason in _CURABLE]
-        preempting = None
+        preempting, asked = None, Asked(workload, queue, is_rather=True)
         if policy.when_can_preempt == STOP and passed_over and queue.preemption.is_possible:
-            preempting = self._preempt(workload, queue.up_to(passed_over[0]))
+            asked = replace(asked, queue=queue.up_to(passed_over[0]))
+            preempting = yield from self._preempt(workload, asked.queue)
         if preempting is None and policy.prefers_preemption and found.borrows and queue.preemption.is_possible:
-            preempting = self._preempt(workload, queue, may_borrow=False)
+            asked = replace(asked, queue=queue, may_borrow=False)
+            preempting = yield from self._preempt(workload, queue, may_borrow=False)
         if preempting is None or (preempting.victims and self._state.pause.evictions is not None):
             return found
         tried = "; ".join(dict.fromkeys(attempt.sentence for attempt in found.attempts)) or "it would have to borrow quota"
+        self._asked = replace(asked, tried=tried)
         return NotFound(REASON_WAITING_FOR_PREEMPTED, truncate(f"{tried}; {show(preempting)}"), found.attempts, preempting=preempting)
 
-    def _preempt(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, may_borrow: bool = True) -> Preempting | None:
+    def _preempt(
+        self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, may_borrow: bool = True, among: Collection[str] | None = None
+    ) -> Pieces[Preempting | None]:
         """Who leaves another root cohort's queues gives no quota: it is waited for only where this cohort's alone do not help."""
         leaving, workloads = self._claims.leaving(), self._state.workloads
         near = {queue.name, *self._state.quota.relatives(queue.name)}
         of_near = {key for key in leaving if (held := workloads.holding(key)) is not None and held.cluster_queue in near}
         for gone in (of_near, leaving) if of_near != leaving else (leaving,):
             budget = self._budget.part(PREEMPTION_STEPS)
-            found = find_preemption(
+            found = yield from search_preemption(
                 self._state,
                 workload,
                 queue,
@@ -155,8 +211,16 @@ class Judge:
                 may_borrow=may_borrow,
                 sharing=self._sharing,
                 budget=budget,
+                among=among,
+                memory=self._memory,
             )
             self._is_cut |= budget.ran_out
             if found is not None:
                 return found
         return None
+
+
+def _with_counts(workload: WorkloadFacts, found: Found) -> WorkloadFacts:
+    """The workload with as many pods as were found a place for."""
+    counts = {given.name: given.count for given in found.admission.pod_sets}
+    return replace(workload, pod_sets=tuple(replace(pod_set, count=counts[pod_set.name]) for pod_set in workload.pod_sets))

@@ -7,6 +7,7 @@ rule d). With fewer pods less is taken of every quota and node, so that the most
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from core.model.pieces import Pieces
 from core.queueing.outcome import Found, NotFound
 from core.state.facts import PodSetFacts, WorkloadFacts
 
@@ -16,7 +17,7 @@ def can_shrink(workload: WorkloadFacts) -> bool:
     return _surplus(workload) > 0
 
 
-def find_largest(workload: WorkloadFacts, judge: Callable[[WorkloadFacts], Found | NotFound]) -> Found | NotFound | None:
+def find_largest(workload: WorkloadFacts, judge: Callable[[WorkloadFacts], Pieces[Found | NotFound]]) -> Pieces[Found | NotFound | None]:
     """What becomes of a workload with fewer pods: as `judge` has it for the most that are admitted, or will be once others are gone.
 
     None if there is no such number; how many pods it asks for is taken for judged already.
@@ -24,21 +25,21 @@ def find_largest(workload: WorkloadFacts, judge: Callable[[WorkloadFacts], Found
     most = tuple(pod_set.count for pod_set in workload.pod_sets)
     judged: dict[tuple[int, ...], Found | NotFound | None] = {most: None}
 
-    def outcome_at(step: int) -> Found | NotFound | None:
+    def outcome_at(step: int) -> Pieces[Found | NotFound | None]:
         smaller = _shrunk(workload, step)
         counts = tuple(pod_set.count for pod_set in smaller.pod_sets)
         if counts not in judged:
-            outcome = judge(smaller)
+            outcome = yield from judge(smaller)
             judged[counts] = outcome if isinstance(outcome, Found) or outcome.preempting is not None else None
         return judged[counts]
 
     low, high = 1, _surplus(workload)  # the least step that will do is among [low, high]
-    if high <= 0 or outcome_at(high) is None:
+    if high <= 0 or (yield from outcome_at(high)) is None:
         return None
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if outcome_at(middle) is not None else (middle + 1, high)
-    return outcome_at(low)
+        low, high = (low, middle) if (yield from outcome_at(middle)) is not None else (middle + 1, high)
+    return (yield from outcome_at(low))
 
 
 def smallest(workload: WorkloadFacts) -> WorkloadFacts:

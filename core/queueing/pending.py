@@ -148,4 +148,5 @@ def _pod_set_key(pod_set: PodSetFacts) -> Hashable:
         pod_set.spares,
         traits.is_particular,
         traits.unjudged,
+        traits.spread_keys,
     )

@@ -12,6 +12,9 @@ domain of the level asked for, at those who hold most of what is missing there; 
 
 What it tries beyond the first set that helps is limited by the steps of the decision: with these spent, the best set so far is the
 answer, in which more workloads may go than are needed.
+
+A search may be interrupted (`core.model.pieces`). It goes on with quota and nodes as they were when it began; whether its answer
+holds in the end is found out by the same search among the victims alone (`among`).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,19 +22,20 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, combinations
 from math import comb
-from operator import add, itemgetter
+from operator import add, sub
 
 import numpy as np
 
 from core.model.budget import DECISION_STEPS, Budget
 from core.model.configuration import FairSharing
+from core.model.pieces import Pieces, run_whole
 from core.model.podset import Mode
 from core.model.quota import FlavorResource
 from core.placement.profile import Profiles
 from core.placement.slices import Shape, find_shape
 from core.queueing.flavors import find_admission
 from core.queueing.outcome import Found, Preempting
-from core.queueing.rights import SHARE_STEPS, Candidate, Rank, Right, Rights
+from core.queueing.rights import SHARE_STEPS, Candidate, Memory, Rank, Right, Rights
 from core.queueing.world import World
 from core.state.cluster import ClusterState
 from core.state.facts import PodSetFacts, WorkloadFacts
@@ -42,6 +46,8 @@ from core.state.workloads import admission_usage
 _EXACT = 256  # sets that are all tried
 _DOMAINS = 16  # most promising ones looked into
 _TRIAL_STEPS = 30_000  # of the search for a place with one set gone
+_FEW = 8  # candidates of which all sets are tried
+_READ_AT_ONCE = 500  # candidates
 _TRIAL = 100  # steps of a trial beside those of the search for a place
 Cost = tuple[Rank, int, int, int, tuple[str, ...]]
 Set = tuple[tuple[Candidate, ...], Found]  # victims, and how the workload is admitted with them gone
@@ -58,29 +64,54 @@ def find_preemption(
     sharing: FairSharing | None = None,
     budget: Budget | None = None,
 ) -> Preempting | None:
+    """As `search_preemption`, without an interruption."""
+    return run_whole(search_preemption(state, workload, queue, profiles, leaving, may_borrow=may_borrow, sharing=sharing, budget=budget))
+
+
+def search_preemption(
+    state: ClusterState,
+    workload: WorkloadFacts,
+    queue: ClusterQueueFacts,
+    profiles: Profiles,
+    leaving: Collection[str],
+    *,
+    may_borrow: bool = True,
+    sharing: FairSharing | None = None,
+    budget: Budget | None = None,
+    among: Collection[str] | None = None,
+    memory: Memory | None = None,
+) -> Pieces[Preempting | None]:
     """Victims for a workload that does not fit as things are; None if none that it may have would help, as far as was searched.
 
     Without `may_borrow` it must fit into what is the queue's own. With `sharing`, fair sharing is on. `budget` are the steps that the
-    decision has left.
+    decision has left, `among` the keys of the workloads that alone may be victims.
+    A search `among` some reads only what has changed since the search that filled `memory`.
     """
-    search = _Search(state, workload, queue, profiles, leaving, sharing, Budget(DECISION_STEPS) if budget is None else budget)
-    try:
-        search.world.let_go(frozenset(leaving))
-        found = search.found_without((), may_borrow=may_borrow) if leaving else None
-        if found is not None:
-            return Preempting(found, (), tuple(sorted(leaving)))
-        if not queue.preemption.is_possible:
-            return None
-        for rights in search.rights.stages():
-            sets = [search.cheapest(right) for right in rights if may_borrow or not right.may_borrow]
-            helpful = [helping for helping in sets if helping is not None]
-            if helpful:
-                chosen, found = min(helpful, key=lambda helping: cost(helping[0]))
-                victims = tuple(candidate.victim for candidate in chosen)
-                return Preempting(found, victims, tuple(sorted(leaving)), is_cut=search.is_cut)
+    budget, memory = Budget(DECISION_STEPS) if budget is None else budget, Memory() if memory is None else memory
+    search = _Search(state, workload, queue, profiles, leaving, sharing, budget, memory, among)
+    search.world.let_go(frozenset(leaving))
+    found = search.found_without((), may_borrow=may_borrow) if leaving else None
+    if found is not None:
+        return Preempting(found, (), tuple(sorted(leaving)))
+    if not queue.preemption.is_possible:
         return None
-    finally:
-        search.world.restore_all()
+    for rights in search.rights.stages():
+        yield
+        helpful = list[Set]()
+        for right in rights or ():
+            if right.may_borrow and not may_borrow:
+                continue
+            helping = search.find_all(right) if among is not None and len(right.candidates) > _FEW else None
+            if helping is None:
+                helping = yield from search.cheapest(right)
+            elif search.has_steps:
+                helping = yield from search.remove_unneeded(right, *helping)
+            helpful += [helping] if helping is not None else []
+        if helpful:
+            chosen, found = min(helpful, key=lambda helping: cost(helping[0])) if len(helpful) > 1 else helpful[0]
+            victims = tuple(candidate.victim for candidate in chosen)
+            return Preempting(found, victims, tuple(sorted(leaving)), is_cut=search.is_cut)
+    return None
 
 
 def cost(chosen: Sequence[Candidate]) -> Cost:
@@ -101,14 +132,22 @@ class _Search:
         leaving: Collection[str],
         sharing: FairSharing | None,
         budget: Budget,
+        memory: Memory,
+        among: Collection[str] | None,
     ) -> None:
         self._workload, self._queue, self._profiles, self._state = workload, queue, profiles, state
         self._leaving = frozenset(leaving)
         self._budget = budget
         self._has_tried = False
         self._asked: dict[str, tuple[int, ...]] = {}
-        self.world = World(state, explains=False, budget=budget)
-        self.rights = Rights(state, workload, queue, self.world, leaving, sharing, budget)
+        self.world = World(state, explains=False, budget=budget, readings=memory.readings)
+        self.world.copy_quota_and_nodes(queue)
+        self.rights = Rights(state, workload, queue, self.world, leaving, sharing, budget, memory, among)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether it may try more."""
+        return self._budget.has_left()
 
     @property
     def is_cut(self) -> bool:
@@ -143,8 +182,8 @@ class _Search:
 
     def _find_by(self, right: Right, chosen: Sequence[Candidate]) -> Found | None:
         """How the workload is admitted with some gone, if it is and shares let it be."""
-        own = self._sum(candidate for candidate in chosen if candidate.is_own)
-        return self._find_if_enough(right, chosen, self._sum(chosen), own)
+        holds, of_others = self._sum(chosen), self._sum(candidate for candidate in chosen if not candidate.is_own)
+        return self._find_if_enough(right, chosen, holds, tuple(map(sub, holds, of_others)))
 
     def _find_if_enough(self, right: Right, chosen: Sequence[Candidate], holds: Sequence[int], own: Sequence[int]) -> Found | None:
         """The same where it is known what they hold."""
@@ -157,13 +196,13 @@ class _Search:
         """What one holds of each of the `_shortages`."""
         found = self._asked.get(candidate.key)
         if found is None:
-            found = self._asked[candidate.key] = tuple(candidate.holds.get(name, 0) for name in self._shortages)
+            holds = candidate.holds
+            found = self._asked[candidate.key] = tuple([holds.get(name, 0) for name in self._shortages])
         return found
 
     def _sum(self, chosen: Iterable[Candidate]) -> tuple[int, ...]:
         """What some hold of each of the `_shortages`."""
-        rows = list(map(self._read_asked, chosen))
-        return tuple(sum(map(itemgetter(column), rows)) for column in range(len(self._shortages)))
+        return tuple(map(sum, zip(*map(self._read_asked, chosen), strict=True))) or self._no_amounts
 
     @cached_property
     def _no_amounts(self) -> tuple[int, ...]:
@@ -191,18 +230,21 @@ class _Search:
 
     # --- choosing -----------------------------------------------------------------------------------
 
-    def cheapest(self, right: Right) -> Set | None:
+    def cheapest(self, right: Right) -> Pieces[Set | None]:
         """The best set found; None if none would help."""
         candidates = right.candidates
         if not candidates or (self._has_tried and not self._budget.spend(0)):
             return None
         self._has_tried = True
+        for at in range(0, len(candidates), _READ_AT_ONCE):
+            self.world.read_held(candidate.key for candidate in candidates[at : at + _READ_AT_ONCE])
+            yield
         with_all = self.found_without(candidates, may_borrow=right.may_borrow)
         if with_all is None:
             return None  # not even if all of them were gone, whoever may
         if 2 ** len(candidates) <= _EXACT:
             sets = [chosen for size in range(1, len(candidates) + 1) for chosen in combinations(candidates, size)]
-            return self._find_first_that_helps(right, sorted(sets, key=cost))
+            return (yield from self._find_first_that_helps(right, sorted(sets, key=cost)))
         wanted = admission_usage(with_all.admission)
         ranks = sorted({candidate.rank for candidate in candidates})
         low, high = 0, len(ranks)  # the lowest that will do is among [low, high); high: none does
@@ -211,33 +253,42 @@ class _Search:
                 low = high = min(high, len(ranks) - 1)
                 break
             middle = (low + high) // 2
-            pool = self.rights.in_order([c for c in candidates if c.rank <= ranks[middle]], right.rule, wanted)
+            yield
+            pool = yield from self.rights.in_order([c for c in candidates if c.rank <= ranks[middle]], right.rule, wanted)
             low, high = (low, middle) if self._find_by(right, pool) is not None else (middle + 1, high)
         if low == len(ranks):
             return None
         allowed = [c for c in candidates if c.rank <= ranks[low]]
         best: Set | None = None
         for order in self._orders(allowed):
+            yield
             if best is not None and not self._budget.spend(len(allowed)):
                 return best
             most = 4 * len(best[0] if best is not None else allowed)
-            legal = self.rights.in_order(order, right.rule, wanted, most)
-            helping = self._shortest(right, legal)
+            legal = yield from self.rights.in_order(order, right.rule, wanted, most)
+            helping = yield from self._shortest(right, legal)
             if helping is not None and (best is None or cost(helping[0]) < cost(best[0])):
                 best = helping
-        return best if best is None else self._smaller(right, allowed, best)
+        return best if best is None else (yield from self._smaller(right, allowed, best))
 
-    def _find_first_that_helps(self, right: Right, sets: Iterable[tuple[Candidate, ...]]) -> Set | None:
+    def find_all(self, right: Right) -> Set | None:
+        """All candidates, if they may go together and that helps."""
+        chosen = tuple(right.candidates)
+        found = self._find_by(right, chosen) if self.rights.is_legal(chosen) else None
+        return (chosen, found) if found is not None else None
+
+    def _find_first_that_helps(self, right: Right, sets: Iterable[tuple[Candidate, ...]]) -> Pieces[Set | None]:
         """Of some sets in the order of their cost the first that will do."""
         for number, chosen in enumerate(sets):
             if number and not self._budget.spend(0):
                 return None
+            yield
             found = self._find_by(right, chosen) if self.rights.is_legal(chosen) else None
             if found is not None:
                 return chosen, found
         return None
 
-    def _shortest(self, right: Right, order: list[Candidate]) -> Set | None:
+    def _shortest(self, right: Right, order: list[Candidate]) -> Pieces[Set | None]:
         """As few of the first of an order as will do, and of these none that is not needed; None if all of them are not enough."""
         found = self._find_by(right, order) if order else None
         if found is None:
@@ -246,11 +297,13 @@ class _Search:
         holds, own_holds = self._sum_up_to(order), self._sum_up_to(order, own=True)
         while low < high and self._budget.spend(0):
             middle = (low + high) // 2
+            yield
             fewer = self._find_if_enough(right, order[:middle], holds[middle], own_holds[middle])
             low, high, found = (low, middle, fewer) if fewer is not None else (middle + 1, high, found)
-        return self._remove_unneeded(right, order[:high], found)
+        yield
+        return (yield from self.remove_unneeded(right, order[:high], found))
 
-    def _remove_unneeded(self, right: Right, chosen: Sequence[Candidate], found: Found) -> Set:
+    def remove_unneeded(self, right: Right, chosen: Sequence[Candidate], found: Found) -> Pieces[Set]:
         """A set without those that are not needed, the dearest asked first: one, and as long as that goes two, four and so on at once."""
         order = sorted(chosen, key=lambda c: c.order, reverse=True)
         behind, own_behind = self._sum_up_to(order[::-1])[::-1], self._sum_up_to(order[::-1], own=True)[::-1]
@@ -261,6 +314,7 @@ class _Search:
         at, run, grows = 0, 1, True
         while at < len(order) and self._budget.spend(1 + len(order) // 500):
             run = min(run, len(order) - at)
+            yield
             fewer: Found | None = None
             is_any_left = bool(kept) or at + run < len(order)
             if is_any_left and self._may_fit(right, _add(holds, behind[at + run]), _add(own, own_behind[at + run])):
@@ -300,12 +354,12 @@ class _Search:
         each = (self._read_asked(candidate) if candidate.is_own or not own else self._no_amounts for candidate in order)
         return list(accumulate(each, _add, initial=self._no_amounts))
 
-    def _smaller(self, right: Right, allowed: list[Candidate], best: Set) -> Set:
+    def _smaller(self, right: Right, allowed: list[Candidate], best: Set) -> Pieces[Set]:
         """Whether fewer would do, as far as all sets of a size can be tried."""
         for size in range(1, len(best[0])):
             if comb(len(allowed), size) > _EXACT or not self._budget.spend(0):
                 break
-            helping = self._find_first_that_helps(right, sorted(combinations(allowed, size), key=cost))
+            helping = yield from self._find_first_that_helps(right, sorted(combinations(allowed, size), key=cost))
             if helping is not None:
                 return helping
         return best
@@ -318,7 +372,7 @@ class _Search:
         sizes = {c.key: self._size(c) for c in allowed}
         yield sorted(allowed, key=lambda c: (-sizes[c.key], c.order))
         for name in self._queue.flavors:
-            view = self._state.view(name)
+            view = self.world.view(name)
             if view is not None:
                 yield from self._orders_by_domain(view, allowed, sizes)
 

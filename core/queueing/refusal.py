@@ -15,7 +15,13 @@ from core.state.facts import WorkloadFacts
 from core.state.queue_facts import LOWER_OR_NEWER, NEVER, ClusterQueueFacts
 from core.state.workloads import add_usage, admission_usage
 
+Marks = tuple[int, int, int]  # changes of the state, of the configuration, and of the quota of a cohort
 _OF_QUOTA = (REASON_WAITING_FOR_QUOTA, REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR)
+
+
+def read_marks(state: ClusterState, queue: ClusterQueueFacts) -> Marks:
+    """By which it is seen later whether something has changed that could help a workload of a queue."""
+    return state.changes, state.config_changes, state.quota.changes(queue.name)
 
 
 @dataclass(slots=True)
@@ -41,8 +47,9 @@ class Refusal:
         in_round: int,
         *,
         by_share: bool = False,
+        at: Marks | None = None,
     ) -> "Refusal":
-        """A refusal at the present state."""
+        """A refusal at the present state, or where its search was interrupted at the state in which that began."""
         # What grows has some of what it asks for: how much of it is free says nothing.
         simple = workload.replaces is None and not outcome.breaks_rule
         of_quota = bool(outcome.attempts) and simple and all(a.reason in _OF_QUOTA for a in outcome.attempts)
@@ -50,8 +57,7 @@ class Refusal:
         # Where the quota could be had by preemption it was for want of a place that nobody has to go.
         if of_quota and outcome.preempting is None and queue.preemption.is_possible:
             of_quota = not could_be_given(state, workload, queue, asked, by_share=by_share)
-        changes = state.changes, state.config_changes, state.quota.changes(queue.name)
-        return cls(outcome, in_round, *changes, of_quota, asked, by_share)
+        return cls(outcome, in_round, *(at or read_marks(state, queue)), of_quota, asked, by_share)
 
     def stands(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int) -> bool:
         """Whether nothing has changed since that could help."""

@@ -12,26 +12,29 @@ Where to look among those who may go is `core.queueing.preemption`'s.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from heapq import nsmallest
 
 from core.model.budget import Budget
 from core.model.configuration import FairSharing
+from core.model.pieces import Pieces
 from core.model.quota import Amounts, FlavorResource
 from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER
 from core.queueing.fair_rights import Excess, OneByOne, ShareRule
 from core.queueing.order import queue_order
 from core.queueing.outcome import Victim
 from core.queueing.quota import usage_of
-from core.queueing.world import World
+from core.queueing.world import Readings, World
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ANY, LOWER_OR_NEWER, LOWER_PRIORITY, NEVER, ClusterQueueFacts
 
 MOST_CANDIDATES = 6_000  # that are looked at; of more those of the lowest priority, the last admitted first
+_LISTED_AT_ONCE = 1_000
 _CANDIDATE_STEPS = 15  # what it costs to find out what one holds
+_TRIED_AT_ONCE = 500
 SHARE_STEPS = 60  # what it costs to compare shares
 Rank = tuple[Excess, int]  # with fair sharing how far its queue is beyond its own; priority
 
@@ -73,6 +76,19 @@ class Candidate:
         return self.rank, self.lost, self.is_own, self.key
 
 
+@dataclass(slots=True)
+class Memory:
+    """What a search has read, for the search that confirms its answer.
+
+    `candidates` are by key and reason, for a question of the quota `names`; `now` is the time (s) up to which lost work was counted.
+    """
+
+    readings: Readings = field(default_factory=Readings)
+    candidates: dict[tuple[str, str], Candidate] = field(default_factory=dict)
+    names: list[FlavorResource] = field(default_factory=list)
+    now: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Right:
     """Candidates, whether the workload may borrow if they go, and what shares must say, if they have a say."""
@@ -94,28 +110,38 @@ class Rights:
         leaving: Collection[str],
         sharing: FairSharing | None,
         budget: Budget,
+        memory: Memory,
+        among: Collection[str] | None = None,
     ) -> None:
+        self._among = among  # keys of the workloads that may be preempted; None: of all
         self._state, self._workload, self._queue, self._world, self._sharing = state, workload, queue, world, sharing
         self._budget = budget
         self._leaving = frozenset(leaving)
         self._beyond: dict[str, Amounts] = {}
         self._excess: dict[str, Excess] = {}
         self._since: dict[str, int] = {}
+        self._memory = memory
+        if memory.names != self.names:
+            memory.names, memory.candidates = self.names, {}
 
     # --- who may go ---------------------------------------------------------------------------------
 
-    def stages(self) -> Iterator[list[Right]]:
-        """Rights among which the cheapest victims count; those of a later stage only where nobody before it makes room."""
+    def stages(self) -> Iterator[list[Right] | None]:
+        """Rights among which the cheapest victims count; those of a later stage only where no earlier one makes room. None: a piece of
+        the work has been done."""
         policy, priority = self._queue.preemption, self._workload.priority
         own = [w for w in self._holders(self._queue.name) if self._is_lower(policy.within_queue, w)]
         owned = [(w, REASON_IN_QUEUE) for w in own]
-        others = [w for name in self._state.quota.relatives(self._queue.name) if self._takes_of_others(name) for w in self._holders(name)]
+        others = [w for name in self._world.quota.relatives(self._queue.name) if self._takes_of_others(name) for w in self._holders(name)]
         named = [w for w in others if policy.reclaim == ANY or (policy.reclaim != NEVER and w.priority < priority)]
-        first = [Right(self._candidates(owned + [(w, REASON_RECLAIMED) for w in named]), may_borrow=False)]
-        if self._state.quota.cohort_of(self._queue.name) is None:
-            yield first
-        elif self._sharing is not None:
-            fair = self._candidates(owned + [(w, REASON_FAIR_SHARING) for w in named])
+        first = [Right((yield from self._candidates(owned + [(w, REASON_RECLAIMED) for w in named])), may_borrow=False)]
+        if self._among is not None or self._world.quota.cohort_of(self._queue.name) is None:
+            yield first  # of few that are to be confirmed any right will do
+            first = []
+        if self._world.quota.cohort_of(self._queue.name) is None:
+            return
+        if self._sharing is not None:
+            fair = yield from self._candidates(owned + [(w, REASON_FAIR_SHARING) for w in named])
             for strategy in self._sharing.strategies:
                 yield [*first, Right(fair, True, ShareRule(self._queue.name, strategy))]
                 first = []
@@ -123,11 +149,13 @@ class Rights:
             if policy.while_borrowing != NEVER:
                 most = priority - 1 if policy.highest_priority is None else min(priority - 1, policy.highest_priority)
                 owned += [(w, REASON_RECLAIMED_BY_BORROWER) for w in others if w.priority <= most]
-            yield first + ([Right(self._candidates(owned), may_borrow=True)] if owned else [])
+            yield first + ([Right((yield from self._candidates(owned)), may_borrow=True)] if owned else [])
 
     def _holders(self, queue: str) -> list[WorkloadFacts]:
         """Those who hold quota, as far as it is seen: a decision that is still on its way is not undone."""
         holders = self._state.workloads.holders(queue)
+        if self._among is not None:
+            holders = [w for w in holders if w.key in self._among]
         return [w for w in holders if w.key not in self._leaving and w.admission is not None and not w.finished and not w.deleting]
 
     def _is_lower(self, policy: str, other: WorkloadFacts) -> bool:
@@ -148,41 +176,59 @@ class Rights:
         return [(flavor, r) for group in self._queue.groups for flavor in group.flavors for r in group.resources if r in asked]
 
     def _takes_of_others(self, queue: str) -> bool:
-        return any(self._state.quota.takes_of_others(self._queue.name, queue, name) for name in self.names)
+        return any(self._world.quota.takes_of_others(self._queue.name, queue, name) for name in self.names)
 
-    def _candidates(self, rights: Iterable[tuple[WorkloadFacts, str]]) -> list[Candidate]:
-        rights = list(rights)
-        for w, _ in rights:
-            if w.key not in self._since:
-                self._since[w.key] = _seconds(w.reserved_at)
-        since = self._since
-        now = max((since[w.key] for w, _ in rights), default=0)
+    def _candidates(self, rights: Sequence[tuple[WorkloadFacts, str]]) -> Pieces[list[Candidate]]:
+        since, memory = self._since, self._memory
+        if self._among is None:
+            for number, (w, _) in enumerate(rights):
+                if w.key not in since:
+                    since[w.key] = _seconds(w.reserved_at)
+                if number % (10 * _LISTED_AT_ONCE) == 0:
+                    yield
+            memory.now = max((since[w.key] for w, _ in rights), default=0)
+        now = memory.now
 
         def count_loss(right: tuple[WorkloadFacts, str]) -> tuple[Rank, int]:
             w, _ = right
             queue = w.admission.cluster_queue if w.admission is not None else ""
             return (self._excess_of(queue), w.priority), now - since[w.key]
 
-        if len(rights) > MOST_CANDIDATES:
-            rights = nsmallest(MOST_CANDIDATES, rights, key=count_loss)
+        most = min(MOST_CANDIDATES, max(_LISTED_AT_ONCE, self._budget.most // _CANDIDATE_STEPS))
+        if self._among is None and len(rights) > most:
+            rights = nsmallest(most, rights, key=count_loss)
             self._budget.stop()
         self._budget.charge(_CANDIDATE_STEPS * len(rights))
         candidates = []
-        for w, reason in rights:
+        for number, (w, reason) in enumerate(rights):
+            if number % _LISTED_AT_ONCE == 0:
+                yield
             queue, amounts = self._world.usage(w.key)
+            if not queue:
+                continue  # it has finished meanwhile
             self._unused(queue)  # while nothing has to be counted back
-            holds = {name: amounts[name] for name in self.names if name in amounts}
-            pods = sum(given.count for given in w.admission.pod_sets) if w.admission is not None else 0
-            lost = pods * (now - since[w.key])
-            candidates.append(Candidate(Victim(w, reason), queue, amounts, holds, lost, self._excess_of(queue)))
-        return sorted(candidates, key=lambda candidate: candidate.order)
+            known, excess = self._find_known(w, reason), self._excess_of(queue)
+            if known is None or known.amounts is not amounts or known.excess != excess:
+                holds = {name: amounts[name] for name in self.names if name in amounts}
+                pods = sum(given.count for given in w.admission.pod_sets) if w.admission is not None else 0
+                if w.key not in since:
+                    since[w.key] = _seconds(w.reserved_at)
+                lost = pods * max(0, now - since[w.key])
+                known = memory.candidates[w.key, reason] = Candidate(Victim(w, reason), queue, amounts, holds, lost, excess)
+            candidates.append(known)
+        return sorted(candidates, key=lambda candidate: candidate.order) if self._among is None else candidates
+
+    def _find_known(self, workload: WorkloadFacts, reason: str) -> Candidate | None:
+        """Returns the candidate that the confirmed search read for a workload that has not changed since."""
+        known = self._memory.candidates.get((workload.key, reason)) if self._among is not None else None
+        return known if known is not None and known.victim.workload is workload else None
 
     def _excess_of(self, queue: str) -> Excess:
         """How far a queue, and the cohorts above it, are beyond their own before anybody goes."""
         if self._sharing is None:
             return ()
         if queue not in self._excess:
-            self._excess[queue] = tuple((not share.is_infinite, -share.value) for share in self._state.quota.shares(queue))
+            self._excess[queue] = tuple((not share.is_infinite, -share.value) for share in self._world.quota.shares(queue))
         return self._excess[queue]
 
     # --- who may go together ----------------------------------------------------------------------------
@@ -220,26 +266,28 @@ class Rights:
 
     def in_order(
         self, order: Sequence[Candidate], rule: ShareRule | None = None, wanted: Amounts | None = None, most: int | None = None
-    ) -> list[Candidate]:
+    ) -> Pieces[list[Candidate]]:
         """Those that may go one after the other, the first `most` of them; where shares have a say, for a workload that takes `wanted`.
 
         Those beyond the budget are left out.
         """
         if rule is None:
             self._budget.charge(len(order))
-            return self._one_by_one(order, None, most)
+            return (yield from self._one_by_one(order, None, most))
         self._world.let_go(self._leaving)
         shares = rule.begin(self._world.quota, wanted or {})
         try:
-            return self._one_by_one(order, shares, most)
+            return (yield from self._one_by_one(order, shares, most))
         finally:
             shares.end()
 
-    def _one_by_one(self, order: Iterable[Candidate], shares: OneByOne | None, most: int | None) -> list[Candidate]:
+    def _one_by_one(self, order: Iterable[Candidate], shares: OneByOne | None, most: int | None) -> Pieces[list[Candidate]]:
         chosen: list[Candidate] = []
         of_queue: dict[str, list[Candidate]] = {}  # chosen ones
         unused: dict[str, dict[FlavorResource, int]] = {}
-        for candidate in order:
+        for number, candidate in enumerate(order, 1):
+            if number % _TRIED_AT_ONCE == 0:
+                yield
             if len(chosen) == most or (shares is not None and not self._budget.spend(SHARE_STEPS)):
                 break
             left = unused.setdefault(candidate.queue, dict(self._unused(candidate.queue)))

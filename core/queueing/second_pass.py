@@ -343,7 +343,7 @@ def _replace(search: Search, view: FlavorView, parts: list[Held], workload: Work
         decision = anywhere(beyond)
     else:
         requests = [replace(part.request, count=part.assignment.count) for part in parts]
-        decision = place(capacity, requests, profile, free=without(free, out | but), together=tie)
+        decision = place(capacity.close_nodes(out), requests, profile, free=without(free, out | but), together=tie)
     return decision if decision.refusal is None or tie.required else anywhere()
 
 

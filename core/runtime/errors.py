@@ -93,7 +93,7 @@ class Gone(KubeError):
 
 
 class Invalid(KubeError):
-    """422: the object breaks the schema or a rule."""
+    """422: the object breaks the schema or a rule. Also one that is too large to be stored, which etcd says in a 500 of the API server."""
 
 
 class TooManyRequests(KubeError):
@@ -131,8 +131,10 @@ _BY_STATUS: dict[int, type[KubeError]] = {
     404: NotFound,
     409: Conflict,
     410: Gone,
+    413: Invalid,
     422: Invalid,
 }
+_TOO_LARGE = "request is too large"
 
 
 def error_for(status: int, body: bytes | Mapping[str, Any], headers: Mapping[str, str] | None = None) -> KubeError:
@@ -147,6 +149,8 @@ def error_for(status: int, body: bytes | Mapping[str, Any], headers: Mapping[str
         return TooManyRequests(status, reason, message, parsed, retry_after=_retry_after(parsed, headers or {}))
     if status == 409 and reason == "AlreadyExists":
         return AlreadyExists(status, reason, message, parsed)
+    if status == 500 and _TOO_LARGE in message:
+        return Invalid(status, reason, message, parsed)
     kind = _BY_STATUS.get(status, ServerError if status >= 500 else KubeError)
     return kind(status, reason, message, parsed)
 

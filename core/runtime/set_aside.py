@@ -7,10 +7,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from core.runtime.clock import Clock, SystemClock
 from core.runtime.resource import Obj, Resource
 
 logger = logging.getLogger(__name__)
 _LOGGED = 1024
+_MOST_CHARACTERS = 256
+_REPORT_S = 60.0  # an object that changes draws no more than one report in this time, however its error reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +28,13 @@ class Aside:
 class SetAside:
     """The objects that are set aside now, by resource and key.
 
-    The first error of an object is logged once; `on_add` functions are called for each object that is added.
+    An error of an object is logged once, at most one in `_REPORT_S`; `on_add` functions are called as often.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._objects: dict[tuple[Resource, str], Aside] = {}
-        self._logged: OrderedDict[tuple[Resource, str], str] = OrderedDict()
+        self._logged: OrderedDict[tuple[Resource, str], tuple[str, float]] = OrderedDict()
         self.on_add: list[Callable[[Aside], None]] = []
 
     def __len__(self) -> int:
@@ -47,13 +51,16 @@ class SetAside:
 
     def add(self, resource: Resource, key: str, obj: Obj, error: Exception) -> None:
         """Sets an object aside for an error; of several errors the first stands."""
-        at, why = (resource, key), f"{type(error).__name__}: {error}"
+        at, why = (resource, key), _cut(f"{type(error).__name__}: {error}")
         if at in self._objects:
             return
         aside = self._objects[at] = Aside(resource, obj, why)
-        if self._logged.get(at) == why:
+        now = self._clock.monotonic()
+        logged, since = self._logged.get(at, ("", -_REPORT_S))
+        if logged == why or now - since < _REPORT_S:
             return
-        self._logged[at] = why
+        self._logged[at] = (why, now)
+        self._logged.move_to_end(at)
         while len(self._logged) > _LOGGED:
             self._logged.popitem(last=False)
         # What a value is not accepted for is said by the error; of anything else it matters where it was raised.
@@ -66,3 +73,7 @@ class SetAside:
         """An object has changed or is gone: it is tried again."""
         if self._objects:
             self._objects.pop((resource, key), None)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."

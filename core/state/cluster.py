@@ -4,6 +4,7 @@ Every `observe_*` takes the object's facts (None: gone) and may come in any orde
 forgetting all of it and observing the same objects again gives the same state.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -16,6 +17,7 @@ from core.model.quota import QuotaTree
 from core.model.resources import PODS, Resources, add
 from core.placement.free import FreeCapacity, with_pod
 from core.placement.node_counts import NodeCounts
+from core.placement.spread import require_labels
 from core.placement.tree import NodeLabels, TopologyTree
 from core.state.check_facts import CheckFacts
 from core.state.daemonsets import DaemonSetFacts
@@ -111,9 +113,10 @@ class ClusterState:
         if self.reserves_daemon_sets:
             self.changes += self.ledger.daemons.observe_set(key, daemon_set)
 
-    def observe_time(self, now: float) -> bool:
-        """Ends what was reserved for a time, as it is `now`, in seconds. Returns whether that may help a workload that waits."""
-        given_back = self.ledger.daemons.observe_time(now)
+    def observe_time(self, now: float, since_1970: float = -math.inf) -> bool:
+        """Ends what was reserved for a time, as it is `now`, in seconds of any clock and of the calendar. Returns whether that may help a
+        workload that waits."""
+        given_back = self.ledger.daemons.observe_time(now, since_1970)
         self.changes += given_back
         return given_back
 
@@ -445,7 +448,7 @@ class ClusterState:
             pod_set.requests,
             pod_set.topology,
             pod_set.node_selector,
-            pod_set.affinity,
+            require_labels(pod_set.affinity, pod_set.traits.spread_keys),
             pod_set.tolerations + flavor.tolerations,
             pod_set.traits,
             pod_set.spares,

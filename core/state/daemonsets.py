@@ -110,7 +110,8 @@ class DaemonSets:
     def __init__(self, take: Callable[[DaemonSetFacts, str, int], None], windows: Windows | None = None) -> None:
         self._take = take
         self._now, self._is_recount = -math.inf, windows is not None
-        self._seen: dict[str, float] = {}  # node -> when it was first observed
+        self._epoch = math.inf  # when 1970 began, on the clock of `_now`
+        self._seen: dict[str, float] = {}  # node -> when it was created, or first observed where that is not known
         self._windows: dict[str, dict[str, float]] = {node: dict(ends) for node, ends in (windows or {}).items()}  # node -> set -> its end
         self.sets: dict[str, DaemonSetFacts] = {}
         self.nodes: dict[str, NodeFacts] = {}
@@ -124,12 +125,13 @@ class DaemonSets:
         """Per node the DaemonSets that may have a share reserved there, and until when."""
         return self._windows
 
-    def observe_time(self, now: float) -> bool:
-        """Closes the windows that are over at `now`, in seconds. Returns whether a share was given back."""
-        if self._now == -math.inf:  # what was observed before any time was known counts as observed now
-            self._seen = dict.fromkeys(self._seen, now)
-            self._windows = {node: dict.fromkeys(ends, now + WINDOW_S) for node, ends in self._windows.items()}
-        self._now = now
+    def observe_time(self, now: float, since_1970: float = -math.inf) -> bool:
+        """Closes the windows that are over at `now`, in seconds; `since_1970` is the same moment by the calendar, in which nodes
+        have their age. Returns whether a share was given back."""
+        is_first, self._now, self._epoch = self._now == -math.inf, now, now - since_1970
+        if is_first:  # what was observed before any time was known
+            self._seen = {node: self._find_creation(self.nodes[node]) for node in self._seen}
+            self._windows = {node: dict.fromkeys(ends, self._seen.get(node, now) + WINDOW_S) for node, ends in self._windows.items()}
         over = [(key, node) for node, ends in self._windows.items() for key, end in ends.items() if end <= now]
         for key, node in over:
             del self._windows[node][key]
@@ -142,9 +144,14 @@ class DaemonSets:
                 self._settle(self.sets[key], node)
         return given_back
 
-    def _open(self, key: str, node: str) -> None:
+    def _find_creation(self, node: NodeFacts) -> float:
+        """When a node was created, now where that is not known or to come."""
+        return min(self._now, node.created + self._epoch)
+
+    def _open(self, key: str, node: str, since: float | None = None) -> None:
         if not self._is_recount:
-            self._windows.setdefault(node, {})[key] = math.inf if self._now == -math.inf else self._now + WINDOW_S
+            end = math.inf if self._now == -math.inf else (self._now if since is None else since) + WINDOW_S
+            self._windows.setdefault(node, {})[key] = end
 
     def _is_young(self, node: str) -> bool:
         return self._now == -math.inf or self._now < self._seen[node] + WINDOW_S
@@ -180,9 +187,10 @@ class DaemonSets:
         else:
             self.nodes[name] = node
             if old is None:
-                self._seen[name] = self._now
-                for key in self.sets:
-                    self._open(key, name)
+                self._seen[name] = self._find_creation(node)
+                if self._is_young(name):
+                    for key in self.sets:
+                        self._open(key, name, self._seen[name])
             elif _place_of(old) == _place_of(node):
                 return
         for facts in self.sets.values():

@@ -3,9 +3,11 @@
 Two objects with equal facts are the same to topogate, which is how heartbeats change nothing.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -33,6 +35,7 @@ from core.names import (
     PODSET_LABEL,
     PREEMPTED,
     QUOTA_RESERVED,
+    REASON_ON_HOLD,
     SLICE_NAME,
     SLICE_REPLACES,
     SPARE_NODES,
@@ -125,6 +128,7 @@ class NodeFacts:
     labels: Mapping[str, str]
     state: NodeState
     taint_keys: frozenset[str] = frozenset()  # of all its taints, those that keep nobody away included
+    created: float = math.inf  # seconds since 1970; unknown: later than everything
 
     @classmethod
     def read(cls, node: Json) -> "NodeFacts":
@@ -140,6 +144,7 @@ class NodeFacts:
                 bool(spec.get("unschedulable")),
             ),
             frozenset(taint["key"] for taint in spec.get("taints") or ()),
+            datetime.fromisoformat(text).timestamp() if (text := node["metadata"].get("creationTimestamp")) else math.inf,
         )
 
 
@@ -390,6 +395,7 @@ class WorkloadFacts:
     family: str = ""  # key by which its pods are found, where it is not its own
     replaces: str | None = None  # key of the workload of the same job whose pods and place it takes over
     refused: str = ""  # why the API server would refuse its pods, if it would
+    on_hold: bool = False  # its StatefulSet has no replicas
 
     @property
     def runs(self) -> bool:
@@ -450,6 +456,7 @@ class WorkloadFacts:
             remade,
             family_of(workload),
             replaced_by(workload),
+            on_hold=is_on_hold(workload),
         )
         return facts if remade else facts.without_spares()  # nobody would ever go to a node that is kept free for a lone pod
 
@@ -459,6 +466,11 @@ class WorkloadFacts:
             return self
         admission = with_spares(self.admission, {}, {}) if self.admission is not None else None
         return replace(self, pod_sets=tuple(replace(pod_set, spares=0) for pod_set in self.pod_sets), admission=admission)
+
+
+def is_on_hold(workload: Json) -> bool:
+    """Whether a workload has given its quota back and is not to be queued (reason OnHold of QuotaReserved)."""
+    return bool((find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_ON_HOLD)
 
 
 def _together(annotations: Mapping[str, str]) -> Together | None:

@@ -1,6 +1,7 @@
 """One topology-aware flavor over its nodes, and what an assignment of it takes there."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 from core.model.admission import PodSetAdmission
@@ -31,6 +32,12 @@ class FlavorView:
             for values in {path, path[-1:]} if tree.is_hostname else {path}:
                 found[values] = (*found.get(values, ()), domain)
         self._by_values = found
+
+    def copy(self) -> "FlavorView":
+        """The same nodes as they are now, whatever becomes of them."""
+        other = copy(self)
+        other.capacity = self.capacity.copy()
+        return other
 
     def find_domain(self, values: tuple[str, ...]) -> int | None:
         """The domain of the lowest level that an assignment names; None if it is not there (any more). Of several the first."""

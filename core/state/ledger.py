@@ -19,6 +19,7 @@ Since each end of a pod may move that choice, it is made again by `settle`; unti
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -105,6 +106,8 @@ class Ledger:
         self._pods: dict[str, PodFacts] = {}
         self._taken: dict[PodSetKey, _Taken] = {}
         self._keys: dict[str, dict[PodSetKey, None]] = {}  # of `_taken`, by workload
+        self._versions: dict[str, int] = {}  # of what `held_by` returns, by workload
+        self._moves = 0
         self.neighbours = ClusterNeighbours(self._pods, node_labels, namespace_labels)
         self.daemons = DaemonSets(self._take_daemon_share, windows)
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
@@ -156,6 +159,7 @@ class Ledger:
         _count(self._bound, key, node, sign)
         taken = self._taken.get(key)
         if taken is not None:
+            self._note_move(key[0])
             self._settle(key, taken, node)
             if taken.reservation.surplus:
                 self._stale[key] = None
@@ -207,6 +211,7 @@ class Ledger:
             self._keys[key[0]].pop(key)
             if not self._keys[key[0]]:
                 del self._keys[key[0]]
+            self._note_move(key[0])
             self._table.take_each(old.slots, old.reservation.requests, -old.pinned)
             for node, count in old.wide.items():
                 self._table.take(self._table.slot(node), old.reservation.requests, -count)
@@ -224,6 +229,7 @@ class Ledger:
         left_out = self._left_out(key, reservation, pinned, bound)
         pinned -= left_out[: len(planned)]
         self._keys.setdefault(key[0], {})[key] = None
+        self._note_move(key[0])
         taken = self._taken[key] = _Taken(reservation, self._table.slots(nodes), planned, pinned)
         self._table.take_each(taken.slots, reservation.requests, pinned)
         for domain, less in zip(reservation.domains, left_out[len(planned) :].tolist(), strict=True):
@@ -282,11 +288,24 @@ class Ledger:
         held = []
         for key in self._keys.get(workload, ()):
             taken = self._taken[key]
-            per_node = Counter(self._bound.get(key, Counter()))
-            per_node.update(taken.wide)
-            per_node.update(dict(zip((name for name, _ in taken.reservation.pinned), taken.pinned.tolist(), strict=True)))
+            per_node = dict(self._bound.get(key, {}))
+            pinned = zip((name for name, _ in taken.reservation.pinned), taken.pinned.tolist(), strict=True)
+            for name, count in chain(taken.wide.items(), pinned):
+                if count:
+                    per_node[name] = per_node.get(name, 0) + count
             held.append((taken.reservation.requests, [(name, count) for name, count in per_node.items() if count]))
         return held
+
+    def read_version(self, workload: str) -> int:
+        """A number that changes whenever the result of `held_by` may have changed; 0 for a workload without reservations."""
+        return self._versions.get(workload, 0)
+
+    def _note_move(self, workload: str) -> None:
+        self._moves += 1
+        if workload in self._keys:
+            self._versions[workload] = self._moves
+        else:
+            self._versions.pop(workload, None)
 
     def expected(self, key: PodSetKey) -> Mapping[str, int]:
         """Where in domains of several nodes pods are counted that are not bound yet."""

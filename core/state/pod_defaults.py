@@ -11,6 +11,7 @@ from core.model.quantity import canonical, format_quantity
 from core.model.resources import parse_resources, pod_requests
 
 Json = Mapping[str, Any]
+_RATIO = "maxLimitRequestRatio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class LimitRange:
     key: str
     default: Mapping[str, str]  # limits of containers
     default_request: Mapping[str, str]
-    bounds: tuple[tuple[str, str, str, str], ...]  # type (Container or Pod), min or max, resource, quantity
+    bounds: tuple[tuple[str, str, str, str], ...]  # type (Container or Pod), min, max or maxLimitRequestRatio, resource, quantity
 
     @classmethod
     def read(cls, obj: Json) -> "LimitRange":
@@ -49,12 +50,16 @@ class LimitRange:
             kind = item.get("type")
             if kind not in ("Container", "Pod"):
                 continue
-            for bound in ("min", "max"):
+            for bound in ("min", "max", _RATIO):
                 bounds += [(kind, bound, name, str(text)) for name, text in (item.get(bound) or {}).items()]
             if kind == "Container":
                 default |= item.get("default") or {}
                 request |= item.get("defaultRequest") or {}
-        for name, text in (*default.items(), *request.items(), *((name, text) for *_, name, text in bounds)):
+        for name, text in (
+            *default.items(),
+            *request.items(),
+            *(("cpu" if bound == _RATIO else name, text) for _, bound, name, text in bounds),
+        ):
             canonical(name, text)
         metadata = obj["metadata"]
         return cls(f"{metadata.get('namespace')}/{metadata['name']}", default, request, tuple(bounds))
@@ -140,6 +145,9 @@ class PodDefaults:
         yield from _find_requests_above_limits(adjusted)
         for limits in self._list_limits(namespace):
             for kind, bound, resource, text in limits.bounds:
+                if bound == _RATIO:
+                    yield from _find_ratios(adjusted, kind, resource, text, limits.key)
+                    continue
                 amounts = list(_list_amounts(adjusted, kind, bound, resource))
                 if kind == "Pod" and not amounts:
                     which = "request" if bound == "min" else "limit"
@@ -181,6 +189,20 @@ def _list_amounts(spec: Json, kind: str, bound: str, resource: str) -> Iterator[
     found = pod_requests({**spec, **parts, "overhead": {}, "resources": {}})
     if resource in found:
         yield "the pod", found[resource]
+
+
+def _find_ratios(spec: Json, kind: str, resource: str, text: str, key: str) -> Iterator[str]:
+    """Why a `maxLimitRequestRatio` refuses a pod, as the LimitRanger plugin judges: a missing request or limit, or a larger ratio."""
+    requests, limits = (dict(_list_amounts(spec, kind, bound, resource)) for bound in ("min", "max"))
+    containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+    accepted = f"maxLimitRequestRatio of {text} per {kind} of LimitRange {key}"
+    for where in ["the pod"] if kind == "Pod" else [f"container {container.get('name')}" for container in containers]:
+        request, limit = requests.get(where, 0), limits.get(where, 0)
+        if not request or not limit:
+            yield f"{where} has no {'limit' if request else 'request'} of {resource}, which the {accepted} needs"
+        elif limit * 1000 > request * canonical("cpu", text):  # thousandths
+            has, of = format_quantity(resource, limit), format_quantity(resource, request)
+            yield f"{where} has a limit of {has} {resource} for a request of {of}, more than the {accepted}"
 
 
 def _find_requests_above_limits(spec: Json) -> Iterator[str]:

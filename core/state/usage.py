@@ -98,7 +98,7 @@ class UsageTable:
             in_use[np.asarray(slots, dtype=np.int64)] = True
         self._slots = {name: slot for name, slot in self._slots.items() if in_use[slot]}
         self._unused = np.flatnonzero(~in_use)[::-1].tolist()
-        if wanted > len(self._unused):
+        if len(self._unused) < wanted + width // 4:
             # To twice the size: so that not each of many new names makes it look for unused ones again.
             more = width + wanted
             self._unused[:0] = range(width + more - 1, width - 1, -1)

@@ -165,11 +165,8 @@ class Workloads:
             self._starting[key] = now.cluster_queue
         else:
             self._starting.pop(key, None)
-        waits = (
-            facts
-            if facts is not None and now is None and not replaced and facts.active and not facts.finished and not facts.deleting
-            else None
-        )
+        is_over = facts is None or facts.finished or facts.deleting or facts.on_hold
+        waits = facts if facts is not None and now is None and not replaced and facts.active and not is_over else None
         self._stand_in_line(key, facts, holds=now is not None, waits=waits is not None)
         if waits is not self._pending.get(key):
             for watch in self._watches:

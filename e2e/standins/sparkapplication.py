@@ -38,10 +38,16 @@ def _template(obj: Obj, role: str) -> Obj:
         metadata[name] = {**(metadata.get(name) or {}), **(pod.get(name) or {})}
     spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **(pod.get("nodeSelector") or {})}
     spec["tolerations"] = [*(spec.get("tolerations") or ()), *(pod.get("tolerations") or ())]
-    requests = {"cpu": pod.get("coreRequest") or str(pod.get("cores", 1)), "memory": "1Gi"}
+    requests = {"cpu": pod.get("coreRequest") or str(pod.get("cores", 1)), "memory": f"{_memory(obj['spec'], pod)}Mi"}
     if pod.get("gpu"):
         requests[pod["gpu"]["name"]] = str(pod["gpu"]["quantity"])
     limits = {key: value for key, value in requests.items() if "/" in key}
     resources = {"requests": requests} | ({"limits": limits} if limits else {})
     spec["containers"] = [{"name": f"spark-kubernetes-{role}", "image": "registry.example/spark:1", "resources": resources}]
     return template
+
+
+def _memory(spec: Obj, pod: Obj) -> int:
+    """MiB that Spark requests: the heap and its overhead."""
+    heap, overhead = (int(text[:-1]) * {"m": 1, "g": 1024}[text[-1]] for text in (pod.get("memory", "1g"), pod.get("memoryOverhead", "0m")))
+    return heap + (overhead or max(384, int(heap * (0.4 if spec.get("type") in ("Python", "R") else 0.1))))

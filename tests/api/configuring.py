@@ -27,6 +27,7 @@ from core.model.configuration import (
 from core.model.gates import GATES, Effect
 from core.model.group_plugins import SMALLEST_MEMORY, GroupPluginRules, PluginChoice, PluginLimits
 from core.model.pods_ready import PodsReadyRules, RequeueTime, Scope
+from core.names import PLACEMENT_PROFILES
 
 Json = dict[str, Any]
 NEW, OLD = "config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1"
@@ -185,9 +186,9 @@ def configurations(draw: st.DrawFn) -> Configuration:
     """Values that a file can say."""
     renewed = draw(_seconds)
     pause = draw(_seconds)
-    profile = draw(st.sampled_from([None, "kep", "compact"]))
+    profile = draw(st.sampled_from([None, *PLACEMENT_PROFILES]))
     gates = draw(st.dictionaries(st.sampled_from(_switches), st.booleans()))
-    if profile == "compact":
+    if profile not in (None, "kep"):
         gates.pop("TASBalancedPlacement", None)
     strategies = st.lists(st.sampled_from(PreemptionStrategy), min_size=1, unique=True).map(tuple)
     return Configuration(

@@ -24,6 +24,7 @@ json_values = st.recursive(
     ),
     max_leaves=12,
 )
+open_objects: Strategy = st.dictionaries(st.sampled_from(["migration", "name", "a"]), json_values, max_size=2)
 texts = st.text("ab-", min_size=0, max_size=4)
 some_annotations: Strategy = st.dictionaries(st.sampled_from(["a", "topogate.dev/traceparent"]), texts, min_size=1, max_size=2)
 
@@ -114,18 +115,27 @@ def cluster_queues(draw: st.DrawFn, *, new: bool) -> Json:
     checks = st.lists(st.sampled_from("abc"), unique=True, max_size=3)
     rules: Strategy = st.fixed_dictionaries({"name": st.sampled_from("abc")}, optional={"onFlavors": st.lists(st.just("f"), max_size=1)})
     strategy = st.lists(rules, min_size=1, max_size=2, unique_by=lambda one: one["name"]).map(lambda found: {"admissionChecks": found})
-    spec = draw(some(**{"cohortName" if new else "cohort": texts}, flavorFungibility=fungibility, stopPolicy=st.just("Hold")))
+    spec = draw(
+        some(
+            **{"cohortName" if new else "cohort": texts},
+            flavorFungibility=fungibility,
+            stopPolicy=st.just("Hold"),
+            concurrentAdmissionPolicy=open_objects,
+        )
+    )
     which = draw(st.sampled_from(["strategy", "neither"] + ([] if new else ["list"])))
     if which == "strategy":
         spec["admissionChecksStrategy"] = draw(strategy)
     elif which == "list":
         spec["admissionChecks"] = draw(checks)
-    return draw(named("ClusterQueue", new, spec=st.just(spec), status=some(pendingWorkloads=st.integers(0, 3))))
+    return draw(
+        named("ClusterQueue", new, spec=st.just(spec), status=some(pendingWorkloads=st.integers(0, 3), pendingWorkloadsStatus=open_objects))
+    )
 
 
 def local_queues(*, new: bool) -> st.SearchStrategy[Json]:
     usage = st.lists(st.just({"name": "f", "resources": [{"name": "cpu", "total": "1"}]}), max_size=1)
-    status = some(**{"flavorsUsage" if new else "flavorUsage": usage}, flavorsReservation=usage)
+    status = some(**{"flavorsUsage" if new else "flavorUsage": usage}, flavorsReservation=usage, flavors=st.lists(open_objects, max_size=2))
     return named("LocalQueue", new, spec=some(clusterQueue=st.just("c")), status=status)
 
 

@@ -161,7 +161,10 @@ from tests.api.configuring import NEW, Json, as_text, configurations, file_with,
             {"topogate": {"nodeReplacement": {"requeue": {"base": "11m"}}}},
             "topogate.nodeReplacement.requeue.limit: 600 s are not accepted; base (660 s) or more is expected",
         ),
-        ({"topogate": {"placementProfile": "kept"}}, 'topogate.placementProfile: "kept" is not accepted; use kep or compact'),
+        (
+            {"topogate": {"placementProfile": "kept"}},
+            'topogate.placementProfile: "kept" is not accepted; use kep, compact, best-fit, least-free or balanced',
+        ),
         ({"namespace": "Kueue"}, 'namespace: "Kueue" is not accepted; the name of a namespace is expected'),
         ({"namespace": "a\n"}, 'namespace: "a\\n" is not accepted; the name of a namespace is expected'),
         ({"clientConnection": {"qps": "many"}}, 'clientConnection.qps: "many" is not accepted; a number is expected'),
@@ -243,7 +246,7 @@ def test_keys_given_twice_are_told_beside_all_else():
 def test_a_document_that_holds_itself_is_judged_all_the_same():
     head = as_text(file_with())
     (line,) = mistakes(head + "topogate: {placementProfile: &a [*a]}")
-    assert line == "topogate.placementProfile: a list is not accepted; use kep or compact"
+    assert line == "topogate.placementProfile: a list is not accepted; use kep, compact, best-fit, least-free or balanced"
     assert mistakes(head + "topogate: &a {secondPass: *a}")
 
 

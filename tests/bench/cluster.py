@@ -25,6 +25,7 @@ from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.history import History
 from e2e.progress import Progress
+from e2e.recount import recount
 from e2e.topogate import Topogate
 from e2e.waiting import describe_waiting
 from tests.bench.cluster_load import KEPT_S, NAMESPACE, Load, Planned
@@ -72,7 +73,7 @@ def _measure(cluster: Cluster, topogate: Topogate, load: Load, planned: list[Pla
         used, lasted_s = meter.read(), time.monotonic() - began
     facts = history.facts()
     required = {job.name: str(job.topology["required"]) for job in planned if "required" in job.topology}
-    broken = audit(facts, nodes, queues, required)
+    broken = [*audit(facts, nodes, queues, required), *recount(cluster.api)]
     return summarise(load, planned, applied, facts) | {
         "lasted_s": round(lasted_s),
         "broken": broken,

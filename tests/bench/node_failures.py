@@ -24,6 +24,7 @@ from e2e.api import Api, wait_for
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
+from e2e.recount import recount
 from e2e.topogate import Topogate
 from e2e.truth import condition, is_true
 from tests.bench.admission import count_calls
@@ -74,6 +75,7 @@ def measure(nodes: int, jobs: int, share: float) -> dict[str, Any]:
             "healthy_pods_gone": len([name for name in moved if _job_of(before[name]) not in evicted]),
             "cpu_s": used.cpu_s,
             "peak_mb": used.peak_mb,
+            "broken": recount(cluster.api),
             "calls": {name: more[name] - calls.get(name, 0) for name in sorted(more) if more[name] > calls.get(name, 0)},
         }
 
@@ -130,7 +132,7 @@ def open_queue(cluster: Cluster, pool: NodePool) -> None:
         cluster.api.create(manifests.path(obj), obj)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=500)
@@ -142,10 +144,11 @@ def main() -> None:
     if options.json:
         json.dump(row, sys.stdout)
         print()
-        return
-    for name, value in row.items():
-        print(f"{name:20} {value}")
+    else:
+        for name, value in row.items():
+            print(f"{name:20} {value}")
+    return 1 if row["broken"] else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,7 +5,8 @@
 Jobs of 1 to 4 pods that run 5 s go through webhook, queue, placement, ungating and kube-scheduler; one in twenty fits nowhere and is
 deleted while it waits. Every 5 s both are asked for their metrics. After the warm-up (a fifth of the time, five minutes at least) a line
 is laid through resident memory over workloads admitted so far: its slope is what a thousand workloads leave behind. Ends with 1 if that
-is more than `--bound` MB, if open files or tasks have grown, or if a job did not end.
+is more than `--bound` MB, if open files or tasks have grown, if a job did not end, or if the recount from objects alone ever found a node
+or a quota exceeded.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from e2e import manifests
@@ -27,6 +28,7 @@ from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
 from e2e.progress import Progress
+from e2e.recount import recount
 from e2e.topogate import Topogate
 from tests.scraped import Scraped
 
@@ -60,6 +62,7 @@ class Sample:
     at_s: float
     admitted: int
     held: dict[str, Held]
+    broken: tuple[str, ...] = ()  # by the recount from objects alone
 
 
 def measure(minutes: float, per_second: float) -> list[Sample]:
@@ -91,7 +94,7 @@ def _watch(cluster: Cluster, topogate: Topogate, minutes: float, per_second: flo
         applying = thread.submit(_apply, cluster, began, jobs, per_second)
         while not applying.done():
             time.sleep(EVERY_S)
-            sample = _sample(topogate, time.monotonic() - began)
+            sample = replace(_sample(topogate, time.monotonic() - began), broken=tuple(recount(cluster.api)))
             progress.update(f"{sample.admitted} of {jobs} jobs admitted, {_in_short(sample)}")
             yield sample
         applying.result()
@@ -222,7 +225,7 @@ def main(arguments: list[str] | None = None) -> int:
     ensure_binaries()
     samples = measure(options.minutes, options.per_second)
     after = warmed_up(samples, options.minutes)
-    found = problems(after, options.bound)
+    found = [*problems(after, options.bound), *dict.fromkeys(text for sample in samples for text in sample.broken)]
     if options.json:
         left = {part: round(left_behind_mb(after, part), 3) for part in PARTS}
         print(json.dumps({"samples": len(samples), "admitted": samples[-1].admitted, "left_behind_mb": left, "problems": found}))

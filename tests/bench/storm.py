@@ -25,6 +25,7 @@ from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.history import History, PodFact, WorkloadFact
 from e2e.nodes import NodePool, is_schedulable
+from e2e.recount import recount
 from e2e.topogate import Topogate
 from e2e.truth import condition
 from tests.bench.node_failures import NAMESPACE, PODS_OF_A_JOB, SEED, open_queue, placed, submit
@@ -82,6 +83,7 @@ def _take_away(cluster: Cluster, what: str, nodes: Sequence[str], seconds: float
         "pods_touched": len({fact.uid for fact in bound if fact.ended or fact.gone or fact.node != where[fact.uid]}),
         "nodes_called_lost": _count_told(cluster.api) - told,
         "as_before": _stand(cluster.api) == before,
+        "broken": recount(cluster.api),
     }
 
 
@@ -135,7 +137,7 @@ def main() -> int:
     else:
         for name in rows[0]:
             print(f"{name:20} {rows[0][name]!s:>10} {rows[1][name]!s:>10}")
-    quiet = all(row["as_before"] and not any(row[name] for name in _NOTHING_OF) for row in rows)
+    quiet = all(row["as_before"] and not row["broken"] and not any(row[name] for name in _NOTHING_OF) for row in rows)
     return 0 if quiet and rows[1]["told_as_storm_s"] else 1
 
 

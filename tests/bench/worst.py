@@ -3,7 +3,8 @@
     python -m tests.bench.worst [CASE ...]
 
 A case is a function below with the decorator `case`: it builds its input and returns the steps to measure. The figure is the
-processor time of the longest single step in its thread. Exit code 1 if any step is over its limit, or if its answer is wrong.
+processor time of the longest single step in its thread, and of all steps.
+Exit code 1 if any step is over its limit, or if its answer is wrong.
 """
 
 from __future__ import annotations
@@ -36,15 +37,18 @@ from core.podgroups.facts import PodGroupFacts
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, read_member
 from core.podgroups.rations import Rations, SharedCell
+from core.queueing.cycle import Cycle
+from core.runtime.garbage import spare_what_lives
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import NodeFacts
+from reconciler.scheduler import DECIDING_S, PIECE_S
 from tests.bench.preemption import GPUS, build, submit
 from tests.bench.shapes import LEVELS, build_labels, build_view
 from tests.builders import NAMESPACE, RACK, Node, node_json
 
 NODES, PODS = 5_000, 50_000
-STEP_MS, PREEMPTION_MS = 100, 1_000
+STEP_MS, PREEMPTION_MS = 100, 1_000  # of the longest step, and of all steps of a preemption
 BALANCED = profile_from_gates({"TASBalancedPlacement": True})
 Steps = Iterator[object]  # each `next` is one synchronous step
 
@@ -54,18 +58,18 @@ class Case:
     """One worst input: `make` builds it, untimed, and returns its steps."""
 
     name: str
-    limit_ms: int
+    whole_ms: int
     make: Callable[[], Steps]
 
 
 CASES: list[Case] = []
 
 
-def case(limit_ms: int = STEP_MS) -> Callable[[Callable[[], Steps]], Callable[[], Steps]]:
+def case(whole_ms: int = STEP_MS) -> Callable[[Callable[[], Steps]], Callable[[], Steps]]:
     """Adds a function to the cases, named after it."""
 
     def add(make: Callable[[], Steps]) -> Callable[[], Steps]:
-        CASES.append(Case(make.__name__.replace("_", "-"), limit_ms, make))
+        CASES.append(Case(make.__name__.replace("_", "-"), whole_ms, make))
         return make
 
     return add
@@ -93,7 +97,24 @@ def preemption(count: int, *, mine: int = 1, level: str = "", **cluster: Any) ->
     scene.run()
     assert len(scene.running()) == running + 1
     submit(scene, "preemptor", count, GPUS, queue="mine", priority=5, required=bool(level), level=level or RACK)
-    return iter(scene.cycle.run())
+    return in_pieces(scene.cycle)
+
+
+def in_pieces(cycle: Cycle) -> Steps:
+    """As the scheduler decides: a cycle, and as long as it ends for a long decision the pieces of that and another cycle."""
+
+    def has_time(seconds: float) -> Callable[[], bool]:
+        end = time.thread_time() + seconds
+        return lambda: time.thread_time() < end
+
+    outcome: object = None
+    while outcome is None or cycle.is_deciding:
+        verdicts = list(cycle.run(has_time(DECIDING_S)))
+        outcome = verdicts[-1].outcome if verdicts else None
+        yield outcome
+        while cycle.is_deciding:
+            cycle.run_piece(has_time(PIECE_S))
+            yield None
 
 
 @case(PREEMPTION_MS)
@@ -135,7 +156,7 @@ def preemption_among_20_000() -> Steps:
         if i % 500 == 499:
             scene.run()
     submit(scene, "preemptor", 16, GPUS, queue="mine", priority=5, level=RACK)
-    return iter(scene.cycle.run())
+    return in_pieces(scene.cycle)
 
 
 @case(PREEMPTION_MS)
@@ -279,6 +300,31 @@ def replacement_of_2_500_nodes_of_slices() -> Steps:
     return once(lambda: replace_failed(view, [Held(asked, assignment)], nodes[::2], MIXED))
 
 
+def replacement_by_slices(nodes_per_rack: int, per_node: int, out: slice, layers: tuple[SliceLayer, ...]) -> Steps:
+    """So many pods on each of 5,000 nodes in small racks, some of which are out."""
+    labels = [NodeLabels(node.name, {**node.labels, "rack": f"r{i // nodes_per_rack:05}"}) for i, node in enumerate(build_labels(NODES))]
+    state = NodeState({"cpu": 192_000, "nvidia.com/gpu": 8, "pods": 110})
+    view = FreeCapacity(TopologyTree(LEVELS, labels), {node.name: state for node in labels})
+    asked = gpu_pods("main", NODES * per_node, 1, TopologyRequest(Mode.UNCONSTRAINED, None, layers))
+    names = [node.name for node in labels]
+    assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((name,), per_node) for name in names))
+    decision = replace_failed(view, [Held(asked, assignment)], names[out], MIXED)
+    assert decision.refusal is None
+    return once(lambda: replace_failed(view, [Held(asked, assignment)], names[out], MIXED))
+
+
+@case()
+def replacement_that_completes_2_500_slices() -> Steps:
+    """Racks of two nodes, one of which is out."""
+    return replacement_by_slices(2, 2, slice(0, None, 2), (SliceLayer("rack", 4), SliceLayer(HOSTNAME_LABEL, 2)))
+
+
+@case()
+def replacement_that_returns_slices_to_1_250_racks() -> Steps:
+    """Racks of four nodes, two of which are out: whole slices go back to the rack that they were in."""
+    return replacement_by_slices(4, 2, slice(0, None, 2), (SliceLayer("rack", 2),))
+
+
 # --- selectors and tolerations ------------------------------------------------------------------------
 
 
@@ -391,15 +437,17 @@ def daemon_set_of_4_000_resources() -> Steps:
 # --- measuring ----------------------------------------------------------------------------------------
 
 
-def measure(one: Case) -> float:
-    """Milliseconds of processor time of the longest step."""
-    steps, longest = one.make(), 0.0
+def measure(one: Case) -> tuple[float, float]:
+    """Milliseconds of processor time of the longest step, and of all steps."""
+    steps, longest, whole = one.make(), 0.0, 0.0
+    spare_what_lives()  # as the reconciler does once it has listed the cluster
     while True:
         began = time.thread_time()
         done = next(steps, steps) is steps
-        longest = max(longest, time.thread_time() - began)
+        took = time.thread_time() - began
+        longest, whole = max(longest, took), whole + took
         if done:
-            return longest * 1000
+            return longest * 1000, whole * 1000
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -413,9 +461,11 @@ def main(arguments: list[str] | None = None) -> int:
     for each in CASES:
         if options.cases and each.name not in options.cases:
             continue
-        took = measure(each)
-        over += took > each.limit_ms
-        print(f"{each.name:42} {took:10.1f} ms  limit {each.limit_ms:5} ms  {'over' if took > each.limit_ms else 'ok'}", flush=True)
+        longest, whole = measure(each)
+        is_over = longest > STEP_MS or whole > each.whole_ms
+        over += is_over
+        figures = f"{longest:8.1f} ms of {STEP_MS}  in all {whole:8.1f} ms of {each.whole_ms:5}"
+        print(f"{each.name:58} {figures}  {'over' if is_over else 'ok'}", flush=True)
     return 1 if over else 0
 
 

@@ -166,7 +166,8 @@ def test_what_a_right_is_missing_for_is_told(release: Release):
     pod = release.start("reconciler")
     wait_for(f"the missing right to be told; {pod.process.describe_log()}", lambda: "nodes" in pod.log and "forbidden" in pod.log)
     assert READY_MARK not in pod.log
-    told = "no right to list and watch limitranges, namespaces, nodes (the chart's ClusterRole has it)"
+    listed = "limitranges, namespaces, nodes, persistentvolumeclaims, persistentvolumes"
+    told = f"no right to list and watch {listed} (the chart's ClusterRole has it)"
     wait_for("the rule that is missing to be told in one line", lambda: told in pod.log)
     release.api.patch(role, {"rules": rules})
     wait_for("the reconciler to go on once it may", lambda: READY_MARK in pod.log)

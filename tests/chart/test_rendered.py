@@ -31,6 +31,7 @@ PROVIDED = {"certs": {"mode": "provided", "existingSecret": "mine", "caBundle": 
 SERVICE = {"service": {"namespace": "topogate-system", "name": "topogate-webhook", "port": 443}}
 CONFIGURATION = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 HOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+CONDITION = {"name": "not-mine", "expression": "request.userInfo.username != 'me'"}
 VALUE_SETS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "cert-manager": CERT_MANAGER,
@@ -219,8 +220,9 @@ def test_values_are_laid_over_the_webhooks(tmp_path: Path):
             assert hook["timeoutSeconds"] == 5
             excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["infra"]}
             assert excluded in hook["namespaceSelector"]["matchExpressions"]
-            assert hook["objectSelector"]["matchLabels"] == {"a": "b"}
-            assert hook["matchConditions"][-1] == condition
+            of_object = not hook["name"].startswith("vscale.")
+            assert (hook.get("objectSelector", {}).get("matchLabels") == {"a": "b"}) == of_object
+            assert (hook["matchConditions"][-1] == condition) == of_object
             assert hook.get("reinvocationPolicy") == reinvocation
 
 
@@ -371,6 +373,8 @@ def test_odd_names_work(tmp_path: Path, release: str, namespace: str):
         ({"serviceMonitor": {"interval": "soon"}}, "interval"),
         ({"reconciler": {"leaderElection": False}}, "only with reconciler.replicas: 1"),
         ({"webhook": {"podDisruptionBudget": {"minAvailable": 2}}}, "webhook.podDisruptionBudget.minAvailable"),
+        ({"webhooks": {"matchConditions": [CONDITION, CONDITION]}}, "webhooks.matchConditions: the name"),
+        ({"webhooks": {"matchConditions": [{**CONDITION, "name": "is-not-being-deleted"}]}}, "webhooks.matchConditions: the name"),
         ({"config": {"a": 1}, "managerConfig": {"controllerManagerConfigYaml": "b: 1"}}, "only one of both"),
     ],
 )
@@ -384,6 +388,38 @@ def test_no_value_is_unknown_to_the_schema_and_the_other_way_round():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = yaml.safe_load((CHART / "values.schema.json").read_text())
     assert set(values) == set(schema["properties"]) - {"global"}
+
+
+@pytest.mark.parametrize(
+    "path", [("webhooks",), ("webhooks", "enabled"), ("policies", "enabled"), ("webhooks", "objectSelector"), ("webhooks", "kinds")]
+)
+def test_null_for_value_with_default_is_refused(tmp_path: Path, path: tuple[str, ...]):
+    """Helm takes the default away: with `policies.enabled: null` there were no policies."""
+    values: Any = None
+    for key in reversed(path):
+        values = {key: values}
+    with pytest.raises(Refused, match=path[-1]):
+        render(tmp_path, PROVIDED | values)
+
+
+def test_object_selector_leaves_guard_of_scale_on(tmp_path: Path):
+    """A Scale has not the labels of its object, so that a selector would match none."""
+    values = {"objectSelector": {"matchLabels": {"b": "c"}}, "matchConditions": [CONDITION]}
+    hooks = one(render(tmp_path, PROVIDED | {"webhooks": values}), "ValidatingWebhookConfiguration")["webhooks"]
+    (scale,) = (hook for hook in hooks if hook["name"].startswith("vscale."))
+    assert "objectSelector" not in scale
+    assert CONDITION not in scale["matchConditions"]
+
+
+def test_policy_of_no_kind_is_not_rendered(tmp_path: Path):
+    """An API server refuses a policy without rules, and with it the release."""
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+    kinds = schema["properties"]["webhooks"]["properties"]["kinds"]["propertyNames"]["enum"]
+    objects = render(tmp_path, PROVIDED | {"webhooks": {"kinds": {kind: {"enabled": False} for kind in kinds}}})
+    made = [obj for obj in objects if obj["kind"] == "ValidatingAdmissionPolicy"]
+    assert all(obj["spec"]["matchConstraints"]["resourceRules"] for obj in made)
+    bound = {obj["spec"]["policyName"] for obj in objects if obj["kind"] == "ValidatingAdmissionPolicyBinding"}
+    assert bound == {obj["metadata"]["name"] for obj in made}
 
 
 def test_policies_have_selectors_and_kinds_of_webhooks(tmp_path: Path):

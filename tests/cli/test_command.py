@@ -47,7 +47,10 @@ def test_a_process_ends_with_its_own_exit_code(process: str, tmp_path):
         (["plan", "-f", "there-is-no-such-file"], "there-is-no-such-file: No such file or directory"),
         (["plan", "-f", "x", "-o", "xml"], "'xml' is not one of 'json', 'yaml'"),
         (["plan", "-f", "x", "--nodes", "y", "--context", "z"], "--nodes reads files instead of a cluster"),
-        (["plan", "-f", "x", "--placement-profile", "tidy"], "argument --placement-profile: 'tidy' is not accepted; use kep or compact"),
+        (
+            ["plan", "-f", "x", "--placement-profile", "tidy"],
+            "argument --placement-profile: 'tidy' is not accepted; use kep, compact, best-fit, least-free or balanced",
+        ),
         (["plan", "-f", "x", "--feature-gates", "Nonsense=true"], "argument --feature-gates"),
         (["plan", "-f", str(EXAMPLES / "job-one-rack.yaml"), "--nodes", str(EXAMPLES / "queues.yaml")], "there is no node in the files"),
         (["plan", "-f", str(EXAMPLES / "queues.yaml")], "ClusterQueue, LocalQueue, ResourceFlavor, Topology; known are Job, JobSet, "),

@@ -211,6 +211,7 @@ RESERVED = says("QuotaReserved", "True", "QuotaReserved", "has it")
             "for b",
         ),
         (True, [RESERVED], "quota reserved", "has it"),
+        (True, [says("QuotaReserved", "False", "OnHold", "no replicas")], "on hold", "no replicas"),
         (
             True,
             [says("Evicted", "True", "Slow", "too slow"), says("QuotaReserved", "False", "Pending", "soon")],

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from core.model.podset import Mode
+from core.names import PLACEMENT_PROFILES
 from core.placement.engine import place
-from core.placement.profile import MIXED, Profile, profile_from_gates
+from core.placement.profile import MIXED, STANDARD, Profile, profile_from_gates
 from tests.builders import RACK, request
 from tests.placement.test_balanced import cluster_of
 
@@ -34,6 +35,15 @@ def test_page_names_the_algorithm_that_each_gate_selects(row: str, gates: dict[s
     profile = profile_from_gates(gates)
     modes = (Mode.PREFERRED, Mode.REQUIRED, Mode.UNCONSTRAINED)
     assert ROWS[row] == ["BalancedPlacement" if profile.balances(mode) else profile.algorithm(mode).name for mode in modes]
+
+
+@pytest.mark.parametrize("name", ["best-fit", "least-free", "balanced"])
+def test_page_names_the_algorithm_of_each_profile(name: str):
+    """Found defect G4."""
+    profile = STANDARD.named[name]
+    modes = (Mode.PREFERRED, Mode.REQUIRED, Mode.UNCONSTRAINED)
+    assert ROWS[f"`{name}`"] == ["BalancedPlacement" if profile.balances(mode) else profile.algorithm(mode).name for mode in modes]
+    assert {row.strip("`") for row in ROWS if row.strip("`") in PLACEMENT_PROFILES} == set(PLACEMENT_PROFILES)
 
 
 @pytest.mark.parametrize(("row", "profile"), [("BestFit", MIXED), ("BalancedPlacement", replace(MIXED, balanced=True))])

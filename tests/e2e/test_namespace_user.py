@@ -276,7 +276,7 @@ def test_a_part_of_an_admitted_object_is_changed_by_its_controller_alone(scene: 
     user.create(path, jobset(scene, "honest", replicated("workers", 1, 1)))
     scene.until_bound("honest", 1)
     part = f"{JOBS.format(scene.namespace)}/honest-workers-0"
-    refused(403, "this object was admitted as a part of a JobSet", lambda: user.patch(part, {"spec": {"parallelism": 2}}))
+    refused(403, "this object is a part of a JobSet", lambda: user.patch(part, {"spec": {"parallelism": 2}}))
     user.patch(part, {"metadata": {"labels": {"mine": "still"}}})
     user.delete(f"{path}/honest")
 
@@ -294,7 +294,7 @@ def test_a_part_that_is_no_job_is_changed_by_its_controller_alone_too(scene: Sce
         scene.eventually("the cluster's pods to be bound", lambda now: bound(live(now, scene), 2), 60)
         path = ray.format(scene.namespace, "rayclusters")
         (part,) = user.list(path)
-        part_path, told = f"{path}/{part['metadata']['name']}", "this object was admitted as a part of a RayJob"
+        part_path, told = f"{path}/{part['metadata']['name']}", "this object is a part of a RayJob"
         more = {"spec": {"workerGroupSpecs": [{**part["spec"]["workerGroupSpecs"][0], "replicas": 4}]}}
         refused(403, told, lambda: user.patch(part_path, more))
         refused(403, told, lambda: user.patch(part_path, {"metadata": {"ownerReferences": None}}))

@@ -26,8 +26,8 @@ def pod(name: str, *, workload: str | None = "w", node: str = "n", cpu: str = "1
     return {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
 
 
-def workload(count: int = 2, name: str = "w", queue: str = "cq") -> Obj:
-    given = [{"name": "main", "count": count, "flavors": {"cpu": "tas"}}]
+def workload(count: int = 2, name: str = "w", queue: str = "cq", flavors: Obj | None = None) -> Obj:
+    given = [{"name": "main", "count": count, "flavors": {"cpu": "tas"} if flavors is None else flavors}]
     return {"metadata": {"name": name, "namespace": "ns"}, "status": {"admission": {"clusterQueue": queue, "podSetAssignments": given}}}
 
 
@@ -51,6 +51,10 @@ PAIR = [pod("a"), pod("b")]
             ["workload ns/w was admitted 2 pods as main, and 3 run"],
         ),
         (Objects([node()], PAIR, [workload()], [queue(cpu="1")]), ["cq may use 1000 cpu of flavor tas, and pods use 2000"]),
+        (
+            Objects([node()], [pod("a")], [workload(flavors={})], [queue()]),
+            ["pod ns/a uses 1000 cpu, and was admitted without"],
+        ),
         (Objects([node()], PAIR, [workload()], [queue(cpu="1", cohort="x"), queue("other", "1", "x")]), []),
         (
             Objects([node()], PAIR, [workload()], [queue(cpu="1", cohort="x", borrowingLimit="0"), queue("other", "1", "x")]),

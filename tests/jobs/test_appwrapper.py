@@ -8,6 +8,8 @@ import pytest
 
 from core.jobs.appwrapper import AppWrapper
 from core.jobs.kinds import KINDS
+from core.jobs.sparkapplication import SparkApplication
+from core.model.resources import pod_requests
 from core.names import QUEUE_NAME_LABEL
 from tests.reconciler.kinds.scenarios import SCENARIOS
 from tests.webhook.asking import Webhook, causes
@@ -91,17 +93,28 @@ def test_fewer_or_more_than_the_kind_makes_are_refused_with_the_field_and_both_c
         }
 
 
-def test_a_template_that_is_not_declared_or_declared_twice_or_elsewhere_is_counted_in_all():
+def test_a_template_that_is_not_declared_or_declared_twice_or_elsewhere_is_refused_with_the_templates_of_the_kind():
     torch = HONEST["PyTorchJob"]
-    worker = torch["podSets"][0]
-    for pod_sets, declared in (
-        ([worker], 3),
-        ([worker, torch["podSets"][1], worker], 7),
-        ([{"path": "template.spec.elsewhere", "replicas": 5}], 5),
+    worker, master = torch["podSets"]
+    templates = "template.spec.pytorchReplicaSpecs.Master.template, template.spec.pytorchReplicaSpecs.Worker.template"
+    once = f"each pod template of this PyTorchJob is expected once: {templates}"
+    for pod_sets, field, value in (
+        ([worker], "podSets", None),
+        ([worker, master, worker], "podSets[2].path", worker["path"]),
+        ([master, {**master, "replicas": 3}], "podSets[1].path", master["path"]),
+        ([{"path": "template.spec.elsewhere", "replicas": 4}], "podSets[0].path", "template.spec.elsewhere"),
+        ([{"replicas": 4}], "podSets[0].path", ""),
     ):
-        assert refused(wrapper({**torch, "podSets": pod_sets})) == {
-            "spec.components[0].podSets": f"{declared}: 4 pods in all are expected: so many this PyTorchJob makes"
-        }
+        assert refused(wrapper({**torch, "podSets": pod_sets})) == {f"spec.components[0].{field}": f"{value}: {once}"}
+
+
+def test_a_declared_template_has_the_requests_of_the_template_of_its_kind():
+    big = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}}
+    spec = {"pytorchReplicaSpecs": {"Master": {"template": TEMPLATE}, "Worker": {"replicas": 4, "template": big}}}
+    declared = tuple((pod_set["path"], count) for pod_set, count in zip(HONEST["PyTorchJob"]["podSets"], (4, 1), strict=True))
+    job = wrapper(component("PyTorchJob", "kubeflow.org/v1", spec, *declared))
+    assert refused(job) == {}
+    assert [(p.count, pod_requests(p.template["spec"])) for p in KIND.pod_sets(job)] == [(4, {"nvidia.com/gpu": 8}), (1, {})]
 
 
 def test_another_kind_is_believed():
@@ -115,13 +128,15 @@ def test_a_component_that_cannot_be_counted_though_its_kind_is_known_is_refused_
     assert refused(wrapper(broken)) == {"spec.components[0].template.spec.parallelism": "8: a whole number is expected"}
 
 
-def test_a_spark_application_has_its_templates_elsewhere_and_is_counted_in_all():
+def test_a_spark_application_declares_the_templates_beside_its_fields_and_is_counted_by_the_fields():
     spec = next(scenario for scenario in SCENARIOS if scenario.kind == "SparkApplication").spec("rack")
     path = "template.spec.{}.template"
     spark = component("SparkApplication", "sparkoperator.k8s.io/v1beta2", spec, (path.format("driver"), 1), (path.format("executor"), 3))
     assert refused(wrapper(spark)) == {}
+    requests = [pod_requests(pod_set.template["spec"]) for pod_set in KIND.pod_sets(wrapper(spark))]
+    assert requests == [pod_requests(pod_set.template["spec"]) for pod_set in SparkApplication().pod_sets({"spec": spec})]
     spark["podSets"][1]["replicas"] = 1
-    assert list(refused(wrapper(spark))) == ["spec.components[0].podSets"]
+    assert list(refused(wrapper(spark))) == ["spec.components[0].podSets[1].replicas"]
 
 
 @pytest.mark.parametrize("suspended", [True, False])
@@ -137,3 +152,11 @@ def test_who_differed_before_it_was_judged_can_still_be_changed_in_other_ways():
     lying = {**HONEST["Job"], "podSets": [{"path": "template.spec.template", "replicas": 1}]}
     for suspended in (True, False):
         assert Webhook().validate(wrapper(lying, suspend=False), wrapper(lying, suspend=suspended))["allowed"]
+
+
+def test_rayjob_without_submitter_template_declares_the_other_templates():
+    """KubeRay makes one, at no path of the component."""
+    spec = {"rayClusterSpec": RAY, "submissionMode": "K8sJobMode", "shutdownAfterJobFinishes": True}
+    paths = (("template.spec.rayClusterSpec.headGroupSpec.template", 1), ("template.spec.rayClusterSpec.workerGroupSpecs[0].template", 4))
+    assert refused(wrapper(component("RayJob", "ray.io/v1", spec, *paths))) == {}
+    assert refused(wrapper(component("RayJob", "ray.io/v1", spec, paths[0]))) != {}

@@ -111,7 +111,9 @@ MISTAKES = (
         Mistake(kind, f"spec.{field}", sets("spec", field, "worker", value={"replicas": 9, "template": {"spec": {"containers": []}}}))
         for kind, field in _REPLICAS
     ),
-    Mistake("AppWrapper", "spec.components[0].podSets", sets("spec", "components", 0, "podSets", value=[{"path": "template.spec"}])),
+    Mistake(
+        "AppWrapper", "spec.components[0].podSets[0].path", sets("spec", "components", 0, "podSets", value=[{"path": "template.spec"}])
+    ),
     Mistake("Job", f"metadata.annotations[{ELASTIC_JOB}]", sets("metadata", "annotations", ELASTIC_JOB, value="perhaps")),
     Mistake("Job", f"metadata.annotations[{MIN_PARALLELISM}]", sets("metadata", "annotations", MIN_PARALLELISM, value="77")),
     *(
@@ -190,3 +192,28 @@ def test_topology_of_waiting_job_is_judged_when_its_queue_changes_not_again() ->
     del free["metadata"]["labels"][QUEUE_NAME_LABEL]
     assert refused_at(queued, free) == {f"spec.template.metadata.annotations[{UNCONSTRAINED_TOPOLOGY}]"}
     assert refused_at(free, queued) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        ("Job", ("spec", "parallelism")),
+        ("PyTorchJob", ("spec", "pytorchReplicaSpecs", "Worker", "replicas")),
+        ("MPIJob", ("spec", "mpiReplicaSpecs", "Worker", "replicas")),
+        ("RayCluster", ("spec", "workerGroupSpecs", 0, "replicas")),
+    ],
+)
+@pytest.mark.parametrize("has_topology", [True, False])
+def test_running_job_without_gates_gets_no_more_pods(kind: str, field: tuple[str | int, ...], has_topology: bool) -> None:
+    """They would run before the job is stopped for it, for as long as they take to end: 56 GPUs ran on a quota of 16."""
+    waiting = job_object(kind)
+    if kind == "Job":
+        waiting["spec"]["completions"] = 9
+    described = next(each for each in KINDS if each.kind == kind)
+    notes = {WORKLOAD_ANNOTATION: "w"}
+    running = described.start(waiting, [PodSetStart(p.name, has_topology, annotations=notes) for p in described.pod_sets(waiting)])
+    larger, smaller = deepcopy(running), deepcopy(running)
+    sets(*field, value=9)(larger)
+    sets(*field, value=1)(smaller)
+    assert bool(refused_at(larger, running)) is not has_topology
+    assert refused_at(smaller, running) == set()

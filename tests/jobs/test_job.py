@@ -204,3 +204,36 @@ def test_a_started_template_has_no_label_that_marks_pods_of_groups():
     template = {"metadata": {"labels": {"kueue.x-k8s.io/managed": "true", "mine": "too"}}, "spec": {"containers": []}}
     started = Job().start({"metadata": {"name": "j"}, "spec": {"template": template}}, [PodSetStart("main", True)])
     assert started["spec"]["template"]["metadata"]["labels"] == {"mine": "too"}
+
+
+@pytest.mark.parametrize("suspend", [True, False])
+def test_queued_job_cannot_clear_its_priority_class(suspend: bool):
+    """Found defect E23: the class could be removed, which Kueue refuses; another one may be named."""
+    label = "kueue.x-k8s.io/priority-class"
+
+    def of(**labels: str) -> dict[str, Any]:
+        metadata = {"name": "j", "namespace": "ns", "labels": labels}
+        template = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
+        return {"metadata": metadata, "spec": {"suspend": suspend, "template": template}}
+
+    queue = "kueue.x-k8s.io/queue-name"
+    high, low, none = (of(**{queue: "main"}, **labels) for labels in ({label: "high"}, {label: "low"}, {}))
+    assert [error.field for error in KIND.validate_update(high, none).errors] == [f"metadata.labels[{label}]"]
+    assert KIND.validate_update(high, low).errors == KIND.validate_update(none, high).errors == ()
+    if suspend:
+        assert KIND.validate_update(high, of()).errors == (), "an object that leaves its queue leaves its class, too"
+
+
+def test_workload_has_the_last_of_environment_variables_with_one_name():
+    """Found defect E23: duplicates were kept, so that a Workload that Kueue had made was another than its job's."""
+    env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
+    template: dict[str, Any] = {"metadata": {}, "spec": {"containers": [{"name": "c", "env": env}]}}
+    metadata = {"name": "j", "namespace": "ns", "uid": "u", "labels": {QUEUE_NAME_LABEL: "main"}}
+    job: dict[str, Any] = {"metadata": metadata, "spec": {"suspend": True, "template": template}}
+    workload = build_workload(KIND, job, priority=0, priority_class=None)
+    (pod_set,) = workload["spec"]["podSets"]
+    assert pod_set["template"]["spec"]["containers"][0]["env"] == env[1:]
+    assert job["spec"]["template"]["spec"]["containers"][0]["env"] == env, "the job is as it was"
+    assert not pod_sets_differ(KIND.pod_sets(job), workload)
+    earlier = {"spec": {"podSets": [{**pod_set, "template": {**pod_set["template"], "spec": template["spec"]}}]}}
+    assert not pod_sets_differ(KIND.pod_sets(job), earlier), "a Workload of before keeps running"

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.api.meta import DNS_LABEL
-from core.jobs.contract import Defaults, PodSetStart, Referring
+from core.jobs.contract import Defaults, ErrorType, PodSetStart, Referring
 from core.jobs.kinds import INTEGRATIONS, KINDS, UnusableIntegration, with_integrations
 from core.jobs.mpijob import MPIJob
 from core.jobs.rayjob import RayJob
@@ -191,6 +191,76 @@ def test_a_spark_pod_asks_for_what_spark_asks_for(driver: dict[str, Any], spec: 
     assert container["resources"]["requests"] == {"cpu": "100m", "memory": str(memory)}
 
 
+@pytest.mark.parametrize("role", ["driver", "executor"])
+def test_sidecars_and_init_containers_of_a_spark_pod_count(role: str):
+    def container(**more: Any) -> dict[str, Any]:
+        return {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "2"}}, **more}
+
+    pod = {"sidecars": [container()], "initContainers": [container(restartPolicy="Always")], "template": {"spec": {"initContainers": [{}]}}}
+    job = {"metadata": {"name": "s"}, "spec": {"driver": {}, "executor": {}, role: pod}}
+    requests = {pod_set.name: pod_requests(pod_set.template["spec"]) for pod_set in SparkApplication().pod_sets(job)}
+    assert {name: amounts.get("nvidia.com/gpu") for name, amounts in requests.items()} == {"driver": None, "executor": None, role: 4}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.dynamicAllocation.enabled",
+        "spark.executor.instances",
+        "spark.executor.resource.gpu.amount",
+        "spark.driver.resource.gpu.vendor",
+        "spark.executor.cores",
+        "spark.executor.memory",
+        "spark.driver.memoryOverhead",
+        "spark.driver.minMemoryOverhead",
+        "spark.executor.memoryOverheadFactor",
+        "spark.executor.pyspark.memory",
+        "spark.memory.offHeap.size",
+        "spark.kubernetes.executor.request.cores",
+        "spark.kubernetes.memoryOverheadFactor",
+        "spark.kubernetes.executor.podTemplateFile",
+        "spark.kubernetes.driver.podTemplateContainerName",
+        "spark.kubernetes.executor.pod.featureSteps",
+        "spark.kubernetes.allocation.pods.allocator",
+        "spark.kubernetes.namespace",
+        "spark.kubernetes.scheduler.name",
+        "spark.kubernetes.executor.scheduler.name",
+        "spark.kubernetes.executor.label.kueue.x-k8s.io/podset",
+        "spark.kubernetes.driver.annotation.kueue.x-k8s.io/workload",
+        "spark.executor.instances=5",
+    ],
+)
+def test_spark_property_of_pods_is_refused_also_within_an_appwrapper(key: str):
+    labels = {QUEUE_NAME_LABEL: "main"}
+    spark = {"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "metadata": {"name": "s", "labels": labels}}
+    spark["spec"] = {"driver": {}, "executor": {}, "sparkConf": {key: "true"}}
+    wrapper = {"metadata": {"name": "w", "labels": labels}, "spec": {"components": [{"template": spark}]}}
+    wrapping = next(kind for kind in KINDS if kind.kind == "AppWrapper")
+    [error] = SparkApplication().validate_create(spark).errors
+    assert (error.type, error.field) == (ErrorType.FORBIDDEN, f"spec.sparkConf[{key}]")
+    assert [found.field for found in wrapping.validate_create(wrapper).errors] == [f"spec.components[0].template.{error.field}"]
+
+
+def test_a_spark_property_that_changes_no_pods_is_accepted():
+    harmless = {
+        "spark.dynamicAllocation.enabled": "false",
+        "spark.memory.offHeap.enabled": "False",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.executor.heartbeatInterval": "5s",
+        "spark.kubernetes.executor.limit.cores": "2",
+        "spark.kubernetes.executor.label.team": "a",
+        "spark.eventLog.enabled": "true",
+    }
+    spec = {"driver": {}, "executor": {}, "sparkConf": harmless, "hadoopConf": {"fs.s3a.path.style.access": "true"}}
+    assert not SparkApplication().validate_create({"metadata": {"name": "s"}, "spec": spec}).errors
+
+
+def test_a_memory_overhead_factor_that_cannot_be_counted_is_refused():
+    spec = {"driver": {}, "executor": {}, "memoryOverheadFactor": "5e1"}
+    [error] = SparkApplication().validate_create({"metadata": {"name": "s"}, "spec": spec}).errors
+    assert (error.field, error.value) == ("spec.memoryOverheadFactor", "5e1")
+
+
 @pytest.mark.parametrize(
     ("group", "pods"),
     [
@@ -248,6 +318,16 @@ def test_unchanged_manifest_applied_while_job_runs_keeps_started_templates(scena
     running = run_of(scenario)
     assert apply_again(scenario, running)["spec"] == running["spec"]
     assert apply_again(scenario, running, team="a")["metadata"]["labels"]["team"] == "a"
+
+
+def test_change_that_gets_started_templates_back_draws_a_warning(scenario: Scenario):
+    """A dropped toleration was put back and nothing said so."""
+    running = run_of(scenario)
+    manifest = kind_of(scenario).start(make(scenario), [])
+    response = Webhook().ask(hook("mutate", scenario.kind), manifest, running)
+    warnings = response.get("warnings", [])
+    assert bool(warnings) == bool(patch_of(response))
+    assert all("suspend it" in warning and "Put back: /spec" in warning for warning in warnings)
 
 
 @pytest.mark.parametrize("part", ["gate", "node selector", "labels"])

@@ -11,8 +11,18 @@ from core.jobs.contract import ErrorType
 from core.jobs.kinds import KINDS
 from core.jobs.pod import Pod
 from core.jobs.pod_kinds import pod_kinds
-from core.jobs.pod_rules import MAX_POD_TERMS, MAX_RESOURCE_NAMES, MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS, POD_TERMS, check_pod_spec
-from core.names import QUEUE_NAME_LABEL
+from core.jobs.pod_rules import (
+    MAX_GRACE_S,
+    MAX_POD_TERMS,
+    MAX_RESOURCE_NAMES,
+    MAX_SELECTOR_ENTRIES,
+    MAX_TEMPLATE_VALUES,
+    MAX_TOLERATIONS,
+    POD_TERMS,
+    check_pod_spec,
+    check_size,
+)
+from core.names import MEMBER_OF_LABEL, QUEUE_NAME_LABEL
 from tests.jobs.test_changes import job_object
 from tests.webhook.asking import Webhook, causes
 from tests.webhook.test_misshapen import JSON
@@ -29,6 +39,21 @@ def term(values: int = 0, **more: Any) -> Obj:
 def too_many(spec: Obj) -> dict[str, Any]:
     """Field and count of each limit that a spec exceeds."""
     return {error.field: error.value for error in check_pod_spec("spec", spec) if error.type is ErrorType.TOO_MANY}
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_values_of_all_templates_count_together(over: int) -> None:
+    """A job of 330,000 arguments made each of its events a step of 67 ms, and its start one of 200 ms."""
+    template = {"spec": {"containers": [{"args": ["a"] * 1000}]}}  # of 5 + 1,000 values
+    rest = ["a"] * (MAX_TEMPLATE_VALUES - 1005 - 1 + over)
+    assert len(list(check_size("spec", [template, rest]))) == over
+
+
+@pytest.mark.parametrize(("text", "count"), [("x" * 1000, 480), ("<" * 1000, 80), ("\x01" * 1000, 80), ("\u00e9" * 1000, 240)])
+def test_bytes_of_all_templates_count_together(text: str, count: int) -> None:
+    """A job of 1.57 MB got a Workload whose status did not fit into etcd, and was written again and again."""
+    assert list(check_size("spec", [{"args": [text] * count}])) == []
+    assert len(list(check_size("spec", [{"args": [text] * (count + 40)}]))) == 1
 
 
 @pytest.mark.parametrize("count", [MAX_POD_TERMS, MAX_POD_TERMS + 1])
@@ -112,6 +137,7 @@ def test_claims_and_limits_are_judged_of_templates_of_every_kind(kind: str) -> N
             obj["spec"][part]["template"] = {"spec": {"containers": [{"name": "c"}]}}
     asking = with_spec(obj, {"resourceClaims": [{"name": "gpu"}], "tolerations": [{"operator": "Exists"}] * 65})
     found = causes(Webhook().validate(asking))
+    assert "spec" in causes(Webhook().validate(with_spec(obj, {"hostAliases": [{}] * MAX_TEMPLATE_VALUES})))
     for field in ("resourceClaims", "tolerations"):
         assert any(path.endswith(f".spec.{field}") for path in found)
 
@@ -124,3 +150,17 @@ def test_claims_of_pod_are_refused_in_a_queue_only() -> None:
     del pod["metadata"]["labels"]  # type: ignore[attr-defined]
     assert Webhook().validate(pod)["allowed"]
     assert [error.value for error in Pod().validate_create(pod).errors] == [["gpu"]]
+
+
+def test_member_of_pod_group_is_refused_in_a_queue_only() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {QUEUE_NAME_LABEL: "main", MEMBER_OF_LABEL: "g"}}}
+    pod["spec"] = {"containers": [{"name": "c"}]}
+    assert list(causes(Webhook().validate(pod))) == [f"metadata.labels[{MEMBER_OF_LABEL}]"]
+    del pod["metadata"]["labels"][QUEUE_NAME_LABEL]  # type: ignore[index]
+    assert Webhook().validate(pod)["allowed"]
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(MAX_GRACE_S, set()), (MAX_GRACE_S + 1, {"spec.terminationGracePeriodSeconds"})])
+def test_time_of_pod_to_end_is_bounded(seconds: int, found: set[str]) -> None:
+    """Pods with a million seconds ran on what had been given to others."""
+    assert {error.field for error in check_pod_spec("spec", {"terminationGracePeriodSeconds": seconds})} == found

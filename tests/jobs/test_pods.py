@@ -211,11 +211,29 @@ def test_without_a_queue_nothing_is_handed_on():
     assert KINDS["Deployment"].default(unqueued, Defaults()) == unqueued
 
 
-def test_a_parent_with_pods_keeps_its_queue():
-    old, new = parent("StatefulSet"), parent("StatefulSet", {QUEUE_NAME_LABEL: "other"})
-    kind = KINDS["StatefulSet"]
-    assert kind.validate_update(old, new) == Rules()
-    assert fields(kind.validate_update({**old, "status": {"replicas": 1}}, new)) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
+@pytest.mark.parametrize("kind", ["StatefulSet", "Deployment", "LeaderWorkerSet"])
+def test_parent_with_a_ready_pod_keeps_its_queue(kind: str):
+    """Found defect E23: it kept its queue while any pod was there, so that one which waited could not change queues."""
+    asked = KINDS[kind]
+
+    def queued_in(queue: str | None, **status: int) -> Json:
+        obj = lws(False) if kind == "LeaderWorkerSet" else parent(kind)
+        labels = {QUEUE_NAME_LABEL: queue} if queue is not None else {}
+        return {**obj, "metadata": {"name": "x", "labels": labels}, "status": status}
+
+    field = [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
+    assert asked.validate_update(queued_in("main"), queued_in("other")) == Rules()
+    assert asked.validate_update(queued_in("main", replicas=2), queued_in("other")) == Rules()
+    assert fields(asked.validate_update(queued_in("main", replicas=2, readyReplicas=1), queued_in("other"))) == field
+    assert fields(asked.validate_update(queued_in("main", replicas=2), queued_in(None))) == field, "its pods would stay gated"
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "Deployment"])
+def test_parent_cannot_clear_its_priority_class(kind: str):
+    name = "kueue.x-k8s.io/priority-class"
+    high, low, none = parent(kind, {name: "high"}), parent(kind, {name: "low"}), parent(kind)
+    assert fields(KINDS[kind].validate_update(high, none)) == [f"metadata.labels[{name}]"]
+    assert fields(KINDS[kind].validate_update(high, low)) == fields(KINDS[kind].validate_update(none, high)) == []
 
 
 def lws(leader: bool, **labels: str) -> Json:

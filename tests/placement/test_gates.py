@@ -114,6 +114,27 @@ def test_the_gate_that_contradicts_compact_is_the_one_that_is_not_as_it_is_by_de
         profiles_from_gates({"TASBalancedPlacement": False, "TASProfileMixed": False}, "compact")
 
 
+NAMED = {"best-fit": "TASProfileBestFit", "least-free": "TASProfileLeastFreeCapacity", "balanced": "TASBalancedPlacement"}
+
+
+@pytest.mark.parametrize("name", NAMED)
+@given(scene=scenes(), process=st.sampled_from([{}, *({gate: True} for gate in NAMED.values())]), respects=st.booleans())
+def test_profile_of_one_algorithm_places_as_its_gate_does_process_wide(
+    name: str, scene: tuple[Cluster, PodSetRequest], process: dict[str, bool], respects: bool
+):
+    """Found defect G4."""
+    (cluster, asked), affinity = scene, {"TASRespectNodeAffinityPreferred": respects}
+    by_name = profiles_from_gates(process | affinity).nearest(name)
+    assert place(cluster.view(), [asked], by_name) == place(cluster.view(), [asked], profile_from_gates({NAMED[name]: True} | affinity))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_profile_of_one_algorithm_as_default_contradicts_a_gate(name: str):
+    """Found defect G4."""
+    with pytest.raises(ContradictingProfile, match=rf"^TASBalancedPlacement=true and the placement profile {name} each say"):
+        profiles_from_gates({"TASBalancedPlacement": True}, name)
+
+
 @pytest.mark.parametrize("gate", ["TASProfileBestFit", "TASProfileLeastFreeCapacity", "TASProfileMostFreeCapacity"])
 @given(scene=scenes(), respects=st.booleans())
 def test_promises_hold_under_every_profile_gate(gate: str, scene: tuple[Cluster, PodSetRequest], respects: bool):

@@ -47,6 +47,12 @@ def test_a_rank_has_its_domain_whatever_the_order_of_the_pods(counts, random, of
     assert distribute(here, some, BY_INDEX, offset=offset).domains == {p.name: expected[p.name] for p in some}
 
 
+def test_ranks_of_billions_of_pods_need_no_list_of_them() -> None:
+    """A node may announce as many pods as it likes; those that are there are few."""
+    here = assignment(2**31, 2**31)
+    assert distribute(here, [pod("first", 0), pod("last", 2**32 - 1)], BY_INDEX).domains == {"first": 0, "last": 1}
+
+
 @given(st.integers(1, 3), st.integers(1, 3), st.randoms(use_true_random=False))
 def test_sub_groups_follow_each_other(groups, size, random):
     here = assignment(*[1] * (groups * size))

@@ -29,6 +29,13 @@ def workload(*conditions: Json, count: int = 4, reclaimable: int | None = None) 
     return wire
 
 
+def test_running_pods_give_no_quota_back_however_many_are_done() -> None:
+    """A Job counts successes of pods that its user let it adopt."""
+    assert plan_reclaimable(workload(RESERVED, count=2), {"main": 2}, {"main": 2}) is None
+    assert plan_reclaimable(workload(RESERVED, count=2), {"main": 2}, {"main": 1}) == [{"name": "main", "count": 1}]
+    assert plan_reclaimable(workload(RESERVED, count=2, reclaimable=1), {"main": 2}, {"main": 2}) is None
+
+
 # --- kinds ----------------------------------------------------------------------------------------------
 
 

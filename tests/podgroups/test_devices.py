@@ -149,12 +149,40 @@ def test_an_allocated_claim_for_all_confines_the_group(view: FreeCapacity) -> No
 
 
 @pytest.mark.parametrize(
+    ("name", "least", "nodes"),
+    [
+        ("memory", "40Gi", {"b": 1}),
+        ("gpu.example.com/memory", "42949672960", {"b": 1}),
+        ("memory", "81Gi", {}),
+        ("nothing", "1", {}),
+        ("share", "600m", {"b": 1}),
+    ],
+)
+def test_devices_with_less_than_the_requested_capacity_are_left_out(
+    view: FreeCapacity, name: str, least: str, nodes: dict[str, int]
+) -> None:
+    """Found defect G8: `capacity` of a request."""
+    small, large = (
+        [{"name": size, "capacity": {"memory": {"value": size}, "share": {"value": share}}}]
+        for size, share in (("20Gi", "500m"), ("80Gi", "1500m"))
+    )
+    there = inventory(
+        template("large", claim_spec(capacity={"requests": {name: least}})),
+        resource_slice("p", small, node="a"),
+        resource_slice("q", large, node="b"),
+    )
+    outcome = ask(view, there, asked(1, PodClaim("large", "")), templates=("large",))
+    assert (placed(outcome) if outcome.chosen is not None else {}) == nodes
+
+
+@pytest.mark.parametrize(
     ("spec", "says"),
     [
         ({"devices": {"requests": [{"name": "any", "firstAvailable": [{"name": "a"}]}]}}, "devices.requests[any].firstAvailable"),
         (claim_spec(allocationMode="All"), "devices.requests[gpus].exactly.allocationMode All"),
         (claim_spec(adminAccess=True), "devices.requests[gpus].exactly.adminAccess"),
-        (claim_spec(capacity={"requests": {"memory": "1Gi"}}), "devices.requests[gpus].exactly.capacity"),
+        (claim_spec(capacity={"odd": {"memory": "1Gi"}}), "devices.requests[gpus].exactly.capacity.odd"),
+        (claim_spec(capacity={"requests": {"memory": "much"}}), "devices.requests[gpus].exactly.capacity.requests[memory] much"),
         ({"devices": {"constraints": [{"matchAttribute": "a/b"}], **claim_spec()["devices"]}}, "devices.constraints"),
         (claim_spec(deviceClassName="none"), "there is no DeviceClass none"),
         (claim_spec(1, "device.nothing == 1"), "cannot be evaluated for device"),

@@ -15,7 +15,9 @@ from core.names import (
     LWS_GROUP_INDEX_LABEL,
     LWS_NAME_LABEL,
     LWS_WORKER_INDEX_LABEL,
+    MANAGED,
     MEMBER_OF_LABEL,
+    QUEUE_NAME_LABEL,
     REPLICA_LABEL,
     STATEFULSET_INDEX_LABEL,
 )
@@ -46,6 +48,11 @@ def member(name: str, **labels: str) -> Member:
 )
 def test_a_pod_of_a_leader_worker_set_is_of_its_replica_unless_it_says_another(labels: dict[str, str], replica: int) -> None:
     assert group_of(pod(**labels)) == GroupKey("ns", "g", replica)
+
+
+def test_queued_pod_is_no_member() -> None:
+    """It kept a place for ever, on any node of the cluster, though no quota was left to start it."""
+    assert group_of(pod(**{MANAGED: "true", QUEUE_NAME_LABEL: "main"})) is None
 
 
 def test_before_it_is_told_its_replica_it_is_no_member() -> None:

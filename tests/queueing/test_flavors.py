@@ -256,6 +256,34 @@ def test_admission_of_pods_with_unjudged_fields_names_them(field: str):
     assert show_choices(found.choices).endswith(f"; not judged: {field}")
 
 
+def spread_pods(count: int, key: str = HOSTNAME_LABEL) -> dict[str, Any]:
+    selector = {"matchLabels": {"app": "a"}}
+    pod_set = pods(count, topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": key, "labelSelector": selector}])
+    pod_set["template"].setdefault("metadata", {})["labels"] = {"app": "a"}
+    return pod_set
+
+
+@pytest.mark.parametrize(("count", "sizes", "unmet"), [(2, [1, 1], False), (3, [1, 2], True)])
+def test_admission_meets_hard_spread_or_names_it(count: int, sizes: list[int], unmet: bool):
+    """Found defect G2. A rack with two nodes for two pods each."""
+    scene = Scene()
+    for i in range(2):
+        scene.node(Node(f"n{i}", {RACK: "r", HOSTNAME_LABEL: f"n{i}"}, {"cpu": 2000, "pods": 10}))
+    found = judge(scene, spread_pods(count))
+    assert isinstance(found, Found)
+    assert sorted(dict(found.placements[0][1].nodes).values()) == sizes
+    named = (f"topologySpreadConstraints (2 pods in one {HOSTNAME_LABEL}, maxSkew is 1)",) if unmet else ()
+    assert found.choices[0].unjudged == named
+
+
+def test_hard_spread_keeps_pods_from_nodes_without_its_label():
+    """Found defect G2. kube-scheduler binds no pod to such a node."""
+    scene = Scene()
+    scene.rack("r", 2)
+    message = refusal(judge(scene, spread_pods(2, "topology.kubernetes.io/zone")), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    assert "No node has topology.kubernetes.io/zone Exists." in message
+
+
 def test_admission_of_a_group_names_the_unjudged_fields_of_both_pod_sets():
     """Found defect G2."""
     scene = Scene()

@@ -8,8 +8,8 @@ from core.model.gates import read_gates
 from core.names import HOSTNAME_LABEL
 from core.queueing.outcome import Found
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass
-from core.state.facts import TopologyFacts
-from tests.builders import NAMESPACE, RACK, Node, pod_set_json, topology_json, workload_json
+from core.state.facts import NodeFacts, TopologyFacts
+from tests.builders import NAMESPACE, RACK, Node, node_json, pod_set_json, topology_json, workload_json
 from tests.queueing.running import KEEPS, NOW, Running, running, told
 
 
@@ -338,3 +338,46 @@ def test_without_its_topology_there_is_no_replacement() -> None:
     scene.state.observe_topology("t", None)
     scene.lose("w", "r0-n0")
     assert 'flavor "tas" or its topology is not there' in told(scene.run()["w"]).message
+
+
+def test_many_second_passes_and_other_turns_alternate_until_all_had_one() -> None:
+    """Found defect B1: the second passes of a storm of failed nodes were one step, however many."""
+    scene, kinds = running(nodes=12), list[bool]()
+    for i in range(4):
+        scene.submit(f"w{i}", 1, cpu="4")
+    scene.run()
+    lost = {name: next(iter(scene.where(name))) for name in scene.objects}
+    for name, node in lost.items():
+        scene.break_down(node)
+        scene.lose(name, node)
+    for i in range(4):
+        scene.submit(f"new{i}", 1, cpu="4")
+    while not kinds or scene.cycle.is_cut:
+        verdicts = list(scene.cycle.run(lambda: not scene.cycle.has_decided))
+        for verdict in verdicts:
+            scene.write(verdict)
+            assert isinstance(verdict.outcome, Found)
+        kinds += [verdict.is_second_pass for verdict in verdicts]
+        assert len(verdicts) <= 1
+        assert len(kinds) <= 8
+    assert kinds == [True, False] * 4
+    assert scene.state.ledger.drift() == {}
+
+
+def test_second_passes_that_fail_again_and_again_keep_no_other_from_its_turn() -> None:
+    """Found defect B1: after a cut the round of second passes goes on, though each change lets those before be tried again."""
+    scene, judged = running(KEEPS, nodes=4), list[str]()
+    for i in range(4):
+        scene.submit(f"w{i}", 1, cpu="4")
+    scene.run()
+    for name, node in {name: next(iter(scene.where(name))) for name in scene.objects}.items():
+        scene.break_down(node)
+        scene.lose(name, node)
+    scene.submit("new", 1, cpu="4")
+    for i in range(12):
+        scene.state.observe_node(
+            f"late{i}", NodeFacts.read(node_json(Node(f"late{i}", {RACK: "r9", HOSTNAME_LABEL: f"late{i}"}, {"cpu": 1000})))
+        )
+        judged += [verdict.workload.key for verdict in scene.cycle.run(lambda: not scene.cycle.has_decided)]
+    assert {f"{NAMESPACE}/{name}" for name in ("w0", "w1", "w2", "w3", "new")} == set(judged)
+    assert max(judged.count(f"{NAMESPACE}/w{i}") for i in range(4)) <= 2

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.model.admission import Admission, PodSetAdmission
+from core.model.pieces import Pieces, run_whole
 from core.names import REASON_EXCEEDS_MAX_QUOTA, REASON_IN_QUEUE, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.placement.profile import STANDARD
 from core.queueing.cycle import Cycle
@@ -245,7 +246,8 @@ def test_several_pod_sets_shrink_by_the_same_part_and_none_below_its_least(asked
     pod_sets = [pods(max(count, least or 1), least, f"p{i}") for i, (count, least) in enumerate(asked)]
     facts = WorkloadFacts.read(workload_json("w", pod_sets))
 
-    def judge(smaller: WorkloadFacts) -> Found | NotFound:
+    def judge(smaller: WorkloadFacts) -> Pieces[Found | NotFound]:
+        yield
         given_ = tuple(PodSetAdmission(pod_set.name, {}, {}, pod_set.count) for pod_set in smaller.pod_sets)
         fits = sum(pod_set.count for pod_set in smaller.pod_sets) <= room
         return Found(Admission("q", given_), (), ()) if fits else NotFound("", "", ())
@@ -254,6 +256,6 @@ def test_several_pod_sets_shrink_by_the_same_part_and_none_below_its_least(asked
     spare = [pod_set.count - (pod_set.min_count or pod_set.count) for pod_set in facts.pod_sets]
     steps = [[count - s * step // sum(spare) for count, s in zip(whole, spare, strict=True)] for step in range(1, sum(spare) + 1)]
     expected = next((step for step in steps if sum(step) <= room and step != whole), None)
-    outcome = find_largest(facts, judge)
+    outcome = run_whole(find_largest(facts, judge))
     assert can_shrink(facts) == (sum(spare) > 0)
     assert (counts(outcome) if outcome is not None else None) == expected

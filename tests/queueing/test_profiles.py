@@ -63,6 +63,20 @@ def test_the_nearest_name_holds_workload_then_queue_then_topology_then_process(
     assert choice.place(profile=workload) == NAMED[workload or queue or topology or process]
 
 
+@pytest.mark.parametrize("named_by", ["workload", "queue", "topology", "process"])
+@pytest.mark.parametrize(("profile", "pods"), [("best-fit", [3, 3, 1]), ("least-free", [1, 2, 3, 1]), ("balanced", [3, 2, 2])])
+def test_profile_of_one_algorithm_applies_wherever_it_is_named(profile: str, pods: list[int], named_by: str):
+    """Found defect G4. Of nodes for 3, 3, 2 and 1 pods each algorithm chooses others for seven pods that prefer one rack."""
+    by = {named_by: profile}
+    choice = Choice(profiles_from_gates({}, by.get("process", "kep")), topology=by.get("topology"), queue=by.get("queue"))
+    asked = workload_json("w", [pod_set_json(count=7, topology={"preferred": RACK})])
+    choice.scene.workload(_naming(asked, by.get("workload")))
+    outcome = choice.scene.run()["w"]
+    assert isinstance(outcome, Found)
+    assert sorted(dict(outcome.placements[0][1].nodes).values()) == sorted(pods)
+    assert [each.profile for each in outcome.choices] == [profile]
+
+
 @pytest.mark.parametrize("unknown", ["Compact", "", "kep-best-fit"])
 def test_an_unknown_name_is_passed_over(unknown: str):
     choice = Choice(profiles_from_gates({}), topology=unknown, queue="compact")

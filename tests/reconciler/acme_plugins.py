@@ -53,6 +53,16 @@ class Halves:
         ]
 
 
+class Waits:
+    """Makes no placement, and names events that may change that."""
+
+    def __init__(self, *, events: Any = None) -> None:
+        self.events = events
+
+    def generate(self, group: Any, nodes: Any, placements: Any) -> Any:
+        return []
+
+
 class Raises:
     def score(self, group: Any, nodes: Any, candidates: Any) -> Any:
         raise LookupError("the price list\nis gone")

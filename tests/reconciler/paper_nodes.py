@@ -47,7 +47,7 @@ class PaperNodes:
         status = {"conditions": [condition], "allocatable": {"cpu": "8", "pods": "9"}}
         self.observed.nodes.put(made("Node", name, labels=labels, spec=spec, status=status))
 
-    def workload(self, *hosts: str, unhealthy: Sequence[str] = ()) -> None:
+    def workload(self, *hosts: str, unhealthy: Sequence[str] = (), is_admitted: bool = True, host_in_template: str = "") -> None:
         values = [{"domainCount": 1, "podCounts": {"universal": 1}, "valuesPerLevel": [{"universal": host}]} for host in hosts]
         given = {"name": "main", "count": len(hosts), "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": str(len(hosts))}}
         given["topologyAssignment"] = {"levels": [HOSTNAME_LABEL], "slices": values}
@@ -55,7 +55,10 @@ class PaperNodes:
         conditions = [{"type": kind, **true} for kind in ("QuotaReserved", "Admitted")]
         status: dict[str, Any] = {"admission": {"clusterQueue": "q", "podSetAssignments": [given]}, "conditions": conditions}
         status |= {"unhealthyNodes": [{"name": name} for name in unhealthy]} if unhealthy else {}
-        template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+        template: dict[str, Any] = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+        if host_in_template:
+            template["spec"]["nodeSelector"] = {HOSTNAME_LABEL: host_in_template}
+        status = status if is_admitted else {}
         spec = {"queueName": "main", "podSets": [{"name": "main", "count": len(hosts), "template": template}]}
         self.observed.workloads.put(made("Workload", "w", "ns", spec=spec, status=status, ownerReferences=[self._owner]))
 

@@ -179,6 +179,25 @@ def test_a_pod_that_its_cordoned_node_does_not_take_again_moves_and_the_one_besi
     assert paper.evicted.total() == 0
 
 
+def test_a_pod_that_waits_for_a_node_that_has_come_back_is_not_ended_for_an_earlier_refusal() -> None:
+    """In the same moment the pod beside it goes, by which the node was known to serve."""
+    paper = PaperLives(NodeReplacement())
+    paper.node("n0", {BLOCK: "b", RACK: "r", HOSTNAME_LABEL: "n0"}, 4)
+    paper.submit("w", [pod_set_json(count=2, cpu="2", topology={"required": RACK})])
+    paper.settle()
+    paper.change("n0", ready=False)
+    paper.end("n0", 1)
+    paper.settle()
+    (waits,) = (name for name, pod in paper.pods.items() if not pod["spec"].get("nodeName"))
+    paper.clock.time += REST_S
+    paper.settle()
+    paper.change("n0")
+    paper.end("n0", 1)
+    paper.settle()
+    assert [pod["spec"]["nodeName"] for pod in paper.live()] == ["n0", "n0"]
+    assert waits in paper.pods
+
+
 @pytest.mark.parametrize("deed", ["is lost", "hangs", "is deleted", "is drained", "NoExecute"])
 def test_a_node_whose_pods_are_gone_is_replaced_and_the_other_pod_stays(deed: str) -> None:
     paper = PaperLives(NodeReplacement())

@@ -160,6 +160,24 @@ def test_what_cannot_be_served_is_told_and_nobody_is_let_go() -> None:
     assert len(paper.where()) == 2
 
 
+def test_events_of_devices_wake_only_groups_with_constraints_on_devices() -> None:
+    """Found defect G10: KEP-5732's EnqueueExtensions."""
+    paper = hall(LEFT)
+    gang(paper, 3)
+    paper.gang(2, name="large")
+    paper.add("large0", "large1", group="large", cpu=9)
+    paper.settle()
+    for name in ("g", "large"):
+        paper.look(name)
+    due(paper)
+    paper.devices(*RIGHT)
+    assert due(paper) == {GroupKey(NAMESPACE, "g")}
+    paper.devices(claim("some", [("right", "r2-0-0")], namespace=NAMESPACE))
+    assert due(paper) == {GroupKey(NAMESPACE, "g")}
+    paper.node("r1-2", "r1", 9)
+    assert due(paper) == {GroupKey(NAMESPACE, "g"), GroupKey(NAMESPACE, "large")}
+
+
 def test_a_claim_that_is_made_wakes_nobody_unless_it_may_be_for_all() -> None:
     paper = hall(LEFT)
     gang(paper, 3)

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from core.metric_names import PLUGIN_ANSWERS
-from core.model.group_plugins import GENERATE, SCORE, GroupPluginRules, PluginChoice, PluginLimits, Which
+from core.model.group_plugins import GENERATE, ROOM_EVENTS, SCORE, GroupEvent, GroupPluginRules, PluginChoice, PluginLimits, Which
+from core.podgroups.facts import read_pod_group
 from core.runtime.clock import Clock
 from reconciler import plugin_child
 from reconciler.group_plugins import LONGEST_PAUSE_S, PAUSE_S, GroupPlugins
@@ -244,6 +245,23 @@ async def test_no_process_outlives_its_owner(target: str):
     assert not opened.plugins.pids
 
 
+@pytest.mark.parametrize(("events", "woken"), [(None, True), (["NodeTopologyChanged"], False), (["DevicesChanged"], True), ([], False)])
+async def test_a_waiting_group_is_woken_by_the_events_that_its_generator_names(events: list[str] | None, woken: bool):
+    """Found defect G10: KEP-5732's EnqueueExtensions. A generator that names none is woken by all."""
+    async with paper(launch("Waits", GENERATE, events=events)) as opened:
+        assert await place(opened) == {}
+        facts = read_pod_group(opened.observed.pod_groups.store.list()[0])
+        assert (GroupEvent.DEVICES_CHANGED in opened.plugins.list_events(facts)) is woken
+        assert opened.plugins.list_events(facts) >= ROOM_EVENTS
+
+
+async def test_a_generator_that_names_an_unknown_event_is_passed_over():
+    """Found defect G10."""
+    async with paper(launch("Waits", GENERATE, events=["Full moon"])) as opened:
+        assert len(await place(opened)) == 2
+        assert "plugin acme was skipped: it cannot be used" in opened.says[2]
+
+
 def test_the_reconciler_and_the_process_of_a_plugin_speak_of_the_same():
     """The process imports nothing of topogate's, so that it has words of its own."""
     assert (plugin_child.GENERATE, plugin_child.SCORE) == (GENERATE, SCORE)
@@ -259,7 +277,7 @@ def alone(target: str, limit_s: float) -> Iterator[tuple[subprocess.Popen[bytes]
     own, theirs = socket.socketpair()
     with own, theirs, subprocess.Popen([sys.executable, "-m", "reconciler.plugin_child"], stdin=theirs.fileno()) as process:
         theirs.close()
-        order = {"role": SCORE, "name": NAME, "value": f"acme_plugins:{target}", "arguments": {}}
+        order = {"role": SCORE, "name": NAME, "value": f"acme_plugins:{target}", "arguments": {}, "events": []}
         load = {"load": order, "limit_s": limit_s, "start_s": 60.0, "memory_bytes": 512 << 20}
         own.sendall(b"1 %s\n" % json.dumps(load).encode())
         assert json.loads(own.makefile().readline()) == {"number": 1, "answer": None}

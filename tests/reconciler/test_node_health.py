@@ -234,3 +234,25 @@ def test_pods_that_their_user_pinned_to_a_node_are_nobody_elses_business():
     paper.pod("waiting", pinned="n9", by_us=False, phase="Pending")
     paper.look()
     assert (paper.ended, paper.statuses) == ([], [])
+
+
+@pytest.mark.parametrize("is_admitted", [True, False])
+def test_pods_ungated_by_kueue_outside_of_the_assignment_are_ended(is_admitted: bool):
+    """Found defect E16: without coordinates of topogate's they were taken for pods that their user had pinned."""
+    paper = PaperNodes()
+    paper.node("n0")
+    paper.node("n9")
+    paper.workload("n0", is_admitted=is_admitted)
+    paper.pod("inside", pinned="n0", by_us=False, phase="Pending")
+    paper.pod("outside", pinned="n9", by_us=False, phase="Pending")
+    paper.look()
+    assert sorted(paper.ended) == (["outside"] if is_admitted else ["inside", "outside"])
+
+
+def test_pods_that_wait_on_the_host_of_their_template_are_not_ended():
+    paper = PaperNodes()
+    paper.node("n0")
+    paper.workload("n0", host_in_template="n9")
+    paper.pod("waiting", pinned="n9", by_us=False, phase="Pending")
+    paper.look()
+    assert paper.ended == []

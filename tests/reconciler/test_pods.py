@@ -63,6 +63,16 @@ def test_pods_beyond_the_total_are_deleted_and_never_start(admitted: Paper, many
     assert {reason for key, reason, _ in admitted.events if key.startswith("ns/more")} == {"ExcessPodDeleted"}
 
 
+def test_pod_beyond_the_total_that_has_a_controller_stays_gated(admitted: Paper):
+    """A ReplicaSet would make another at once, and another: two writes for each, without end."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "twenty", "uid": "u", "controller": True}
+    admitted.put(pod("more", ownerReferences=[owner]))
+    admitted.run()
+    assert names(admitted) == {"a", "b", "more"}
+    assert started(admitted) == {"a", "b"}
+    assert {reason for key, reason, _ in admitted.events if key == "ns/more"} == {"WorkloadRefused"}
+
+
 def test_a_pod_with_another_total_does_not_change_what_was_admitted(admitted: Paper):
     admitted.put(pod("liar", total=100))
     admitted.run()
@@ -157,6 +167,67 @@ def test_deactivated_its_pods_go_then_its_quota(admitted: Paper):
     admitted.run()
     assert admitted.all("Pod") == []
     assert admitted.all("Workload") == [] or "admission" not in admitted.get("Workload", "g")["status"]
+
+
+def evict(paper: Paper) -> None:
+    """Preempted, with pods that run."""
+    workload = paper.get("Workload", "g")
+    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted for h"}
+    paper.put({**workload, "status": {**workload["status"], "conditions": [*workload["status"]["conditions"], evicted]}})
+    paper.run()
+
+
+def quota_reserved(paper: Paper) -> tuple[str, str]:
+    (found,) = (c for c in paper.get("Workload", "g")["status"]["conditions"] if c["type"] == "QuotaReserved")
+    return found["status"], found["reason"]
+
+
+def waiting(paper: Paper) -> list[str]:
+    return [facts.key for facts in paper.observed.state.workloads.pending()]
+
+
+def test_evicted_group_keeps_workload_until_all_its_pods_are_replaced(admitted: Paper):
+    """Found defect E24: its pods were gone as soon as they had failed, and the Workload with the last of them."""
+    evict(admitted)
+    assert names(admitted) == set(), "all are deleted"
+    assert quota_reserved(admitted)[0] == "True", "they still run"
+    for name in ("a", "b"):
+        end(admitted, name, "Failed")
+    admitted.run()
+    assert {p["metadata"]["name"] for p in admitted.all("Pod")} == {"a", "b"}, "what replaces them sees them fail"
+    assert quota_reserved(admitted) == ("False", "OnHold")
+    assert "admission" not in admitted.get("Workload", "g")["status"]
+    admitted.put(pod("c"))
+    admitted.run()
+    assert quota_reserved(admitted) == ("False", "OnHold")
+    assert waiting(admitted) == []
+    admitted.put(pod("d"))
+    admitted.run()
+    assert {p["metadata"]["name"] for p in admitted.all("Pod")} == {"c", "d"}
+    assert quota_reserved(admitted) == ("False", "PendingEvaluation")
+    assert waiting(admitted) == ["ns/g"]
+    assert [c["reason"] for c in admitted.get("Workload", "g")["status"]["conditions"] if c["type"] == "Evicted"] == ["Preempted"]
+
+
+@pytest.mark.parametrize("change", [{"spec": {"active": False}}, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}])
+def test_failed_pods_of_evicted_group_go_when_it_is_not_queued_again(admitted: Paper, change: Json):
+    evict(admitted)
+    for name in ("a", "b"):
+        end(admitted, name, "Failed")
+    admitted.run()
+    workload = admitted.get("Workload", "g")
+    admitted.put({**workload, **{part: {**workload[part], **changed} for part, changed in change.items()}})
+    admitted.run()
+    assert admitted.all("Pod") == []
+
+
+def test_pod_of_evicted_group_deleted_by_force_is_not_kept(admitted: Paper):
+    """Its kubelet, which may be gone, need not report how it ends. The API server deletes a pod without a node so, too."""
+    evict(admitted)
+    for each in admitted.all("Pod"):
+        admitted.put({**each, "metadata": {**each["metadata"], "deletionGracePeriodSeconds": 0}})
+    admitted.run()
+    assert admitted.all("Pod") == []
 
 
 def test_a_workload_that_is_deleted_takes_its_pods_along(admitted: Paper):

@@ -62,6 +62,72 @@ def test_a_scaled_stateful_set_is_stopped_and_asks_anew(paper: Paper):
     assert paper.all("Pod") == []
 
 
+def quota_reserved(workload: Json) -> tuple[str, str]:
+    (found,) = (c for c in workload["status"]["conditions"] if c["type"] == "QuotaReserved")
+    return found["status"], found["reason"]
+
+
+@pytest.mark.parametrize("is_admitted", [True, False])
+def test_stateful_set_at_zero_replicas_holds_its_workload(paper: Paper, is_admitted: bool):
+    """Found defect E23: the Workload was deleted. Kueue keeps it, without quota and out of the queue, until replicas are asked for."""
+    owner = paper.put(stateful_set(2))
+    paper.run()
+    (before,) = paper.all("Workload")
+    if is_admitted:
+        admit(paper, before["metadata"]["name"])
+        paper.put(pod_of(owner, "db-0"))
+        paper.run()
+        assert started(paper) == {"db-0"}
+    paper.put(stateful_set(0, generation=2))
+    paper.run()
+    if is_admitted:
+        assert "admission" in paper.all("Workload")[0]["status"], "a pod of it runs"
+        paper.drop("Pod", "db-0")
+        paper.run()
+    (held,) = paper.all("Workload")
+    assert held["metadata"]["uid"] == before["metadata"]["uid"]
+    assert quota_reserved(held) == ("False", "OnHold")
+    assert "admission" not in held["status"]
+    assert list(paper.observed.state.workloads.pending()) == []
+    paper.put(stateful_set(3, generation=3))
+    paper.run()
+    (waits,) = paper.all("Workload")
+    assert waits["metadata"]["uid"] == before["metadata"]["uid"]
+    assert waits["spec"]["podSets"][0]["count"] == 3
+    assert quota_reserved(waits) == ("False", "PendingEvaluation")
+    assert [facts.key for facts in paper.observed.state.workloads.pending()] == [f"ns/{waits['metadata']['name']}"]
+
+
+def test_stateful_set_without_replicas_that_leaves_its_queue_has_no_workload(paper: Paper):
+    paper.put(stateful_set(2))
+    paper.run()
+    paper.put(stateful_set(0, generation=2))
+    paper.run()
+    assert len(paper.all("Workload")) == 1
+    paper.put(stateful_set(0, generation=3, labels={}))
+    paper.run()
+    assert paper.all("Workload") == []
+
+
+def test_workload_that_ends_its_hold_has_the_new_number_of_pods_before(paper: Paper, monkeypatch: pytest.MonkeyPatch):
+    """Else it is admitted with the number that its StatefulSet had when it was scaled to zero."""
+    paper.put(stateful_set(2))
+    paper.run()
+    paper.put(stateful_set(0, generation=2))
+    paper.run()
+    counts = []
+    write = paper.apply_admission
+
+    async def record(workload: Json, status: Json, *, strict: bool) -> Json:
+        counts.append(workload["spec"]["podSets"][0]["count"])
+        return await write(workload, status, strict=strict)
+
+    monkeypatch.setattr(paper, "apply_admission", record)
+    paper.put(stateful_set(3, generation=3))
+    paper.run()
+    assert counts == [3]
+
+
 def test_another_image_rolls_out_under_way_and_more_of_anything_is_admitted_anew(paper: Paper):
     owner = paper.put(stateful_set(1))
     paper.run()
@@ -265,8 +331,9 @@ def test_what_is_asked_for_all_pods_is_followed_and_brings_back_what_was_wrong(p
 def test_a_parent_that_wants_other_nodes_asks_otherwise(part: dict[str, Any]):
     """Found defect E3: with another node selector, affinity or toleration it was never admitted anew, and the rollout stood."""
     template = PodSetTemplate("main", 1, {"spec": {"containers": []}}, None)
-    workload = {"spec": {"podSets": [template.to_wire()]}}
+    workload = {"spec": {"queueName": "main", "podSets": [template.to_wire()]}}
     same = Wanted("w", "main", (template,), (), {}, {}, {})
     assert not asks_otherwise(same, workload)
+    assert asks_otherwise(replace(same, queue="other"), workload), "its pods would run by the quota of the queue that it has left"
     other = PodSetTemplate("main", 1, {"spec": {"containers": [], **part}}, None)
     assert asks_otherwise(replace(same, pod_sets=(other,)), workload)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.names import API_VERSION, PREBUILT_WORKLOAD
+from core.names import API_VERSION, PREBUILT_WORKLOAD, WORKLOAD_ANNOTATION
 from e2e import truth
 from e2e.api import wait_for
+from tests.reconciler.kinds.pods import bound, live, pod
 from tests.reconciler.scenes import WORKLOADS, Scene
 
 Json = dict[str, Any]
@@ -97,3 +98,24 @@ def test_what_a_manager_of_several_clusters_puts_here_waits_for_its_job(scene: S
     scene.submit("remote", pods=2, gpus=8, required=scene.rack, labels={PREBUILT_WORKLOAD: "remote", **dict(list(labels.items())[1:])})
     now = scene.until_bound("remote", 2)
     assert truth.as_assigned(now, "remote") == []
+
+
+def test_workload_of_running_pods_cannot_be_taken_by_another_job(scene: Scene) -> None:
+    """Found by an attack: a job that named the Workload of a pod group, or what an orphaned job had left, ran on quota that was in use."""
+    for name in ("a", "b"):
+        scene.create(pod(scene, name, gpus=8, group="ring", total=2))
+    scene.eventually("the group to be bound", lambda now: bound(live(now, scene), 2))
+    scene.submit("left", pods=1, gpus=8)
+    now = scene.until_bound("left", 1)
+    (left,) = now.pods_of("left")
+    workload = left["metadata"]["annotations"][WORKLOAD_ANNOTATION]
+    scene.api.request("DELETE", f"/apis/batch/v1/namespaces/{scene.namespace}/jobs/left?propagationPolicy=Orphan")
+    scene.eventually("it to have no owner", lambda _: not named(scene, workload)["metadata"].get("ownerReferences"))
+    scene.submit("thief", pods=2, gpus=8, labels={PREBUILT_WORKLOAD: "ring"})
+    scene.submit("heir", pods=1, gpus=8, labels={PREBUILT_WORKLOAD: workload})
+    assert "pod group ring" in until_told(scene, "thief", "WorkloadRefused")
+    assert "deleted without its pods" in until_told(scene, "heir", "WorkloadRefused")
+    now = scene.read()
+    assert {pod["metadata"]["name"] for pod in live(now, scene)} == {"a", "b", left["metadata"]["name"]}
+    for path in (f"{WORKLOADS.format(scene.namespace)}/ring", f"{WORKLOADS.format(scene.namespace)}/{workload}"):
+        assert not truth.is_true(scene.api.get(path), "Finished")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.names import HOSTNAME_LABEL, PLACEMENT_PROFILE
+from core.names import HOSTNAME_LABEL, PLACEMENT_PROFILE, PLACEMENT_PROFILES
 from e2e import manifests, truth
 from e2e.api import ApiError, wait_for
 from e2e.cluster import Cluster
@@ -68,9 +68,12 @@ def test_job_queue_and_topology_may_name_a_profile_and_an_unknown_one_is_told_of
 
     (event,) = wait_for("an event that names the profile", told)
     assert event["reason"] == "UnknownPlacementProfile"
-    assert event["message"] == f"there is no placement profile 'dense', so that {PLACEMENT_PROFILE} is ignored; there are kep, compact"
+    assert (
+        event["message"]
+        == f"there is no placement profile 'dense', so that {PLACEMENT_PROFILE} is ignored; there are {', '.join(PLACEMENT_PROFILES)}"
+    )
     assert place_seven(uneven, "still") == THREE
-    with pytest.raises(ApiError, match="kep or compact is expected"):
+    with pytest.raises(ApiError, match="one of kep, compact, best-fit, least-free, balanced is expected"):
         place_seven(uneven, "refused", "dense")
     uneven.close()
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from core.model.gates import read_gates
-from core.names import PODSET_LABEL, PREEMPTED
+from core.names import IS_GROUP_WORKLOAD, MANAGED, POD_GROUP_NAME, PODSET_LABEL, PREEMPTED, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
 from core.runtime.client import Client
 from core.runtime.resource import Obj
 from core.runtime.workqueue import Item
@@ -89,6 +89,32 @@ def test_a_job_that_begins_anew_is_queued_for_all_it_needs():
     paper.wait_for(paper.stop_job())
     paper.look()
     assert paper.train["status"]["reclaimablePods"] == []
+
+
+def test_pods_that_name_a_group_and_are_no_members_give_no_quota_back():
+    """Pods outside the group may be made by a user, name its workload and succeed at once."""
+    observed = Observed(cast("Client", None), ManualClock())
+    wire = workload_json("g", [pod_set_json("main", 2)])
+    wire["metadata"].setdefault("annotations", {})[IS_GROUP_WORKLOAD] = "true"
+    observed.workloads.put(wire)
+
+    def pod(name: str, labels: Mapping[str, str]) -> Obj:
+        metadata = {
+            "name": name,
+            "namespace": wire["metadata"]["namespace"],
+            "uid": name,
+            "resourceVersion": "1",
+            "labels": {PODSET_LABEL: "main", **labels},
+            "annotations": {WORKLOAD_ANNOTATION: "g"},
+        }
+        return {"metadata": metadata, "spec": {"containers": []}, "status": {"phase": "Succeeded"}}
+
+    reclaimable = Reclaimable(observed, cast("Writer", None), ManualClock())
+    for number in range(2):
+        observed.pods.put(pod(f"forged-{number}", {}))
+    assert reclaimable._done(wire) == {}
+    observed.pods.put(pod("member", {POD_GROUP_NAME: "g", MANAGED: "true", QUEUE_NAME_LABEL: "main"}))
+    assert reclaimable._done(wire) == {"main": 1}
 
 
 def test_with_the_gate_off_nobody_goes_by_it():

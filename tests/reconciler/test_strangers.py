@@ -96,6 +96,14 @@ def test_a_pod_that_nobody_will_ungate_is_told_once_why_and_what_would_help(pape
     assert paper.events == [("ns/p", "PodStaysGated", "Warning")]
 
 
+def test_pod_that_requests_more_than_its_unowned_workload_reads_the_excess(paper: Watched):
+    paper.put({**workload(None), "spec": {"podSets": [{"name": "main", "count": 1, "template": {}}]}})
+    pod = gated("w")
+    paper.put({**pod, "spec": {**pod["spec"], "containers": [{"resources": {"requests": {"cpu": "2"}}}]}})
+    (message,) = paper.look()
+    assert "stays on: the pod requests 2 cpu; a pod of pod set main requests 0 (Workload w); delete the pod" in message
+
+
 def test_a_pod_of_a_leader_worker_set_that_another_made_is_told_so(paper: Watched):
     paper.put({"kind": "LeaderWorkerSet", "metadata": {"name": "lws", "uid": "uid-lws"}, "spec": {}})
     paper.put(queued({SUSPENDING_PARENT: LEADER_WORKER}, **PARENT_LABELS))

@@ -12,11 +12,13 @@ from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.encoding import encode
 from core.names import (
     COORDINATE_PREFIXES,
+    EVENT_WORKLOAD_REFUSED,
     HOSTNAME_LABEL,
     JOB_COMPLETION_INDEX_LABEL,
     JOB_UID_LABEL,
     PODSET_LABEL,
     RANK_ORDER_KEPT,
+    RESOURCE_IN_USE_FINALIZER,
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
 )
@@ -87,6 +89,23 @@ def test_the_order_of_ranks_is_told_although_one_pod_cannot_be_ungated():
         paper.reconcile()
     assert paper.ungated == ["p0"]
     assert [c["status"] for c in paper.get("Workload", "w")["status"]["conditions"] if c["type"] == RANK_ORDER_KEPT] == ["True"]
+
+
+def test_a_pod_that_requests_more_than_was_admitted_stays_gated_with_an_event_on_it():
+    """Attack F6: containers that another webhook or a controller added are in no quota."""
+    paper = Ungated()
+    paper.put(workload())
+    for i, requests in enumerate(({"cpu": "200m", "memory": "256Mi"}, {"nvidia.com/gpu": "8"})):
+        made = pod(i)
+        made["spec"]["containers"] = [{"name": "c", "resources": {"requests": requests}}]
+        paper.put(made)
+    for _ in range(2):
+        paper.reconcile()
+    assert paper.ungated == ["p0"] * 2
+    [event] = {event for event in paper.events if event[1] == EVENT_WORKLOAD_REFUSED}
+    assert event[0] == "ns/p1"
+    [message] = {message for message in paper.messages if "stays gated" in message}
+    assert "8 nvidia.com/gpu more than the pods that were admitted as main" in message
 
 
 @pytest.mark.parametrize(("is_there", "told"), [(True, ["PodOutsideAssignment"]), (False, [])])
@@ -199,3 +218,81 @@ def test_a_pod_without_its_owner_keeps_its_place_from_the_one_made_instead():
         paper.put(pod(index))
     paper.reconcile()
     assert len(paper.ungated) == 1
+
+
+def requesting(gpus: int, pod: Obj) -> Obj:
+    containers = [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": str(gpus)}}}]
+    return {**pod, "spec": {**pod["spec"], "containers": containers}}
+
+
+def unowned(gpus: int = 1) -> Obj:
+    made = workload(None)
+    made["spec"]["podSets"][0]["template"] = {"spec": requesting(gpus, {"spec": {}})["spec"]}
+    return made
+
+
+def bound(pod: Obj, node: str) -> Obj:
+    return {**pod, "spec": {**pod["spec"], "schedulingGates": [], "nodeName": node, "nodeSelector": {HOSTNAME_LABEL: node}}}
+
+
+@pytest.mark.parametrize("owner", [None, OWNER])
+@pytest.mark.parametrize("pods_first", [False, True])
+def test_pods_that_name_an_unowned_workload_are_ungated_and_counted(owner: Mapping[str, Any] | None, pods_first: bool):
+    """Found defect E12: they did not exist, so that they stayed gated and the node of one that ran was taken for lost."""
+    paper = Ungated()
+    pods = [bound(pod(0, owner), "n0"), *(pod(index, owner) for index in (1, 2))]
+    for obj in (*pods, workload(None)) if pods_first else (workload(None), *pods):
+        paper.put(obj)
+    paper.reconcile()
+    assert paper.ungated == ["p1"], "as many pods as were admitted, no more"
+    key = ("ns/w", "main", paper.observed.state.workloads.facts["ns/w"].owner_uid)
+    assert paper.observed.state.ledger._bound[key] == {"n0": 1}, "the running pod has the place that was reserved for it"
+
+
+def test_pods_without_an_owner_stop_counting_when_a_job_adopts_their_workload():
+    paper = Ungated()
+    paper.put(workload(None))
+    paper.put(pod(0, None))
+    paper.put(workload(OWNER))
+    paper.reconcile()
+    assert paper.ungated == []
+    assert paper.observed.pod_facts["ns/p0"].owner_uid is None
+
+
+def test_pods_of_another_namespace_do_not_use_an_unowned_workload():
+    paper = Ungated()
+    paper.put(workload(None))
+    other = pod(0, None)
+    paper.put({**other, "metadata": {**other["metadata"], "namespace": "other"}})
+    paper.reconcile()
+    assert paper.ungated == []
+
+
+@pytest.mark.parametrize(("gpus", "ungated"), [(1, ["p0"]), (8, [])])
+def test_pod_that_requests_more_than_its_unowned_workload_stays_gated(gpus: int, ungated: list[str]):
+    """A namespace user writes both: quota was reserved for what the Workload says."""
+    paper = Ungated()
+    paper.put(unowned(1))
+    paper.put(requesting(gpus, pod(0, None)))
+    paper.reconcile()
+    assert paper.ungated == ungated
+
+
+def test_deleted_unowned_workload_holds_its_quota_until_its_running_pods_have_ended():
+    paper = Ungated()
+    paper.put(unowned())
+    for index in range(2):
+        paper.put(requesting(1, pod(index, None)))
+    paper.reconcile()
+    assert paper.get("Workload", "w")["metadata"]["finalizers"] == [RESOURCE_IN_USE_FINALIZER]
+    paper.put(bound(paper.get("Pod", "p0"), "n0"))
+    paper.delete("Workload", "w")
+    paper.ungated.clear()
+    paper.reconcile()
+    assert paper.ungated == [], "a deleted Workload starts no pods"
+    paper.run(1)
+    assert paper.observed.state.workloads.holding("ns/w") is not None
+    paper.delete("Pod", "p0")
+    paper.run(1)
+    assert paper.all("Workload") == []
+    assert paper.observed.state.workloads.holding("ns/w") is None

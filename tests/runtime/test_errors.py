@@ -84,3 +84,9 @@ def test_a_status_of_a_watch_is_taken_as_it_is():
 def test_an_error_tells_no_password_of_a_proxy():
     error = errors.Unreachable("GET https://10.0.0.1/api: 407, message='...', url='http://user:hunter2@proxy.example:3128'")
     assert str(error) == error.message == "GET https://10.0.0.1/api: 407, message='...', url='http://proxy.example:3128'"
+
+
+@pytest.mark.parametrize(("code", "message"), [(500, "etcdserver: request is too large"), (413, "limit is 3145728")])
+def test_object_too_large_to_be_stored_is_invalid(code: int, message: str) -> None:
+    """It is an answer: the write took no effect, and will not at any other attempt."""
+    assert isinstance(error_for(code, status(code, "", message)), errors.Invalid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 from core.names import HOSTNAME_LABEL
 from core.queueing.outcome import NotFound
 from core.state.cluster import ClusterState
-from core.state.daemonsets import DaemonSetFacts
+from core.state.daemonsets import WINDOW_S, DaemonSetFacts
 from core.state.facts import NodeFacts, PodFacts, object_key
-from reconciler.slim import slim_daemon_set, slim_pod
+from reconciler.slim import slim_daemon_set, slim_node, slim_pod
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, workload_json
 from tests.placement.reference import matches, tolerates
 from tests.queueing.scene import Scene, admitted, refused
@@ -44,6 +45,24 @@ def used(state: ClusterState) -> dict[str, int]:
     state.refresh()
     assert state.ledger.drift() == {}
     return {node: amounts["cpu"] for node, amounts in sorted(state.ledger.usage.items())}
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["time observed after the nodes", "time observed before the nodes"])
+def test_node_created_long_before_start_has_no_share_reserved(is_first: bool):
+    """At each start all nodes counted as new for two minutes."""
+    state, now = ClusterState(), 10_000_000.0
+    see(state, daemon_set_json("agent"))
+    if not is_first:
+        state.observe_time(5.0, now)
+    for name, age in (("old", 3600), ("new", 30)):
+        created = datetime.fromtimestamp(now - age, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        node = node_json(host(name))
+        node["metadata"]["creationTimestamp"] = created
+        state.observe_node(name, NodeFacts.read(slim_node(node)))
+    state.observe_time(6.0, now + 1)
+    assert set(state.ledger.daemons.shares) == {"new"}
+    state.observe_time(6.0 + WINDOW_S - 30, now + 1 + WINDOW_S - 30)
+    assert not state.ledger.daemons.shares
 
 
 def test_a_workload_that_would_take_a_daemon_sets_share_of_a_new_node_waits():

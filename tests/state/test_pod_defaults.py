@@ -52,6 +52,25 @@ def test_requests_of_a_pod_under_a_limit_range_are_those_that_it_will_have(given
     assert defaults.adjust(defaults.adjust(given, "ns"), "ns") == defaults.adjust(given, "ns")
 
 
+@pytest.mark.parametrize(
+    ("requests", "limits", "problems"),
+    [
+        ({"cpu": "1"}, {"cpu": "2"}, 0),
+        ({"cpu": "1"}, {"cpu": "2500m"}, 0),
+        ({"cpu": "1"}, {"cpu": "2501m"}, 1),
+        ({"cpu": "1"}, {}, 1),
+        ({}, {}, 1),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Container", "Pod"])
+def test_limit_of_more_than_ratio_of_limit_range_is_a_problem(kind: str, requests: dict[str, str], limits: dict[str, str], problems: int):
+    """`maxLimitRequestRatio` was not read: the Workload was admitted, and the API server refused its pods."""
+    defaults = known(limit_range(type=kind, maxLimitRequestRatio={"cpu": "2.5"}))
+    found = list(defaults.find_problems(spec(requests, limits), "ns"))
+    assert len(found) == problems
+    assert all("maxLimitRequestRatio of 2.5" in problem for problem in found)
+
+
 def test_a_runtime_class_adds_its_overhead_once_with_selector_and_tolerations():
     defaults = known()
     adjusted = defaults.adjust(spec({"cpu": "1"}, runtimeClassName="kata", nodeSelector={"zone": "a"}), "ns")

@@ -215,6 +215,18 @@ def patches_train(body: Any) -> Act:
     return lambda stage: stage.user.patch(stage.train_path, body)
 
 
+def patches_finalizers(path: Callable[[Stage], str]) -> Act:
+    def act(stage: Stage) -> Obj:
+        now = stage.user.get(path(stage))["metadata"].get("finalizers") or []
+        return stage.user.patch(f"{path(stage)}?dryRun=All", {"metadata": {"finalizers": [*now, "orphan"]}})
+
+    return act
+
+
+def deletes(path: Callable[[Stage], str], options: str) -> Act:
+    return lambda stage: stage.user.request("DELETE", f"{path(stage)}?dryRun=All&{options}")
+
+
 def creates_pod(make: Callable[[Stage], Obj]) -> Act:
     return lambda stage: stage.user.create(stage.path(PODS), make(stage))
 
@@ -348,6 +360,6 @@ def marks(part: str, name: str, value: str) -> Obj:
 
 KEEPS_OWNER, KEEPS_LABELS = "only the controller of Job may release a pod", "the labels of a pod of an admitted workload"
 NAMES_NO_QUEUE = "the name of a LocalQueue is expected"
-PART_IS_KEPT = "this object was admitted as a part of a JobSet"
+PART_IS_KEPT = "this object is a part of a JobSet"
 SCALED_PART = "was admitted as a part of AppWrapper nobody"
 NO_DAEMON_SETS = "no quota counts a DaemonSet"

@@ -66,6 +66,7 @@ from tests.webhook.entry_points import (
     creates_job_asking,
     creates_pod,
     daemon_set,
+    deletes,
     dry_pod,
     is_allowed,
     is_allowed_unless_managed,
@@ -79,6 +80,7 @@ from tests.webhook.entry_points import (
     owned,
     part,
     patches,
+    patches_finalizers,
     patches_greedy,
     patches_train,
     pod,
@@ -133,6 +135,38 @@ TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
     ),
     ("a pod keeps its labels", "metadata: another is added", patches_train({"metadata": {"labels": {"mine": "still"}}}), is_allowed),
     ("a pod keeps its labels", "metadata: an annotation", patches_train({"metadata": {"annotations": {"mine": "still"}}}), is_allowed),
+    *(
+        ("a part is deleted with its pods", f"delete: {options}", deletes(part, options), is_refused(PART_IS_KEPT))
+        for options in (
+            "propagationPolicy=Orphan",
+            "orphanDependents=true",
+            "gracePeriodSeconds=0",
+        )  # the last is Orphan of a Job
+    ),
+    (
+        "a part is deleted with its pods",
+        "delete: collection",
+        deletes(lambda stage: stage.path(JOBS), "propagationPolicy=Orphan"),
+        is_refused(PART_IS_KEPT),
+    ),
+    ("a part is deleted with its pods", "metadata: a finalizer", patches_finalizers(part), is_refused(PART_IS_KEPT)),
+    *(
+        ("a part is deleted with its pods", f"delete: {options}", deletes(part, options), is_allowed)
+        for options in ("propagationPolicy=Background", "propagationPolicy=Foreground")
+    ),
+    (
+        "a pod is deleted with its pods",
+        "delete",
+        deletes(lambda stage: stage.train_path, "propagationPolicy=Orphan"),
+        is_refused("only the controller of Job may delete this pod with the policy Orphan"),
+    ),
+    (
+        "a pod is deleted with its pods",
+        "metadata: a finalizer",
+        patches_finalizers(lambda stage: stage.train_path),
+        is_refused("a pod of an admitted workload cannot have the finalizer orphan"),
+    ),
+    ("a pod is deleted with its pods", "delete: none", deletes(lambda stage: stage.train_path, "gracePeriodSeconds=0"), is_allowed),
     (
         "a part keeps its labels",
         "metadata",
@@ -462,7 +496,7 @@ def test_part_with_queue_label_is_unsuspended_by_controller_of_its_owner_only(st
         part["metadata"] |= {"name": f"part-{name}", "labels": {QUEUE_NAME_LABEL: "none"}, "ownerReferences": [owner]}
         scene.api.create(RAY.format(scene.namespace), part)
         path = stage.path(RAY, f"part-{name}") + "?dryRun=All"
-        refused(403, "a queued RayCluster is started by topogate", lambda path=path: stage.user.patch(path, start))
+        refused(403, "Ray", lambda path=path: stage.user.patch(path, start))  # by two policies where the owner is known
         if is_known:
             operator.patch(path, start)
         else:

@@ -219,7 +219,7 @@ def test_a_placement_profile_that_exists_is_accepted(profile: str | None):
 
 def test_an_unknown_placement_profile_is_refused_beside_all_other_mistakes():
     assert causes(Webhook().validate(profiled("Compact", slice_topology=RACK, slice_size=3))) == {
-        f"metadata.annotations[{PLACEMENT_PROFILE}]": '"Compact": kep or compact is expected',
+        f"metadata.annotations[{PLACEMENT_PROFILE}]": '"Compact": one of kep, compact, best-fit, least-free, balanced is expected',
         f"spec.template.metadata.annotations[{SLICE_SIZE}]": '"3": slices must evenly divide the 4 pods: one of 1, 2, 4 is expected',
     }
 

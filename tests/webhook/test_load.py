@@ -13,27 +13,31 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from aiohttp import ClientSession, TCPConnector, web
+from aiohttp import ClientSession, StreamReader, TCPConnector, web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypothesis import given
 
+from certs import pki
+from certs.pki import KeyPair
 from e2e import manifests
 from tests.runtime.fakes import ManualClock
 from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, body, causes
 from tests.webhook.test_misshapen import JSON
-from tests.webhook.test_tls import CA, FIRST, NOW
+from tests.webhook.test_tls import CA, FIRST, NOW, Connection
 from webhook import server as server_module
 from webhook.budget import Budget, estimate_memory
 from webhook.connections import IDLE_S, Connections
+from webhook.intake import GivenUp, Intake, NoRoom
 from webhook.lookup import at_home
 from webhook.review import Reviews
-from webhook.server import LARGE_BODIES_BYTES, AdmissionServer
-from webhook.tls import HeldCertificate
+from webhook.server import CONVERSION_BODIES_BYTES, LARGE_BODY_BYTES, AdmissionServer
+from webhook.tls import HeldCertificate, ServingCertificate
 
 SMALL = body(manifests.job("train", "team-a", pods=1))
 LARGE = body(manifests.job("train", "team-a", pods=1, annotations={"filler": "x" * 2**20}, queue=None))
@@ -109,6 +113,25 @@ async def test_budget_is_granted_in_order_and_given_back() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def test_budget_is_granted_to_clients_in_turn() -> None:
+    """One client with sixty reviews kept those of the API server waiting for more than ten seconds."""
+    budget, granted = Budget(1), list[str]()
+    await budget.take(1)
+
+    async def ask(name: str, client: str) -> None:
+        await budget.take(1, client)
+        granted.append(name)
+        budget.give(1)
+
+    tasks = [asyncio.ensure_future(ask(*each)) for each in (("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"))]
+    await asyncio.sleep(0)
+    assert budget.waiting == 4
+    budget.give(1)
+    await asyncio.gather(*tasks)
+    assert granted == ["a1", "b1", "a2", "a3"]
+    assert (budget.used, budget.waiting) == (0, 0)
+
+
 async def test_budget_granted_to_cancelled_waiter_is_not_lost() -> None:
     budget = Budget(1)
     await budget.take(1)
@@ -157,20 +180,82 @@ def test_estimate_of_dense_value_is_at_least_its_size(value: Any) -> None:
 async def test_half_sent_bodies_are_not_read_beyond_budget_and_small_reviews_are_answered() -> None:
     """Found defect B4: 36 half-sent bodies of 14 MB were read at once."""
     async with listening() as (server, _, port):
-        half = [await send(port, "/convert", b" " * 1000, 14 * 2**20) for _ in range(36)]
-        await until(lambda: server.large.bodies.waiting == 35)
-        assert server.large.bodies.used <= LARGE_BODIES_BYTES
+        bodies = server.conversions.bodies
+        half = [await send(port, "/convert", b" " * 2**20, 14 * 2**20) for _ in range(36)]
+        given_up = [asyncio.ensure_future(status_of(reader)) for reader, _ in half]
+        await until(lambda: sum(each.done() for each in given_up) == 36 - CONVERSION_BODIES_BYTES // 2**20)
+        assert {each.result() for each in given_up if each.done()} == {408}
+        assert bodies.used <= CONVERSION_BODIES_BYTES
         assert await post(port) == 200
-        half[0][1].close()
-        await until(lambda: server.large.bodies.waiting == 34)  # the next one is read
-        for _, writer in half[1:]:
+        for _, writer in half:
             writer.close()
-        await until(lambda: server.large.bodies.used == 0)
-        assert server.large.bodies.waiting == 0, "those whose client has gone were let go"
+        await until(lambda: bodies.used == 0)
+        await asyncio.gather(*given_up, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("count", "length", "sent"), [(300, 256 * 1024, SMALL), (40, 4 * 2**20, LARGE)], ids=["small", "large"])
+async def test_review_beside_stalled_bodies_of_any_client_is_answered(
+    count: int, length: int, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client is of the same address as that of the API server: as many bodies as fill the lane several times stand still."""
+    monkeypatch.setattr(server_module, "READ_S", 600.0)
+    async with listening(most=512) as (server, _, port):
+        bodies = (server.small if length <= LARGE_BODY_BYTES else server.large).bodies
+        stalled = [await send(port, VALIDATE_JOB, b" " * (length - 1000), length) for _ in range(count)]
+        ended = [asyncio.ensure_future(reader.read(20)) for reader, _ in stalled]
+        await until(lambda: bodies.used > 0.8 * bodies.limit)
+        assert [await post(port, sent) for _ in range(5)] == [200] * 5
+        assert bodies.used <= bodies.limit
+        for _, writer in stalled:
+            writer.close()
+        await asyncio.gather(*ended, return_exceptions=True)
+        await until(lambda: bodies.used == 0)
+
+
+async def test_bodies_that_wait_for_each_other_lose_the_oldest() -> None:
+    """Two halves fill the intake: one must go, or both would wait for ever."""
+    intake, readers = Intake(1000), [StreamReader(Mock(connected=True), 2**16) for _ in range(2)]
+
+    async def read(reader: StreamReader) -> int:
+        async with intake.read(reader, 1000, 600) as body:
+            return len(body)
+
+    tasks = []
+    for reader in readers:
+        tasks.append(asyncio.ensure_future(read(reader)))
+        reader.feed_data(b"x" * 500)
+        await until(lambda: intake.used == 500 * len(tasks))
+    for reader in readers:
+        reader.feed_data(b"x" * 500)
+        reader.feed_eof()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert 1000 in results
+    assert isinstance(next(each for each in results if each != 1000), GivenUp | NoRoom)
+    assert intake.used == 0
+
+
+async def test_conversions_that_are_judged_keep_no_review_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conversions of 16 to 256 KiB used the bytes and the memory of small reviews."""
+    ends, body_of_conversion = threading.Event(), b"{" + b" " * 150 * 1024 + b"}"
+
+    def answer(body: bytes) -> bytes:
+        ends.wait()
+        return b"{}"
+
+    monkeypatch.setattr(server_module, "_answer_conversion", answer)
+    async with listening(most=512) as (server, _, port):
+        sent = [await send(port, "/convert", body_of_conversion) for _ in range(90)]
+        await until(lambda: server.conversions.bodies.used > 13 * 2**20)
+        assert await post(port) == 200
+        assert await post(port, LARGE) == 200
+        ends.set()
+        assert {await status_of(reader) for reader, _ in sent} == {200}
+        for _, writer in sent:
+            writer.close()
 
 
 async def test_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "READ_SMALL_S", 0.05)
+    monkeypatch.setattr(server_module, "READ_S", 0.05)
     async with listening() as (server, _, port):
         reader, writer = await send(port, VALIDATE_JOB, SMALL[:100], len(SMALL))
         assert await status_of(reader) == 408
@@ -205,8 +290,8 @@ async def test_body_that_is_not_judged_is_refused_by_its_signs_and_headers(sent:
             reader, writer = await send(port, path, sent, more=more)
             assert await status_of(reader) == status
             writer.close()
-        await until(lambda: server.large.bodies.used == server.small.bodies.used == 0)
-        assert server.large.judged.used == 0
+        await until(lambda: server.large.bodies.used == server.small.bodies.used == server.conversions.bodies.used == 0)
+        assert server.large.judged.used == server.conversions.judged.used == 0
 
 
 async def test_memory_of_large_review_is_held_until_its_thread_ends() -> None:
@@ -261,11 +346,67 @@ def test_new_connection_where_all_review_is_refused() -> None:
     for each in (first, second):
         connections.end(each.fileno(), reviewed=True)
         connections.begin(each.fileno())
+        connections.has_arrived(each.fileno())
     assert not connections.add(third)
     clock.time += 1
     connections.end(second.fileno(), reviewed=True)
     assert connections.add(fourth), "an idle one goes for it"
     assert pairs[1][1].recv(1) == b""
+    for pair in pairs:
+        for each in pair:
+            each.close()
+
+
+def test_connection_with_stalled_body_is_cut_before_idle_one_of_api_server() -> None:
+    """A client may bring one review by each connection, and then half of another one."""
+    clock = ManualClock()
+    connections = Connections(clock, 3)
+    pairs = [socket.socketpair() for _ in range(6)]
+    idle, judged, stalled, *new = (pair[0] for pair in pairs)
+    for each in (idle, judged, stalled):
+        connections.add(each)
+        connections.end(each.fileno(), reviewed=True)
+    for each in (judged, stalled):
+        connections.begin(each.fileno())
+    connections.has_arrived(judged.fileno())
+    clock.time += 1
+    assert connections.add(new[0])
+    assert pairs[2][1].recv(1) == b""
+    connections.end(new[0].fileno(), reviewed=True)
+    connections.begin(new[0].fileno())
+    assert connections.add(new[1]), "a body that has just begun to arrive is given time: the idle one goes"
+    assert pairs[0][1].recv(1) == b""
+    for pair in pairs:
+        for each in pair:
+            each.close()
+
+
+def test_client_with_most_connections_loses_one_for_a_new_one() -> None:
+    """A client with many connections, each of which has brought a review, does not push out those that an API server keeps."""
+    clock = ManualClock()
+    connections = Connections(clock, 8)
+    pairs = [socket.socketpair() for _ in range(9)]
+    for i, (each, _) in enumerate(pairs):
+        assert connections.add(each, "10.0.0.1" if i in (0, 1) else "10.0.0.2")
+        connections.end(each.fileno(), reviewed=True)
+        clock.time += 1
+    assert [pair[0].fileno() in connections._open for pair in pairs[:3]] == [True, True, False]
+    for pair in pairs:
+        for each in pair:
+            each.close()
+
+
+def test_client_with_more_than_half_of_all_busy_connections_loses_one_for_another() -> None:
+    connections = Connections(ManualClock(), 8)
+    pairs = [socket.socketpair() for _ in range(10)]
+    for i, (each, _) in enumerate(pairs[:8]):
+        assert connections.add(each, "10.0.0.1" if i in (0, 1) else "10.0.0.2")
+        connections.end(each.fileno(), reviewed=True)
+        connections.begin(each.fileno())
+        connections.has_arrived(each.fileno())
+    assert not connections.add(pairs[8][0], "10.0.0.2")
+    assert connections.add(pairs[9][0], "10.0.0.1")
+    assert [pair[0].fileno() in connections._open for pair in pairs[:3]] == [True, True, False]
     for pair in pairs:
         for each in pair:
             each.close()
@@ -300,12 +441,12 @@ def test_idle_connection_is_cut_after_its_client_would_have_closed_it() -> None:
 # --- client certificates --------------------------------------------------------------------------------------------
 
 
-def client_pair() -> bytes:
-    """A client certificate by the same CA, with its key."""
+def client_pair(ca: KeyPair = CA) -> bytes:
+    """A client certificate by a CA, with its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
-    issuer = x509.load_pem_x509_certificate(CA.certificate).subject
-    ca_key = serialization.load_pem_private_key(CA.key, None)
+    issuer = x509.load_pem_x509_certificate(ca.certificate).subject
+    ca_key = serialization.load_pem_private_key(ca.key, None)
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
     made = x509.CertificateBuilder(issuer, name, key.public_key(), x509.random_serial_number(), NOW - timedelta(1), NOW + timedelta(1))
     made = made.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
@@ -325,6 +466,39 @@ async def test_reviews_are_answered_to_clients_with_certificate_only(shows: str 
         reviewed = await client.post(f"https://127.0.0.1:{port}{VALIDATE_JOB}", data=SMALL)
         probed = await client.get(f"https://127.0.0.1:{port}/healthz")
         assert (reviewed.status, probed.status) == statuses
+
+
+@pytest.mark.parametrize("is_held", [True, False], ids=["own certificates", "certificate files"])
+def test_changed_ca_of_clients_is_used_for_new_handshakes(is_held: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It was read at the start only: after a rotation every review was refused until a restart."""
+    other = pki.issue_ca("other", NOW)
+    file = tmp_path / "ca.crt"
+    file.write_bytes(CA.certificate)
+    if is_held:
+        serving: HeldCertificate | ServingCertificate = HeldCertificate(file)
+        serving.take(FIRST.certificate, FIRST.key)  # type: ignore[union-attr]
+    else:
+        (tmp_path / "tls.crt").write_bytes(FIRST.certificate)
+        (tmp_path / "tls.key").write_bytes(FIRST.key)
+        serving = ServingCertificate(tmp_path / "tls.crt", tmp_path / "tls.key", file)
+    for name, ca in (("first", CA), ("second", other)):
+        (tmp_path / name).write_bytes(client_pair(ca))
+
+    def is_accepted(name: str) -> bool:
+        try:
+            return Connection(serving.context, shows=tmp_path / name).server.getpeercert() is not None
+        except ssl.SSLError:
+            return False
+
+    assert [is_accepted("first"), is_accepted("second")] == [True, False]
+    assert not serving.reload(), "nothing has changed"
+    file.write_bytes(b"no PEM")
+    assert [serving.reload(), serving.reload(), is_accepted("first")] == [False, False, True]
+    (record,) = caplog.records
+    assert str(file) in vars(record)["error"]
+    file.write_bytes(other.certificate)
+    assert serving.reload()
+    assert [is_accepted("first"), is_accepted("second")] == [False, True]
 
 
 def test_cohort_of_wrong_shape_is_refused_with_its_field() -> None:

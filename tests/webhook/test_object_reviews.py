@@ -196,6 +196,7 @@ NOTHING_SAID = {  # as the API server fills in what a ClusterQueue leaves out
 }
 NOT_SERVED: dict[str, dict[str, Any]] = {
     "admissionScope": {"admissionScope": {"admissionMode": "NoAdmissionFairSharing"}},
+    "concurrentAdmissionPolicy": {"concurrentAdmissionPolicy": {"migration": {"mode": "TryPreferredFlavors"}}},
 }
 
 

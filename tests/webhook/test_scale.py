@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from core.api.admission import parse_review
-from core.names import WORKLOAD_ANNOTATION
+from core.names import QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.runtime.resource import Resource
 from tests.webhook.asking import Webhook, body, causes, run
 from webhook.lookup import LookupFailed
@@ -43,6 +44,16 @@ def test_part_of_admitted_object_keeps_its_replicas() -> None:
     response, looked_up = scale({"metadata": {"ownerReferences": [OWNER]}, "spec": STARTED})
     assert causes(response)["spec.replicas"].startswith("3: this PyTorchJob was admitted as a part of AppWrapper wrapper")
     assert [each.plural for each in looked_up] == ["pytorchjobs"]
+
+
+@pytest.mark.parametrize(("before", "after", "is_gated", "allowed"), [(2, 3, False, False), (2, 1, False, True), (2, 3, True, True)])
+def test_running_root_without_gates_gets_no_more_pods(before: int, after: int, is_gated: bool, allowed: bool) -> None:
+    """Its new pods would run before it is stopped for them."""
+    spec: Any = deepcopy(STARTED)
+    if is_gated:
+        spec["pytorchReplicaSpecs"]["Worker"]["template"]["spec"] = {"schedulingGates": [{"name": TOPOLOGY_GATE}]}
+    found = {"metadata": {"labels": {QUEUE_NAME_LABEL: "main"}}, "spec": spec}
+    assert scale(found, before, after)[0]["allowed"] is allowed
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,17 @@ def files(tmp_path: Path) -> Files:
 class Connection:
     """A client and a server in memory, wired as asyncio does it."""
 
-    def __init__(self, server: ssl.SSLContext, name: str = "127.0.0.1", *, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> None:
+    def __init__(
+        self,
+        server: ssl.SSLContext,
+        name: str = "127.0.0.1",
+        *,
+        newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
+        shows: Path | None = None,
+    ) -> None:
         client = ssl.create_default_context(cadata=CA.certificate.decode())
+        if shows is not None:
+            client.load_cert_chain(shows)
         client.maximum_version = newest
         to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.client = client.wrap_bio(to_client, to_server, server_hostname=name)

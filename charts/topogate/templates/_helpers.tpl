@@ -44,6 +44,17 @@ app.kubernetes.io/component: {{ .component }}
 {{- toYaml .object -}}
 {{- end -}}
 
+{{/* Conditions of topogate and of the values, a list: own, more. API servers refuse two of one name. */}}
+{{- define "topogate.matchConditions" -}}
+{{- $all := concat (default list .own) (default list .more) -}}
+{{- $names := list -}}
+{{- range $all -}}
+{{- if has .name $names }}{{ fail (printf "webhooks.matchConditions: the name %q is used twice or by topogate itself; name it differently" .name) }}{{ end -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- toYaml $all -}}
+{{- end -}}
+
 {{- define "topogate.serviceAccount" -}}
 {{- $account := (index .root.Values .component).serviceAccount -}}
 {{- $own := $account.create | ternary (printf "%s-%s" (include "topogate.fullname" .root) .component) "default" -}}

@@ -195,6 +195,29 @@ def test_from_create_to_bound_then_suspended_and_resumed(stage: Stage, scenario:
         stage.until_gone(name)
 
 
+@pytest.mark.parametrize("stopped", [False, True], ids=["", "deactivated"])
+def test_a_finished_job_holds_its_quota_until_its_pods_have_ended(stage: Stage, stopped: bool) -> None:
+    """`cleanPodPolicy: None`, the training operator's default: the master ends the job, and the workers run on."""
+    scene, scenario = stage.scene, by_kind("PyTorchJob")
+    name = name_of(scenario)
+    stage.create(scenario, name)
+    with stage.acting(scenario):
+        now = scene.until_bound(name, scenario.total, BOUND_TIMEOUT_S)
+    done = {"type": "Succeeded", "status": "True", "reason": "MasterDone", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    scene.api.patch(f"{stage.path(scenario)}/{name}/status", {"status": {"conditions": [done]}})
+    scene.eventually("it to be told", lambda now: any(event["reason"] == "PodsLeft" for event in now.events))
+    assert not truth.is_true(scene.read().workload_of(name), "Finished")
+    if stopped:
+        scene.patch_workload(name, {"spec": {"active": False}})
+        scene.eventually("its pods to be ended", lambda now: not now.pods_of(name))
+    else:
+        for pod in now.pods_of(name):
+            scene.api.delete(f"/api/v1/namespaces/{scene.namespace}/pods/{pod['metadata']['name']}")
+    scene.eventually("it to be over", lambda now: truth.is_true(now.workload_of(name), "Finished"))
+    stage.delete(scenario, name)
+    stage.until_gone(name)
+
+
 @pytest.mark.parametrize("kind", ["JobSet", "RayJob", "TrainJob"])
 def test_what_a_queued_objects_controller_makes_is_not_queued_in_a_managed_namespace(stage: Stage, kind: str) -> None:
     """There whatever has no queue gets the default one, and is suspended; RayClusters of RayJobs and Jobs of JobSets must not be."""
