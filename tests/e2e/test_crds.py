@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from e2e.api import Api, wait_for
+from e2e.api import Api, ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.crds import CRDS, is_established, remove_crds
 from e2e.standins.base import crd
@@ -33,8 +33,23 @@ def held(cluster: Cluster) -> Iterator[tuple[Api, list[str]]]:
 
 
 def let_go(api: Api, name: str) -> None:
-    kept = [finalizer for finalizer in api.get(f"{CRDS}/{name}")["metadata"]["finalizers"] if finalizer != "example.com/held"]
-    api.patch(f"{CRDS}/{name}", {"metadata": {"finalizers": kept}})
+    wait_for(f"the finalizer of {name} to be removed", partial(is_finalizer_removed, api, name))
+
+
+def is_finalizer_removed(api: Api, name: str) -> bool:
+    """Removes the finalizer of the test from the version that was read: the API server may remove its own one meanwhile.
+
+    False if the definition changed in between. An ApiError of any other status is raised.
+    """
+    metadata = api.get(f"{CRDS}/{name}")["metadata"]
+    kept = [finalizer for finalizer in metadata["finalizers"] if finalizer != "example.com/held"]
+    try:
+        api.patch(f"{CRDS}/{name}", {"metadata": {"finalizers": kept, "resourceVersion": metadata["resourceVersion"]}})
+    except ApiError as error:
+        if error.status == 409:
+            return False
+        raise
+    return True
 
 
 def test_one_that_is_on_its_way_out_is_waited_for(held: tuple[Api, list[str]]) -> None:
