@@ -6,8 +6,9 @@ taken back and decided again. A long decision is made in pieces, between which t
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from core import trace_names as t
@@ -40,8 +41,8 @@ BATCH_WINDOW_S = 0.02  # lets a burst of events be decided as one batch
 # Where many wait each cycle asks all of them whether anything helps them: of the time that this takes so many times as much is left
 # for all else, and more changes are decided on in one go.
 DECIDING_REST, LONGEST_WINDOW_S = 9, 0.15
-# A cycle that takes longer is cut off, so that the loop writes and serves events: see `CycleTime`. It goes on after a short rest.
-DECIDING_S, CYCLE_BUDGET_S, CUT_REST_S = 0.05, 0.25, 0.03
+# A cycle that takes longer, or comes to more verdicts, is cut off: the loop writes and serves events.
+DECIDING_S, MOST_VERDICTS, CUT_REST_S = 0.05, 500, 0.03
 PIECE_S = 0.03  # of a decision that takes longer
 MOST_TASKS = 1024  # then deciding waits for writing
 WORDS_AT_ONCE, WORDS_PER_S = 64, 10  # first refusals that are told at once
@@ -58,8 +59,14 @@ class _Wake(asyncio.Event):
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._clock, self._since = clock, 0.0
+        self.count = 0  # of events that may change a decision
 
     def set(self) -> None:
+        self.count += 1
+        self.set_without_event()
+
+    def set_without_event(self) -> None:
+        """Sets it though nothing has happened: a cycle was cut off."""
         if not self.is_set():
             self._since = self._clock.monotonic()
         super().set()
@@ -69,24 +76,24 @@ class _Wake(asyncio.Event):
         return self._clock.monotonic() - self._since if self.is_set() else 0.0
 
 
-class CycleTime:
-    """The time of one cycle: `CYCLE_BUDGET_S` until it comes to its first decision, then `DECIDING_S`.
+class StepTime:
+    """The time of one step, which begins with the first question: what comes before that is done in each cycle that is cut off."""
 
-    Where it took longer to come to that, past all workloads that nothing helps, it is twice as long as that took: else most of the time of
-    all cycles would be spent on the way to the first decision.
-    """
-
-    def __init__(self, clock: Clock, has_decided: Callable[[], bool]) -> None:
-        self._clock, self._has_decided = clock, has_decided
-        self._began = self._asked = clock.monotonic()  # `_asked`: when it was asked last before the first decision
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+        self._ends: float | None = None
 
     def is_left(self) -> bool:
-        """Whether the cycle may go on."""
+        """Whether the step may go on."""
         now = self._clock.monotonic()
-        if not self._has_decided():
-            self._asked = now
-            return now < self._began + CYCLE_BUDGET_S
-        return now < min(self._asked + max(DECIDING_S, 2 * (self._asked - self._began)), self._began + CYCLE_BUDGET_S + DECIDING_S)
+        if self._ends is None:
+            self._ends = now + self._seconds
+        return now < self._ends
+
+
+def may_go_on(time: StepTime, judged: Sequence[object]) -> bool:
+    """Whether a cycle that has come to so many verdicts may go on."""
+    return time.is_left() and len(judged) < MOST_VERDICTS
 
 
 class Scheduler:
@@ -130,6 +137,7 @@ class Scheduler:
         self._words = Allowance(WORDS_PER_S, WORDS_AT_ONCE)
         self._seen_changes = -1
         self._is_cut = False  # whether the last cycle left decisions to the next
+        self._count_at_round = 0  # events when the round of cycles began
         self._is_stale = asyncio.Event()
         for informer in (
             observed.nodes,
@@ -258,23 +266,20 @@ class Scheduler:
     async def run_cycle(self) -> None:
         """One batch of decisions, long ones to their end. Their writes are under way when it returns, see `settle`."""
         while await self._run_part():
-            for _ in iter(lambda: self._cycle.run_piece(self._has_time(PIECE_S)), False):
+            for _ in iter(lambda: self._cycle.run_piece(StepTime(self._clock, PIECE_S).is_left), False):
                 await asyncio.sleep(0)  # the loop serves events and writes
-
-    def _has_time(self, seconds: float) -> Callable[[], bool]:
-        """Whether some time from now is not over yet."""
-        deadline = self._clock.monotonic() + seconds
-        return lambda: self._clock.monotonic() < deadline
 
     async def _run_part(self) -> bool:
         """One cycle. Returns whether it ended for a decision that goes on in pieces."""
         started = self._clock.monotonic()
-        time = CycleTime(self._clock, lambda: self._cycle.has_decided)
+        time, was_cut = StepTime(self._clock, DECIDING_S), self._is_cut
+        if not was_cut:
+            self._count_at_round = self._wake.count
         with tracing.cycle() as span:
             judged: list[Judged] = []
             began = self._clock.now()
             try:
-                for verdict in self._cycle.run(time.is_left, self._is_held_back, self._is_busy):
+                for verdict in self._cycle.run(partial(may_go_on, time, judged), self._is_held_back, self._is_busy):
                     ended = self._clock.now()
                     judged.append(Judged(verdict, began, ended))
                     began = ended
@@ -284,8 +289,10 @@ class Scheduler:
             span.set_attributes({t.VERDICT_COUNT: len(judged), t.REFUSED: refused})
             self._record(judged, self._clock.monotonic() - started)
             self._is_cut = self._cycle.is_cut
-            if self._is_cut or self._cycle.wants_more:
-                self._wake.set()
+            if self._is_cut:
+                self._wake.set_without_event()
+            elif self._cycle.wants_more or (was_cut and self._wake.count != self._count_at_round):
+                self._wake.set()  # what happened during the round may help those that had their turn before
             if self._cycle.is_stale:
                 self._is_stale.set()
             for one in judged:

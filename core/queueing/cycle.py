@@ -118,6 +118,7 @@ class Cycle:
         self._told: dict[str, tuple[str, str]] = {}  # reason and message, by uid
         self._walk: Iterator[tuple[Group, WorkloadFacts]] = iter(())  # over those who may have to be told anew
         self._is_stale = False  # whether there are such
+        self._is_telling = False  # whether the present cycle ended before all of a group were reported on
         self._round, self._is_cut = 0, False  # a round goes on over cycles until one is not cut off
         self._round_began = (0, 0, 0)
         self.has_decided = False  # whether the present cycle has decided on a workload, or begun to
@@ -128,6 +129,7 @@ class Cycle:
         self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
         self._blocked: set[str] = set()  # StrictFIFO queues whose head waits
+        self._placed: set[str] = set()  # uids of workloads that had their turn in the round, and wait for others to go
         self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
         self._unwritable: dict[str, tuple[WorkloadFacts, int, NotFound]] = {}  # by uid: why what was decided could not be written
         self._current: WorkloadFacts | None = None  # the one that is decided on
@@ -238,11 +240,15 @@ class Cycle:
             self._claims.withdraw(uid)
             if uid not in self._pending:
                 self._told.pop(uid, None)
+        if self._pending.is_behind:  # the order of all that wait is not known yet
+            return
         self._claims.begin(self._pending)
         self._decisions = {uid: decision for uid, decision in self._decisions.items() if uid in self._pending}
         self._thrown_away = {uid: count for uid, count in self._thrown_away.items() if uid in self._pending}
         self._unfinished = None  # its turn comes again
-        self._blocked, self._borrowing, self._ways = set(), set(), {}
+        self._ways = {}
+        if not self._is_cut:
+            self._blocked, self._borrowing, self._placed = set(), set(), set()
         if self._is_for_passes:
             yield from self._second_passes(run)
             if self._are_passes_cut:
@@ -252,18 +258,27 @@ class Cycle:
         if not self._is_cut:
             self._round_began = self._moment()
         yield from self._keep_promises(run)
-        turns = self._turns()
+        self._place_again()
+        turns, is_first, self._is_telling = self._turns(), True, False
         self._current = None
-        while self._unfinished is not None or (following := turns.next()) is not None:
-            if self._unfinished is not None or not run.may_go_on():
+        while not self._is_interrupted and (following := turns.next()) is not None:
+            if not (run.may_go_on() or is_first):
                 self._is_cut = True
                 return
             yield from self._take(*following, turns, run)
-            self._current = None
+            self._current, is_first = None, False
+        if self._is_interrupted:
+            self._is_cut = True
+            return
         # Whoever was refused early in a round of several cycles was not looked at again, whatever changed since.
         self.wants_more = self._is_cut and self._moment() != self._round_began
         self._is_cut = False
         self._round += 1
+
+    @property
+    def _is_interrupted(self) -> bool:
+        """Whether a turn of the present cycle goes on in the next."""
+        return self._unfinished is not None or self._is_telling
 
     def _moment(self) -> tuple[int, int, int]:
         return self._state.changes, self._state.config_changes, self._state.quota.all_changes
@@ -369,13 +384,26 @@ class Cycle:
                     yield Verdict(workload, outcome)
             self._claims.place(workload)
 
+    def _place(self, workload: WorkloadFacts) -> None:
+        """Takes what a workload waits for out of what the others see, until the end of the round."""
+        if self._claims.of(workload.uid) is not None:
+            self._placed.add(workload.uid)
+            self._claims.place(workload)
+
+    def _place_again(self) -> None:
+        """After a cycle that was cut off: what was taken out of what the others see in its turns is so in this one from the start."""
+        for uid in self._placed:
+            workload = self._pending.find(uid)
+            if workload is not None:
+                self._claims.place(workload)
+
     # --- turns --------------------------------------------------------------------------------------
 
     def _turns(self) -> Turns:
         if self._sharing is None:
-            return PriorityTurns(self._pending.groups())
+            return PriorityTurns(self._pending.groups(), self._round)
         promised = ((queue.name, order) for queue, order in map(self._promise_of, self._claims.uids()) if queue is not None)
-        return FairTurns(self._state, self._pending.groups(), promised)
+        return FairTurns(self._state, self._pending.groups(), promised, self._round)
 
     def _promise_of(self, uid: str) -> tuple[ClusterQueueFacts | None, Order]:
         workload = self._pending.find(uid)
@@ -396,11 +424,11 @@ class Cycle:
             obstacle = find_obstacle(self._state, queue, self._pods_ready)
         if queue is not None and is_blocked:
             why = f'ClusterQueue "{queue.name}" is StrictFIFO and a workload that is before this one cannot be admitted yet'
-            yield from self._tell(turn, NotFound(REASON_PENDING_EVALUATION, why, ()), run)
+            yield from self._tell(turn, NotFound(REASON_PENDING_EVALUATION, why, ()), turns, run)
         elif obstacle is not None:
             turn.group.is_held_up = True
-            self._claims.place(workload)
-            yield from self._tell(turn, obstacle, run)
+            self._place(workload)
+            yield from self._tell(turn, obstacle, turns, run)
         elif queue is not None:
             if queue.name in self._borrowing and not may_borrow:
                 turns.put_off(turn)
@@ -428,7 +456,7 @@ class Cycle:
             return
         if outcome is not None:
             self._note(group, workload, queue, outcome)
-        self._claims.place(workload)
+        self._place(workload)
         if queue.strict:
             self._blocked.add(queue.name)
         if is_busy or uid in self._own or group.refusal is None:  # what comes next in the group may fare otherwise, or has yet to be judged
@@ -436,7 +464,7 @@ class Cycle:
             if not is_busy and uid in self._own and self._is_news(group, workload, self._own[uid].outcome):
                 yield Verdict(workload, self._own[uid].outcome if outcome is not None else _told_again(self._own[uid].outcome))
         else:
-            yield from self._tell(turn, group.refusal.outcome, run)
+            yield from self._tell(turn, group.refusal.outcome, turns, run)
 
     def _admit(self, group: Group, workload: WorkloadFacts, found: Found) -> None:
         self._own.pop(workload.uid, None)
@@ -471,27 +499,31 @@ class Cycle:
 
     # --- telling ------------------------------------------------------------------------------------
 
-    def _tell(self, turn: Turn, outcome: NotFound, run: _Run) -> Iterator[Verdict]:
-        """A group that goes on waiting: its first, those who have not heard anything yet, and all if the reason is one that does not
-        come and go with each workload that starts or ends.
+    def _tell(self, turn: Turn, outcome: NotFound, turns: Turns, run: _Run) -> Iterator[Verdict]:
+        """A group that goes on waiting: its first, those to which nothing is reported yet, and all if the reason is one that does not
+        come and go with each workload that starts or ends. Where that takes too long the group has another turn in the next cycle.
         """
         group, before = turn.group, turn.group.word
         group.word = outcome
         if before is not None and (before.reason == outcome.reason or {before.reason, outcome.reason} <= PASSING):
             self._is_stale |= (before.reason, before.message) != (outcome.reason, outcome.message)
-            unheard = [workload for uid in group.unheard if (workload := self._pending.find(uid)) is not None]
-            told = [turn.workload, *(workload for workload in unheard if workload is not turn.workload)]
         else:
-            told = [workload for _, workload in group.members[turn.at :]]
-        for workload in told:
-            uid = workload.uid
-            if uid in run.admitted or (uid in self._own and not group.is_held_up):
+            own = self._own if not group.is_held_up else {}
+            group.unheard.update((workload.uid, None) for _, workload in group.members[turn.at :] if workload.uid not in own)
+        has_told = False
+        for uid in dict.fromkeys([turn.workload.uid, *group.unheard]):
+            workload = self._pending.find(uid)
+            if workload is None or uid in run.admitted or (uid in self._own and not group.is_held_up):
                 continue
             if run.is_held_back(uid) or run.is_busy(uid):
                 self._is_stale = True
-                continue
-            if self._is_news(group, workload, outcome):
+            elif has_told and not run.may_go_on():
+                self._is_telling = True
+                return
+            elif self._is_news(group, workload, outcome):
+                has_told = True
                 yield Verdict(workload, outcome)
+        turns.end(turn)
 
     def _is_news(self, group: Group, workload: WorkloadFacts, outcome: NotFound) -> bool:
         now, before = (outcome.reason, outcome.message), self._told.get(workload.uid)
@@ -537,7 +569,7 @@ class Cycle:
     @property
     def is_cut(self) -> bool:
         """Whether the last cycle left workloads to the next."""
-        return self._is_cut or self._are_passes_cut
+        return self._is_cut or self._are_passes_cut or self._pending.is_behind
 
     @property
     def is_deciding(self) -> bool:

@@ -19,7 +19,7 @@ from fractions import Fraction
 from core.model.quota import Amounts, FlavorResource, Share
 from core.queueing.pending import Group, Order
 from core.queueing.quota import usage_of
-from core.queueing.turns import Turn, first_turns
+from core.queueing.turns import Turn, first_turns, is_put_off, note_ended, note_passed, note_put_off
 from core.state.cluster import ClusterState
 from core.state.queue_facts import ClusterQueueFacts
 
@@ -65,8 +65,9 @@ class FairTurns:
     `promised` are those who were promised room: queue and place of each.
     """
 
-    def __init__(self, state: ClusterState, groups: Iterable[Group], promised: Iterable[tuple[str, Order]] = ()) -> None:
+    def __init__(self, state: ClusterState, groups: Iterable[Group], promised: Iterable[tuple[str, Order]] = (), in_round: int = 0) -> None:
         self._state = state
+        self._round = in_round
         self._lines: dict[str, _Line] = {}
         self._bouts: dict[str, _Bout] = {}
         self._asked: dict[tuple[int, str], Asked] = {}  # by group
@@ -95,6 +96,7 @@ class FairTurns:
 
     def pass_on(self, turn: Turn) -> None:
         """See `Turns`."""
+        note_passed(turn, self._round)
         if turn.next is None:
             return
         line = self._line_of(turn)
@@ -104,8 +106,13 @@ class FairTurns:
         """See `Turns`; those behind it in its queue are put off, too."""
         line = self._line_of(turn)
         assert line is not None
+        note_put_off(turn, self._round)
         heapq.heappush(line.waiting, turn)
         line.must_borrow = True
+
+    def end(self, turn: Turn) -> None:
+        """See `Turns`."""
+        note_ended(turn, self._round)
 
     def _line_of(self, turn: Turn) -> _Line | None:
         queue = self._state.find_cluster_queue(turn.workload)
@@ -115,7 +122,7 @@ class FairTurns:
 
     def _line_up(self, groups: Iterable[Group], promised: Iterable[tuple[str, Order]]) -> None:
         """Sorts all into their queues."""
-        for turn in sorted(first_turns(groups)):
+        for turn in sorted(first_turns(groups, self._round)):
             queue = self._state.find_cluster_queue(turn.workload)
             if queue is None:
                 self._homeless.append(turn)
@@ -124,6 +131,7 @@ class FairTurns:
             if line is None:
                 line = self._lines[queue.name] = _Line(queue, self._state.quota.ancestors(queue.name))
             line.waiting.append(turn)
+            line.must_borrow |= is_put_off(turn, self._round)
         for name, order in promised:
             line = self._lines.get(name)
             if line is not None:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,18 +38,20 @@ from core.podgroups.facts import PodGroupFacts
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, read_member
 from core.podgroups.rations import Rations, SharedCell
-from core.queueing.cycle import Cycle
+from core.queueing.cycle import Cycle, Verdict
+from core.runtime.clock import SystemClock
 from core.runtime.garbage import spare_what_lives
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import NodeFacts
-from reconciler.scheduler import DECIDING_S, PIECE_S
+from reconciler.scheduler import DECIDING_S, PIECE_S, StepTime, may_go_on
 from tests.bench.preemption import GPUS, build, submit
 from tests.bench.shapes import LEVELS, build_labels, build_view
 from tests.builders import NAMESPACE, RACK, Node, node_json
 
 NODES, PODS = 5_000, 50_000
 STEP_MS, PREEMPTION_MS = 100, 1_000  # of the longest step, and of all steps of a preemption
+WAITING_MS = 20_000  # until all that wait have been judged once, or told why they wait
 BALANCED = profile_from_gates({"TASBalancedPlacement": True})
 Steps = Iterator[object]  # each `next` is one synchronous step
 
@@ -80,6 +83,13 @@ def once(call: Callable[[], object]) -> Steps:
     yield call()
 
 
+class ThreadClock(SystemClock):
+    """Counts the processor time of the thread."""
+
+    def monotonic(self) -> float:
+        return time.thread_time()
+
+
 # --- preemption ---------------------------------------------------------------------------------------
 
 
@@ -101,19 +111,16 @@ def preemption(count: int, *, mine: int = 1, level: str = "", **cluster: Any) ->
 
 
 def in_pieces(cycle: Cycle) -> Steps:
-    """As the scheduler decides: a cycle, and as long as it ends for a long decision the pieces of that and another cycle."""
-
-    def has_time(seconds: float) -> Callable[[], bool]:
-        end = time.thread_time() + seconds
-        return lambda: time.thread_time() < end
-
+    """As the scheduler decides: cycles until one is not cut off, and between them the pieces of a long decision."""
     outcome: object = None
-    while outcome is None or cycle.is_deciding:
-        verdicts = list(cycle.run(has_time(DECIDING_S)))
+    while outcome is None or cycle.is_cut:
+        limit, verdicts = StepTime(ThreadClock(), DECIDING_S), list[Verdict]()
+        for verdict in cycle.run(partial(may_go_on, limit, verdicts)):
+            verdicts.append(verdict)
         outcome = verdicts[-1].outcome if verdicts else None
         yield outcome
         while cycle.is_deciding:
-            cycle.run_piece(has_time(PIECE_S))
+            cycle.run_piece(StepTime(ThreadClock(), PIECE_S).is_left)
             yield None
 
 
@@ -163,6 +170,31 @@ def preemption_among_20_000() -> Steps:
 def preemption_by_fair_sharing() -> Steps:
     """All is borrowed from a third queue: the preemptor's may have half of what the other one uses."""
     return preemption(2_000, mine=5_000, sharing=FairSharing(), owner="third")
+
+
+# --- many that wait -----------------------------------------------------------------------------------
+
+
+def waiting(count: int, shapes: int) -> Steps:
+    """A full cluster, and many workloads that wait: of few shapes, or of many that are judged one by one."""
+    scene = build(200)
+    submit(scene, "all", 200, GPUS, queue="mine", required=False)
+    scene.run()
+    for i in range(count):
+        submit(scene, f"waiting-{i:06}", 1 + i % shapes % 2_000, GPUS, queue="mine", priority=i % shapes // 2_000)
+    yield from in_pieces(scene.cycle)
+    scene.finish("all")
+    yield from in_pieces(scene.cycle)
+
+
+@case(WAITING_MS)
+def waiting_50_000_alike() -> Steps:
+    return waiting(50_000, 1)
+
+
+@case(WAITING_MS)
+def waiting_20_000_of_as_many_shapes() -> Steps:
+    return waiting(20_000, 20_000)
 
 
 # --- several pod sets ---------------------------------------------------------------------------------

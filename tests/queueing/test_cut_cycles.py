@@ -1,0 +1,179 @@
+"""Cycles that are cut off: a round of them decides what one cycle decides, and none of them asks again what an earlier one has asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.model.configuration import FairSharing
+from core.model.pieces import run_whole
+from core.queueing import cycle as cycles
+from core.queueing import pending
+from core.queueing.cycle import Verdict
+from core.queueing.outcome import Found, NotFound
+from tests.queueing.lives import QUEUES, jobs, policies_of
+from tests.queueing.shared import Shared
+
+MANY = 12
+
+
+def run_cut(scene: Shared, asked: Callable[[str], None] = lambda uid: None, most: int = 500) -> list[list[Verdict]]:
+    """The verdicts of each cycle of a round, of which each ends as soon as it may, though a decision is made to its end."""
+    cycles = list[list[Verdict]]()
+
+    def is_held_back(uid: str) -> bool:
+        asked(uid)
+        return False
+
+    while True:
+        cycles.append(list(scene.cycle.run(lambda: False, is_held_back)))
+        while scene.cycle.run_piece(lambda: True):
+            pass
+        assert len(cycles) < most
+        if not scene.cycle.is_cut:
+            return cycles
+
+
+def crowd(scene: Shared, *, alike: bool, queue: str = "q") -> list[str]:
+    """Workloads that do not fit, of one shape or each of its own; their names."""
+    names = [f"w{i:02}" for i in range(MANY)]
+    for i, name in enumerate(names):
+        scene.submit(name, 9 if alike else 9 + i, cpu="1", queue=queue)
+    return names
+
+
+def small(**queue: str) -> Shared:
+    scene = Shared()
+    scene.rack("r", 2)
+    scene.pool("q", "4", **queue)
+    return scene
+
+
+def name_of(verdict: Verdict) -> str:
+    return verdict.workload.key.partition("/")[2]
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO"])
+def test_round_of_cut_cycles_reports_to_each_workload_once(alike: bool, strategy: str):
+    scene = small(queueingStrategy=strategy)
+    names = crowd(scene, alike=alike)
+    cycles = run_cut(scene)
+    assert Counter(name_of(verdict) for verdicts in cycles for verdict in verdicts) == Counter(names)
+    assert max(map(len, cycles)) == 1
+
+
+@pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO"])
+def test_round_of_cut_cycles_asks_each_shape_a_few_times(strategy: str):
+    """Found defect B1: each cycle began at the first workload again, so that 20,000 shapes took steps of 0.3 s."""
+    scene, asked = small(queueingStrategy=strategy), Counter[str]()
+    crowd(scene, alike=False)
+    run_cut(scene)
+    scene.rack("another", 1)
+    run_cut(scene, lambda uid: asked.update([uid]))
+    assert asked
+    assert max(asked.values()) <= 4
+
+
+def test_workload_behind_the_head_of_a_strict_queue_waits_in_a_cut_round():
+    scene = small(queueingStrategy="StrictFIFO")
+    scene.submit("head", 9, cpu="1", queue="q")
+    scene.submit("behind", 1, cpu="1", queue="q")
+    outcomes = {name_of(verdict): verdict.outcome for verdicts in run_cut(scene) for verdict in verdicts}
+    assert all(isinstance(outcome, NotFound) for outcome in outcomes.values())
+    assert outcomes.keys() == {"head", "behind"}
+
+
+def test_workload_that_comes_in_a_cut_round_has_its_turn_before_others():
+    scene = small()
+    names = crowd(scene, alike=False)
+    first = list(scene.cycle.run(lambda: False))
+    while scene.cycle.run_piece(lambda: True):
+        pass
+    scene.submit("urgent", 1, cpu="1", queue="q", priority=5)
+    verdicts = [verdict for verdicts in run_cut(scene) for verdict in verdicts]
+    assert isinstance(verdicts[0].outcome, Found) or name_of(verdicts[0]) == names[0]
+    assert "urgent" in [name_of(verdict) for verdict in verdicts[:2]]
+    assert {name_of(verdict) for verdict in [*first, *verdicts]} == {*names, "urgent"}
+
+
+def test_room_for_a_preemptor_is_kept_in_a_cut_round():
+    """The claim of a workload that had its turn in an earlier cycle of the round counts in the later ones."""
+    scene = small(queueingStrategy="StrictFIFO", preemption={"withinClusterQueue": "LowerPriority"})  # type: ignore[arg-type]
+    scene.submit("low", 3, cpu="1", queue="q", priority=0)
+    scene.run()
+    scene.submit("high", 3, cpu="1", queue="q", priority=2)
+    scene.submit("small", 1, cpu="1", queue="q", priority=1)
+    outcomes = {name_of(verdict): verdict.outcome for verdicts in run_cut(scene) for verdict in verdicts}
+    assert isinstance(outcomes["high"], NotFound)
+    assert outcomes["high"].preempting is not None
+    assert isinstance(outcomes["small"], NotFound)
+
+
+def test_new_workloads_are_added_in_portions_before_any_is_decided_on(monkeypatch: pytest.MonkeyPatch):
+    """Found defect B1: 20,000 that wait at a start were read in one step of 0.3 s. The last of them may be the first to be served."""
+    monkeypatch.setattr(pending, "MOST_ADDED", 5)
+    scene = small()
+    for i in range(MANY):
+        scene.submit(f"w{i:02}", 4, cpu="1", queue="q", priority=i)
+    portions = 0
+    while not (verdicts := list(scene.cycle.run())):
+        portions += 1
+        assert scene.cycle.is_cut
+    assert portions == 2
+    assert name_of(verdicts[0]) == f"w{MANY - 1:02}"
+    assert isinstance(verdicts[0].outcome, Found)
+    assert not scene.cycle.is_cut
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Callable[[FairSharing | None], Shared]:
+    """A function that makes the same scene at each call: queues of a cohort, in which some run and more wait."""
+    racks = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
+    pools = [
+        (name, str(draw(st.integers(0, 8))), draw(policies_of()), draw(st.sampled_from(["BestEffortFIFO", "StrictFIFO"])))
+        for name in QUEUES
+    ]
+    running, coming = draw(st.lists(jobs, max_size=5)), draw(st.lists(jobs, min_size=2, max_size=8))
+
+    def make(sharing: FairSharing | None) -> Shared:
+        scene = Shared(sharing=sharing)
+        for i, nodes in enumerate(racks):
+            scene.rack(f"r{i}", nodes)
+        for name, nominal, preemption, strategy in pools:
+            scene.pool(name, nominal, "cohort", preemption=preemption, queueingStrategy=strategy)
+        for i, job in enumerate(running):
+            job.submit(scene, f"old{i}")
+            scene.run()
+        for i, job in enumerate(coming):
+            job.submit(scene, f"new{i}")
+        return scene
+
+    return make
+
+
+def read(verdict: Verdict) -> object:
+    """The admission, or the reason and the keys of the workloads that are to go."""
+    outcome = verdict.outcome
+    if isinstance(outcome, Found):
+        return outcome.admission
+    gone = sorted(victim.workload.key for victim in outcome.preempting.victims) if outcome.preempting is not None else []
+    return outcome.reason, gone
+
+
+@pytest.mark.parametrize("sharing", [None, FairSharing()])
+@given(make=plans())
+@settings(max_examples=60)
+def test_round_of_cut_cycles_decides_as_one_cycle_does(sharing: FairSharing | None, make: Callable[[FairSharing | None], Shared]):
+    """Each decision is made in one piece here; `test_pieces` has the others."""
+    whole, cut = make(sharing), make(sharing)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cycles, "run_piece", lambda pieces, is_enough: (run_whole(pieces),))
+        decided = [verdict for verdicts in run_cut(cut) for verdict in verdicts]
+    # A workload with a promise may be reported on in more than one cycle.
+    assert {verdict.workload.key: read(verdict) for verdict in decided} == {v.workload.key: read(v) for v in whole.cycle.run()}
+    assert cut.state.ledger.drift() == {}
