@@ -181,8 +181,11 @@ def test_resources_that_no_node_has_take_no_row():
     see(scene.state, daemon_set)
     scene.pod(pod_of("p", {"containers": [{"name": "c", "resources": {"requests": requests}}]}, "r-n0"))
     assert len(capacity.axis) == rows == capacity.free.shape[0]
+    table = scene.state.ledger._table
+    assert table._amounts.shape[0] <= rows
+    assert len(table._rare) == 4000
     scene.state.observe_pod(f"{NAMESPACE}/p", None)
-    assert scene.state.ledger.usage == {}
+    assert scene.state.ledger.usage == table._rare == {}
 
 
 def test_a_resource_that_a_node_gets_later_counts_the_pods_that_use_it_already():
