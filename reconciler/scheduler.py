@@ -258,8 +258,11 @@ class Scheduler:
     async def run_cycle(self) -> None:
         """One batch of decisions, long ones to their end. Their writes are under way when it returns, see `settle`."""
         while await self._run_part():
-            for _ in iter(lambda: self._cycle.run_piece(self._has_time(PIECE_S)), False):
-                await asyncio.sleep(0)  # the loop serves events and writes
+            try:
+                for _ in iter(lambda: self._cycle.run_piece(self._has_time(PIECE_S)), False):
+                    await asyncio.sleep(0)  # the loop serves events and writes
+            except Exception as error:
+                self._set_aside(error)
 
     def _has_time(self, seconds: float) -> Callable[[], bool]:
         """Whether some time from now is not over yet."""
