@@ -214,6 +214,8 @@ class Observed:
             self.state.observe_workload(key, self._read_workload(workload))
         except Exception as error:
             self.set_aside.add(self.workloads.resource, key, workload, error)
+        else:
+            self.set_aside.remove(self.workloads.resource, key)
 
     def _observe_config(self, name: str, config: ProvisioningConfig | None) -> None:
         if config is None:
