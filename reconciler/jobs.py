@@ -331,12 +331,14 @@ class Jobs:
         return Done()
 
     async def _after_stop(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
-        """The job makes no more pods: give its own templates back, then quota and domains."""
+        """The job makes no more pods: give its own templates back, then quota and domains. Both in one run, since its user may unsuspend
+        it in between, and again after each of our stops: pods that are made of its own templates wait behind their gates."""
         if self._has_pods(kind, job):
             return RequeueAfter(STOP_POLL_S)
-        if kind.is_started(job):
-            return await self._restore(kind, job, workload)
-        if await self._steps.give_back(workload):
+        is_started = kind.is_started(job)
+        if is_started:
+            await self._restore(kind, job, workload)
+        if await self._steps.give_back(workload) or is_started:
             return Done()
         return await self._keep_in_step(kind, job, workload)
 

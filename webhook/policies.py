@@ -119,7 +119,8 @@ def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dic
     ]
     made += [build_limits(f"!{IS_TOPOGATE}"), build_grace(), build_evictions(), _refuse_resizing()]
     made += [_parts(kinds, *part) for part in _possible_parts(kinds)]
-    made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kinds, kind) for kind in kinds]
+    made += [_gated(kind, kind.always_gated) for kind in kinds if kind.always_gated]
+    made += [_unsuspending(kinds, kind) for kind in kinds]
     warning = unqueued(kinds)
     return [*(obj for policy in made for obj in (policy, _binding(policy))), warning, _binding(warning, "Warn")]
 
@@ -485,7 +486,8 @@ def _gated(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
 
 def _unsuspending(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
     """A queued object without gates on its pods must not be started by hand; a part of another one, to which labels were
-    copied, is started by the controller of that."""
+    copied, is started by the controller of that. A kind with an always gated template may be started by hand, but not while it is
+    stopped: the template is the started one until its pods are gone, and the quota is not free before."""
     message = (
         f"a queued {kind.kind} is started by topogate once it is admitted; to queue a suspended one again, "
         f"take the label {QUEUE_NAME_LABEL} off and put it on again"
@@ -514,3 +516,8 @@ def _binding(policy: Mapping[str, Any], action: str = "Deny") -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {"policyName": name, "validationActions": [action]},
     }
+    conditions = []
+    if kind.always_gated:
+        message = f"this {kind.kind} is being stopped: unsuspend it when its pods are gone and its template is its own again"
+        conditions = [{"name": "was-started", "expression": f"has(oldObject.spec) && {_names_workload(kind.spec_shape, 'oldObject.spec')}"}]
+            *conditions,

@@ -257,7 +257,7 @@ def test_an_eviction_of_a_job_suspended_by_its_user_undoes_nothing_that_was_writ
         return await deactivate(paper.get("Workload", paper.name), reason)
 
     async def note(workload: Obj, status: Mapping[str, Any], *, strict: bool) -> Obj:
-        written.append((status["admission"]["clusterQueue"], strict))
+        written.append(((status.get("admission") or {}).get("clusterQueue"), strict))
         return await apply(workload, status, strict=strict)
 
     monkeypatch.setattr(paper, "deactivate", replace_meanwhile)
