@@ -15,6 +15,7 @@ from e2e.api import Api, ApiError
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from tests.e2e.users import user_of
+from tests.reconciler.kinds.pods import of_set, template
 from tests.reconciler.scenes import GPU, JOBS, Scene
 
 pytestmark = pytest.mark.cluster
@@ -101,3 +102,28 @@ def test_preempted_job_that_is_unsuspended_all_the_time_gives_its_quota_back(sce
     path = run_victim(scene, user)
     with again_and_again(lambda: user.patch(path, {"spec": {"suspend": False}}), threads=8):
         preempt(scene, high)
+
+
+@pytest.mark.parametrize("scene", BOTH, indirect=True)
+def test_preempted_job_that_a_finalizer_keeps_from_being_deleted_gives_its_quota_back(scene: Scene, user: Api, high: str) -> None:
+    """Found by an attack: the controller of a job that is being deleted does nothing any more, and topogate did nothing, either."""
+    path = run_victim(scene, user)
+    user.patch(path, {"metadata": {"finalizers": ["example.com/mine"]}})
+    user.request("DELETE", f"{path}?propagationPolicy=Background")
+    try:
+        preempt(scene, high)
+    finally:
+        user.patch(path, {"metadata": {"finalizers": None}})
+
+
+def test_preempted_stateful_set_that_a_finalizer_keeps_from_being_deleted_gives_its_quota_back(scene: Scene, user: Api, high: str) -> None:
+    made = of_set("StatefulSet", scene, "victim", 2, template(8))
+    made["metadata"]["finalizers"] = ["example.com/mine"]
+    sets = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets"
+    user.create(sets, made)
+    scene.eventually("its pods to be bound", lambda now: sum(bool(pod["spec"].get("nodeName")) for pod in now.pods) == 2)
+    user.request("DELETE", f"{sets}/victim?propagationPolicy=Background")
+    try:
+        preempt(scene, high)
+    finally:
+        user.patch(f"{sets}/victim", {"metadata": {"finalizers": None}})
