@@ -358,7 +358,7 @@ class Jobs:
     def _has_pods(self, kind: JobKind, job: Obj) -> bool:
         """Whether a stopped job still has pods: by its own status, and by those that are seen."""
         uid = job["metadata"]["uid"]
-        return kind.active_pods(job, self._observed.dropped_pods(uid)) > 0 or self._observed.has_live_pods(uid)
+        return kind.active_pods(job, self._observed.count_left_alone(uid)) > 0 or self._observed.has_live_pods(uid)
 
     # --- keeping the workload in step -------------------------------------------------------------------
 

@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
-from core.names import PRIORITY_CLASS_LABEL
+from core.names import PRIORITY_CLASS_LABEL, WORKLOAD_ANNOTATION
 from e2e import manifests
 from e2e.api import Api, ApiError
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.e2e.users import user_of
+from tests.e2e.users import refused, user_of
 from tests.reconciler.kinds.pods import of_set, template
 from tests.reconciler.scenes import GPU, JOBS, Scene
 
 pytestmark = pytest.mark.cluster
 GROUP_VERSION = "kueue.x-k8s.io/v1beta2"
 QUEUES = f"/apis/{GROUP_VERSION}/clusterqueues"
+PODS = "/api/v1/namespaces/{}/pods"
 BOTH = ("flavor with a topology", "flavor without a topology")
 PLACED, ANYWHERE = BOTH
 
@@ -127,3 +128,38 @@ def test_preempted_stateful_set_that_a_finalizer_keeps_from_being_deleted_gives_
         preempt(scene, high)
     finally:
         user.patch(f"{sets}/victim", {"metadata": {"finalizers": None}})
+
+
+@pytest.fixture
+def slow_node(scene: Scene) -> Iterator[str]:
+    """A node on which a deleted pod takes its time, unlike on those that kwok keeps."""
+    name = f"{scene.prefix}slow"
+    scene.api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    yield name
+    scene.api.delete(f"/api/v1/nodes/{name}")
+
+
+@pytest.mark.parametrize("scene", BOTH, indirect=True)
+def test_preempted_job_that_adopts_pod_that_takes_years_to_end_gives_its_quota_back(
+    scene: Scene, user: Api, high: str, slow_node: str
+) -> None:
+    """Found by an attack: a Job adopts a pod with its labels that nobody admitted, and its quota was not free before that was gone."""
+    victim = user.get(run_victim(scene, user))
+    workload = scene.read().workload_of("victim")
+    assert workload is not None
+    pods = PODS.format(scene.namespace)
+    pod = manifests.job("clinging", scene.namespace, pods=1, gpus=0)["spec"]["template"]
+    labels = victim["spec"]["template"]["metadata"]["labels"]
+    pod |= {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "clinging", "namespace": scene.namespace, "labels": labels}}
+    pod["spec"] |= {"nodeName": slow_node, "terminationGracePeriodSeconds": 100_000_000, "restartPolicy": "Never"}
+    pod["spec"]["tolerations"] = [{"operator": "Exists"}]
+    pod["metadata"]["annotations"] = {WORKLOAD_ANNOTATION: workload["metadata"]["name"]}
+    refused(403, "a pod without a controller that names a workload", lambda: user.create(pods, pod))
+    del pod["metadata"]["annotations"]
+    user.create(pods, pod)
+    try:
+        preempt(scene, high)
+        (clinging,) = (pod for pod in scene.read().pods if pod["metadata"]["name"] == "clinging")
+        assert clinging["metadata"]["deletionTimestamp"], "nobody adopted it"
+    finally:
+        scene.api.delete(f"{pods}/clinging", grace_period_s=0)

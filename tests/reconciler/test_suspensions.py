@@ -207,13 +207,15 @@ def test_what_an_administrator_deactivated_stays_so_when_the_user_suspends_and_u
     assert paper.get("Job", "train")["spec"]["suspend"] is True
 
 
-@pytest.mark.parametrize(("grace_s", "gives_back"), [(0, True), (30, False)])
+@pytest.mark.parametrize(("grace_s", "is_named", "gives_back"), [(0, True, True), (30, True, False), (30, False, True)])
 def test_a_stopped_job_waits_for_pods_that_end_and_not_for_those_of_which_only_a_finalizer_is_left(
-    paper: JobPaper, grace_s: int, gives_back: bool
+    paper: JobPaper, grace_s: int, is_named: bool, gives_back: bool
 ):
-    """Of an index that fails by itself the Job controller keeps the last pod until it makes another, which needs the job to run."""
+    """Of an index that fails by itself the Job controller keeps the last pod until it makes another, which needs the job to run. Nor is a
+    pod waited for that the Job has adopted: it names no workload."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train", "controller": True}
     metadata = {"name": "train-0", "ownerReferences": [owner], "deletionTimestamp": paper.now(), "deletionGracePeriodSeconds": grace_s}
+    metadata["annotations"] = {WORKLOAD_ANNOTATION: paper.name} if is_named else {}
     paper.put({"kind": "Pod", "metadata": metadata, "spec": {"nodeName": "lost", "containers": []}, "status": {"phase": "Running"}})
     paper.write(parallelism=4, by=USER)
     paper.step(2)
