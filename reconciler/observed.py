@@ -143,6 +143,7 @@ class Observed:
         self.pods.add_handler(self._observe_leader)
         self.pods.add_handler(self._observe_driver)
         self.provisioning_requests.store.add_index("workload", _owner_uid)
+        self.nodes.store.add_index("hostname", lambda node: [hostname_of(node)])
         self.pods.store.add_index("workload", workloads_of_pod)
         self.pods.store.add_index("podgroup", _group_of)
         self.pods.store.add_index("owner", _owner_uid)

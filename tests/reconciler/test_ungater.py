@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -327,3 +328,24 @@ async def test_pod_is_ungated_once_its_node_is_ready_where_lost_nodes_are_replac
     paper.clock.time += 60
     assert await paper.ungater._reconcile(item) == Done()
     assert paper.ungated[1:] == ["p0", "p1"], "nothing has observed the first one"
+
+
+def test_ungating_of_many_pods_begins_with_as_many_tasks_as_may_send():
+    paper, most = Ungated(), [0]
+    ungate = paper.ungate
+
+    async def count_tasks(namespace: str, name: str, action: Ungate) -> Obj:
+        most[0] = max(most[0], len(asyncio.all_tasks()))
+        return await ungate(namespace, name, action)
+
+    paper.ungate = count_tasks  # type: ignore[method-assign]
+    many = workload()
+    assignment = encode(TopologyAssignment((HOSTNAME_LABEL,), (DomainCount(("n0",), 200),)))
+    many["spec"]["podSets"][0]["count"] = 200
+    many["status"]["admission"]["podSetAssignments"][0] |= {"count": 200, "topologyAssignment": assignment}
+    paper.put(many)
+    for index in range(200):
+        paper.put(pod(index))
+    paper.reconcile()
+    assert len(paper.ungated) == 200
+    assert most[0] <= paper.ungater._throttle.most + 1  # and the one that waits for them
