@@ -67,7 +67,7 @@ AUDIT_S = 60.0
 PAGES_S = 60.0
 TIME_S = 10.0
 SHOWN = 10  # workloads of which an audit says more than their number
-RECOUNTED_AT_ONCE = 500  # nodes, pods and pod sets, between two turns of the loop
+RECOUNTED_AT_ONCE = 100  # nodes, pods and pod sets, between two turns of the loop
 
 
 class Reconciler:

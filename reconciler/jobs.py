@@ -6,6 +6,7 @@ should be. The steps, by what is observed:
     job                     workload                 step
     finished, pods left     not finished             wait for them; end them where it is evicted, deactivated or deleted
     finished                not finished             say so; quota and domains are given back
+    being deleted           evicted or deactivated   end its pods, since its controller does not, and give back quota
     suspended               none                     create the workload
     running                 none, or not admitted    suspend: nobody slips past placement
     suspended               asks for something else  update it, or make a new one if it was admitted
@@ -183,7 +184,7 @@ class Jobs:
         if kind.finished(job) is not None:
             return await self._finish(kind, job, workload)
         if job["metadata"].get("deletionTimestamp"):
-            return Done()
+            return await self._stop_going(job, workload)
         if missing is not None and (workload is None or kind.is_suspended(job)):
             raise Retryable(missing)  # what runs goes on, and can be stopped, whatever its templates are
         if workload is None:
@@ -331,12 +332,14 @@ class Jobs:
         return Done()
 
     async def _after_stop(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
-        """The job makes no more pods: give its own templates back, then quota and domains."""
+        """The job makes no more pods: give its own templates back, then quota and domains. Both in one run, since its user may unsuspend
+        it in between, and again after each of our stops: pods that are made of its own templates wait behind their gates."""
         if self._has_pods(kind, job):
             return RequeueAfter(STOP_POLL_S)
-        if kind.is_started(job):
-            return await self._restore(kind, job, workload)
-        if await self._steps.give_back(workload):
+        is_started = kind.is_started(job)
+        if is_started:
+            await self._restore(kind, job, workload)
+        if await self._steps.give_back(workload) or is_started:
             return Done()
         return await self._keep_in_step(kind, job, workload)
 
@@ -355,7 +358,7 @@ class Jobs:
     def _has_pods(self, kind: JobKind, job: Obj) -> bool:
         """Whether a stopped job still has pods: by its own status, and by those that are seen."""
         uid = job["metadata"]["uid"]
-        return kind.active_pods(job, self._observed.dropped_pods(uid)) > 0 or self._observed.has_live_pods(uid)
+        return kind.active_pods(job, self._observed.count_left_alone(uid)) > 0 or self._observed.has_live_pods(uid)
 
     # --- keeping the workload in step -------------------------------------------------------------------
 
@@ -457,9 +460,26 @@ class Jobs:
         node = self._observed.nodes.store.get(name) if name else None
         return bool(name) and (node is None or not condition_is_true(node, "Ready"))
 
+    async def _stop_going(self, job: Obj, workload: Obj | None) -> Result:
+        """The job is being deleted, and a finalizer of others keeps it."""
+        if workload is None or may_run(workload):
+            return Done()
+        if await self._is_held_by_pods(job, workload):
+            return RequeueAfter(STOP_POLL_S)
+        await self._steps.give_back(workload)
+        return Done()
+
+    async def _is_held_by_pods(self, job: Obj, workload: Obj) -> bool:
+        """Whether a job that is being deleted has pods. Its controller neither makes nor ends them any more, suspended or not: where its
+        workload may not run they are ended here."""
+        pods = self._observed.find_running_pods(job["metadata"]["uid"])
+        if not may_run(workload):
+            await self._steps.end_pods(workload, pods, "Workload is deactivated or deleted, and its job is being deleted")
+        return bool(pods)
+
     async def _let_go(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """The workload was deleted: its job is stopped first, then it may go."""
-        if kind.finished(job) is None and job["metadata"].get("deletionTimestamp") and self._observed.live_pods(family_of(workload)):
+        if kind.finished(job) is None and job["metadata"].get("deletionTimestamp") and await self._is_held_by_pods(job, workload):
             return RequeueAfter(STOP_POLL_S)
         if kind.finished(job) is None and not job["metadata"].get("deletionTimestamp"):
             if not kind.is_suspended(job):

@@ -143,6 +143,7 @@ class Observed:
         self.pods.add_handler(self._observe_leader)
         self.pods.add_handler(self._observe_driver)
         self.provisioning_requests.store.add_index("workload", _owner_uid)
+        self.nodes.store.add_index("hostname", lambda node: [hostname_of(node)])
         self.pods.store.add_index("workload", workloads_of_pod)
         self.pods.store.add_index("podgroup", _group_of)
         self.pods.store.add_index("owner", _owner_uid)
@@ -214,6 +215,8 @@ class Observed:
             self.state.observe_workload(key, self._read_workload(workload))
         except Exception as error:
             self.set_aside.add(self.workloads.resource, key, workload, error)
+        else:
+            self.set_aside.remove(self.workloads.resource, key)
 
     def _observe_config(self, name: str, config: ProvisioningConfig | None) -> None:
         if config is None:
@@ -502,16 +505,15 @@ class Observed:
 
     def has_live_pods(self, uid: str) -> bool:
         """Whether there are pods that are not over of a job, or of anything that is its."""
-        return any(not pod.terminal and not pod.dropped for pod in self._pods_of_job(uid))
+        return any(not pod.terminal and not _is_left_alone(pod) for pod in self._pods_of_job(uid))
 
     def find_running_pods(self, uid: str) -> list[PodFacts]:
         """Those among them that are past their gates."""
-        return [pod for pod in self._pods_of_job(uid) if not pod.terminal and not pod.dropped and not pod.gated]
+        return [pod for pod in self._pods_of_job(uid) if not pod.terminal and not _is_left_alone(pod) and not pod.gated]
 
-    def dropped_pods(self, uid: str) -> int:
-        """How many of them are over but for their finalizers. Of an index that fails by itself the Job controller keeps the last pod
-        until it makes another, which a stopped job never gets."""
-        return sum(not pod.terminal and pod.dropped for pod in self._pods_of_job(uid))
+    def count_left_alone(self, uid: str) -> int:
+        """How many of its pods end without being waited for."""
+        return sum(not pod.terminal and _is_left_alone(pod) for pod in self._pods_of_job(uid))
 
     def _pods_of_job(self, uid: str) -> Iterable[PodFacts]:
         pods = (pod for owner in self.owners.descendants(uid) for pod in self.pods.store.by_index("owner", owner))
@@ -529,6 +531,13 @@ class Observed:
         root = self.owners.queued_root(owner["uid"])
         jobs = ((key, job) for key, informer in self.jobs.items() for job in informer.store.by_index("uid", root))
         return next(((key, object_key(job)) for key, job in jobs), None)
+
+
+def _is_left_alone(pod: PodFacts) -> bool:
+    """Whether a pod of a job ends without being waited for. It is over but for its finalizers: of an index that fails by itself the Job
+    controller keeps the last pod until it makes another, which a stopped job never gets. Or it names no workload, as pods that a
+    start made do: a Job adopts whatever has its labels, and that may take years to end."""
+    return pod.dropped or (pod.terminating and pod.workload is None)
 
 
 def _is_behind(version: str, now: str) -> bool:

@@ -75,7 +75,7 @@ from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import MAX_RETRY_S, build_controller
 from reconciler.observed import Observed
-from reconciler.steps import WorkloadSteps
+from reconciler.steps import WorkloadSteps, may_run
 from reconciler.unit_steps import PARENTS_BY_KIND, UnitSteps
 from reconciler.wanted import WantedWorkloads
 
@@ -274,6 +274,8 @@ class Pods:
             await self._unit_steps.tell(unit, source, EVENT_FINISHED_WORKLOAD, f"Workload '{object_key(workload)}' is declared finished")
             return Done()  # its event brings us back to take the finalizers off
         wanted = self._wanted.of_parent(unit, source)
+        if unit.source in PARENTS and is_going(source) and not may_run(workload):
+            return await self._stop_going(workload, pods)
         if unit.source in PARENTS and wanted is None:  # scaled away, or deleted: then the garbage collector decides
             if is_going(source) or still_running(pods):
                 return Done()
@@ -293,12 +295,24 @@ class Pods:
             return Done()
         return await self._start(unit, source, workload, pods, counts)
 
-    async def _while_waiting(self, unit: Unit, source: Obj, workload: Obj, pods: list[Obj], wanted: Wanted | None) -> Result:
+    async def _stop_going(self, workload: Obj, pods: list[Obj]) -> Result:
+        """The parent is being deleted, a finalizer of others keeps it, and its pods may not run. Their controller does nothing any more."""
+        if await self._end_running(workload, pods):
+            return RequeueAfter(STOP_POLL_S)
+        await self._steps.give_back(workload)
+        return Done()
+
+    async def _end_running(self, workload: Obj, pods: list[Obj]) -> bool:
+        """Deletes pods that are past their admission gate; says whether there are any, those that end included."""
         running = still_running(pods)
         if running:
             evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
             reason = (evicted or {}).get("message") or "Not admitted, but past its admission gate"
             await self._unit_steps.delete(plan_stop(pods, reason))
+        return bool(running)
+
+    async def _while_waiting(self, unit: Unit, source: Obj, workload: Obj, pods: list[Obj], wanted: Wanted | None) -> Result:
+        if await self._end_running(workload, pods):
             return RequeueAfter(STOP_POLL_S)
         if self._has_lost_pods(unit, workload, pods):
             await self._steps.hold(workload, f"group {unit.name} was evicted and waits for the pods that replace its own")

@@ -266,8 +266,11 @@ class Scheduler:
     async def run_cycle(self) -> None:
         """One batch of decisions, long ones to their end. Their writes are under way when it returns, see `settle`."""
         while await self._run_part():
-            for _ in iter(lambda: self._cycle.run_piece(StepTime(self._clock, PIECE_S).is_left), False):
-                await asyncio.sleep(0)  # the loop serves events and writes
+            try:
+                for _ in iter(lambda: self._cycle.run_piece(StepTime(self._clock, PIECE_S).is_left), False):
+                    await asyncio.sleep(0)  # the loop serves events and writes
+            except Exception as error:
+                self._set_aside(error)
 
     async def _run_part(self) -> bool:
         """One cycle. Returns whether it ended for a decision that goes on in pieces."""

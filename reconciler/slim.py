@@ -13,6 +13,7 @@ from core.names import (
     POD_GROUP_SERVING,
     POD_GROUP_TOTAL_COUNT,
     PODSET_GROUP_NAME,
+    PODSET_LABEL,
     QUEUE_NAME_LABEL,
     RETRIABLE_IN_GROUP,
     ROLE_HASH,
@@ -49,7 +50,9 @@ def slim_pod(pod: Obj) -> Obj:
     waits = has_admission_gate(pod)
     names = _ANNOTATIONS + (_OF_QUEUED_PODS if queued else ()) + (_OF_WAITING_PODS if waits else ())
     if queued and ROLE_HASH not in annotations:  # marked by another's webhook, or an older one
-        annotations = {**annotations, ROLE_HASH: role_hash(spec)}
+        # A start adds a node selector and tolerations; from then on the label has the role.
+        started_as = (metadata.get("labels") or {}).get(PODSET_LABEL) if not waits else None
+        annotations = {**annotations, ROLE_HASH: started_as or role_hash(spec)}
     member = MEMBER_OF_LABEL in (metadata.get("labels") or {}) or bool(native_group_of(pod))
     grouped = member and not spec.get("nodeName")  # of these all that kube-scheduler goes by
     return {

@@ -170,8 +170,7 @@ class Ungater:
         """By its name or, where that is another, by its hostname."""
         if self._observed.nodes.store.get(host) is not None:
             return self._is_up(host)
-        nodes = self._observed.nodes.store.list()
-        return any(self._is_up(node["metadata"]["name"]) for node in nodes if hostname_of(node) == host)
+        return any(self._is_up(node["metadata"]["name"]) for node in self._observed.nodes.store.by_index("hostname", host))
 
     def _is_up(self, node: str) -> bool:
         known = self._observed.nodes.store.get(node)
@@ -188,8 +187,15 @@ class Ungater:
         with tracing.step(t.UNGATE, workload, attributes, links=self._causes(workload, actions)) as span:
             tracing.tell_of_ungating(span, actions)
             given = {pod_set.name: pod_set for pod_set in admission.pod_sets}
-            patches = (self._patch(key, workload, action, self._node_of(given.get(action.pod_set), action)) for action in actions)
-            results = await asyncio.gather(*patches)
+            results: list[KubeError | None] = [None] * len(actions)
+            left = iter(enumerate(actions))
+
+            async def work() -> None:
+                for i, action in left:
+                    results[i] = await self._patch(key, workload, action, self._node_of(given.get(action.pod_set), action))
+
+            # No task for each pod: with 10,000 the event loop would do nothing else until all of them had begun.
+            await asyncio.gather(*(work() for _ in range(min(self._throttle.most, len(actions)))))
             failed = [error for error in results if error is not None]
             tracing.tell_of_failures(span, zip(actions, results, strict=True))
             logger.info("pods ungated", extra={"workload": key, "count": len(actions) - len(failed), "failed": len(failed)})

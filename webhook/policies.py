@@ -14,9 +14,12 @@ from typing import Any
 from core.jobs.contract import JobKind
 from core.jobs.pod import STATIC_POD
 from core.jobs.pod_parents import Deployment, LeaderWorkerSet
+from core.jobs.pod_rules import MAX_GRACE_S
 from core.jobs.shape import Shape
 from core.names import (
+    ADMISSION_GATE,
     ALLOW_DAEMON_SETS,
+    GROUP,
     LWS_GROUP_INDEX_LABEL,
     LWS_NAME_LABEL,
     LWS_WORKER_INDEX_LABEL,
@@ -111,6 +114,7 @@ def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dic
         _pods(kinds),
         _keep_dependents(kinds),
         _owners(kinds),
+        _name_workload(kinds),
         _owned_by_pods(kinds),
         _queues(kinds),
         _refuse_mirror_pods(),
@@ -119,7 +123,8 @@ def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dic
     ]
     made += [build_limits(f"!{IS_TOPOGATE}"), build_grace(), build_evictions(), _refuse_resizing()]
     made += [_parts(kinds, *part) for part in _possible_parts(kinds)]
-    made += [_gated(kind, kind.always_gated) if kind.always_gated else _unsuspending(kinds, kind) for kind in kinds]
+    made += [_gated(kind, kind.always_gated) for kind in kinds if kind.always_gated]
+    made += [_unsuspending(kinds, kind) for kind in kinds]
     warning = unqueued(kinds)
     return [*(obj for policy in made for obj in (policy, _binding(policy))), warning, _binding(warning, "Warn")]
 
@@ -265,6 +270,37 @@ def _owners(kinds: Sequence[JobKind]) -> dict[str, Any]:
     """What belongs to a queued object, or to a DaemonSet, is not queued itself, so only that object's controller may say so."""
     rules = [rule_of_pods("CREATE"), *rules_of((*kinds, *parents_of(kinds), _REPLICA_SET), ["CREATE", "UPDATE"])]
     policy = policy_of("owners", rules, [_require_controller(kinds, "variables.owners", _MADE_BY)], [])
+    policy["spec"]["variables"] = _new_owners()
+    return policy
+
+
+def _name_workload(kinds: Sequence[JobKind]) -> dict[str, Any]:
+    """The quota of a workload is not free while a pod that names it runs. One that no controller made may be adopted by a Job: it waits
+    behind a gate, unless its creator may make its Workload, too. No pod that names one takes longer to end than others."""
+    may_make_workloads = f"authorizer.group('{GROUP}').resource('workloads').namespace(request.namespace).check('create').allowed()"
+    gated = " || ".join(has_gate("object", gate) for gate in (TOPOLOGY_GATE, ADMISSION_GATE))
+    known = [_show_key(kind) for kind in _controllers(kinds)]
+    policy = policy_of(
+        "named-workloads",
+        [rule_of_pods("CREATE")],
+        [
+            {
+                "expression": f"{controlling('object')}.size() > 0 || {gated} || {may_make_workloads}",
+                "message": f"a pod without a controller that names a workload waits behind the scheduling gate {TOPOLOGY_GATE}",
+                "reason": "Forbidden",
+            },
+            {
+                "expression": f"variables.owners.exists(k, k in {known})"
+                f" || object.spec.?terminationGracePeriodSeconds.orValue(0) <= {MAX_GRACE_S}",
+                "message": f"a pod of an admitted workload has at most {MAX_GRACE_S} seconds to end: it holds its quota until it is gone",
+                "reason": "Invalid",
+            },
+        ],
+        [
+            {"name": "names-a-workload", "expression": is_set("object", "annotations", WORKLOAD_ANNOTATION)},
+            {"name": "written-by-another", "expression": f"!{IS_TOPOGATE}"},
+        ],
+    )
     policy["spec"]["variables"] = _new_owners()
     return policy
 
@@ -485,11 +521,16 @@ def _gated(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
 
 def _unsuspending(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
     """A queued object without gates on its pods must not be started by hand; a part of another one, to which labels were
-    copied, is started by the controller of that."""
+    copied, is started by the controller of that. A kind with an always gated template may be started by hand, but not while it is
+    stopped: the template is the started one until its pods are gone, and the quota is not free before."""
     message = (
         f"a queued {kind.kind} is started by topogate once it is admitted; to queue a suspended one again, "
         f"take the label {QUEUE_NAME_LABEL} off and put it on again"
     )
+    conditions = []
+    if kind.always_gated:
+        message = f"this {kind.kind} is being stopped: unsuspend it when its pods are gone and its template is its own again"
+        conditions = [{"name": "was-started", "expression": f"has(oldObject.spec) && {_names_workload(kind.spec_shape, 'oldObject.spec')}"}]
     known = [_show_key(controller) for controller in _controllers(kinds)]
     by_its_controller = f"variables.owners.exists(k, k in {known}) && {_is_controller(kinds, 'variables.owners')}"
     policy = policy_of(
@@ -500,6 +541,7 @@ def _unsuspending(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
             {"name": "is-queued", "expression": is_set("object", "labels", QUEUE_NAME_LABEL)},
             {"name": "was-suspended", "expression": _is_suspended(kind, "oldObject")},
             {"name": "is-unsuspended", "expression": f"!({_is_suspended(kind, 'object')})"},
+            *conditions,
         ],
     )
     policy["spec"]["variables"] = [_list_old_owners()]

@@ -30,6 +30,7 @@ from webhook.scale import SCALE_PATH, find_scalable
 MUTATING_NAME = "topogate-mutating-webhook-configuration"
 VALIDATING_NAME = "topogate-validating-webhook-configuration"
 _TIMEOUT_S = 10
+_SCALE_TIMEOUT_S = 2  # for which a webhook that hangs delays the scaling of what is not topogate's
 # A Workload may be written by users of a namespace; the others are administrators' work, which the CRDs' own rules
 # guard well enough while the webhook is down.
 _NEVER_UNJUDGED = ("Workload",)
@@ -137,15 +138,16 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
         for rules in OBJECTS:
             own = entry(f"{letter}{rules.kind.lower()}.kb.io", action, GROUP, VERSION, rules.kind, rules.plural, "*")
             hooks[action].append(own | {"failurePolicy": "Fail" if rules.kind in _NEVER_UNJUDGED else "Ignore"})
-    hooks["validate"].append(_scale_entry(client_config(SCALE_PATH), find_scalable((*kinds, *pod_kinds(kinds)))))
+    hooks["validate"] += _scale_entries(client_config(SCALE_PATH), find_scalable((*kinds, *pod_kinds(kinds))))
     return [
         _configuration("MutatingWebhookConfiguration", MUTATING_NAME, hooks["mutate"]),
         _configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, hooks["validate"]),
     ]
 
 
-def _scale_entry(client_config: Mapping[str, Any], resources: Sequence[Resource]) -> dict[str, Any]:
-    """Of the subresource `scale`, which does not show the labels of its object: in managed namespaces, for all writers but topogate."""
+def _scale_entries(client_config: Mapping[str, Any], resources: Sequence[Resource]) -> list[dict[str, Any]]:
+    """Of the subresource `scale`, which does not show the labels of its object: for all writers but topogate. Outside of managed
+    namespaces most of what is scaled is not topogate's, so that there it can be scaled while the webhook is down."""
     by_group: dict[str, list[Resource]] = {}
     for resource in resources:
         by_group.setdefault(resource.group, []).append(resource)
@@ -160,18 +162,24 @@ def _scale_entry(client_config: Mapping[str, Any], resources: Sequence[Resource]
         for group, members in sorted(by_group.items())
     ]
     another = f"!{IS_TOPOGATE}"
-    return {
-        "name": "vscale.managed.topogate.dev",
-        "clientConfig": client_config,
-        "rules": rules,
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "failurePolicy": "Fail",
-        "matchPolicy": "Equivalent",
-        "timeoutSeconds": _TIMEOUT_S,
-        "namespaceSelector": {"matchExpressions": [_NOT_SYSTEM, _MANAGED]},
-        "matchConditions": [{"name": "written-by-another", "expression": another}],
-    }
+    return [
+        {
+            "name": name,
+            "clientConfig": client_config,
+            "rules": rules,
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": failure_policy,
+            "matchPolicy": "Equivalent",
+            "timeoutSeconds": timeout_s,
+            "namespaceSelector": {"matchExpressions": [_NOT_SYSTEM, where]},
+            "matchConditions": [{"name": "written-by-another", "expression": another}],
+        }
+        for name, failure_policy, timeout_s, where in (
+            ("vscale.managed.topogate.dev", "Fail", _TIMEOUT_S, _MANAGED),
+            ("vscale.topogate.dev", "Ignore", _SCALE_TIMEOUT_S, {**_MANAGED, "operator": "NotIn"}),
+        )
+    ]
 
 
 def conversion(ca_bundle: str, client: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,9 +101,11 @@ def plan_ungating(
         if over := _find_excessive(pod_set, planned):
             planned = [action for action in planned if action.pod.key not in over]
             excessive += over.values()
-        leaving = [pod for pod in live if pod.terminating and is_up(pod.node) and _has_lost_its_place(pod, given.assignment)]
+        leaving = _find_leaving(given.assignment, live, is_up)
         sent = _without_followers(planned, leaving, given.count - _staying(live) - sum(ended.values()))
-        sent = [action for action in sent if is_ready(given, tuple(action.node_selector.values()))]
+        places = {tuple(action.node_selector.values()) for action in sent}  # many pods may share a domain of many nodes
+        ready = {values for values in places if is_ready(given, values)}
+        sent = [action for action in sent if tuple(action.node_selector.values()) in ready]
         # What ends has its place until it is gone, however long it takes: a pod may have asked for a day.
         ending = sum(pod.terminating and not pod.dropped and is_up(pod.node) for pod in live)
         if used := ending + others.get(pod_set.name, 0):
@@ -212,8 +214,10 @@ def _staying(live: Sequence[PodFacts]) -> int:
     return sum(1 for pod in live if not pod.gated and not pod.terminating)
 
 
-def _has_lost_its_place(pod: PodFacts, assignment: TopologyAssignment) -> bool:
-    return _domain(pod, assignment.levels) not in {domain.values for domain in assignment.domains}
+def _find_leaving(assignment: TopologyAssignment, live: Sequence[PodFacts], is_up: Callable[[str], bool]) -> list[PodFacts]:
+    """Pods that end on a node that is up, outside of the assignment."""
+    assigned = {domain.values for domain in assignment.domains}
+    return [pod for pod in live if pod.terminating and is_up(pod.node) and _domain(pod, assignment.levels) not in assigned]
 
 
 def _first_ranks(pod_sets: Sequence[PodSetFacts], admitted: Mapping[str, int]) -> dict[str, int]:

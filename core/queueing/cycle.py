@@ -174,12 +174,14 @@ class Cycle:
         return None
 
     def set_aside(self) -> WorkloadFacts | None:
-        """After a run that raised: leaves out the workload on which it decided at that moment until that workload changes.
+        """After a run or a piece that raised: leaves out the workload on which it decided at that moment until that workload changes.
 
         Returns the workload; None where the run raised between two of them.
         """
         if self._current is not None:
             self._aside[self._current.uid] = self._current
+            self._decisions.pop(self._current.uid, None)
+        self._unfinished = None
         return self._current
 
     def run_piece(self, may_go_on: Callable[[], bool] = lambda: False) -> bool:

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import ssl
+import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +29,8 @@ OnRequest = Callable[[str, Resource, str | None], None]
 """Told the RBAC verb, the resource and the subresource of every request, so that tests can compare the chart's rights with what is used."""
 
 THROTTLE_RETRIES = 3
+DEEPEST_JSON = 10_100
+"""Levels of JSON in an answer: API servers accept 10,000 in one object (Go's encoding/json), and a list adds a few."""
 MAX_RETRY_AFTER_S = 10.0
 """A longer wait is the caller's to plan: a worker must not be held for minutes by one key."""
 
@@ -355,10 +358,24 @@ class Client:
             self.on_request(verb, resource, subresource)
 
 
+def _parse_json(data: bytes) -> Any:
+    """The value of a JSON text. An object may be nested as deeply as API servers accept it: with Python's own limit of 1,000 levels
+    one object of a user would end the watches of all objects of its kind."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(limit + DEEPEST_JSON)
+        try:
+            return json.loads(data)
+        finally:
+            sys.setrecursionlimit(limit)
+
+
 def _parsed(data: bytes) -> Obj:
     try:
-        parsed = json.loads(data)
-    except ValueError as error:
+        parsed = _parse_json(data)
+    except (ValueError, RecursionError) as error:
         raise ServerError(0, "NotJSON", f"the answer is not JSON: {data[:200]!r}") from error
     if not isinstance(parsed, dict):
         raise ServerError(0, "NotJSON", "the answer is not a JSON object")

@@ -159,7 +159,7 @@ def _parse_status(body: bytes) -> Mapping[str, Any] | None:
     """The Status in a body; None for anything else (a proxy's HTML page, plain text of the auth layer)."""
     try:
         parsed = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) and parsed.get("kind") == "Status" else None
 

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 Transform = Callable[[Obj], Obj]
 
 AT_ONCE = 25
-"""Objects of a first list that are folded in between two turns of the loop: a job may have thousands of pods that become its own then."""
+"""Objects of a list that are folded in between two turns of the loop: a job may have thousands of pods that become its own then."""
 
 
 class Informer:
@@ -136,18 +136,18 @@ class Informer:
         self._synced.clear()
 
     async def _take(self, event: Event) -> None:
-        """A first list is long, and nobody goes by it before it is whole: it is folded in with pauses."""
-        if self.store.synced:
-            self._fold(event)
-        elif isinstance(event, InitDone):
+        """Folds an event in, a list with pauses: of a first list nothing is used before it is whole; of a later one each object changes as
+        if its own event had come."""
+        if isinstance(event, InitDone):
             for changes in self.store.take_list(AT_ONCE):
                 self._tell(changes)
-                self._settle()
+                if not self.synced:
+                    self._settle()
                 await self._clock.sleep(0)
             self._synced.set()
         else:
             self._fold(event)
-            if isinstance(event, InitApply) and self.store.gathered % AT_ONCE == 0:
+            if not self.store.synced and isinstance(event, InitApply) and self.store.gathered % AT_ONCE == 0:
                 self._settle()
 
     def _fold(self, event: Event) -> None:

@@ -47,8 +47,8 @@ Changes = list[Change]
 class Store:
     """The fold of a watcher's events.
 
-    A list (Init ... InitDone) is gathered aside and swapped in whole, so that readers never see half of one (but of the first, see
-    `take_list`); what is missing from it was deleted while nobody watched, and those deletions are made up from the last known state.
+    A list (Init ... InitDone) is gathered aside and folded in once it is whole, at once or in pieces (`take_list`). What is missing from it
+    was deleted while no watch was open, and those deletions are made up from the last known state.
     Changes that change nothing are not reported. `on_error` is called with an object for which the function of an index raises, and with
     what it raised; such an object is in no index. Without it the error is raised.
     """
@@ -127,8 +127,8 @@ class Store:
                 return self._drop(key)
 
     def take_list(self, at_once: int | None = None) -> Iterator[Changes]:
-        """The same as `apply(InitDone())`, so many objects at once, each as if it had come by itself: for a first list, of which nobody
-        relies on anything before it is whole. Nothing else may be folded in meanwhile but a new list, which makes this one void.
+        """The same as `apply(InitDone())`, so many objects at once, each as if it had come by itself. Nothing else may be folded in
+        meanwhile but a new list, which makes this one void.
         """
         fresh = self._relisted if self._relisted is not None else {}
         self._relisted = None

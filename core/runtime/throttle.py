@@ -24,7 +24,7 @@ class Throttle:
 
     def __init__(self, clock: Clock, *, start: int = 8, most: int = 64) -> None:
         self._clock = clock
-        self._most = most
+        self.most = most
         self.limit = start
         self._running = 0
         self._successes = 0
@@ -72,7 +72,7 @@ class Throttle:
     def succeeded(self) -> None:
         """A request was answered."""
         self._successes += 1
-        if self._successes >= self.limit and self.limit < self._most:
+        if self._successes >= self.limit and self.limit < self.most:
             self.limit += 1
             self._successes = 0
 

@@ -63,6 +63,10 @@ class ClusterState:
         self.on_free: list[Callable[[], None]] = []  # called when what no event of an informer says may help a workload that waits
         self.whole = WholeView(self.nodes, self.ledger, self._on_free)
         self._views: dict[str, FlavorView] = {}
+        self._former_views: dict[str, FlavorView] = {}  # the last ones of flavors of which only nodes have come, gone or moved since
+        # Which workloads have reservations that depend on the nodes of a domain, or on a node: by level values, or `(node name,)`.
+        self._by_place: dict[tuple[str, ...], dict[str, None]] = {}
+        self._places: dict[str, Admission] = {}  # by workload: what it is in `_by_place` for
         self._plans: dict[str, Plan] = {}
         self._claims: list[str] = []
         self._beside: dict[str, list[PodSetKey]] = {}  # what is claimed for workloads beside what they hold
@@ -90,7 +94,9 @@ class ClusterState:
         moved = old is None or node is None or old.labels != node.labels
         for flavor, view in list(self._views.items()):
             if moved and any(facts is not None and matches(view.flavor, facts) for facts in (old, node)):
+                former = self._views[flavor]
                 self._drop_view(flavor)
+                self._former_views[flavor] = former
             elif not moved and node is not None and name in view.capacity.tree.index:
                 view.capacity.observe_node(name, node.state)
 
@@ -218,6 +224,7 @@ class ClusterState:
         before = self._held(key)
         self.workloads.confirm(key, resource_version)
         self._after(key, before)
+        self.ledger.name_nodes(self.pods_key(key))
 
     def forget(self, key: str, uid: str | None = None, *, helps: bool = True) -> None:
         """The write of an assumed decision failed: it never was. `helps`: workloads that wait may have what it was to get.
@@ -299,6 +306,8 @@ class ClusterState:
 
     def _after(self, key: str, before: _Held, *, helps: bool = True) -> None:
         now = self._held(key)
+        if now[0] is None:
+            self._note_places(key, None)
         self._note_lending(key)
         if now == before:
             return
@@ -335,6 +344,7 @@ class ClusterState:
             flavor = self.flavors.get(flavor_name)
             topology = self.topologies.get(flavor.topology) if flavor is not None and flavor.topology else None
             if flavor is None or topology is None:
+                self._former_views.pop(flavor_name, None)
                 return None
             view = self._build_view(flavor, topology)
         return view
@@ -350,13 +360,39 @@ class ClusterState:
         view = self._views[flavor.name] = FlavorView(flavor, topology, capacity)
         self.ledger.attach(capacity)
         # Where assignments of this flavor are counted depends on its tree.
-        for key in list(self.workloads.facts):
+        former = self._former_views.pop(flavor.name, None)
+        if former is not None and (former.flavor, former.topology) == (flavor, topology):
+            keys = self._find_moved(view.find_moved(former))
+            self.ledger.name_nodes()  # what the engine counted on the former tree would keep that alive
+        else:
+            keys = list(self.workloads.facts)
+        for key in keys:
             admission = self.workloads.holding(key)
             if admission is not None and _uses(admission, flavor.name):
                 self._reserve(key, admission)
         return view
 
+    def _find_moved(self, places: Iterable[tuple[str, ...]]) -> list[str]:
+        """Keys of the workloads with reservations that depend on some places, in the order in which all workloads are read."""
+        keys = {key for place in places for key in self._by_place.get(place, ())}
+        return [key for key in self.workloads.facts if key in keys] if keys else []
+
+    def _note_places(self, key: str, admission: Admission | None) -> None:
+        """Notes on which places the reservations of a workload depend; None: it has no reservations."""
+        before = self._places.pop(key, None)
+        if before is not None:
+            for place in _list_places(before):
+                keys = self._by_place.get(place, {})
+                keys.pop(key, None)
+                if not keys:
+                    self._by_place.pop(place, None)
+        if admission is not None:
+            self._places[key] = admission
+            for place in _list_places(admission):
+                self._by_place.setdefault(place, {})[key] = None
+
     def _drop_view(self, flavor: str) -> None:
+        self._former_views.pop(flavor, None)
         view = self._views.pop(flavor, None)
         if view is not None:
             self.ledger.detach(view.capacity)
@@ -384,6 +420,7 @@ class ClusterState:
         facts = self.workloads.facts.get(key)
         if facts is None:
             return
+        self._note_places(key, admission)
         for pod_set, given in zip(facts.pod_sets, admission.pod_sets, strict=False):
             flavor = self.topology_flavor(given.flavors.values())
             view = self.view(flavor) if flavor is not None else None
@@ -465,6 +502,15 @@ def _standing(facts: WorkloadFacts | None) -> tuple[object, ...] | None:
     if facts is None or facts.admission is None:
         return None
     return facts.priority, facts.evicted, facts.finished, facts.deleting
+
+
+def _list_places(admission: Admission) -> Iterator[tuple[str, ...]]:
+    """What `FlavorView.find_moved` returns where the reservations of an admission change: its domains and its spare nodes."""
+    for given in admission.pod_sets:
+        for domain in given.assignment.domains if given.assignment is not None else ():
+            yield domain.values
+        for name in given.spares:
+            yield (name,)
 
 
 def _uses(admission: Admission, flavor: str) -> bool:

@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from core.model.admission import PodSetAdmission
 from core.model.assignment import TopologyAssignment
 from core.model.resources import Resources
 from core.model.spares import fullest
 from core.placement.free import FreeCapacity, with_pod
 from core.placement.node_counts import NodeCounts
+from core.placement.tree import Indices
 from core.state.facts import FlavorFacts, NodeFacts, PodSetFacts, TopologyFacts
 from core.state.ledger import Domain, Reservation
 
@@ -22,8 +25,10 @@ class FlavorView:
     topology: TopologyFacts
     capacity: FreeCapacity
     _by_values: Mapping[tuple[str, ...], tuple[int, ...]] = field(init=False, repr=False)
+    _name_sets: dict[tuple[str, ...], frozenset[str]] = field(init=False, repr=False)  # of domains of several nodes, one set for all
 
     def __post_init__(self) -> None:
+        self._name_sets = {}
         # Which levels an assignment names depends on whether hostnames were unique when it was written: a node that joins with the
         # hostname of another must not make those unreadable that are there. By its hostname alone such an assignment means both nodes.
         tree, found = self.capacity.tree, dict[tuple[str, ...], tuple[int, ...]]()
@@ -49,6 +54,42 @@ class FlavorView:
         return tuple(
             name for domain in self._by_values.get(values, ()) for name in names[int(level.starts[domain]) : int(level.ends[domain])]
         )
+
+    def count_domain_nodes(self, values: tuple[str, ...]) -> int:
+        """How many nodes `domain_nodes` returns."""
+        level = self.capacity.tree.levels[self.capacity.tree.lowest]
+        return sum(int(level.ends[domain]) - int(level.starts[domain]) for domain in self._by_values.get(values, ()))
+
+    def get_domain_names(self, values: tuple[str, ...]) -> frozenset[str]:
+        """The same names as those of `domain_nodes`. Equal answers are one object: each workload in the domain keeps it."""
+        found = self._name_sets.get(values)
+        if found is None:
+            found = self._name_sets[values] = frozenset(self.domain_nodes(values))
+        return found
+
+    def find_domain_places(self, values: tuple[str, ...]) -> Indices:
+        """Places in the tree of the nodes of a domain, in the order of `domain_nodes`."""
+        level = self.capacity.tree.levels[self.capacity.tree.lowest]
+        places = [np.arange(int(level.starts[domain]), int(level.ends[domain])) for domain in self._by_values.get(values, ())]
+        return np.concatenate(places) if places else np.zeros(0, dtype=np.int64)
+
+    def find_moved(self, old: "FlavorView") -> set[tuple[str, ...]]:
+        """Level values of the domains that have other nodes than in an older view, and names of nodes that are in one view only, each as
+        `(name,)`. What does not change is shared with the older view from now on."""
+        now, before = self._build_name_table(), old._build_name_table()
+        moved = {values for values in now.keys() | before.keys() if now.get(values) != before.get(values)}
+        self._name_sets |= {values: names for values, names in old._name_sets.items() if values not in moved}
+        return moved | {(name,) for name in self.capacity.tree.index.keys() ^ old.capacity.tree.index.keys()}
+
+    def _build_name_table(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+        """What `domain_nodes` returns for all domains."""
+        tree = self.capacity.tree
+        level = tree.levels[tree.lowest]
+        of_each = [tree.names[start:end] for start, end in zip(level.starts.tolist(), level.ends.tolist(), strict=False)]
+        return {
+            values: of_each[domains[0]] if len(domains) == 1 else tuple(name for domain in domains for name in of_each[domain])
+            for values, domains in self._by_values.items()
+        }
 
     def host_of(self, name: str) -> str:
         """What an assignment calls a node that is there, where the lowest level is the hostname; as a rule by its name."""
@@ -82,31 +123,34 @@ def reservation_of(
                 pinned[name] = pinned.get(name, 0) + domain.count
         return Reservation(requests, tuple(pinned.items()), traits=pod_set.traits)
     for domain in assignment.domains:
-        nodes = view.domain_nodes(domain.values)
-        if len(nodes) == 1:
-            pinned[nodes[0]] = pinned.get(nodes[0], 0) + domain.count
-        elif nodes:
+        width = view.count_domain_nodes(domain.values)
+        if width == 1:
+            (name,) = view.domain_nodes(domain.values)
+            pinned[name] = pinned.get(name, 0) + domain.count
+        elif width:
+            nodes = view.get_domain_names(domain.values)
             known = tuple(entry for entry in plan or () if entry[0] in nodes)
             whole = sum(count for _, count in known) == domain.count
-            wide.append(Domain(frozenset(nodes), known if whole else _plan_anew(view, pod_set, nodes, domain.count)))
+            wide.append(Domain(nodes, known if whole else _plan_anew(view, pod_set, domain.values, domain.count)))
     return Reservation(requests, tuple(pinned.items()), tuple(wide), pod_set.traits)
 
 
-def _plan_anew(view: FlavorView, pod_set: PodSetFacts, nodes: tuple[str, ...], count: int) -> tuple[tuple[str, int], ...]:
+def _plan_anew(view: FlavorView, pod_set: PodSetFacts, values: tuple[str, ...], count: int) -> tuple[tuple[str, int], ...]:
     """A plan for pods of a domain whose decision this process did not make: the first node that has room first."""
-    capacity, requests = view.capacity, with_pod(pod_set.requests)
-    plan: dict[str, int] = {}
-    for name in nodes:
-        node = capacity.tree.index[name]
-        room = min(
-            (int(capacity.free[capacity.axis[r], node]) // amount if r in capacity.axis else 0 for r, amount in requests.items()), default=0
-        )
-        here = min(count, max(0, room))
-        if here:
-            plan[name] = here
-            count -= here
-    if count:  # they fit no more, but they are coming: counted somewhere
-        plan[nodes[-1]] = plan.get(nodes[-1], 0) + count
+    capacity, places = view.capacity, view.find_domain_places(values)
+    room = np.full(len(places), count, dtype=np.int64)
+    for resource, amount in with_pod(pod_set.requests).items():
+        if amount > 0:
+            row = capacity.axis.get(resource)
+            room = np.minimum(room, capacity.free[row, places] // amount if row is not None else 0)
+    ends = np.minimum(np.cumsum(np.maximum(room, 0)), count)
+    here = np.diff(ends, prepend=0)
+    used = np.flatnonzero(here)
+    plan = {capacity.tree.names[int(places[at])]: int(here[at]) for at in used.tolist()}
+    left = count - int(ends[-1])
+    if left:  # they fit no more, but they are coming: counted somewhere
+        last = capacity.tree.names[int(places[-1])]
+        plan[last] = plan.get(last, 0) + left
     return tuple(plan.items())
 
 

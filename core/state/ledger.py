@@ -18,7 +18,7 @@ Since each end of a pod may move that choice, it is made again by `settle`; unti
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
 
@@ -106,6 +106,7 @@ class Ledger:
         self._pods: dict[str, PodFacts] = {}
         self._taken: dict[PodSetKey, _Taken] = {}
         self._keys: dict[str, dict[PodSetKey, None]] = {}  # of `_taken`, by workload
+        self._unnamed: dict[PodSetKey, None] = {}  # of `_taken`: those with nodes that are places in a tree
         self._versions: dict[str, int] = {}  # of what `held_by` returns, by workload
         self._moves = 0
         self.neighbours = ClusterNeighbours(self._pods, node_labels, namespace_labels)
@@ -207,6 +208,7 @@ class Ledger:
     def reserve(self, key: PodSetKey, reservation: Reservation | None) -> None:
         """Sets (None: drops) what a pod set was assigned; bound pods of it are counted against that."""
         old = self._taken.pop(key, None)
+        self._unnamed.pop(key, None)
         if old is not None:
             self._keys[key[0]].pop(key)
             if not self._keys[key[0]]:
@@ -222,6 +224,8 @@ class Ledger:
         self.neighbours.reserve(key, reservation.traits, reservation.nodes)
         self._count_neighbours(reservation, 1)
         nodes = reservation.pinned
+        if isinstance(nodes, NodeCounts):
+            self._unnamed[key] = None
         planned = nodes.counts if isinstance(nodes, NodeCounts) else np.array([count for _, count in nodes], dtype=np.int64)
         bound, pinned = self._bound.get(key, Counter()), planned.copy()
         if bound:
@@ -234,6 +238,15 @@ class Ledger:
         self._table.take_each(taken.slots, reservation.requests, pinned)
         for domain, less in zip(reservation.domains, left_out[len(planned) :].tolist(), strict=True):
             self._settle_wide(taken, domain, bound, less)
+
+    def name_nodes(self, workload: str | None = None) -> None:
+        """Lists by name the nodes of a workload's reservations (None: of all), which so refer to no tree any more."""
+        keys = list(self._unnamed) if workload is None else [key for key in self._keys.get(workload, ()) if key in self._unnamed]
+        for key in keys:
+            del self._unnamed[key]
+            taken = self._taken[key]
+            taken.reservation = replace(taken.reservation, pinned=tuple(taken.reservation.pinned))
+            self.neighbours.reserve(key, taken.reservation.traits, taken.reservation.nodes)
 
     def _left_out(self, key: PodSetKey, reservation: Reservation, pinned: Indices, bound: Counter[str]) -> Indices:
         """Places per pinned node, and then per wider domain, that nobody comes to any more."""

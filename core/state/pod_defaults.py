@@ -11,6 +11,7 @@ from core.model.quantity import canonical, format_quantity
 from core.model.resources import parse_resources, pod_requests
 
 Json = Mapping[str, Any]
+_POD_LEVEL = ("cpu", "memory")  # resources that a pod has requests of by itself where its containers name them
 _RATIO = "maxLimitRequestRatio"
 
 
@@ -113,7 +114,7 @@ class PodDefaults:
 
     def adjust(self, spec: Json, namespace: str) -> Json:
         """A pod's spec with what its RuntimeClass and the LimitRanges of its namespace add; what it has itself stands."""
-        adjusted = dict(spec)
+        adjusted = _with_pod_level_requests(spec)
         runtime_class = self.runtime_classes.get(spec.get("runtimeClassName") or "")
         if runtime_class is not None:
             if runtime_class.overhead and not spec.get("overhead"):
@@ -143,6 +144,7 @@ class PodDefaults:
                         yield f'nodeSelector {key}={own} conflicts with {key}={value} of RuntimeClass "{name}"'
         adjusted = self.adjust(spec, namespace)
         yield from _find_requests_above_limits(adjusted)
+        yield from _find_containers_above_pod(adjusted)
         for limits in self._list_limits(namespace):
             for kind, bound, resource, text in limits.bounds:
                 if bound == _RATIO:
@@ -162,6 +164,19 @@ class PodDefaults:
 
 def _read_runtime_class(pod_set: Json) -> str:
     return ((pod_set.get("template") or {}).get("spec") or {}).get("runtimeClassName") or ""
+
+
+def _with_pod_level_requests(spec: Json) -> dict[str, Any]:
+    """A pod's spec as the API server defaults it before LimitRanges apply (KEP-2837): a pod with limits of its own has requests of its own,
+    those of its containers or, of what no container names, its limits. What LimitRanges add to containers later does not change them."""
+    whole = spec.get("resources") or {}
+    if not whole.get("limits"):
+        return dict(spec)
+    parts = [(each.get("resources") or {}) for part in ("containers", "initContainers") for each in spec.get(part) or ()]
+    named = {name for resources in parts for which in ("requests", "limits") for name in resources.get(which) or {}}
+    found = pod_requests({**spec, "overhead": {}, "resources": {}})
+    of_containers = {name: format_quantity(name, found.get(name, 0)) for name in sorted(named) if name in _POD_LEVEL}
+    return {**spec, "resources": {**whole, "requests": {**whole["limits"], **of_containers, **(whole.get("requests") or {})}}}
 
 
 def _with_defaults(container: Json, limits: LimitRange) -> Json:
@@ -186,7 +201,8 @@ def _list_amounts(spec: Json, kind: str, bound: str, resource: str) -> Iterator[
         return {**container, "resources": {"requests": (container.get("resources") or {}).get(which) or {}}}
 
     parts = {part: [count(container) for container in spec.get(part) or ()] for part in ("containers", "initContainers")}
-    found = pod_requests({**spec, **parts, "overhead": {}, "resources": {}})
+    whole = {"requests": (spec.get("resources") or {}).get(which) or {}}
+    found = pod_requests({**spec, **parts, "overhead": {}, "resources": whole})
     if resource in found:
         yield "the pod", found[resource]
 
@@ -214,3 +230,19 @@ def _find_requests_above_limits(spec: Json) -> Iterator[str]:
             if amount > limits.get(resource, amount):
                 has, limit = format_quantity(resource, amount), format_quantity(resource, limits[resource])
                 yield f"container {container.get('name')} requests {has} {resource}, more than its limit of {limit}"
+
+
+def _find_containers_above_pod(spec: Json) -> Iterator[str]:
+    """Default requests and limits of a LimitRange may add up to more than the pod has of its own (KEP-2837)."""
+    whole = spec.get("resources") or {}
+    requests = parse_resources(whole.get("requests"))
+    of_containers = pod_requests({**spec, "overhead": {}, "resources": {}})
+    for resource, amount in requests.items():
+        if of_containers.get(resource, 0) > amount:
+            has, accepted = format_quantity(resource, of_containers[resource]), format_quantity(resource, amount)
+            yield f"the containers request {has} {resource}, more than the request of the pod of {accepted}"
+    for resource, amount in parse_resources(whole.get("limits")).items():
+        for where, has_limit in _list_amounts(spec, "Container", "max", resource):
+            if has_limit > amount:
+                has, accepted = format_quantity(resource, has_limit), format_quantity(resource, amount)
+                yield f"{where} has a limit of {has} {resource}, more than the limit of the pod of {accepted}"

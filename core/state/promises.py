@@ -43,10 +43,28 @@ class _Tables:
         self.state = state
         self._made_at = -1
         self._tables: dict[tuple[str, ...], dict[tuple[str, ...], list[str]]] = {}
+        self._domains: dict[tuple[object, ...], frozenset[str]] = {}
 
-    def find(self, labels: Sequence[str]) -> Mapping[tuple[str, ...], list[str]]:
+    def find_nodes(self, flavor: FlavorFacts, levels: Sequence[str], assigned: Sequence[str], values: tuple[str, ...]) -> frozenset[str]:
+        """Nodes of a flavor in a domain that an assignment names by the values of its own levels; many workloads may have that domain."""
         if self._made_at != self.state.node_changes:
-            self._made_at, self._tables = self.state.node_changes, {}
+            self._made_at, self._tables, self._domains = self.state.node_changes, {}, {}
+        key = flavor.name, tuple(levels), tuple(assigned), values
+        found = self._domains.get(key)
+        if found is None:
+            found = self._domains[key] = frozenset(self._read_nodes(flavor, levels, assigned, values))
+        return found
+
+    def _read_nodes(self, flavor: FlavorFacts, levels: Sequence[str], assigned: Sequence[str], values: tuple[str, ...]) -> Iterator[str]:
+        by_path, nodes = self._find_table(levels), self.state.nodes
+        shares_its_place = levels[-1] == HOSTNAME_LABEL  # two nodes of one path are left out of such a topology
+        for name in self._find_table(assigned).get(values, ()):
+            path = by_path.get(tuple(nodes[name].labels.get(level, "") for level in levels))
+            is_of_flavor = all(nodes[name].labels.get(label) == value for label, value in flavor.node_labels.items())
+            if path and is_of_flavor and not (shares_its_place and len(path) > 1):
+                yield name
+
+    def _find_table(self, labels: Sequence[str]) -> Mapping[tuple[str, ...], list[str]]:
         table = self._tables.get(tuple(labels))
         if table is None:
             table = self._tables[tuple(labels)] = {}
@@ -59,17 +77,12 @@ class _Tables:
 def _find_lack(
     tables: _Tables, flavor: FlavorFacts, levels: Sequence[str], assignment: TopologyAssignment, reserved: Mapping[str, int]
 ) -> str:
-    by_values, by_path, nodes = tables.find(assignment.levels), tables.find(levels), tables.state.nodes
-    shares_its_place = levels[-1] == HOSTNAME_LABEL  # two nodes of one path are left out of such a topology
     for domain in assignment.domains:
-        there = [
-            name
-            for name in by_values.get(domain.values, ())
-            if all(nodes[name].labels.get(label) == value for label, value in flavor.node_labels.items())
-            and (path := by_path.get(tuple(nodes[name].labels.get(level, "") for level in levels)))
-            and not (shares_its_place and len(path) > 1)
-        ]
-        counted = sum(reserved.get(name, 0) for name in there)
+        there = tables.find_nodes(flavor, levels, assignment.levels, domain.values)
+        if len(there) < len(reserved):
+            counted = sum(reserved.get(name, 0) for name in there)
+        else:
+            counted = sum(count for name, count in reserved.items() if name in there)
         if there and counted < domain.count:
             return f"{domain.count} pods are assigned to {'/'.join(domain.values)}, and {counted} are reserved there"
     return ""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,15 @@ from core.runtime.clock import SystemClock
 from core.runtime.garbage import spare_what_lives
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
-from core.state.facts import NodeFacts
+from core.state.facts import NodeFacts, TopologyFacts
+from core.state.promises import find_missing
+from reconciler.app import RECOUNTED_AT_ONCE
 from reconciler.scheduler import DECIDING_S, PIECE_S, StepTime, may_go_on
 from tests.bench.preemption import GPUS, build, submit
 from tests.bench.shapes import LEVELS, build_labels, build_view
-from tests.builders import NAMESPACE, RACK, Node, node_json
+from tests.builders import NAMESPACE, RACK, Node, node_json, topology_json
+from tests.queueing.scene import Scene
+from tests.queueing.shared import Shared
 
 NODES, PODS = 5_000, 50_000
 STEP_MS, PREEMPTION_MS = 100, 1_000  # of the longest step, and of all steps of a preemption
@@ -464,6 +469,39 @@ def daemon_set_of_4_000_resources() -> Steps:
     spec = {"containers": [{"name": "main", "image": "x", "resources": {"requests": requests}}]}
     wire = {"metadata": {"name": "d", "namespace": NAMESPACE, "uid": "d"}, "spec": {"template": {"metadata": {}, "spec": spec}}}
     return once(lambda: state.observe_daemon_set(f"{NAMESPACE}/d", DaemonSetFacts.read(wire)))
+
+
+# --- nodes that come and go, audits -------------------------------------------------------------------
+
+
+@case()
+def node_that_joins_where_20_000_workloads_run() -> Steps:
+    scene = build(NODES)
+    for i in range(20_000):
+        submit(scene, f"running-{i:05}", 1, 2, queue="theirs", required=False)
+        if i % 500 == 499:
+            scene.run()
+    node_that_joins(scene, "first")  # what the engine counted is listed by name then
+    scene.state.refresh()
+    node_that_joins(scene, "second")
+    return once(scene.state.refresh)
+
+
+def node_that_joins(scene: Shared, name: str) -> None:
+    labels = {RACK: "rack-00000", HOSTNAME_LABEL: name}
+    scene.node(Node(name, labels, {"cpu": 96_000, "memory": 768 << 30, "nvidia.com/gpu": GPUS, "pods": 110}))
+
+
+@case()
+def audit_of_workloads_in_one_domain_of_5_000_nodes() -> Steps:
+    scene = Scene(quota="1000000")
+    scene.state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK])))
+    scene.rack("r0", NODES)
+    for i in range(2_000):
+        scene.submit(f"running-{i:05}")
+    scene.run()
+    steps = find_missing(scene.state)
+    return iter(lambda: list(islice(steps, RECOUNTED_AT_ONCE)), [])
 
 
 # --- measuring ----------------------------------------------------------------------------------------

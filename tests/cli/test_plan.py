@@ -56,6 +56,27 @@ def test_plan_of_a_job_with_unjudged_fields_names_them(topogate: Commands):
     assert planned["why"][-1].endswith("; not judged: topologySpreadConstraints")
 
 
+def test_plan_counts_pods_as_the_api_server_creates_them(topogate: Commands):
+    """Found defect C4: overhead and place of a RuntimeClass and defaults of a LimitRange were left out."""
+    cluster = nodes(blocks=1, racks=1, cpu="8")
+    cluster[0]["metadata"]["labels"]["runtime"] = "kata"
+    kata = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata"}
+    kata |= {"overhead": {"podFixed": {"cpu": "3"}}, "scheduling": {"nodeSelector": {"runtime": "kata"}}}
+    limits = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "limits", "namespace": "default"}}
+    limits |= {"spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}}
+    asked = [job(name, pods, 1, required=RACK) for name, pods in (("fits", 2), ("waits", 1))]
+    for each in asked:
+        each["metadata"]["namespace"] = "default"
+        each["spec"]["template"]["spec"]["runtimeClassName"] = "kata"
+        del each["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+    file = topogate.write("nodes.yaml", *cluster, *queues(), kata, limits)
+    ran = topogate.run("plan", "-f", topogate.write("jobs.yaml", *asked), "--nodes", file, "-o", "json")
+    fits, waits = ran.data["jobs"]
+    assert (fits["outcome"], waits["outcome"]) == ("admitted", "waits")
+    (pod_set,) = fits["podSets"]
+    assert [(each["values"][-1], each["count"]) for each in pod_set["domains"]] == [("n-0-0-0", 2)]
+
+
 def test_one_that_fits_nowhere_would_wait_and_is_told_what_would_help(topogate: Commands):
     file = topogate.write("nodes.yaml", *nodes(), *queues())
     ran = topogate.run("plan", "-f", EXAMPLES / "job-one-rack.yaml", "--nodes", file)

@@ -201,6 +201,7 @@ def test_topology_of_waiting_job_is_judged_when_its_queue_changes_not_again() ->
         ("PyTorchJob", ("spec", "pytorchReplicaSpecs", "Worker", "replicas")),
         ("MPIJob", ("spec", "mpiReplicaSpecs", "Worker", "replicas")),
         ("RayCluster", ("spec", "workerGroupSpecs", 0, "replicas")),
+        ("RayCluster", ("spec", "workerGroupSpecs", 0, "minReplicas")),  # found defect C8: its operator has at least as many
     ],
 )
 @pytest.mark.parametrize("has_topology", [True, False])

@@ -7,9 +7,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from core.jobs.contract import Defaults, PodSetStart
+from core.jobs.kinds import with_integrations
+from core.names import QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
+from core.plan.workload import build_workload, pod_sets_differ
 from tests.runtime.test_plugins import install
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +43,29 @@ def test_the_vectors_of_the_example_pass(package: Path, family: str, which: int)
     command = [sys.executable, "-m", "tests.replay", family, str(vectors)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=60, cwd=ROOT)
     assert done.stdout.splitlines()[-1:] == ["1 passed, 0 failed"], done.stdout + done.stderr
+
+
+def test_job_of_the_example_is_started_stopped_and_restored():
+    """Found defect E10: `active_pods` of the document had another signature, so that a stopped job never gave its quota back."""
+    (code,) = blocks("python")
+    module: dict[str, Any] = {"__name__": "acme_pipeline"}
+    exec(compile(code, "acme_pipeline.py", "exec"), module)
+    kind = with_integrations([module["PipelineJob"]()])[-1]
+    stage = {"name": "train", "pods": 8, "template": {"spec": {"containers": [{"name": "c"}]}}}
+    metadata = {"name": "p", "namespace": "ns", "uid": "u", "labels": {QUEUE_NAME_LABEL: "main"}}
+    written = {"metadata": metadata, "spec": {"stages": [stage]}, "status": {"activePods": 3}}
+    waiting = kind.default(written, Defaults())
+    assert kind.is_suspended(waiting)
+    workload = build_workload(kind, waiting, priority=0, priority_class=None)
+    notes = {WORKLOAD_ANNOTATION: "w"}
+    running = kind.start(waiting, [PodSetStart("train", True, {"pool": "a"}, annotations=notes)])
+    assert not kind.is_suspended(running)
+    assert kind.active_pods(running, dropped=1) == kind.active_pods(running) == 3
+    stopped = kind.suspend(running)
+    assert kind.is_suspended(stopped)
+    restored = kind.restore(stopped, workload["spec"]["podSets"])
+    assert not pod_sets_differ(kind.pod_sets(restored), workload)
+    assert kind.finished({**stopped, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}) is not None
 
 
 def test_files_that_it_names_are_there():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -55,3 +56,46 @@ def test_a_pod_that_ends_keeps_its_place_from_the_one_made_instead(up: bool, ung
     ends = PodFacts.read(there)
     assert len(plan_ungating(facts, admission, [ends, new], is_up=lambda node: up).actions) == ungated
     assert len(plan_ungating(facts, admission, [replace(ends, dropped=True), new], is_up=lambda node: True).actions) == 1
+
+
+class CountedDomains(tuple[DomainCount, ...]):
+    """Domains that count how often they are gone through."""
+
+    rounds = 0
+
+    def __iter__(self) -> Iterator[DomainCount]:
+        CountedDomains.rounds += 1
+        return super().__iter__()
+
+
+def test_plan_with_many_pods_that_end_reads_the_assignment_as_often_as_with_few():
+    rounds = []
+    for ending in (2, 20):
+        facts, admission = workload(20)
+        given = admission.pod_sets[0]
+        assert given.assignment is not None
+        counted = replace(given, assignment=replace(given.assignment, domains=CountedDomains(given.assignment.domains)))
+        there = [
+            PodFacts.read(pod_json(f"e{i}", workload="w", owner=OWNER, node="x", node_selector={HOSTNAME_LABEL: "x"}, terminating=True))
+            for i in range(ending)
+        ]
+        CountedDomains.rounds = 0
+        plan_ungating(facts, replace(admission, pod_sets=(counted,)), [*there, *pods(20)], is_up=lambda node: True)
+        rounds.append(CountedDomains.rounds)
+    assert rounds[0] == rounds[1]
+
+
+def test_whether_a_domain_is_ready_is_asked_once_for_all_its_pods():
+    facts, admission = workload(1)
+    given, asked = admission.pod_sets[0], list[tuple[str, ...]]()
+    wide = replace(given, count=20, assignment=TopologyAssignment(("rack",), (DomainCount(("r0",), 20),)))
+
+    def is_ready(given: PodSetAdmission, values: tuple[str, ...]) -> bool:
+        asked.append(values)
+        return True
+
+    plan = plan_ungating(
+        replace(facts, pod_sets=(replace(facts.pod_sets[0], count=20),)), Admission("cq", (wide,)), pods(20), is_ready=is_ready
+    )
+    assert len(plan.actions) == 20
+    assert asked == [("r0",)]

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from core.names import MAX_EXEC_TIME_LABEL, REQUEUED
+from core.names import HOSTNAME_LABEL, MAX_EXEC_TIME_LABEL, REASON_MISCONFIGURED, REQUEUED
 from core.plan.admission import amended_status, apply_body
 from core.runtime.resource import Obj
 from core.state.facts import find_condition
@@ -19,9 +19,11 @@ from e2e.api import APPLY_PATCH
 from e2e.topogate import Topogate
 from reconciler.activity import Activity
 from reconciler.apply import Writer
+from tests.builders import RACK, Node, node_json, topology_json
 from tests.reconciler.scenes import WORKLOADS, Scene
 from tests.reconciler.test_pods_ready_timers import JOB, ReadyPaper, until
 
+ROW = "example.com/row"
 BY_TIME = "DeactivatedDueToMaximumExecutionTimeExceeded"
 
 
@@ -99,6 +101,24 @@ async def test_a_job_that_has_just_ended_is_not_stopped(paper: TimedPaper):
     async with paper.watched():
         await until(100)
         assert not paper.is_true("Evicted")
+
+
+@pytest.mark.looptime
+async def test_workload_is_activated_again_when_its_topology_gets_the_level(paper: TimedPaper):
+    """Found defect E15: it stayed inactive until its user noticed."""
+    paper.workload("train", count=2, owner=JOB, topology={"required": ROW})
+    async with paper.running():
+        await until(5)
+        assert paper.train["spec"]["active"] is False
+        assert paper.reason("QuotaReserved") == REASON_MISCONFIGURED
+        labels = {ROW: "w", RACK: "r1", HOSTNAME_LABEL: "r1-n"}
+        paper.put({"kind": "Node", **node_json(Node("r1-n", labels, {"cpu": 4000, "pods": 110}))})
+        await until(10)
+        assert paper.train["spec"]["active"] is False, "the topology lacks the level as before"
+        paper.put({"kind": "Topology", **topology_json("t", [ROW, RACK, HOSTNAME_LABEL])})
+        await until(15)
+        assert paper.train["spec"]["active"] is True
+        assert paper.is_true("QuotaReserved")
 
 
 # --- on the real control plane ----------------------------------------------------------------------------

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 
+from core.model import pieces
+from core.queueing import cycle as cycles
+from core.queueing.judge import Judge
 from core.queueing.pending import Group
 from core.state.facts import WorkloadFacts
 from tests.reconciler.measured import MeasuredPaper
@@ -41,6 +44,32 @@ def test_workloads_around_one_with_a_decision_that_raises_are_admitted(paper: Me
     assert [aside.obj["metadata"]["name"] for aside in paper.observed.set_aside.objects] == ["b"]
     assert paper.observed.state.workloads.holding("ns/b") is None
     monkeypatch.setattr(cycle, "_admit", admit)
+    changed = paper.get("Workload", "b")
+    paper.put({**changed, "spec": {**changed["spec"], "priority": 1}})
+    paper.decide()
+    assert is_admitted(paper, "b")
+
+
+def test_workloads_around_one_with_a_piece_of_a_decision_that_raises_are_admitted(paper: MeasuredPaper, monkeypatch: pytest.MonkeyPatch):
+    """Found defect A5: an error in the second piece of a search ended the process, and each leader made the same search."""
+    judge, run_piece = Judge.judge, pieces.run_piece
+
+    def break_for_b(self: Judge, workload: WorkloadFacts, *asked: Any) -> Generator[None, None, Any]:
+        yield
+        if workload.key == "ns/b":
+            raise RuntimeError("odd")
+        return (yield from judge(self, workload, *asked))
+
+    monkeypatch.setattr(Judge, "judge", break_for_b)
+    monkeypatch.setattr(cycles, "run_piece", lambda decision, _: run_piece(decision, lambda: True))
+    for name in ("a", "b", "c"):
+        paper.workload(name, count=1, owner=None)
+    paper.decide()
+    paper.decide()
+    assert [is_admitted(paper, name) for name in ("a", "b", "c")] == [True, False, True]
+    assert [aside.obj["metadata"]["name"] for aside in paper.observed.set_aside.objects] == ["b"]
+    assert paper.observed.state.ledger.drift() == {}
+    monkeypatch.setattr(Judge, "judge", judge)
     changed = paper.get("Workload", "b")
     paper.put({**changed, "spec": {**changed["spec"], "priority": 1}})
     paper.decide()

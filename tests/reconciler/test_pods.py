@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.names import MANAGED, REQUIRED_TOPOLOGY, SLICE_CONSTRAINTS
+from core.names import HOSTNAME_LABEL, MANAGED, REQUIRED_TOPOLOGY, ROLE_HASH, SLICE_CONSTRAINTS
 from core.plan.pod_units import unit_of_pod
 from tests.reconciler.paper import Paper
 from tests.reconciler.paper_pods import Json, admit, end, names, pod, started
@@ -356,3 +356,22 @@ def test_a_group_that_went_away_before_it_was_whole_is_not_remembered(paper: Pap
     paper.drop("Pod", "a")
     paper.run(1, gone)
     assert len(paper.pods._wanted) == 0
+
+
+def test_group_of_pods_without_role_hash_keeps_its_roles_when_it_runs(paper: Paper):
+    """Found defect E24: a pod that was marked by another has none, and what a start adds to it changed its role."""
+    for name, cpu in (("a", "1"), ("b", "2")):
+        made = pod(name, cpu=cpu)
+        del made["metadata"]["annotations"][ROLE_HASH]
+        paper.put(made)
+    paper.run()
+    (workload,) = paper.all("Workload")
+    assert [pod_set["count"] for pod_set in workload["spec"]["podSets"]] == [1, 1]
+    admit(paper, "g")
+    paper.run()
+    for name in "ab":
+        bound = paper.get("Pod", name)
+        paper.put({**bound, "spec": {**bound["spec"], "nodeSelector": {HOSTNAME_LABEL: "n0"}, "nodeName": "n0"}})
+    paper.run()
+    assert started(paper) == names(paper) == {"a", "b"}
+    assert "WorkloadRefused" not in {reason for _, reason, _ in paper.events}

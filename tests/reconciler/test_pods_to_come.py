@@ -73,3 +73,16 @@ def test_both_are_listed_before_workloads_are():
     assert {informer.resource for informer in first} >= {r.LIMIT_RANGES, r.RUNTIME_CLASSES}
     assert [informer.resource for informer in last] == [r.WORKLOADS]
     assert len(found_stages) == 3
+
+
+async def test_workload_that_a_limit_range_made_unreadable_is_read_when_that_changes():
+    """Found defect A5: it was counted as set aside until the Workload itself changed."""
+    found = observed()
+    found.limit_ranges.put(limits(2, "-1"))
+    await settle(found)
+    assert [aside.obj["metadata"]["name"] for aside in found.set_aside.objects] == ["w"]
+    assert asked(found) == {"cpu": 2000}, "as it was when it was last read"
+    found.limit_ranges.put(limits(3, "1"))
+    await settle(found)
+    assert asked(found) == {"cpu": 1000}
+    assert len(found.set_aside) == 0

@@ -207,13 +207,15 @@ def test_what_an_administrator_deactivated_stays_so_when_the_user_suspends_and_u
     assert paper.get("Job", "train")["spec"]["suspend"] is True
 
 
-@pytest.mark.parametrize(("grace_s", "gives_back"), [(0, True), (30, False)])
+@pytest.mark.parametrize(("grace_s", "is_named", "gives_back"), [(0, True, True), (30, True, False), (30, False, True)])
 def test_a_stopped_job_waits_for_pods_that_end_and_not_for_those_of_which_only_a_finalizer_is_left(
-    paper: JobPaper, grace_s: int, gives_back: bool
+    paper: JobPaper, grace_s: int, is_named: bool, gives_back: bool
 ):
-    """Of an index that fails by itself the Job controller keeps the last pod until it makes another, which needs the job to run."""
+    """Of an index that fails by itself the Job controller keeps the last pod until it makes another, which needs the job to run. Nor is a
+    pod waited for that the Job has adopted: it names no workload."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train", "controller": True}
     metadata = {"name": "train-0", "ownerReferences": [owner], "deletionTimestamp": paper.now(), "deletionGracePeriodSeconds": grace_s}
+    metadata["annotations"] = {WORKLOAD_ANNOTATION: paper.name} if is_named else {}
     paper.put({"kind": "Pod", "metadata": metadata, "spec": {"nodeName": "lost", "containers": []}, "status": {"phase": "Running"}})
     paper.write(parallelism=4, by=USER)
     paper.step(2)
@@ -257,7 +259,7 @@ def test_an_eviction_of_a_job_suspended_by_its_user_undoes_nothing_that_was_writ
         return await deactivate(paper.get("Workload", paper.name), reason)
 
     async def note(workload: Obj, status: Mapping[str, Any], *, strict: bool) -> Obj:
-        written.append((status["admission"]["clusterQueue"], strict))
+        written.append(((status.get("admission") or {}).get("clusterQueue"), strict))
         return await apply(workload, status, strict=strict)
 
     monkeypatch.setattr(paper, "deactivate", replace_meanwhile)

@@ -213,3 +213,27 @@ async def test_the_ledger_is_recounted_with_turns_for_others(caplog: pytest.LogC
     auditing.cancel()
     assert seen == [0] * (2 + 2 * pieces - 1) + [1]
     assert [vars(record)["node"] for record in caplog.records if record.message == "ledger drifts"] == ["a"]
+
+
+async def test_audit_of_the_product_compares_reservations_with_assignments(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """Found defect D1 went unseen: a reservation that was dropped together with its count is no drift of the ledger."""
+    world = World()
+    for host in HOSTS:
+        world.do("node", host, True)
+    world.do("workload", "w", ("a", "b"))
+    ledger, deciding = world.reconciler.observed.state.ledger, world.reconciler._prepare()
+    seen: list[int] = []
+
+    def drop() -> None:
+        for holder in list(ledger._taken):
+            ledger.reserve(holder, None)
+
+    world.clock.left = [lambda: None, drop, *[lambda: seen.append(deciding.gauges.drifting)] * 30]
+    auditing = asyncio.create_task(deciding._audit())
+    while world.clock.left:  # noqa: ASYNC110, time stands still
+        await asyncio.sleep(0)
+    auditing.cancel()
+    assert seen[-1] == 1
+    assert {vars(record)["workload"] for record in caplog.records if record.message == "an assignment is not reserved"} == {"ns/w"}

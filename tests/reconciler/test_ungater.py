@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -23,14 +24,15 @@ from core.names import (
     WORKLOAD_ANNOTATION,
 )
 from core.plan.ungate import Ungate
+from core.runtime.controller import Done, RequeueAfter
 from core.runtime.errors import Invalid, NotFound
 from core.runtime.metrics import Metrics
 from core.runtime.resource import Obj
 from core.runtime.workqueue import Item
 from reconciler.apply import Writer
 from reconciler.metrics import UNRECORDED, Recorder
-from reconciler.ungater import Ungater
-from tests.builders import Node, node_json
+from reconciler.ungater import HELD_S, Ungater
+from tests.builders import Node, flavor_json, node_json, topology_json
 from tests.reconciler.paper import Paper
 from tests.scraped import Scraped
 
@@ -296,3 +298,54 @@ def test_deleted_unowned_workload_holds_its_quota_until_its_running_pods_have_en
     paper.run(1)
     assert paper.all("Workload") == []
     assert paper.observed.state.workloads.holding("ns/w") is None
+
+
+async def test_pod_is_ungated_once_its_node_is_ready_where_lost_nodes_are_replaced():
+    """Found defect E19."""
+    paper = Ungated()
+    paper.ungater._waits_for_nodes = True
+
+    def observe(name: str, ready: str) -> None:
+        node = node_json(Node(name, {HOSTNAME_LABEL: name}, {"cpu": 1}))
+        conditions = [{"type": "Ready", "status": ready}]
+        metadata = {**node["metadata"], "uid": name, "resourceVersion": str(next(paper._versions))}
+        paper.observed.nodes.put({**node, "metadata": metadata, "status": {**node["status"], "conditions": conditions}})
+
+    flavor, topology = flavor_json("f", "t"), topology_json("t", [HOSTNAME_LABEL])
+    for informer, obj in ((paper.observed.flavors, flavor), (paper.observed.topologies, topology)):
+        informer.put({**obj, "metadata": {**obj["metadata"], "uid": obj["metadata"]["name"], "resourceVersion": "1"}})
+    admitted = workload()
+    admitted["status"]["admission"]["podSetAssignments"][0]["flavors"] = {"cpu": "f"}
+    observe("n0", "True")
+    observe("n1", "Unknown")
+    paper.put(admitted)
+    for index in range(2):
+        paper.put(pod(index))
+    item = Item("ns/w", frozenset(), 0.0)
+    assert await paper.ungater._reconcile(item) == RequeueAfter(HELD_S)
+    assert paper.ungated == ["p0"]
+    observe("n1", "True")
+    paper.clock.time += 60
+    assert await paper.ungater._reconcile(item) == Done()
+    assert paper.ungated[1:] == ["p0", "p1"], "nothing has observed the first one"
+
+
+def test_ungating_of_many_pods_begins_with_as_many_tasks_as_may_send():
+    paper, most = Ungated(), [0]
+    ungate = paper.ungate
+
+    async def count_tasks(namespace: str, name: str, action: Ungate) -> Obj:
+        most[0] = max(most[0], len(asyncio.all_tasks()))
+        return await ungate(namespace, name, action)
+
+    paper.ungate = count_tasks  # type: ignore[method-assign]
+    many = workload()
+    assignment = encode(TopologyAssignment((HOSTNAME_LABEL,), (DomainCount(("n0",), 200),)))
+    many["spec"]["podSets"][0]["count"] = 200
+    many["status"]["admission"]["podSetAssignments"][0] |= {"count": 200, "topologyAssignment": assignment}
+    paper.put(many)
+    for index in range(200):
+        paper.put(pod(index))
+    paper.reconcile()
+    assert len(paper.ungated) == 200
+    assert most[0] <= paper.ungater._throttle.most + 1  # and the one that waits for them

@@ -356,3 +356,29 @@ async def test_rejected_credentials_are_read_anew_once(server: Server, tmp_path:
         token.write_text("wrong\n")
         client._transport._reloaded_at = 0
         assert await client.raw("GET", "/version") == b"{}"
+
+
+# An administrator's CRD or a ResourceClaim has room for JSON of any form, which API servers accept up to 10,000 levels.
+
+
+@pytest.mark.parametrize("depth", [1_100, 9_990])
+async def test_list_with_an_object_of_many_nested_levels_is_read(server: Server, client: Client, depth: int):
+    deep = '{"a":' * depth + "1" + "}" * depth
+    metadata = '{"name":"deep","namespace":"ns","resourceVersion":"1"}'
+    body = f'{{"metadata":{{"resourceVersion":"7"}},"items":[{{"metadata":{metadata},"spec":{deep}}}]}}'
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=body, content_type="application/json")
+
+    server.handlers.append(answer)
+    page = await client.list_page(CONFIG_MAP, "ns")
+    assert [obj["metadata"]["name"] for obj in page.items] == ["deep"]
+
+
+async def test_answer_with_more_levels_than_any_api_server_accepts_is_an_error_of_the_server(server: Server, client: Client):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(text='{"a":' * 50_000 + "1" + "}" * 50_000, content_type="application/json")
+
+    server.handlers.append(answer)
+    with pytest.raises(errors.ServerError, match="not JSON"):
+        await client.get(CONFIG_MAP, "ns", "a")

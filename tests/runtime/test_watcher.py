@@ -15,9 +15,10 @@ from core.runtime.errors import Forbidden, Gone, ServerError, Unreachable
 from core.runtime.informer import AT_ONCE, Informer
 from core.runtime.resource import Obj
 from core.runtime.store import Change
+from core.runtime.watch_step import Init, InitApply, InitDone
 from core.runtime.watcher import AT_ONCE as EVENTS_AT_ONCE
 from core.runtime.watcher import Policy
-from tests.runtime.fakes import CONFIG_MAP, FakeClient, ModelServer, name_of
+from tests.runtime.fakes import CONFIG_MAP, FakeClient, ModelServer, make_obj, name_of
 
 pytestmark = pytest.mark.looptime
 
@@ -202,6 +203,25 @@ async def test_a_long_list_is_folded_in_with_turns_for_others():
     task.cancel()
     assert heard == len(informer.store) == 1000
     assert max(in_a_row) <= AT_ONCE
+
+
+async def test_later_list_of_many_changed_objects_is_folded_in_pieces():
+    informer, changes = make_informer(FakeClient(ModelServer())), list[Change]()
+    informer.fill(make_obj(f"{number:04}", 1) for number in range(1000))
+    informer.add_handler(changes.append)
+    changes.clear()
+    await informer._take(Init())
+    for number in range(1, 1000):
+        await informer._take(InitApply(make_obj(f"{number:04}", 2)))
+    assert changes == []
+    folding, at_once = asyncio.create_task(informer._take(InitDone())), list[int]()
+    while not folding.done():
+        before = len(changes)
+        await asyncio.sleep(0)
+        at_once.append(len(changes) - before)
+    assert len(changes) == 1000
+    assert max(at_once) <= AT_ONCE
+    assert len(informer.store) == 999
 
 
 async def test_a_burst_of_events_leaves_turns_for_others():

@@ -12,11 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.quantity import LARGEST, InvalidQuantity, exact_quantity
+from core.runtime.client import Client
 from core.state.daemonsets import WINDOW_S
 from core.state.facts import NodeFacts, PodFacts
 from core.state.usage import UsageTable
-from tests.builders import NAMESPACE, RACK, Node, pod_json
+from reconciler.observed import Observed
+from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, workload_json
 from tests.queueing.scene import Scene, admitted, refused
+from tests.runtime.fakes import ManualClock
 from tests.state.test_daemonsets import daemon_pod, daemon_set_json, see
 
 GPU = "nvidia.com/gpu"
@@ -181,8 +184,12 @@ def test_resources_that_no_node_has_take_no_row():
     see(scene.state, daemon_set)
     scene.pod(pod_of("p", {"containers": [{"name": "c", "resources": {"requests": requests}}]}, "r-n0"))
     assert len(capacity.axis) == rows == capacity.free.shape[0]
+    table = scene.state.ledger._table
+    assert table._amounts.shape[0] <= rows
+    assert len(table._rare) == 4000
     scene.state.observe_pod(f"{NAMESPACE}/p", None)
     assert scene.state.ledger.usage == {}
+    assert table._rare == {}
 
 
 def test_a_resource_that_a_node_gets_later_counts_the_pods_that_use_it_already():
@@ -228,6 +235,65 @@ def test_slots_that_are_referred_to_are_not_used_again():
     held.append(table.slots([("kept", 1)]))
     assert held[0][0] not in {table.slot(f"n{i}") for i in range(50)}
     assert table.slot("kept") == held[0][0]
+
+
+PLACES = ("container", "limits", "init", "sidecar", "overhead", "pod", "pod limits", "default", "default request")
+ANY_TEXT = st.sampled_from((*TEXTS, "-1", "-9E", "-500m", "-1n", "1.5", "0.001", "9E9", "1e40", "E", "", "NaN"))
+
+
+def observe_amount(place: str, text: str) -> tuple[Observed, bool]:
+    """A Workload of 3 pods that request an amount of GPUs at a place, on a cluster with one node; whether it was read."""
+    observed = Observed(Client.offline(), ManualClock())
+    node = node_json(Node("n0", {RACK: "r", "kubernetes.io/hostname": "n0"}, {"cpu": 4000, "pods": 110, GPU: 8}))
+    observed.nodes.put({**node, "metadata": {**node["metadata"], "uid": "n0", "resourceVersion": "1"}})
+    container: dict[str, Any] = {"name": "c"}
+    spec: dict[str, Any] = {"containers": [container]}
+    amounts = {GPU: text}
+    match place:
+        case "container":
+            container["resources"] = {"requests": amounts}
+        case "limits":
+            container["resources"] = {"limits": amounts}
+        case "init" | "sidecar":
+            more = {"restartPolicy": "Always"} if place == "sidecar" else {}
+            spec["initContainers"] = [{"name": "i", "resources": {"requests": amounts}, **more}]
+        case "overhead":
+            spec["overhead"] = amounts
+        case "pod" | "pod limits":
+            spec["resources"] = {"requests" if place == "pod" else "limits": amounts}
+        case _:
+            item = {"type": "Container", "default" if place == "default" else "defaultRequest": amounts}
+            metadata = {"name": "limits", "namespace": NAMESPACE, "uid": "l", "resourceVersion": "1"}
+            # The API server makes a default limit the default request where that has none.
+            item |= {"defaultRequest": amounts}
+            observed.limit_ranges.put({"metadata": metadata, "spec": {"limits": [item]}})
+    workload = workload_json("w", [pod_set_json(count=3, cpu="0")])
+    workload["spec"]["podSets"][0]["template"]["spec"] = spec
+    observed.workloads.put(workload)
+    bound = pod_json("p", node="n0")
+    bound["metadata"] |= {"resourceVersion": "1", "namespace": NAMESPACE}
+    observed.pods.put({**bound, "spec": {**spec, "nodeName": "n0"}})
+    return observed, len(observed.set_aside) == 0
+
+
+@given(st.sampled_from(PLACES), ANY_TEXT)
+def test_amount_at_any_place_is_exact_or_cut_or_sets_its_object_aside(place: str, text: str):
+    """Found defects A1, A2 and C4: from the text of an object to the free matrix."""
+    try:
+        exact = ceil(exact_quantity(text))
+    except InvalidQuantity:
+        exact = -1
+    observed, is_read = observe_amount(place, text)
+    assert is_read == (exact >= 0)
+    observed.state.refresh()
+    capacity = observed.state.whole.capacity
+    free = int(capacity.free[capacity.axis[GPU], 0])
+    assert -LARGEST <= free <= 8
+    if not is_read:
+        return
+    (facts,) = observed.state.workloads.facts.values()
+    assert facts.pod_sets[0].requests.get(GPU, 0) == min(exact, LARGEST)
+    assert free == 8 - (0 if place.startswith("default") else min(exact, LARGEST)), "a pod that exists has its defaults"
 
 
 @pytest.mark.parametrize("text", ["-1", "-9E", "-500m"])

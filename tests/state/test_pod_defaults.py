@@ -120,3 +120,33 @@ def test_a_pod_without_an_amount_that_is_bounded_per_pod_is_found(bound: str, wh
     obj = {"metadata": {"name": "pods", "namespace": "ns"}, "spec": {"limits": [{"type": "Pod", bound: {"memory": "1Gi"}}]}}
     found = list(known(obj).find_problems(spec(), "ns"))
     assert found == [f"the pod has no {which} of memory, which LimitRange ns/pods asks for ({bound} 1Gi per Pod)"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "problem"),
+    [
+        (spec(resources={"limits": {"cpu": "4"}}), 4000, ""),
+        (spec(resources={"requests": {"cpu": "3"}}), 3000, ""),
+        (spec({"cpu": "2"}, resources={"limits": {"cpu": "4"}}), 2000, ""),
+        (spec(resources={"limits": {"memory": "4Gi"}}), 500, ""),
+        (
+            spec(resources={"requests": {"cpu": "100m"}}),
+            100,
+            "the containers request 500m cpu, more than the request of the pod of 100m",
+        ),
+    ],
+)
+def test_resources_of_a_whole_pod_stand_over_defaults_of_its_containers(given: dict[str, Any], expected: int, problem: str):
+    """Found defect C4: a pod with a limit of 4 CPUs of its own was counted as what a LimitRange gives its containers."""
+    defaults = known(limit_range(defaultRequest={"cpu": "500m"}))
+    assert pod_requests(defaults.adjust(given, "ns"))["cpu"] == expected
+    assert pod_requests(defaults.adjust(defaults.adjust(given, "ns"), "ns"))["cpu"] == expected
+    assert "; ".join(defaults.find_problems(given, "ns")) == problem
+
+
+def test_limits_of_a_limit_range_per_pod_count_resources_of_the_whole_pod():
+    """Its Workload waited for ever, as if the pod had no request and no limit."""
+    obj = {"metadata": {"name": "pods", "namespace": "ns"}, "spec": {"limits": [{"type": "Pod", "min": {"cpu": "1"}, "max": {"cpu": "3"}}]}}
+    assert list(known(obj).find_problems(spec(resources={"limits": {"cpu": "2"}}), "ns")) == []
+    found = list(known(obj).find_problems(spec(resources={"limits": {"cpu": "4"}}), "ns"))
+    assert found == ["the pod has 4 cpu, more than the maximum of 3 per Pod of LimitRange ns/pods"]

@@ -32,12 +32,13 @@ from e2e.topogate import SYSTEM_NAMESPACE
 from tests.e2e.users import RBAC, may, refused, user_of
 from tests.reconciler.kinds.pods import of_set
 from tests.reconciler.kinds.pods import template as pod_template
-from tests.reconciler.scenes import GPU, JOBS
+from tests.reconciler.scenes import GPU, JOBS, WORKLOADS
 from tests.webhook import entry_points
 from tests.webhook.entry_points import (
     APPS,
     CLAIMS,
     IS_SETTLED,
+    JOBSETS,
     KEEPS_LABELS,
     KEEPS_OWNER,
     LABELLED,
@@ -82,6 +83,7 @@ from tests.webhook.entry_points import (
     patches,
     patches_finalizers,
     patches_greedy,
+    patches_status,
     patches_train,
     pod,
     resizes,
@@ -345,6 +347,21 @@ TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
         patches(JOBS, "greedy", marks("labels", MAX_EXEC_TIME_LABEL, "never")),
         is_refused("a whole number of seconds", 422),
     ),
+    *(
+        (
+            "a status is written by controllers",
+            f"status: {what}",
+            patches_status(path),
+            is_refused("cannot patch resource"),
+        )
+        for what, path in (
+            ("Pod", lambda stage: stage.train_path),
+            ("Job", lambda stage: stage.path(JOBS, "train")),
+            ("JobSet", lambda stage: stage.path(JOBSETS, "set")),
+            ("PyTorchJob", lambda stage: stage.path(TORCH, "pytorchjob")),
+            ("Workload", lambda stage: stage.path(WORKLOADS, stage.train["metadata"]["annotations"][WORKLOAD_ANNOTATION])),
+        )
+    ),
     ("a pod keeps its requests", "resize", resizes("2"), is_refused("a pod that topogate places keeps its requests")),
     *(
         row
@@ -400,7 +417,7 @@ NAMESPACES = (MANAGED_NAMESPACE, LABELLED)
 
 
 def is_in_managed_only(rule: str, entry: str) -> bool:
-    return (rule in IN_MANAGED_ONLY and "mirror" not in entry and "v1 Job" not in entry) or "scale:" in entry
+    return rule in IN_MANAGED_ONLY and "mirror" not in entry and "v1 Job" not in entry
 
 
 def rows(*, in_managed_only: bool) -> list[Any]:

@@ -83,11 +83,15 @@ def test_object_that_cannot_be_looked_up_is_scaled_later() -> None:
     assert (response["allowed"], response["status"]["code"]) == (False, 503)
 
 
-def test_entry_of_scale_holds_in_managed_namespaces_for_all_but_topogate() -> None:
-    """The subresource has no labels to select by, so elsewhere each scaling would depend on the webhook."""
+def test_entries_of_scale_hold_in_all_namespaces_for_all_but_topogate() -> None:
+    """Found defect C10. The subresource has no labels to select by: outside of managed namespaces nothing depends on the webhook."""
     hooks = configurations("Q0E=", {"url": "https://127.0.0.1"})[1]["webhooks"]
-    (hook,) = (hook for hook in hooks if hook["clientConfig"]["url"].endswith(SCALE_PATH))
-    keys = [expression["key"] for expression in hook["namespaceSelector"]["matchExpressions"]]
+    managed, others = (hook for hook in hooks if hook["clientConfig"]["url"].endswith(SCALE_PATH))
+    keys = [expression["key"] for expression in managed["namespaceSelector"]["matchExpressions"]]
     assert keys == ["kubernetes.io/metadata.name", "topogate.dev/managed"]
-    (condition,) = hook["matchConditions"]
-    assert ".namespace(request.namespace)" in condition["expression"], "a Scale is not the object"
+    for hook, operator, failure_policy in ((managed, "In", "Fail"), (others, "NotIn", "Ignore")):
+        assert hook["namespaceSelector"]["matchExpressions"][-1]["operator"] == operator
+        assert hook["failurePolicy"] == failure_policy
+        (condition,) = hook["matchConditions"]
+        assert ".namespace(request.namespace)" in condition["expression"], "a Scale is not the object"
+    assert managed["rules"] == others["rules"]

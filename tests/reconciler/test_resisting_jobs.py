@@ -1,0 +1,165 @@
+"""Jobs whose users keep them from being stopped: others get the quota and the nodes all the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from core.names import PRIORITY_CLASS_LABEL, WORKLOAD_ANNOTATION
+from e2e import manifests
+from e2e.api import Api, ApiError
+from e2e.cluster import Cluster
+from e2e.topogate import Topogate
+from tests.e2e.users import refused, user_of
+from tests.reconciler.kinds.pods import of_set, template
+from tests.reconciler.scenes import GPU, JOBS, Scene
+
+pytestmark = pytest.mark.cluster
+GROUP_VERSION = "kueue.x-k8s.io/v1beta2"
+QUEUES = f"/apis/{GROUP_VERSION}/clusterqueues"
+PODS = "/api/v1/namespaces/{}/pods"
+BOTH = ("flavor with a topology", "flavor without a topology")
+PLACED, ANYWHERE = BOTH
+
+
+@pytest.fixture(scope="module")
+def high(cluster: Cluster) -> Iterator[str]:
+    """The name of a WorkloadPriorityClass."""
+    name = "resisting-high"
+    body = {"apiVersion": GROUP_VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": 100, "description": ""}
+    path = f"/apis/{GROUP_VERSION}/workloadpriorityclasses"
+    cluster.api.create(path, body)
+    yield name
+    cluster.api.delete(f"{path}/{name}")
+
+
+@pytest.fixture
+def scene(cluster: Cluster, topogate: Topogate, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """Quota for two pods of eight GPUs, taken from those of lower priority."""
+    opened = Scene(cluster).open(quota=16)
+    if getattr(request, "param", PLACED) == ANYWHERE:
+        flavor = f"{opened.prefix}anywhere"
+        opened.create(manifests.flavor(flavor, opened.pool.labels, None))
+        opened.create(manifests.cluster_queue(f"{opened.prefix}open", {flavor: {"cpu": 1000, GPU: 16}}))
+        opened.api.delete(f"/apis/{GROUP_VERSION}/namespaces/{opened.namespace}/localqueues/main")
+        opened.create(manifests.local_queue("main", opened.namespace, f"{opened.prefix}open"))
+    for queue in ("queue", "open"):
+        with suppress(ApiError):
+            opened.api.patch(f"{QUEUES}/{opened.prefix}{queue}", {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}})
+    yield opened
+    opened.close()
+    for plural, name in (("clusterqueues", "open"), ("resourceflavors", "anywhere")):
+        opened.api.delete(f"/apis/{GROUP_VERSION}/{plural}/{opened.prefix}{name}")
+
+
+@pytest.fixture
+def user(scene: Scene) -> Iterator[Api]:
+    opened = user_of(scene.api, scene.namespace)
+    yield opened
+    opened.close()
+
+
+@contextmanager
+def again_and_again(act: Callable[[], Any], threads: int) -> Iterator[None]:
+    """Does something all the time, whatever the API server answers."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            with suppress(ApiError):
+                act()
+
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for worker in workers:
+            worker.join()
+
+
+def run_victim(scene: Scene, user: Api) -> str:
+    """The path of a job of a user that runs on all of the quota."""
+    user.create(JOBS.format(scene.namespace), manifests.job("victim", scene.namespace, pods=2, gpus=8))
+    scene.until_bound("victim", 2)
+    return f"{JOBS.format(scene.namespace)}/victim"
+
+
+def preempt(scene: Scene, high: str) -> None:
+    """Runs a job of higher priority in its place."""
+    scene.submit("important", pods=2, gpus=8, labels={PRIORITY_CLASS_LABEL: high})
+    scene.until_bound("important", 2)
+
+
+@pytest.mark.parametrize("scene", BOTH, indirect=True)
+def test_preempted_job_that_is_unsuspended_all_the_time_gives_its_quota_back(scene: Scene, user: Api, high: str) -> None:
+    """Found by an attack: on a flavor without a topology its pods ran on, and its quota was never free."""
+    path = run_victim(scene, user)
+    with again_and_again(lambda: user.patch(path, {"spec": {"suspend": False}}), threads=8):
+        preempt(scene, high)
+
+
+@pytest.mark.parametrize("scene", BOTH, indirect=True)
+def test_preempted_job_that_a_finalizer_keeps_from_being_deleted_gives_its_quota_back(scene: Scene, user: Api, high: str) -> None:
+    """Found by an attack: the controller of a job that is being deleted does nothing any more, and topogate did nothing, either."""
+    path = run_victim(scene, user)
+    user.patch(path, {"metadata": {"finalizers": ["example.com/mine"]}})
+    user.request("DELETE", f"{path}?propagationPolicy=Background")
+    try:
+        preempt(scene, high)
+    finally:
+        user.patch(path, {"metadata": {"finalizers": None}})
+
+
+def test_preempted_stateful_set_that_a_finalizer_keeps_from_being_deleted_gives_its_quota_back(scene: Scene, user: Api, high: str) -> None:
+    made = of_set("StatefulSet", scene, "victim", 2, template(8))
+    made["metadata"]["finalizers"] = ["example.com/mine"]
+    sets = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets"
+    user.create(sets, made)
+    scene.eventually("its pods to be bound", lambda now: sum(bool(pod["spec"].get("nodeName")) for pod in now.pods) == 2)
+    user.request("DELETE", f"{sets}/victim?propagationPolicy=Background")
+    try:
+        preempt(scene, high)
+    finally:
+        user.patch(f"{sets}/victim", {"metadata": {"finalizers": None}})
+
+
+@pytest.fixture
+def slow_node(scene: Scene) -> Iterator[str]:
+    """A node on which a deleted pod takes its time, unlike on those that kwok keeps."""
+    name = f"{scene.prefix}slow"
+    scene.api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    yield name
+    scene.api.delete(f"/api/v1/nodes/{name}")
+
+
+@pytest.mark.parametrize("scene", BOTH, indirect=True)
+def test_preempted_job_that_adopts_pod_that_takes_years_to_end_gives_its_quota_back(
+    scene: Scene, user: Api, high: str, slow_node: str
+) -> None:
+    """Found by an attack: a Job adopts a pod with its labels that nobody admitted, and its quota was not free before that was gone."""
+    victim = user.get(run_victim(scene, user))
+    workload = scene.read().workload_of("victim")
+    assert workload is not None
+    pods = PODS.format(scene.namespace)
+    pod = manifests.job("clinging", scene.namespace, pods=1, gpus=0)["spec"]["template"]
+    labels = victim["spec"]["template"]["metadata"]["labels"]
+    pod |= {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "clinging", "namespace": scene.namespace, "labels": labels}}
+    pod["spec"] |= {"nodeName": slow_node, "terminationGracePeriodSeconds": 100_000_000, "restartPolicy": "Never"}
+    pod["spec"]["tolerations"] = [{"operator": "Exists"}]
+    pod["metadata"]["annotations"] = {WORKLOAD_ANNOTATION: workload["metadata"]["name"]}
+    refused(403, "a pod without a controller that names a workload", lambda: user.create(pods, pod))
+    del pod["metadata"]["annotations"]
+    user.create(pods, pod)
+    try:
+        preempt(scene, high)
+        (clinging,) = (pod for pod in scene.read().pods if pod["metadata"]["name"] == "clinging")
+        assert clinging["metadata"]["deletionTimestamp"], "nobody adopted it"
+    finally:
+        scene.api.delete(f"{pods}/clinging", grace_period_s=0)
