@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from core.model.configuration import FairSharing
-from core.model.pieces import Pieces, run_piece, run_whole
 from core.model.pods_ready import PodsReadyRules
 from core.names import (
     REASON_ADMISSIONS_PAUSED,
@@ -30,13 +29,14 @@ from core.names import (
 from core.placement.explain import truncate
 from core.placement.profile import Profiles
 from core.queueing.claims import Claims
+from core.queueing.decisions import Decisions
 from core.queueing.fair_order import FairTurns
 from core.queueing.judge import Judge
 from core.queueing.one_at_a_time import find_obstacle
 from core.queueing.outcome import Found, NotFound
 from core.queueing.past import Past
 from core.queueing.pending import Group, Order, Pending
-from core.queueing.refusal import Marks, Refusal, read_marks
+from core.queueing.refusal import Refusal
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass, has_stuck_pods
 from core.queueing.turns import PriorityTurns, Turn, Turns
 from core.queueing.ways import find_way
@@ -44,8 +44,6 @@ from core.state.cluster import ClusterState
 from core.state.facts import CheckState, WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts
 
-# Decisions in pieces that do not hold in the end. The next is made in one piece with so few steps that this takes at most 100 ms.
-MOST_THROWN_AWAY, ONE_PIECE_STEPS = 2, 20_000
 # Reasons that come and go with each workload that starts or ends: one today, another tomorrow.
 PASSING = {REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_PREEMPTED}
 
@@ -70,23 +68,6 @@ class _Run:
     admitted: set[str] = field(default_factory=set)  # of these
 
 
-@dataclass(slots=True)
-class _Decision:
-    """A decision that takes longer than one step of the loop may; `marks` are of the state in which it began."""
-
-    workload: WorkloadFacts
-    queue: ClusterQueueFacts
-    judge: Judge
-    pieces: Pieces[Found | NotFound]
-    marks: Marks
-    outcome: Found | NotFound | None = None
-    is_interrupted: bool = False
-
-    def is_about(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> bool:
-        """Whether the workload and its queue are still what they were, whatever else was written on the workload."""
-        return replace(self.workload, resource_version=workload.resource_version) == workload and self.queue == queue
-
-
 class Cycle:
     """Decides on pending workloads; remembers at which state each was refused last."""
 
@@ -108,11 +89,7 @@ class Cycle:
         self._replacement = replacement
         self._pending = Pending(state.workloads, pods_ready, lambda workload: bool(Past.of(state, workload).leftovers))
         self._claims = Claims(state)
-        self._make_judge = partial(Judge, state, profiles, self._claims, sharing, shrinks=shrinks)
-        self._decisions: dict[str, _Decision] = {}  # by uid: those that were interrupted and not applied yet
-        self._unfinished: _Decision | None = None  # the one of them that `run_piece` goes on with
-        self._thrown_away: dict[str, int] = {}  # by uid: how many decisions in pieces did not hold in the end
-        self._noted_at: Marks | None = None  # of a refusal that was decided in pieces
+        self._decisions = Decisions(state, partial(Judge, state, profiles, self._claims, sharing, shrinks=shrinks))
         self._sharing = sharing
         self._own: dict[str, Refusal] = {}  # of those whom their group's refusal does not hold for, by uid
         self._told: dict[str, tuple[str, str]] = {}  # reason and message, by uid
@@ -180,60 +157,25 @@ class Cycle:
         """
         if self._current is not None:
             self._aside[self._current.uid] = self._current
-            self._decisions.pop(self._current.uid, None)
-        self._unfinished = None
+        self._decisions.remove(self._current.uid if self._current is not None else None)
         return self._current
 
     def run_piece(self, may_go_on: Callable[[], bool] = lambda: False) -> bool:
         """Goes on with the decision for which the last cycle ended. Returns whether there is more to do."""
-        decision = self._unfinished
-        if decision is not None:
-            self._current = decision.workload
-            self._run_decision(decision, may_go_on)
-        return self._unfinished is not None
-
-    def _run_decision(self, decision: _Decision, may_go_on: Callable[[], bool]) -> None:
-        done = run_piece(decision.pieces, lambda: not may_go_on())
-        decision.outcome = done[0] if done is not None else None
-        decision.is_interrupted |= done is None
-        self._unfinished = decision if done is None else None
+        unfinished = self._decisions.unfinished
+        if unfinished is not None:
+            self._current = unfinished
+            self._decisions.run_piece(may_go_on)
+        return self.is_deciding
 
     def _decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, run: _Run) -> Found | NotFound | None:
         """What becomes of a workload; None where that is not known before the end of this cycle."""
         self.has_decided = True
-        self._noted_at, uid, decision = None, workload.uid, self._decisions.pop(workload.uid, None)
         unwritable = self._find_unwritable(workload)
         if unwritable is not None:
+            self._decisions.remove(workload.uid)
             return unwritable
-        if decision is not None and not decision.is_about(workload, queue):
-            self._drop_decision(uid)
-            decision = None
-        if decision is None:
-            judge = self._make_judge()
-            if self._thrown_away.get(uid, 0) >= MOST_THROWN_AWAY:
-                del self._thrown_away[uid]
-                return run_whole(judge.judge(workload, queue, ONE_PIECE_STEPS))
-            decision = _Decision(workload, queue, judge, judge.judge(workload, queue), read_marks(self._state, queue))
-        if decision.outcome is None:
-            self._run_decision(decision, run.may_go_on)
-        if decision.outcome is None:
-            self._decisions[uid] = decision
-            return None
-        outcome: Found | NotFound | None = decision.outcome
-        if decision.is_interrupted:
-            outcome = decision.judge.confirm(decision.outcome, workload, queue)
-            if isinstance(outcome, NotFound) and outcome.preempting is None:
-                self._noted_at = decision.marks
-        if outcome is None:
-            self._drop_decision(uid)
-            return self._decide(workload, queue, run)
-        self._thrown_away.pop(uid, None)
-        return outcome
-
-    def _drop_decision(self, uid: str) -> None:
-        """After some decisions in pieces that did not hold the next is made at once, with fewer steps."""
-        self._thrown_away[uid] = self._thrown_away.get(uid, 0) + 1
-        self._unfinished = None
+        return self._decisions.decide(workload, queue, run.may_go_on)
 
     def _run(self, run: _Run) -> Iterator[Verdict]:
         self._state.refresh()
@@ -242,12 +184,10 @@ class Cycle:
             self._claims.withdraw(uid)
             if uid not in self._pending:
                 self._told.pop(uid, None)
+        self._decisions.begin(self._pending)
         if self._pending.is_behind:  # the order of all that wait is not known yet
             return
         self._claims.begin(self._pending)
-        self._decisions = {uid: decision for uid, decision in self._decisions.items() if uid in self._pending}
-        self._thrown_away = {uid: count for uid, count in self._thrown_away.items() if uid in self._pending}
-        self._unfinished = None  # its turn comes again
         self._ways = {}
         if not self._is_cut:
             self._blocked, self._borrowing, self._placed = set(), set(), set()
@@ -280,7 +220,7 @@ class Cycle:
     @property
     def _is_interrupted(self) -> bool:
         """Whether a turn of the present cycle goes on in the next."""
-        return self._unfinished is not None or self._is_telling
+        return self.is_deciding or self._is_telling
 
     def _moment(self) -> tuple[int, int, int]:
         return self._state.changes, self._state.config_changes, self._state.quota.all_changes
@@ -481,7 +421,9 @@ class Cycle:
         StrictFIFO queue those behind it wait for another reason.
         """
         self._claims.note(workload, outcome.preempting)
-        refusal = Refusal.note(self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None, at=self._noted_at)
+        refusal = Refusal.note(
+            self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None, at=self._decisions.noted_at
+        )
         preempts = outcome.preempting is not None and outcome.preempting.victims
         if preempts or queue.strict or workload.uid in self._unwritable or self._is_particular(workload):
             self._own[workload.uid] = refusal
@@ -576,7 +518,7 @@ class Cycle:
     @property
     def is_deciding(self) -> bool:
         """Whether there is a decision for `run_piece` to go on with."""
-        return self._unfinished is not None
+        return self._decisions.unfinished is not None
 
     @property
     def is_stale(self) -> bool:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from core.model.configuration import FairSharing
 from core.model.pieces import run_whole
-from core.queueing import cycle as cycles
-from core.queueing import pending
+from core.queueing import decisions, pending
 from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found, NotFound
 from tests.queueing.lives import QUEUES, jobs, policies_of
@@ -172,7 +171,7 @@ def test_round_of_cut_cycles_decides_as_one_cycle_does(sharing: FairSharing | No
     """Each decision is made in one piece here; `test_pieces` has the others."""
     whole, cut = make(sharing), make(sharing)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cycles, "run_piece", lambda pieces, is_enough: (run_whole(pieces),))
+        patch.setattr(decisions, "run_piece", lambda pieces, is_enough: (run_whole(pieces),))
         decided = [verdict for verdicts in run_cut(cut) for verdict in verdicts]
     # A workload with a promise may be reported on in more than one cycle.
     assert {verdict.workload.key: read(verdict) for verdict in decided} == {v.workload.key: read(v) for v in whole.cycle.run()}

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from core.model.budget import Budget
 from core.placement.profile import STANDARD
-from core.queueing import cycle as cycles
-from core.queueing import preemption
+from core.queueing import decisions, preemption
 from core.queueing.cycle import Verdict
 from core.queueing.flavors import find_admission
 from core.queueing.judge import Judge
@@ -102,7 +101,7 @@ def test_search_that_never_holds_is_made_in_one_piece(what: str):
     assert interruptions
     assert outcome_of(verdicts) is not None
     assert not scene.cycle.is_deciding
-    assert cycles.MOST_THROWN_AWAY < 5
+    assert decisions.MOST_THROWN_AWAY < 5
 
 
 @given(busy_scenes(), jobs, st.data())

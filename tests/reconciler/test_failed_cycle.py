@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.model import pieces
-from core.queueing import cycle as cycles
+from core.queueing import decisions
 from core.queueing.judge import Judge
 from core.queueing.pending import Group
 from core.state.facts import WorkloadFacts
@@ -61,7 +61,7 @@ def test_workloads_around_one_with_a_piece_of_a_decision_that_raises_are_admitte
         return (yield from judge(self, workload, *asked))
 
     monkeypatch.setattr(Judge, "judge", break_for_b)
-    monkeypatch.setattr(cycles, "run_piece", lambda decision, _: run_piece(decision, lambda: True))
+    monkeypatch.setattr(decisions, "run_piece", lambda decision, _: run_piece(decision, lambda: True))
     for name in ("a", "b", "c"):
         paper.workload(name, count=1, owner=None)
     paper.decide()
