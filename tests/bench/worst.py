@@ -117,13 +117,13 @@ def preemption(count: int, *, mine: int = 1, level: str = "", **cluster: Any) ->
 
 def in_pieces(cycle: Cycle) -> Steps:
     """As the scheduler decides: cycles until one is not cut off, and between them the pieces of a long decision."""
-    outcome: object = None
-    while outcome is None or cycle.is_cut:
+    is_cut = True
+    while is_cut:
         limit, verdicts = StepTime(ThreadClock(), DECIDING_S), list[Verdict]()
         for verdict in cycle.run(partial(may_go_on, limit, verdicts)):
             verdicts.append(verdict)
-        outcome = verdicts[-1].outcome if verdicts else None
-        yield outcome
+        is_cut = cycle.is_cut
+        yield verdicts
         while cycle.is_deciding:
             cycle.run_piece(StepTime(ThreadClock(), PIECE_S).is_left)
             yield None
@@ -187,9 +187,13 @@ def waiting(count: int, shapes: int) -> Steps:
     scene.run()
     for i in range(count):
         submit(scene, f"waiting-{i:06}", 1 + i % shapes % 2_000, GPUS, queue="mine", priority=i % shapes // 2_000)
-    yield from in_pieces(scene.cycle)
-    scene.finish("all")
-    yield from in_pieces(scene.cycle)
+
+    def decide() -> Steps:
+        yield from in_pieces(scene.cycle)
+        scene.finish("all")
+        yield from in_pieces(scene.cycle)
+
+    return decide()
 
 
 @case(WAITING_MS)
