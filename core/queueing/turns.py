@@ -54,7 +54,7 @@ def first_turns(groups: Iterable[Group], in_round: int) -> list[Turn]:
     """Of each group the turn of the first member that has had none in a round of cycles, in no order."""
     turns = []
     for group in groups:
-        at = 0 if group.round != in_round else group.find_next(in_round)
+        at = group.find_next(in_round)
         if at < len(group.members):
             turns.append(Turn(group.members[at][0], group, at))
     return turns
