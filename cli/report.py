@@ -33,8 +33,9 @@ def _domains(state: ClusterState, given: PodSetAdmission) -> list[Report]:
     flavor = state.topology_flavor(given.flavors.values())
     view = state.view(flavor) if flavor is not None else None
     levels = list(view.topology.levels) if view is not None else []
+    places = state.find_places([given])
     return [
-        {"levels": levels, "values": list(state.level_values(given, index)), "count": domain.count} for index, domain in enumerate(domains)
+        {"levels": levels, "values": list(places.level_values(given, index)), "count": domain.count} for index, domain in enumerate(domains)
     ]
 
 

@@ -13,6 +13,7 @@ from core.queueing.second_pass import NodeReplacement
 from core.runtime import logs, plugins, telemetry
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
+from core.runtime.garbage import exclude_survivors_of_long_collections
 from core.runtime.kubeconfig import UnusableKubeconfig
 from core.runtime.lease import LeaderElection
 from core.runtime.metrics import Metrics
@@ -120,6 +121,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
 def main(arguments: list[str] | None = None) -> int:
     settings = parse(arguments)
     logs.configure(settings.log_level)
+    exclude_survivors_of_long_collections()
     for warning in settings.gates.warnings:
         logger.warning("a setting will not last", extra={"why": warning})
     for warning in settings.warnings:

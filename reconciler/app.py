@@ -143,7 +143,8 @@ class Reconciler:
         eternal(group, "what cannot be seen", self.troubles.run())
         eternal(group, "pages given back", self._give_back())
         eternal(group, "the time", self._observe_time())
-        eternal(group, "workloads read again", self.observed.keep_reading(self._clock))
+        for number, again in enumerate(self.observed.again):
+            eternal(group, f"objects looked at again {number}", again.run())
         await self.observed.start(group)
         self.is_complete = True
         logger.info(

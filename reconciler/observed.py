@@ -4,7 +4,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Never, TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
@@ -42,6 +43,7 @@ from core.state.owners import Owners, is_orphaned
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from reconciler import resources as r
+from reconciler.again import Again
 from reconciler.devices import Devices
 from reconciler.installed import Installed, is_served
 from reconciler.native_groups import NativeGroups
@@ -61,7 +63,7 @@ from reconciler.volumes import ObservedVolumes
 
 logger = logging.getLogger(__name__)
 CATCH_UP_S, CATCH_UP_LOOK_S = 120.0, 0.05
-READ_AT_ONCE = 25
+READ_AT_ONCE, OWNED_AT_ONCE = 25, 1_000  # workloads, pods
 Facts = TypeVar("Facts")
 
 
@@ -104,8 +106,10 @@ class Observed:
         self.limit_ranges = informer(r.LIMIT_RANGES)
         self.runtime_classes = informer(r.RUNTIME_CLASSES)
         self.pod_defaults = PodDefaults()
-        self._to_read_again: set[str] = set()  # keys of workloads with pods that will be others by what is known now
-        self._is_to_read_again = asyncio.Event()
+        # Workloads with pods that will be others by what is known now: a LimitRange or a RuntimeClass has changed.
+        self._to_read = Again(self._read_workload_again, READ_AT_ONCE, clock, self._wake)
+        self._to_own = Again(self._observe_owner_again, OWNED_AT_ONCE, clock)  # pods of an owner that came after them, or went
+        self.again = (self._to_read, self._to_own)
         self.priority_classes = informer(r.PRIORITY_CLASSES)
         self.workload_priority_classes = informer(r.WORKLOAD_PRIORITY_CLASSES)
         self.topologies = informer(r.TOPOLOGIES)
@@ -132,7 +136,7 @@ class Observed:
             kind.kind: informer(r.resource_of(kind), slim_stateful_set if isinstance(kind, StatefulSet) else without_managed_fields)
             for kind in POD_SETS
         }
-        self.volumes = ObservedVolumes(informer, self.workloads, self.parents[StatefulSet.kind], self._read_again)
+        self.volumes = ObservedVolumes(informer, self.workloads, self.parents[StatefulSet.kind], self._to_read.add)
         for of_kind in self.jobs.values():
             of_kind.store.add_index("uid", lambda job: [job["metadata"]["uid"]])
         self.owning = (*self.jobs.values(), *self.parents.values(), self.pods)  # what workloads are made for
@@ -184,28 +188,11 @@ class Observed:
     def _observe_limit_range(self, key: str, limit_range: LimitRange | None) -> None:
         self.pod_defaults.observe_limit_range(key, limit_range)
         namespace = key.partition("/")[0]
-        self._read_again(key for key in list(self.workloads.store.keys()) if key.partition("/")[0] == namespace)
+        self._to_read.add(key for key in list(self.workloads.store.keys()) if key.partition("/")[0] == namespace)
 
     def _observe_runtime_class(self, name: str, runtime_class: RuntimeClass | None) -> None:
         self.pod_defaults.observe_runtime_class(name, runtime_class)
-        self._read_again(self.workloads.store.keys())
-
-    def _read_again(self, keys: Iterable[str]) -> None:
-        self._to_read_again.update(keys)
-        if self._to_read_again:
-            self._is_to_read_again.set()
-
-    async def keep_reading(self, clock: Clock) -> Never:
-        """Reads workloads again that will have other pods, since a LimitRange or a RuntimeClass has changed: a few at a time."""
-        while True:
-            await self._is_to_read_again.wait()
-            self._is_to_read_again.clear()
-            while self._to_read_again:
-                for key in [self._to_read_again.pop() for _ in range(min(READ_AT_ONCE, len(self._to_read_again)))]:
-                    self._read_workload_again(key)
-                await clock.sleep(0)
-            for wake in self.state.on_free:
-                wake()
+        self._to_read.add(self.workloads.store.keys())
 
     def _read_workload_again(self, key: str) -> None:
         workload = self.workloads.store.get(key)
@@ -217,6 +204,10 @@ class Observed:
             self.set_aside.add(self.workloads.resource, key, workload, error)
         else:
             self.set_aside.remove(self.workloads.resource, key)
+
+    def _wake(self) -> None:
+        for wake in self.state.on_free:
+            wake()
 
     def _observe_config(self, name: str, config: ProvisioningConfig | None) -> None:
         if config is None:
@@ -263,8 +254,7 @@ class Observed:
         below = self.owners.descendants(uid)
         if not self.owners.observe(uid, change.new):
             return
-        for pod in [pod for owner in below for pod in self.pods.store.by_index("owner", owner)]:
-            self._observe_owner_of(pod)
+        self._observe_owners_of([pod for owner in below for pod in self.pods.store.by_index("owner", owner)])
 
     def _observe_unowned(self, change: Change) -> None:
         """Pods of a workload that has lost its owner have none, either; those that name one that never had an owner are its own."""
@@ -277,7 +267,18 @@ class Observed:
         self._unowned |= now
         if now == before:
             return
-        for pod in self.pods.store.by_index("workload", key):
+        self._observe_owners_of(self.pods.store.by_index("workload", key))
+
+    def _observe_owners_of(self, pods: Iterable[Obj]) -> None:
+        """The first thousand at once, the others in later turns of the event loop."""
+        left = iter(pods)
+        for pod in islice(left, OWNED_AT_ONCE):
+            self._observe_owner_of(pod)
+        self._to_own.add(map(object_key, left))
+
+    def _observe_owner_again(self, key: str) -> None:
+        pod = self.pods.store.get(key)
+        if pod is not None:
             self._observe_owner_of(pod)
 
     def _observe_owner_of(self, pod: Obj) -> None:
@@ -379,6 +380,7 @@ class Observed:
         await Installed(self.definitions, self.optional, group).start()
         for built_in in self.built_in:
             await built_in.start(group)
+        await self._to_own.catch_up()
 
     async def wait_for_watches(self, client: Client, clock: Clock) -> None:
         """Returns when everything that was written before this call has been observed: the leader until now may have written it.
@@ -423,12 +425,15 @@ class Observed:
         for built_in in self.built_in:
             for informer in built_in.informers if await built_in.is_served() else ():
                 await list_one(informer)
+        await self._to_own.catch_up()
 
     def fill(self, objects: Mapping[Resource, Iterable[Obj]]) -> None:
         """The same from objects at hand, by resource, without any API server. Where they have no PersistentVolumeClaims none is missing."""
         self.volumes.expect_all(bool(objects.get(r.VOLUME_CLAIMS)))
         for informer in self.informers:
             informer.fill(objects.get(informer.resource, ()))
+        while self._to_own.take():
+            pass
 
     @property
     def optional(self) -> dict[str, Informer]:

@@ -45,7 +45,7 @@ from core.names import (
 )
 from core.plan.conditions import Condition
 from core.plan.excess import explain_excess
-from core.plan.pod_plan import excess_of_group, finish_of, plan_start, plan_stop, still_running, to_release
+from core.plan.pod_plan import PodPlan, excess_of_group, finish_of, plan_start, plan_stop, still_running, to_release
 from core.plan.pod_units import (
     ALONE,
     GROUP,
@@ -62,6 +62,7 @@ from core.plan.pod_units import (
 )
 from core.plan.pod_workloads import Wanted, asks_otherwise, build_workload_of_pods, read_group, with_requests
 from core.plan.workload import MissingFlavor, changed_annotations, pod_sets_differ, start_infos
+from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable
 from core.runtime.errors import AlreadyExists, Invalid, KubeError
@@ -81,6 +82,9 @@ from reconciler.wanted import WantedWorkloads
 
 logger = logging.getLogger(__name__)
 BATCH_S = 0.3  # pods of one unit come one by one
+PODS_A_BATCH_S = 4_000  # a unit of so many pods is looked at once a second
+MOST_STARTED = 5_000  # at once
+MOST_TOLD = 100  # pods with an event on each that stays gated for what it requests
 STOP_POLL_S = 1.0
 
 
@@ -110,7 +114,8 @@ class Pods:
         for unit in units:
             if change.new is None or not has_admission_gate(change.new):
                 self._unit_steps.started.observe(unit, change.obj["metadata"]["uid"])
-            self._queue.add_after(unit, BATCH_S, "pod changed")
+            count = self._observed.pods.store.count_by_index("unit", str(unit))
+            self._queue.add_after(unit, max(BATCH_S, count / PODS_A_BATCH_S), "pod changed")
 
     def _on_owner(self, pod: Obj) -> None:
         unit = unit_of_pod(pod)
@@ -163,16 +168,14 @@ class Pods:
         finished = workload is not None and condition_is_true(workload, FINISHED)
         if source is None:
             self._wanted.forget(unit)
-        lives = workload is not None and not leaves and not all(is_going(pod) for pod in pods)
-        is_evicted = workload is not None and not (leaves or finished) and self._has_lost_pods(unit, workload, pods)
-        await self._unit_steps.release(to_release(pods, finished=finished, remembers=unit.source == GROUP and lives, is_evicted=is_evicted))
+        await self._unit_steps.release(await run_apart(len(pods), partial(self._find_released, unit, workload, pods)))
         if workload is not None and leaves:
             return await self._let_go(unit, workload, pods)
         if source is None:
             return await self._without_source(unit, workload, pods)
         if unit.source in PARENTS:
             # What runs holds a place, whoever made it.
-            pods = [pod for pod in pods if not has_admission_gate(pod) or self._observed.is_of(source, pod)]
+            pods = await run_apart(len(pods), partial(self._find_own, source, pods))
         if workload is not None and finished:
             await self._steps.drop_finalizer(workload)
             return await self._after_the_end(unit, workload, pods)
@@ -185,6 +188,16 @@ class Pods:
         if unit.source in PARENTS:
             return self._observed.parents[unit.source].store.get(f"{unit.namespace}/{unit.name}")
         return pods[0] if pods else None
+
+    def _find_released(self, unit: Unit, workload: Obj | None, pods: list[Obj]) -> tuple[Obj, ...]:
+        leaves = workload is not None and bool(workload["metadata"].get("deletionTimestamp"))
+        finished = workload is not None and condition_is_true(workload, FINISHED)
+        lives = workload is not None and not leaves and not all(is_going(pod) for pod in pods)
+        is_evicted = workload is not None and not (leaves or finished) and self._has_lost_pods(unit, workload, pods)
+        return to_release(pods, finished=finished, remembers=unit.source == GROUP and lives, is_evicted=is_evicted)
+
+    def _find_own(self, source: Obj, pods: list[Obj]) -> list[Obj]:
+        return [pod for pod in pods if not has_admission_gate(pod) or self._observed.is_of(source, pod)]
 
     def _has_lost_pods(self, unit: Unit, workload: Obj, pods: list[Obj]) -> bool:
         """Whether a plain group was evicted to be queued again, and has fewer pods than it needs."""
@@ -267,7 +280,7 @@ class Pods:
         admitted = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
         active = workload["spec"].get("active", True) is not False
         counts = {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
-        finish = finish_of(unit, counts, pods)
+        finish = await run_apart(len(pods), partial(finish_of, unit, counts, pods))
         if finish is not None:
             reason = REASON_SUCCEEDED if finish.succeeded else REASON_FAILED
             await self._steps.finish(workload, Condition(FINISHED, True, reason, finish.message))
@@ -314,7 +327,7 @@ class Pods:
     async def _while_waiting(self, unit: Unit, source: Obj, workload: Obj, pods: list[Obj], wanted: Wanted | None) -> Result:
         if await self._end_running(workload, pods):
             return RequeueAfter(STOP_POLL_S)
-        if self._has_lost_pods(unit, workload, pods):
+        if await run_apart(len(pods), partial(self._has_lost_pods, unit, workload, pods)):
             await self._steps.hold(workload, f"group {unit.name} was evicted and waits for the pods that replace its own")
             return Done()
         if await self._steps.give_back(workload):
@@ -323,13 +336,12 @@ class Pods:
         if unit.source == ALONE and has_admission_gate(source):
             requests = {MAIN_POD_SET: pod_topology_request(source)}
         if unit.source == GROUP:
-            group = read_group(unit, pods)
+            group = await run_apart(len(pods), partial(read_group, unit, pods))
             if group.problem is not None:
                 await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, group.problem, warning=True)
                 return Done()
-            await self._unit_steps.delete_excess(
-                unit, excess_of_group(pods, sum(int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]))
-            )
+            total = sum(int(pod_set["count"]) for pod_set in workload["spec"]["podSets"])
+            await self._unit_steps.delete_excess(unit, await run_apart(len(pods), partial(excess_of_group, pods, total)))
             if not group.missing and group.roles != {p["name"]: p["count"] for p in workload["spec"]["podSets"]}:
                 await self._writer.delete_workload(workload)  # its pods are others by now
                 return Done()
@@ -389,20 +401,23 @@ class Pods:
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if facts is None or facts.admission is None:
             return Done()
-        roles = [(pod, self._role_of(unit, source, pod)) for pod in pods]
-        plan = plan_start(counts, roles, deletes_excess=unit.source == GROUP, reclaimed=reclaimed_pods(workload))
+        admitted = {pod_set.name: pod_set.requests for pod_set in facts.pod_sets}
+
+        def plan_pods() -> tuple[PodPlan, list[tuple[Obj, str, str]]]:
+            roles = [(pod, self._role_of(unit, source, pod)) for pod in pods]
+            plan = plan_start(counts, roles, deletes_excess=unit.source == GROUP, reclaimed=reclaimed_pods(workload))
+            return plan, [(pod, role, explain_excess(pod_requests(pod["spec"]), admitted[role], role)) for pod, role in plan.start]
+
+        plan, judged = await run_apart(len(pods), plan_pods)
+        if self._observed.workloads.store.get(object_key(workload)) is not workload:
+            return Done()  # its event brings us back
         for problem in plan.problems:
             await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, problem, warning=True)
         await self._unit_steps.delete(plan.delete)
         await self._unit_steps.delete_excess(unit, plan.excess)
-        admitted = {pod_set.name: pod_set.requests for pod_set in facts.pod_sets}
-        start = []
-        for pod, role in plan.start:
-            excess = explain_excess(pod_requests(pod["spec"]), admitted[role], role)
-            if excess:
-                await self._writer.event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, excess, warning=True)
-            else:
-                start.append((pod, role))
+        for pod, excess in [(pod, excess) for pod, _, excess in judged if excess][:MOST_TOLD]:
+            await self._writer.event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, excess, warning=True)
+        start = [(pod, role) for pod, role, excess in judged if not excess][:MOST_STARTED]  # those that are seen started bring us back
         if not start:
             return Done()
         try:

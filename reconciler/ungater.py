@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from core import trace_names as t
 from core.model.admission import Admission, PodSetAdmission
@@ -24,7 +25,8 @@ from core.names import (
 from core.plan.conditions import Condition
 from core.plan.node_health import find_placed, is_pinned
 from core.plan.pod_units import is_unowned
-from core.plan.ungate import Ungate, find_excess, plan_ungating
+from core.plan.ungate import Ungate, UngatePlan, find_excess, plan_ungating
+from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Invalid, KubeError, NotFound
@@ -33,7 +35,8 @@ from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.throttle import Throttle
 from core.runtime.workqueue import Item
-from core.state.facts import PodFacts, condition_is_true, family_of, find_condition
+from core.state.facts import PodFacts, WorkloadFacts, condition_is_true, family_of, find_condition
+from core.state.flavor_view import AssignedPlaces
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
@@ -46,6 +49,7 @@ logger = logging.getLogger(__name__)
 HELD_S = 10.0  # the node on which a pod ends may go down meanwhile
 BATCH_S = 1.0  # KEP-2724, Enforcing the assignment
 EXCESS_S = 60.0  # the LimitRange or RuntimeClass that a pod has its requests from may be observed later than the pod
+MOST_UNGATED = 5_000  # pods of a workload at once
 MOST_TOLD = 100  # pods of a workload with an event on each that stays gated for what it requests; their template is the same
 UNGATER_MANAGER = "topogate-ungater"
 
@@ -118,23 +122,11 @@ class Ungater:
         now = self._clock.monotonic()
         if not self._expectations.satisfied(key, now):
             return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
-        # Where the workload has lost its owner, no pod is its own (`Observed._owner_of`).
-        pods = [pod for pod in self._observed.pods_of(key) if pod.owner_uid == facts.owner_uid is not None]
-        known = self._observed.nodes.store.get
-        lost = facts.unhealthy_nodes | {hostname_of(node) for node in map(known, facts.unhealthy_nodes) if node is not None}
-        if unowned:  # its pods are not made by a template that was judged: quota limits what each requests, too
-            pods = [pod for pod in pods if not (pod.gated and find_excess(pod, facts.pod_sets))]
-        own = {pod.key for pod in pods}
-        others = Counter(pod.pod_set or "" for pod in self._observed.live_pods(key) if pod.key not in own and not pod.gated)
-        plan = plan_ungating(
-            replace(facts, unhealthy_nodes=lost),
-            facts.admission,
-            pods,
-            self._observed.state.level_values,
-            self._is_up,
-            self._has_ready_node,
-            others,
-        )
+        naming = self._observed.pods_of(key)
+        places = self._observed.state.find_places(facts.admission.pod_sets)
+        pods, plan = await run_apart(len(naming), partial(self._plan, facts, facts.admission, naming, places, unowned=unowned))
+        if not self._is_given(workload, facts):
+            return Done()  # what changed it has queued it again
         await self._deal_with_strays(workload, plan.strays, find_placed(facts))
         if unowned and plan.actions:
             workload = await self._keep_until_pods_end(workload)
@@ -152,6 +144,29 @@ class Ungater:
             return RequeueAfter(EXCESS_S)
         return RequeueAfter(HELD_S) if plan.held else Done()
 
+    def _is_given(self, workload: Obj, facts: WorkloadFacts) -> bool:
+        """Whether a workload still has the places that it had."""
+        now = self._observed.state.workloads.facts.get(object_key(workload))
+        same = now is facts or (now is not None and (now.admission, now.unhealthy_nodes) == (facts.admission, facts.unhealthy_nodes))
+        return now is not None and now.runs and same
+
+    def _plan(
+        self, facts: WorkloadFacts, admission: Admission, naming: Sequence[PodFacts], places: AssignedPlaces, *, unowned: bool
+    ) -> tuple[list[PodFacts], UngatePlan]:
+        """The workload's own pods among those that name it, and what is to be done with them."""
+        # Where the workload has lost its owner, no pod is its own (`Observed._owner_of`).
+        pods = [pod for pod in naming if pod.owner_uid == facts.owner_uid is not None]
+        known = self._observed.nodes.store.get
+        lost = facts.unhealthy_nodes | {hostname_of(node) for node in map(known, facts.unhealthy_nodes) if node is not None}
+        if unowned:  # its pods are not made by a template that was judged: quota limits what each requests, too
+            pods = [pod for pod in pods if not (pod.gated and find_excess(pod, facts.pod_sets))]
+        own = {pod.key for pod in pods}
+        others = Counter(pod.pod_set or "" for pod in naming if pod.key not in own and not pod.terminal and not pod.gated)
+        facts, has_ready_node = replace(facts, unhealthy_nodes=lost), partial(self._has_ready_node, places)
+        plan = plan_ungating(facts, admission, pods, places.level_values, self._is_up, has_ready_node, others)
+        # Those that are seen ungated bring us back for the others.
+        return pods, replace(plan, actions=plan.actions[:MOST_UNGATED])
+
     async def _keep_until_pods_end(self, workload: Obj) -> Obj:
         """With a finalizer: a Workload without an owner that is deleted holds its quota while pods of it run (`reconciler.orphans`)."""
         finalizers = workload["metadata"].get("finalizers") or []
@@ -159,12 +174,11 @@ class Ungater:
             return workload
         return await self._writer.set_finalizers(r.WORKLOADS, workload, [*finalizers, RESOURCE_IN_USE_FINALIZER])
 
-    def _has_ready_node(self, given: PodSetAdmission, values: tuple[str, ...]) -> bool:
+    def _has_ready_node(self, places: AssignedPlaces, given: PodSetAdmission, values: tuple[str, ...]) -> bool:
         """Whether a pod that is sent to a domain could run there; where nothing replaces nodes it is sent in any case."""
         if not self._waits_for_nodes:
             return True
-        nodes = self._observed.state.nodes_of_domain(given, values)
-        return any(self._is_up(node) for node in nodes)
+        return any(map(self._is_up, places.domain_nodes(given, values)))
 
     def _is_host_up(self, host: str) -> bool:
         """By its name or, where that is another, by its hostname."""
@@ -270,7 +284,7 @@ class Ungater:
         if not self._nominates or given is None or given.assignment is None:
             return None
         values = tuple(action.node_selector[level] for level in given.assignment.levels)
-        nodes = self._observed.state.nodes_of_domain(given, values)
+        nodes = self._observed.state.find_places([given]).domain_nodes(given, values)
         return nodes[0] if len(nodes) == 1 else None
 
     async def _tell_rank_order(self, workload: Obj, broken: dict[str, str], kept: bool) -> None:

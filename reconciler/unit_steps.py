@@ -39,7 +39,7 @@ class UnitSteps:
     async def start(self, unit: Unit, pods: Sequence[tuple[Obj, PodSetStart]]) -> None:
         """Takes the admission gate off them all."""
         self.started.expect(unit, [pod["metadata"]["uid"] for pod, _ in pods], self._clock.monotonic())
-        await self._all(self._start(unit, pod, info) for pod, info in pods)
+        await _all(partial(self._start, unit, pod, info) for pod, info in pods)
 
     async def _start(self, unit: Unit, pod: Obj, info: PodSetStart) -> KubeError | None:
         try:
@@ -52,11 +52,19 @@ class UnitSteps:
 
     async def delete(self, pods: Sequence[tuple[Obj, str]], event: str = EVENT_STOPPED) -> None:
         """Deletes them all, then tells of each why."""
-        results = await asyncio.gather(*(self._attempt(partial(self._writer.remove_pod, pod)) for pod, _ in pods))
-        for (pod, reason), error in zip(pods, results, strict=True):
+        gone: list[tuple[Obj, str]] = []
+
+        async def delete(pod: Obj, reason: str) -> KubeError | None:
+            error = await self._attempt(partial(self._writer.remove_pod, pod))
             if error is None:
+                gone.append((pod, reason))
+            return error
+
+        try:
+            await _all(partial(delete, pod, reason) for pod, reason in pods)
+        finally:
+            for pod, reason in gone:
                 await self._writer.event(r.PODS, pod, event, reason)
-        _raise_first(results)
 
     async def delete_excess(self, unit: Unit, pods: Sequence[Obj]) -> None:
         """Deletes pods that their plain group has no place for. One that has a controller would be made again, without end: it stays
@@ -71,7 +79,7 @@ class UnitSteps:
 
     async def release(self, pods: Iterable[Obj]) -> None:
         """Takes our finalizer off them."""
-        await self._all(self._attempt(partial(self._writer.release_pod, pod)) for pod in pods)
+        await _all(partial(self._attempt, partial(self._writer.release_pod, pod)) for pod in pods)
 
     async def _attempt(self, write: Callable[[], Awaitable[object]]) -> KubeError | None:
         """A write at its turn; returns the error worth another attempt."""
@@ -84,13 +92,18 @@ class UnitSteps:
             return error
         return None
 
-    @staticmethod
-    async def _all(writes: Iterable[Awaitable[KubeError | None]]) -> None:
-        _raise_first(await asyncio.gather(*writes))
 
+async def _all(writes: Iterable[Callable[[], Awaitable[KubeError | None]]]) -> None:
+    """Makes them all, some at once; raises the first error once all have been attempted."""
+    left, failed = iter(writes), list[KubeError]()
 
-def _raise_first(results: Iterable[KubeError | None]) -> None:
-    """Once all have been attempted."""
-    for error in results:
-        if error is not None:
-            raise error
+    async def work() -> None:
+        for write in left:
+            error = await write()
+            if error is not None:
+                failed.append(error)
+
+    # No task for each: of 50,000 the event loop would do nothing else until all of them had begun.
+    await asyncio.gather(*(work() for _ in range(WRITES_AT_ONCE)))
+    if failed:
+        raise failed[0]

@@ -1,12 +1,14 @@
 """The workload that a unit of pods asks for by its parent, or by its pods as the API server has them, once all are there."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from core.jobs.pod import Pod
 from core.names import EVENT_WAITING_FOR_PODS, EVENT_WORKLOAD_REFUSED
 from core.plan.pod_plan import excess_of_group
 from core.plan.pod_units import ALONE, PARENTS, Unit, is_going, is_terminal
 from core.plan.pod_workloads import Wanted, read_group, wanted_alone, wanted_of_group, wanted_of_parent
+from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable
 from core.runtime.errors import NotFound
@@ -57,7 +59,7 @@ class WantedWorkloads:
     async def _find_of_group(self, unit: Unit, source: Obj, pods: Sequence[Obj]) -> Wanted | None:
         if all(is_terminal(pod) or is_going(pod) for pod in pods):
             return None  # nobody waits for anything
-        group = read_group(unit, pods)
+        group = await run_apart(len(pods), partial(read_group, unit, pods))
         if group.problem is not None:
             await self._steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, group.problem, warning=True)
             return None
@@ -65,12 +67,12 @@ class WantedWorkloads:
             await self._tell_missing(unit, source, group.missing)
             return None
         self.forget(unit)
-        await self._steps.delete_excess(unit, excess_of_group(pods, sum(group.roles.values())))
+        await self._steps.delete_excess(unit, await run_apart(len(pods), partial(excess_of_group, pods, sum(group.roles.values()))))
         try:
             examples = {role: await self._writer.read_pod(unit.namespace, name) for role, name in group.examples.items()}
         except NotFound as error:
             raise Retryable(f"a pod of group {unit.name} is gone") from error
-        return wanted_of_group(unit, group, [pod for pod in pods if not is_going(pod)], examples)
+        return await run_apart(len(pods), lambda: wanted_of_group(unit, group, [pod for pod in pods if not is_going(pod)], examples))
 
     async def _tell_missing(self, unit: Unit, source: Obj, missing: int) -> None:
         now = self._clock.monotonic()

@@ -5,7 +5,7 @@ Objects are shared with every reader and never changed in place; a newer state i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from core.runtime.resource import Obj
@@ -104,6 +104,10 @@ class Store:
         """The objects of which the index says `value`, by key."""
         return [self._objects[key] for key in sorted(self._indexes[name].keys_of(value))]
 
+    def count_by_index(self, name: str, value: str) -> int:
+        """How many objects that is."""
+        return len(self._indexes[name].keys_of(value))
+
     def apply(self, event: Event) -> Changes:
         """Fold one event in and say what changed. The same name with another uid is another object: deleted and created, two changes."""
         match event:
@@ -172,7 +176,7 @@ class _Index:
         self._keys: dict[str, set[str]] = {}
         self._values: dict[str, frozenset[str]] = {}
 
-    def keys_of(self, value: str) -> Iterable[str]:
+    def keys_of(self, value: str) -> Collection[str]:
         return self._keys.get(value, ())
 
     def put(self, key: str, obj: Obj) -> None:

@@ -22,7 +22,7 @@ from core.placement.tree import NodeLabels, TopologyTree
 from core.state.check_facts import CheckFacts
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, TopologyFacts, WorkloadFacts
-from core.state.flavor_view import FlavorView, matches, reservation_of, spares_of
+from core.state.flavor_view import AssignedPlaces, FlavorView, matches, reservation_of, spares_of
 from core.state.ledger import Ledger, PodSetKey, Reservation
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from core.state.whole_view import WholeView
@@ -457,25 +457,10 @@ class ClusterState:
             self.workloads.arrange(owners, (cohort.owner for cohort in self.cohorts.values()))
         return self.workloads.quota
 
-    def level_values(self, given: PodSetAdmission, index: int) -> tuple[str, ...]:
-        """Values of all levels of the topology, coarse to fine, for a domain of a pod set's assignment; where its nodes are gone
-        what the assignment itself names."""
-        if given.assignment is None:
-            return ()
-        values = given.assignment.domains[index].values
-        flavor = self.topology_flavor(given.flavors.values())
-        view = self.view(flavor) if flavor is not None else None
-        domain = view.find_domain(values) if view is not None else None
-        if view is None or domain is None:
-            return values
-        tree = view.capacity.tree
-        return tree.values(tree.lowest, domain)
-
-    def nodes_of_domain(self, given: PodSetAdmission, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Names of the nodes of a domain that a pod set's assignment names."""
-        flavor = self.topology_flavor(given.flavors.values())
-        view = self.view(flavor) if flavor is not None else None
-        return view.domain_nodes(values) if view is not None else ()
+    def find_places(self, given: Iterable[PodSetAdmission]) -> AssignedPlaces:
+        """Where the domains of pod sets' assignments are, by the nodes there are now."""
+        flavors = {pod_set.name: self.topology_flavor(pod_set.flavors.values()) for pod_set in given}
+        return AssignedPlaces({name: self.view(flavor) if flavor is not None else None for name, flavor in flavors.items()})
 
     def request_for(self, pod_set: PodSetFacts, flavor: FlavorFacts) -> PodSetRequest:
         """A pod set as it would be on a flavor's nodes: the flavor's tolerations are joined to its own."""

@@ -157,3 +157,27 @@ def _plan_anew(view: FlavorView, pod_set: PodSetFacts, values: tuple[str, ...], 
 def spares_of(pod_set: str) -> str:
     """What the ledger calls the nodes that are kept free for a pod set: no pod names it."""
     return f"{pod_set} spares"
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedPlaces:
+    """Where the domains of assignments are, by the nodes there were. Nothing in it changes: another thread may read it."""
+
+    views: Mapping[str, FlavorView | None]  # by pod set; None where its flavor has no topology, or is not there
+
+    def level_values(self, given: PodSetAdmission, index: int) -> tuple[str, ...]:
+        """Values of all levels of the topology, coarse to fine, for a domain of a pod set's assignment; where its nodes are gone
+        what the assignment itself names."""
+        if given.assignment is None:
+            return ()
+        values, view = given.assignment.domains[index].values, self.views[given.name]
+        domain = view.find_domain(values) if view is not None else None
+        if view is None or domain is None:
+            return values
+        tree = view.capacity.tree
+        return tree.values(tree.lowest, domain)
+
+    def domain_nodes(self, given: PodSetAdmission, values: tuple[str, ...]) -> tuple[str, ...]:
+        """Names of the nodes of a domain that a pod set's assignment names."""
+        view = self.views[given.name]
+        return view.domain_nodes(values) if view is not None else ()

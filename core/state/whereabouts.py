@@ -14,6 +14,7 @@ Path = tuple[str, ...]
 def describe_place(state: ClusterState, admission: Admission) -> str:
     """The lowest domain that holds all pods of an admission, or the domains of the highest level, and the nodes there; empty where
     nothing is placed by topology. Of nodes that are gone it is not known any more in which domain they were: those that are there tell."""
+    places = state.find_places(admission.pod_sets)
     names, paths, levels = dict[str, None](), dict[Path, None](), Path()
     for given in admission.pod_sets:
         if given.assignment is None:
@@ -22,7 +23,7 @@ def describe_place(state: ClusterState, admission: Admission) -> str:
         levels = levels or (tuple(view.topology.levels) if view is not None else ())
         for index, domain in enumerate(given.assignment.domains):
             names[domain.values[-1]] = None
-            path = state.level_values(given, index)
+            path = places.level_values(given, index)
             if len(path) == len(levels):
                 paths[path] = None
     if not names:

@@ -2,7 +2,8 @@
 
     python -m tests.bench.worst [CASE ...]
 
-A case is a function below with the decorator `case`: it builds its input and returns the steps to measure. The figure is the
+A case is a function here or in `tests.bench.worst_turns` with the decorator `case`: it builds its input and returns the steps to measure.
+The figure is the
 processor time of the longest single step in its thread, and of all steps.
 Exit code 1 if any step is over its limit, or if its answer is wrong.
 """
@@ -12,8 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -40,8 +40,7 @@ from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, read_member
 from core.podgroups.rations import Rations, SharedCell
 from core.queueing.cycle import Cycle, Verdict
-from core.runtime.clock import SystemClock
-from core.runtime.garbage import spare_what_lives
+from core.runtime.garbage import exclude_survivors_of_long_collections, spare_what_lives
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import NodeFacts, TopologyFacts
@@ -50,50 +49,13 @@ from reconciler.app import RECOUNTED_AT_ONCE
 from reconciler.scheduler import DECIDING_S, PIECE_S, StepTime, may_go_on
 from tests.bench.preemption import GPUS, build, submit
 from tests.bench.shapes import LEVELS, build_labels, build_view
+from tests.bench.steps import NODES, PREEMPTION_MS, STEP_MS, WAITING_MS, Case, Steps, ThreadClock, case, once
+from tests.bench.worst_turns import CASES
 from tests.builders import NAMESPACE, RACK, Node, node_json, topology_json
 from tests.queueing.scene import Scene
 from tests.queueing.shared import Shared
 
-NODES, PODS = 5_000, 50_000
-STEP_MS, PREEMPTION_MS = 100, 1_000  # of the longest step, and of all steps of a preemption
-WAITING_MS = 20_000  # until all that wait have been judged once, or told why they wait
 BALANCED = profile_from_gates({"TASBalancedPlacement": True})
-Steps = Iterator[object]  # each `next` is one synchronous step
-
-
-@dataclass(frozen=True)
-class Case:
-    """One worst input: `make` builds it, untimed, and returns its steps."""
-
-    name: str
-    whole_ms: int
-    make: Callable[[], Steps]
-
-
-CASES: list[Case] = []
-
-
-def case(whole_ms: int = STEP_MS) -> Callable[[Callable[[], Steps]], Callable[[], Steps]]:
-    """Adds a function to the cases, named after it."""
-
-    def add(make: Callable[[], Steps]) -> Callable[[], Steps]:
-        CASES.append(Case(make.__name__.replace("_", "-"), whole_ms, make))
-        return make
-
-    return add
-
-
-def once(call: Callable[[], object]) -> Steps:
-    """A single step."""
-    yield call()
-
-
-class ThreadClock(SystemClock):
-    """Counts the processor time of the thread."""
-
-    def monotonic(self) -> float:
-        return time.thread_time()
-
 
 # --- preemption ---------------------------------------------------------------------------------------
 
@@ -532,6 +494,7 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(each.name for each in CASES)}")
     over = 0
+    exclude_survivors_of_long_collections()  # as the reconciler does
     for each in CASES:
         if options.cases and each.name not in options.cases:
             continue

@@ -220,7 +220,7 @@ class PaperLives:
         facts = self.state.workloads.facts[f"{NAMESPACE}/{name}"]
         assert facts.admission is not None
         pods = self.observed.pods_of(facts.key)
-        plan = plan_ungating(facts, facts.admission, pods, self.state.level_values, self._is_up)
+        plan = plan_ungating(facts, facts.admission, pods, self.state.find_places(facts.admission.pod_sets).level_values, self._is_up)
         for stray in plan.strays:  # one that was stuck, and has its place elsewhere by now: the ungater ends it
             assert not stray.node, "whose place had been taken from under it"
             self._gone(self.pods[stray.key.partition("/")[2]])

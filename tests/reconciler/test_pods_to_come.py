@@ -37,11 +37,12 @@ def asked(found: Observed) -> dict[str, int]:
 
 
 async def settle(found: Observed) -> None:
-    task = asyncio.create_task(found.keep_reading(ManualClock()))
+    tasks = [asyncio.create_task(again.run()) for again in found.again]
     for _ in range(20):
         await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.wait([task])
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 async def test_requests_of_a_workload_follow_the_limit_range():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from core.runtime.garbage import give_back_pages, spare_what_lives
+from core.runtime.garbage import exclude_survivors_of_long_collections, give_back_pages, spare_what_lives
 
 
 class Thing:
@@ -39,6 +39,22 @@ def test_young_cycles_that_nobody_refers_to_are_collected_and_not_kept():
     del thing
     spare_what_lives()
     assert gone() is None
+
+
+@pytest.mark.parametrize(("took_s", "generation", "is_spared"), [(0.03, 2, True), (0.01, 2, False), (0.03, 1, False)])
+def test_objects_that_survive_a_long_collection_are_not_looked_at_again(took_s: float, generation: int, is_spared: bool):
+    times, kept = iter((1.0, 1.0 + took_s)), [Thing()]
+    gc.collect()
+    gc.unfreeze()
+    end = exclude_survivors_of_long_collections(0.02, lambda: next(times))
+    try:
+        gc.collect(generation)
+    finally:
+        end()
+    assert any(each is kept[0] for each in gc.get_objects()) != is_spared
+    before = gc.get_freeze_count()
+    gc.collect()
+    assert gc.get_freeze_count() == before, "it has ended"
 
 
 def _resident_kb() -> int:

@@ -1,0 +1,44 @@
+"""Objects that are looked at again since something else has changed: a few at a time, so that the event loop goes on meanwhile."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Never
+
+from core.runtime.clock import Clock
+
+
+class Again:
+    """Keys of objects, each looked at once in the order in which they came; `done` is called whenever none is left."""
+
+    def __init__(self, look: Callable[[str], None], at_once: int, clock: Clock, done: Callable[[], None] = lambda: None) -> None:
+        """`at_once` are looked at between two turns of the event loop."""
+        self._look, self._at_once, self._clock, self._done = look, at_once, clock, done
+        self._keys: dict[str, None] = {}
+        self._has_keys = asyncio.Event()
+
+    def add(self, keys: Iterable[str]) -> None:
+        """To be looked at by `run`."""
+        self._keys |= dict.fromkeys(keys)
+        if self._keys:
+            self._has_keys.set()
+
+    def take(self) -> bool:
+        """Looks at some of them; whether any are left."""
+        for key in list(islice(self._keys, self._at_once)):
+            del self._keys[key]
+            self._look(key)
+        return bool(self._keys)
+
+    async def catch_up(self) -> None:
+        """Returns once none is left."""
+        while self.take():
+            await self._clock.sleep(0)
+
+    async def run(self) -> Never:
+        """Looks at whatever is added."""
+        while True:
+            await self._has_keys.wait()
+            self._has_keys.clear()
+            await self.catch_up()
+            self._done()
