@@ -23,6 +23,7 @@ from core.names import (
     SYSTEM_NAMESPACE,
     TOPOLOGY_GATE,
 )
+from core.plan.excess import limit_to_admitted
 from core.plan.pod_units import ALONE, GROUP, PARENTS, get_owner_of_named, is_unowned, owner_of_group, unit_of_pod, unit_of_workload
 from core.podgroups.members import group_of
 from core.runtime.client import Client
@@ -474,6 +475,15 @@ class Observed:
     def live_pods(self, workload: str) -> list[PodFacts]:
         """Those of them that are not over: pods that are being deleted use what they were given until they are gone."""
         return [pod for pod in self.pods_of(workload) if not pod.terminal]
+
+    def limit_to_admitted(self, facts: WorkloadFacts) -> WorkloadFacts:
+        """Facts with no higher requests than quota was reserved for; as they are where nothing is admitted."""
+        queue = self.state.cluster_queues.get(facts.admission.cluster_queue) if facts.admission is not None else None
+        if facts.admission is None or queue is None:
+            return facts
+        covered = {name for group in queue.groups for name in group.resources}
+        pod_sets = limit_to_admitted(facts.pod_sets, facts.admission, covered, self.state.resource_rules)
+        return facts if pod_sets == facts.pod_sets else replace(facts, pod_sets=pod_sets)
 
     def owner_exists(self, workload: Obj) -> bool | None:
         """Whether there is still what a workload was made for; None where that cannot be known. A plain pod group needs no owner."""

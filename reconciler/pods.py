@@ -401,7 +401,7 @@ class Pods:
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if facts is None or facts.admission is None:
             return Done()
-        admitted = {pod_set.name: pod_set.requests for pod_set in facts.pod_sets}
+        admitted = {pod_set.name: pod_set.requests for pod_set in self._observed.limit_to_admitted(facts).pod_sets}
 
         def plan_pods() -> tuple[PodPlan, list[tuple[Obj, str, str]]]:
             roles = [(pod, self._role_of(unit, source, pod)) for pod in pods]

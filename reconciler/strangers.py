@@ -89,6 +89,7 @@ class Strangers:
             if is_orphaned(workload):
                 return f"{gate} stays on: the job of Workload {name} is gone; delete the pod, until then {name} holds its quota"
             facts = self._observed.state.workloads.facts.get(key)
+            facts = self._observed.limit_to_admitted(facts) if facts is not None else None
             of_pod = self._observed.pod_facts.get(object_key(pod))
             if facts is not None and of_pod is not None and (facts.owner_uid is None or facts.owner_uid != of_pod.owner_uid):
                 return f"{gate} stays on: the pod was not made by the job of Workload {name}, which it names; delete the pod"

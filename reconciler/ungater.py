@@ -124,7 +124,8 @@ class Ungater:
             return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
         naming = self._observed.pods_of(key)
         places = self._observed.state.find_places(facts.admission.pod_sets)
-        pods, plan = await run_apart(len(naming), partial(self._plan, facts, facts.admission, naming, places, unowned=unowned))
+        limited = self._observed.limit_to_admitted(facts)
+        pods, plan = await run_apart(len(naming), partial(self._plan, limited, facts.admission, naming, places, unowned=unowned))
         if not self._is_given(workload, facts):
             return Done()  # what changed it has queued it again
         await self._deal_with_strays(workload, plan.strays, find_placed(facts))
