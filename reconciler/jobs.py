@@ -184,7 +184,7 @@ class Jobs:
         if kind.finished(job) is not None:
             return await self._finish(kind, job, workload)
         if job["metadata"].get("deletionTimestamp"):
-            return await self._stop_going(job, workload)
+            return await self._stop_going(kind, job, workload)
         if missing is not None and (workload is None or kind.is_suspended(job)):
             raise Retryable(missing)  # what runs goes on, and can be stopped, whatever its templates are
         if workload is None:
@@ -335,6 +335,7 @@ class Jobs:
         """The job makes no more pods: give its own templates back, then quota and domains. Both in one run, since its user may unsuspend
         it in between, and again after each of our stops: pods that are made of its own templates wait behind their gates."""
         if self._has_pods(kind, job):
+            await self._end_pods_of_going_parts(job, workload)
             return RequeueAfter(STOP_POLL_S)
         is_started = kind.is_started(job)
         if is_started:
@@ -358,7 +359,14 @@ class Jobs:
     def _has_pods(self, kind: JobKind, job: Obj) -> bool:
         """Whether a stopped job still has pods: by its own status, and by those that are seen."""
         uid = job["metadata"]["uid"]
-        return kind.active_pods(job, self._observed.count_left_alone(uid)) > 0 or self._observed.has_live_pods(uid)
+        if self._observed.has_live_pods(uid):
+            return True
+        if kind.active_pods(job, self._observed.count_left_alone(uid)) == 0:
+            return False
+        # The status of a part that a finalizer keeps from being deleted is never written again, and the job's status counts it.
+        parts = self._observed.find_parts(uid)
+        staying = [(of_part, part) for of_part, part in parts if not part["metadata"].get("deletionTimestamp")]
+        return len(staying) == len(parts) or any(of_part.active_pods(part) > 0 for of_part, part in staying)
 
     # --- keeping the workload in step -------------------------------------------------------------------
 
@@ -460,22 +468,44 @@ class Jobs:
         node = self._observed.nodes.store.get(name) if name else None
         return bool(name) and (node is None or not condition_is_true(node, "Ready"))
 
-    async def _stop_going(self, job: Obj, workload: Obj | None) -> Result:
-        """The job is being deleted, and a finalizer of others keeps it."""
+    async def _stop_going(self, kind: JobKind, job: Obj, workload: Obj | None) -> Result:
+        """The job is being deleted, and a finalizer of others keeps it. It never starts again, so its workload is not queued again."""
         if workload is None or may_run(workload):
             return Done()
         if await self._is_held_by_pods(job, workload):
             return RequeueAfter(STOP_POLL_S)
-        await self._steps.give_back(workload)
+        await self._steps.hold(workload, f"its {kind.kind} is being deleted")
         return Done()
 
     async def _is_held_by_pods(self, job: Obj, workload: Obj) -> bool:
         """Whether a job that is being deleted has pods. Its controller neither makes nor ends them any more, suspended or not: where its
         workload may not run they are ended here."""
+        is_held = not may_run(workload) and await self._stop_parts(job)
         pods = self._observed.find_running_pods(job["metadata"]["uid"])
         if not may_run(workload):
             await self._steps.end_pods(workload, pods, "Workload is deactivated or deleted, and its job is being deleted")
-        return bool(pods)
+        return is_held or bool(pods)
+
+    async def _stop_parts(self, job: Obj) -> bool:
+        """Suspends the objects below a job that is being deleted, such as the Jobs of a JobSet: its controller does not stop them any more,
+        and they make pods as long as they exist. Returns whether one of them may still have pods."""
+        is_held = False
+        for kind, part in self._observed.find_parts(job["metadata"]["uid"]):
+            if kind.finished(part) is not None or part["metadata"].get("deletionTimestamp"):
+                continue
+            if not kind.is_suspended(part):
+                await self._change(kind, part, kind.suspend(part))
+                is_held = True
+            elif self._has_pods(kind, part):
+                is_held = True
+        return is_held
+
+    async def _end_pods_of_going_parts(self, job: Obj, workload: Obj) -> None:
+        """Deletes the pods of objects below a stopped job that are being deleted and kept by a finalizer: their controllers do not."""
+        for _, part in self._observed.find_parts(job["metadata"]["uid"]):
+            if part["metadata"].get("deletionTimestamp"):
+                pods = self._observed.find_live_pods(part["metadata"]["uid"])
+                await self._steps.end_pods(workload, pods, "Workload is deactivated or deleted, and what made the pod is being deleted")
 
     async def _let_go(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """The workload was deleted: its job is stopped first, then it may go."""

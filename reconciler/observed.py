@@ -522,9 +522,13 @@ class Observed:
         """Whether there are pods that are not over of a job, or of anything that is its."""
         return any(not pod.terminal and not _is_left_alone(pod) for pod in self._pods_of_job(uid))
 
+    def find_live_pods(self, uid: str) -> list[PodFacts]:
+        """These pods."""
+        return [pod for pod in self._pods_of_job(uid) if not pod.terminal and not _is_left_alone(pod)]
+
     def find_running_pods(self, uid: str) -> list[PodFacts]:
         """Those among them that are past their gates."""
-        return [pod for pod in self._pods_of_job(uid) if not pod.terminal and not _is_left_alone(pod) and not pod.gated]
+        return [pod for pod in self.find_live_pods(uid) if not pod.gated]
 
     def count_left_alone(self, uid: str) -> int:
         """How many of its pods end without being waited for."""
@@ -537,6 +541,14 @@ class Observed:
     def has_unmarked_pods(self, uid: str) -> bool:
         """Whether pods of a job wait for a domain without naming the workload that has it, so that they would wait for ever."""
         return any(self.pods.store.by_index("unmarked", owner) for owner in self.owners.descendants(uid))
+
+    def find_parts(self, uid: str) -> list[tuple[JobKind, Obj]]:
+        """Objects of queued kinds below a job, with their kinds: what its controller made, and what that made in turn."""
+        found = []
+        for below in self.owners.descendants(uid) - {uid}:
+            parts = ((self.kinds[key], part) for key, informer in self.jobs.items() for part in informer.store.by_index("uid", below))
+            found += [part for part in [next(parts, None)] if part is not None]
+        return found
 
     def job_of_pod(self, pod: Obj) -> tuple[str, str] | None:
         """Key of the kind and of the job that a pod belongs to, where that is known."""

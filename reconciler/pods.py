@@ -288,7 +288,7 @@ class Pods:
             return Done()  # its event brings us back to take the finalizers off
         wanted = self._wanted.of_parent(unit, source)
         if unit.source in PARENTS and is_going(source) and not may_run(workload):
-            return await self._stop_going(workload, pods)
+            return await self._stop_going(unit, workload, pods)
         if unit.source in PARENTS and wanted is None:  # scaled away, or deleted: then the garbage collector decides
             if is_going(source) or still_running(pods):
                 return Done()
@@ -308,11 +308,12 @@ class Pods:
             return Done()
         return await self._start(unit, source, workload, pods, counts)
 
-    async def _stop_going(self, workload: Obj, pods: list[Obj]) -> Result:
-        """The parent is being deleted, a finalizer of others keeps it, and its pods may not run. Their controller does nothing any more."""
+    async def _stop_going(self, unit: Unit, workload: Obj, pods: list[Obj]) -> Result:
+        """The parent is being deleted, a finalizer of others keeps it, and its pods may not run. Their controller does nothing any more, so
+        the workload is not queued again."""
         if await self._end_running(workload, pods):
             return RequeueAfter(STOP_POLL_S)
-        await self._steps.give_back(workload)
+        await self._steps.hold(workload, f"{unit.source} {unit.name} is being deleted")
         return Done()
 
     async def _end_running(self, workload: Obj, pods: list[Obj]) -> bool:
