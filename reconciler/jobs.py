@@ -20,6 +20,7 @@ should be. The steps, by what is observed:
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -85,8 +86,19 @@ STOP_POLL_S = 1.0
 LEFT_POLL_S = 30.0  # a safety net: events of the pods lead to the next reconcile
 
 
+ADDED_AT_ONCE = 1_000  # jobs that refer to one object
+
+
+@dataclass(frozen=True, slots=True)
+class _JobsOf:
+    """The jobs that refer to an object, in one namespace or (None) in all."""
+
+    changed: Reference
+    namespace: str | None
+
+
 class Jobs:
-    """Reconciles one job at a time by (kind, namespace/name)."""
+    """Reconciles one job at a time by (kind, namespace/name); jobs that refer to an object that has changed are added in portions first."""
 
     def __init__(self, observed: Observed, writer: Writer, clock: Clock, *, is_elastic: bool = False) -> None:
         self._observed = observed
@@ -102,6 +114,9 @@ class Jobs:
         self._queue = self.controller.queue
         for key, informer in observed.jobs.items():
             informer.add_handler(partial(self._on_job, key))
+            kind = observed.kinds[key]
+            if isinstance(kind, Referring):
+                informer.store.add_index("reference", partial(_list_references, kind))
         observed.workloads.add_handler(self._on_workload)
         observed.related.on_change(self._on_related)
         observed.pods.add_handler(self._on_pod)
@@ -120,12 +135,19 @@ class Jobs:
             self._queue.add(key, "pod without a workload")
 
     def _on_related(self, changed: Reference, namespace: str | None) -> None:
+        self._queue.add(_JobsOf(changed, namespace), f"{changed} changed")
+
+    async def _add_jobs(self, of: _JobsOf) -> None:
+        """Queues all jobs that refer to an object, in portions: a user chooses how many do."""
+        added = 0
         for kind_key, kind in self._observed.kinds.items():
-            if not isinstance(kind, Referring) or changed.related not in kind.related:
+            if not isinstance(kind, Referring) or of.changed.related not in kind.related:
                 continue
-            for job in self._observed.jobs[kind_key].store.list():
-                if kind.reference(job) == changed and namespace in (None, job["metadata"]["namespace"]):
-                    self._queue.add((kind_key, object_key(job)), f"{changed} changed")
+            for job in self._observed.jobs[kind_key].store.by_index("reference", f"{of.namespace}/{of.changed}"):
+                self._queue.add((kind_key, object_key(job)), f"{of.changed} changed")
+                added += 1
+                if added % ADDED_AT_ONCE == 0:
+                    await self._clock.sleep(0)
 
     def _on_workload(self, change: Change) -> None:
         self._created.forget(object_key(change.obj))
@@ -143,6 +165,9 @@ class Jobs:
     # --- one job ------------------------------------------------------------------------------------
 
     async def _reconcile(self, item: Item) -> Result:
+        if isinstance(item.key, _JobsOf):
+            await self._add_jobs(item.key)
+            return Done()
         kind_key, key = cast("tuple[str, str]", item.key)
         kind = self._observed.kinds[kind_key]
         job = self._observed.jobs[kind_key].store.get(key)
@@ -359,10 +384,9 @@ class Jobs:
     def _has_pods(self, kind: JobKind, job: Obj) -> bool:
         """Whether a stopped job still has pods: by its own status, and by those that are seen."""
         uid = job["metadata"]["uid"]
-        if self._observed.has_live_pods(uid):
-            return True
-        if kind.active_pods(job, self._observed.count_left_alone(uid)) == 0:
-            return False
+        live, left_alone = self._observed.count_live_pods(uid)
+        if live or kind.active_pods(job, left_alone) == 0:
+            return live > 0
         # The status of a part that a finalizer keeps from being deleted is never written again, and the job's status counts it.
         parts = self._observed.find_parts(uid)
         staying = [(of_part, part) for of_part, part in parts if not part["metadata"].get("deletionTimestamp")]
@@ -530,6 +554,14 @@ class Jobs:
 
     async def _event(self, kind: JobKind, job: Obj, reason: str, message: str) -> None:
         await self._writer.event(r.resource_of(kind), job, reason, message)
+
+
+def _list_references(kind: Referring, job: Obj) -> list[str]:
+    """The object that a job refers to, with its namespace (None: it is in none), for an index."""
+    reference = kind.reference(job)
+    if reference is None:
+        return []
+    return [f"{job['metadata']['namespace'] if reference.related.namespaced else None}/{reference}"]
 
 
 def _is_resized(kind: JobKind, job: Obj, workload: Obj) -> bool:
