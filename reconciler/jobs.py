@@ -28,6 +28,7 @@ from core import trace_names as t
 from core.jobs.contract import JobKind, Reference, Referring
 from core.jobs.execution_time import execution_time
 from core.jobs.prebuilt import prebuilt_name
+from core.model.resources import pod_requests
 from core.names import (
     ADMITTED,
     EVENT_CREATED_WORKLOAD,
@@ -125,6 +126,10 @@ class Jobs:
         if change.new is None or not self._is_behind(kind_key, change.new):
             self._written.pop((kind_key, object_key(change.obj)), None)
         self._queue.add((kind_key, object_key(change.obj)), "job changed", INITIAL_PRIORITY if change.initial else 0)
+        owner = controller_of(change.obj)
+        above = self._observed.kinds.get(r.key_of_owner(owner)) if owner is not None else None
+        if owner is not None and isinstance(above, Referring):
+            self._queue.add((r.key_of(above), f"{change.obj['metadata']['namespace']}/{owner['name']}"), "a part changed")
 
     def _on_pod(self, change: Change) -> None:
         """Jobs of whose pods somebody must take care; others tell of their pods by their status."""
@@ -297,6 +302,8 @@ class Jobs:
             resized = await self._elastic.resize(kind, job, workload)
             if resized is not None:
                 return resized
+            if isinstance(kind, Referring) and (excess := self._find_excess_of_parts(job, workload)):
+                return await self._evict(workload, REASON_JOB_CHANGED, excess)
             if _is_resized(kind, job, workload):
                 return await self._evict(workload, REASON_JOB_CHANGED, "the job's pod counts have changed while it ran")
             if self._observed.has_unmarked_pods(job["metadata"]["uid"]):
@@ -313,6 +320,28 @@ class Jobs:
         evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
         await self._event(kind, job, EVENT_STOPPED, (evicted or {}).get("message") or "Suspended: it is not admitted")
         return Done()
+
+    def _find_excess_of_parts(self, job: Obj, workload: Obj) -> str:
+        """What was made for a running job beyond its admission; empty if nothing was. The controller of a job that refers to its templates
+        reads these when it makes a part, and makes a part that was deleted by what they are then."""
+        facts = self._observed.state.workloads.facts.get(object_key(workload))
+        if facts is None or facts.admission is None:
+            return ""
+        counts = admitted_counts(workload)
+        requests = {pod_set.name: pod_set.requests for pod_set in self._observed.limit_to_admitted(facts).pod_sets}
+        for kind, part in self._observed.find_parts(job["metadata"]["uid"]):
+            owner = controller_of(part)
+            if owner is None or owner["uid"] != job["metadata"]["uid"] or kind.is_suspended(part) or kind.finished(part) is not None:
+                continue
+            named = f"{kind.kind} {part['metadata']['name']}"
+            for pod_set in kind.pod_sets(part):
+                most = counts.get(pod_set.name, 0)
+                if pod_set.count > most:
+                    return f"{named} has {pod_set.count} pods as {pod_set.name}, {most} were admitted"
+                asked = pod_requests(pod_set.template.get("spec") or {})
+                if any(amount > requests[pod_set.name].get(name, 0) for name, amount in asked.items()):
+                    return f"the pods of {named} request more as {pod_set.name} than was admitted"
+        return ""
 
     # --- start and stop -----------------------------------------------------------------------------
 
