@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from core.api.admission import MAX_CAUSES
 from core.jobs.contract import ErrorType
 from core.jobs.kinds import KINDS
+from core.jobs.shape import MOST_MISMATCHES, find_misshapen
 from core.jobs.templated import MAX_POD_SETS, MOST_ROLES, TemplatedKind
 from core.jobs.trainjob import MAX_PATCHES, TrainJob
+from core.names import QUEUE_NAME_LABEL
+from tests.webhook.asking import Webhook
 
 Obj = dict[str, Any]
 MANY = 3_000
@@ -66,3 +70,14 @@ def test_train_job_with_very_many_patches_is_refused():
     errors = TrainJob().validate_create(train_job(1, MAX_PATCHES + 1)).errors
     assert [(error.type, error.field) for error in errors] == [(ErrorType.TOO_MANY, "spec.runtimePatches")]
     assert not TrainJob().validate_create(train_job(1, MAX_PATCHES)).errors
+
+
+def test_object_with_very_many_entries_of_a_wrong_type_is_refused_after_the_first_ones():
+    """Found by an attack: 60,000 of them took 0.3 s of the event loop of the webhook."""
+    kind = BY_KIND["JobSet"]
+    assert len(find_misshapen(kind.spec_shape, of_spec({"replicatedJobs": [1] * MANY}))) == MOST_MISMATCHES
+    job = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", **of_spec({"replicatedJobs": [1] * MANY})}
+    job["metadata"]["labels"] = {QUEUE_NAME_LABEL: "main"}
+    response = Webhook().validate(job, None)
+    assert not response["allowed"]
+    assert len(response["status"]["details"]["causes"]) == MAX_CAUSES
