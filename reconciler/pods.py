@@ -24,6 +24,7 @@ from core import trace_names as t
 from core.jobs.execution_time import execution_time
 from core.jobs.pod import Pod, has_admission_gate, pod_topology_request
 from core.jobs.pod_parents import PodParent
+from core.jobs.pod_rules import check_size
 from core.model.resources import pod_requests
 from core.names import (
     ADMITTED,
@@ -249,6 +250,12 @@ class Pods:
         wanted = await self._wanted.find(unit, source, pods)
         if wanted is None:
             return self._wanted.look_again(unit)
+        too_large = next(check_size("", (pod_set.template for pod_set in wanted.pod_sets)), None)
+        if too_large is not None:  # near what etcd takes its Workload could be admitted, and not be evicted
+            resource = r.resource_of(PARENTS_BY_KIND[unit.source]) if unit.source in PARENTS else r.PODS
+            message = f"{unit} is too large: {too_large.accepted}"
+            await self._writer.event(resource, source, EVENT_WORKLOAD_REFUSED, message, warning=True)
+            return RequeueAfter(MAX_RETRY_S)
         now = self._clock.monotonic()
         if not self._created.satisfied(unit, now):
             return RequeueAfter(max(STOP_POLL_S, self._created.retry_in(unit, now) or 0.0))

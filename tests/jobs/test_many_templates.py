@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from core.api.admission import MAX_CAUSES
-from core.jobs.contract import ErrorType
+from core.jobs.contract import Defaults, ErrorType
 from core.jobs.kinds import KINDS
+from core.jobs.pod import Pod
+from core.jobs.pod_rules import MAX_TEMPLATE_VALUES
 from core.jobs.shape import MOST_MISMATCHES, find_misshapen
 from core.jobs.templated import MAX_POD_SETS, MOST_ROLES, TemplatedKind
 from core.jobs.trainjob import MAX_PATCHES, TrainJob
@@ -81,3 +83,10 @@ def test_object_with_very_many_entries_of_a_wrong_type_is_refused_after_the_firs
     response = Webhook().validate(job, None)
     assert not response["allowed"]
     assert len(response["status"]["details"]["causes"]) == MAX_CAUSES
+
+
+def test_pod_with_very_many_labels_is_refused():
+    """Its Workload has them, too: near what etcd takes it could be admitted, and not be evicted."""
+    labels = {f"k{number}": "" for number in range(MAX_TEMPLATE_VALUES)}
+    pod = Pod().default({"kind": "Pod", "metadata": {"name": "p", "labels": labels}, **TEMPLATE}, Defaults("main"))
+    assert [(error.type, error.field) for error in Pod().validate_create(pod).errors] == [(ErrorType.TOO_MANY, "metadata")]
