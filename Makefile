@@ -58,8 +58,8 @@ mutation: $(STAMP) ## half an hour of mutants of the engine, and which of them n
 traces: $(STAMP) ## the demo's jobs traced into a real Jaeger, built once (10 min); PICTURE=FILE for the SVG, STAY=1 to look around
 	@$(BIN)/python -m e2e.jaeger $(if $(PICTURE),--picture $(PICTURE)) $(if $(STAY),--stay)
 
-bench: $(STAMP) ## benchmarks: ratios and counts
-	@$(BIN)/python -m tests.bench
+bench: $(STAMP) ## benchmarks: ratios and counts (NAME=worst for that one; the others have targets of their own)
+	@$(BIN)/python -m tests.bench$(if $(NAME),.$(NAME))
 
 bench-webhook: $(STAMP) ## reviews a second, by kind and size and through the API server
 	@$(BIN)/python -m tests.bench.webhook

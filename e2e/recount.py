@@ -1,24 +1,31 @@
 """An audit from the API server's objects alone: do running pods exceed a node, a quota, or what their Workload was promised?
 
-It shares no code with `core.state` and trusts no status but `admission`. Pods are counted, not reservations, so that pods that run past
-topogate are found, whichever entry point they came by. Usable wherever objects are at hand: tests on a control plane, a simulation.
+It shares no code but names with the product (`e2e.amounts`, `e2e.recount_quota`) and trusts no status but `admission`. Pods are counted,
+not reservations, so that pods that run past topogate are found, whichever entry point they came by. Usable wherever objects are at hand:
+tests on a control plane, a simulation.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from fractions import Fraction
 
-from core.model.quantity import canonical
-from core.model.resources import PODS, parse_resources, pod_requests
-from core.names import MANAGED_NAMESPACE_LABEL, PODSET_LABEL, SLICE_NAME, WORKLOAD_ANNOTATION
+from core.names import (
+    CLUSTER_QUEUE_LABEL,
+    LOCAL_QUEUE_LABEL,
+    MANAGED_NAMESPACE_LABEL,
+    PODSET_LABEL,
+    QUEUE_NAME_LABEL,
+    SLICE_NAME,
+    WORKLOAD_ANNOTATION,
+)
+from e2e.amounts import Amounts, count_requests, read_amounts, show_amount
 from e2e.api import Api, ApiError
+from e2e.recount_quota import Obj, Quotas, Use
 
-Obj = Mapping[str, Any]
-Use = tuple[str, str, str]  # ClusterQueue or cohort, flavor, resource
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 
 
@@ -26,13 +33,14 @@ KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 class Objects:
     """What is counted, as the API server has it."""
 
-    nodes: Iterable[Obj] = ()
-    pods: Iterable[Obj] = ()
-    workloads: Iterable[Obj] = ()
-    cluster_queues: Iterable[Obj] = ()
-    cohorts: Iterable[Obj] = ()
-    local_queues: Iterable[Obj] = ()
-    namespaces: Iterable[Obj] = field(default=())
+    nodes: Collection[Obj] = ()
+    pods: Collection[Obj] = ()
+    workloads: Collection[Obj] = ()
+    cluster_queues: Collection[Obj] = ()
+    cohorts: Collection[Obj] = ()
+    local_queues: Collection[Obj] = ()
+    namespaces: Collection[Obj] = ()
+    resource_flavors: Collection[Obj] = ()
 
 
 def recount(api: Api) -> list[str]:
@@ -47,7 +55,7 @@ def recount(api: Api) -> list[str]:
 def _read(api: Api) -> Objects:
     pods = api.get("/api/v1/pods")
     then = f"?resourceVersion={pods['metadata']['resourceVersion']}&resourceVersionMatch=Exact"
-    lists = ("/api/v1/nodes", "workloads", "clusterqueues", "cohorts", "localqueues", "/api/v1/namespaces")
+    lists = ("/api/v1/nodes", "workloads", "clusterqueues", "cohorts", "localqueues", "/api/v1/namespaces", "resourceflavors")
     paths = [(path if path.startswith("/") else f"{KUEUE}/{path}") + then for path in lists]
     nodes, *others = ((api.find(path) or {"items": []})["items"] for path in paths)
     return Objects(nodes, pods["items"], *others)
@@ -82,15 +90,17 @@ def _is_admitted(workload: Obj) -> bool:
 
 
 def _nodes(nodes: Iterable[Obj], bound: Iterable[Obj]) -> Iterator[str]:
-    has = {node["metadata"]["name"]: parse_resources((node.get("status") or {}).get("allocatable")) for node in nodes}
-    used: dict[str, Counter[str]] = {name: Counter() for name in has}
+    has = {node["metadata"]["name"]: read_amounts((node.get("status") or {}).get("allocatable")) for node in nodes}
+    used: dict[str, dict[str, Fraction]] = {name: {} for name in has}
     for pod in bound:
-        if pod["spec"]["nodeName"] in used:
-            used[pod["spec"]["nodeName"]].update({**pod_requests(pod["spec"]), PODS: 1})
+        there = used.get(pod["spec"]["nodeName"], {})
+        for resource, amount in _count_pod(pod).items():
+            there[resource] = there.get(resource, Fraction(0)) + amount
     for name, amounts in used.items():
         for resource, amount in amounts.items():
             if amount > has[name].get(resource, 0):
-                yield f"node {name} has {has[name].get(resource, 0)} {resource}, and its pods use {amount}"
+                has_now = show_amount(has[name].get(resource, Fraction(0)))
+                yield f"node {name} has {has_now} {resource}, and its pods use {show_amount(amount)}"
 
 
 def _promises(admitted: Mapping[str, Obj], live: Iterable[Obj]) -> Iterator[str]:
@@ -107,64 +117,88 @@ def _promises(admitted: Mapping[str, Obj], live: Iterable[Obj]) -> Iterator[str]
                 yield f"workload {key} was admitted {given.get('count')} pods as {given['name']}, and {counts[key, given['name']]} run"
 
 
-def _limits(objects: Objects) -> tuple[dict[str, str], dict[Use, int | None]]:
-    """The root of each ClusterQueue's cohort (or itself), and what each queue and each root may use; None: no limit of its own."""
-    parents = {cohort["metadata"]["name"]: (cohort.get("spec") or {}).get("parentName") or "" for cohort in objects.cohorts}
-    roots: dict[str, str] = {}
-    limits: dict[Use, int | None] = {}
-
-    def root_of(name: str) -> str:
-        seen = set[str]()
-        while parents.get(name) and name not in seen:
-            seen.add(name)
-            name = parents[name]
-        return f"cohort {name}"
-
-    owners = [(queue, False) for queue in objects.cluster_queues] + [(cohort, True) for cohort in objects.cohorts]
-    for owner, is_cohort in owners:
-        spec, name = owner.get("spec") or {}, owner["metadata"]["name"]
-        cohort = name if is_cohort else spec.get("cohortName")
-        root = root_of(cohort) if cohort else name
-        if not is_cohort:
-            roots[name] = root
-        for group in spec.get("resourceGroups") or ():
-            for flavor in group["flavors"]:
-                for entry in flavor["resources"]:
-                    resource, own = entry["name"], canonical(entry["name"], entry["nominalQuota"])
-                    limits[root, flavor["name"], resource] = (limits.get((root, flavor["name"], resource)) or 0) + own
-                    if not is_cohort and cohort:
-                        borrows = entry.get("borrowingLimit")
-                        limits[name, flavor["name"], resource] = None if borrows is None else own + canonical(resource, borrows)
-    return roots, limits
-
-
 def _quotas(objects: Objects, admitted: Mapping[str, Obj], bound: Iterable[Obj]) -> Iterator[str]:
-    """What bound pods of admitted Workloads use is within the quota of their queue and its cohort. Lending limits are not judged."""
-    roots, limits = _limits(objects)
-    covered = {
-        queue["metadata"]["name"]: {
-            name for group in (queue.get("spec") or {}).get("resourceGroups") or () for name in group["coveredResources"]
-        }
-        for queue in objects.cluster_queues
-    }
-    used: Counter[Use] = Counter()
+    """What bound pods that name a Workload use is within the quota of its queue and cohorts, also where the Workload is not admitted
+    (any more): finished, evicted or deleted."""
+    quotas = Quotas(objects.cluster_queues, objects.cohorts)
+    workloads = {_key(workload): workload for workload in objects.workloads}
+    ended = {key: workload for key, workload in workloads.items() if (workload.get("status") or {}).get("admission")}
+    given = {**ended, **admitted}
+    nodes = {node["metadata"]["name"]: node for node in objects.nodes}
+    used: defaultdict[Use, Fraction] = defaultdict(Fraction)
+    others: list[tuple[str, Obj]] = []
     for pod in bound:
-        workload = admitted.get(_named(pod) or "")
-        if workload is None:
+        key, name = _named(pod), f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        is_lost = pod["metadata"].get("deletionTimestamp") and not _is_ready(nodes.get(pod["spec"]["nodeName"]))
+        if key is None or (key not in admitted and is_lost):
             continue
-        admission, pod_set = workload["status"]["admission"], (pod["metadata"].get("labels") or {}).get(PODSET_LABEL)
-        flavors = next((given.get("flavors") or {} for given in admission["podSetAssignments"] if given["name"] == pod_set), {})
-        for resource, amount in {**pod_requests(pod["spec"]), PODS: 1}.items():
-            queue = admission["clusterQueue"]
-            if resource not in flavors and amount and resource in covered.get(queue, ()):
-                yield f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']} uses {amount} {resource}, and was admitted without"
-            elif resource in flavors:
-                for owner in {queue, roots.get(queue, queue)}:
-                    used[owner, flavors[resource], resource] += amount
-    for (owner, flavor, resource), amount in used.items():
-        limit = limits.get((owner, flavor, resource))
-        if limit is not None and amount > limit:
-            yield f"{owner} may use {limit} {resource} of flavor {flavor}, and pods use {amount}"
+        if key not in given:
+            queue = _find_queue(objects, pod, workloads.get(key, {}))
+            if queue in quotas.groups:
+                others.append((queue, pod))
+            else:
+                yield f"pod {name} runs, workload {key} is not admitted, and its queue is not known"
+            continue
+        admission, pod_set = given[key]["status"]["admission"], (pod["metadata"].get("labels") or {}).get(PODSET_LABEL)
+        flavors = next((entry.get("flavors") or {} for entry in admission["podSetAssignments"] if entry["name"] == pod_set), {})
+        covered = {resource for group in quotas.groups.get(admission["clusterQueue"], ()) for resource in group["coveredResources"]}
+        for resource, amount in _count_pod(pod).items():
+            if resource in flavors:
+                used[admission["clusterQueue"], flavors[resource], resource] += amount
+            elif resource in covered:
+                yield f"pod {name} uses {show_amount(amount)} {resource}, and was admitted without"
+    _add_others(objects, quotas, others, used)
+    yield from quotas.find_excess(used)
+
+
+def _add_others(objects: Objects, quotas: Quotas, others: Iterable[tuple[str, Obj]], used: defaultdict[Use, Fraction]) -> None:
+    """Adds what pods use of which the queue alone is known: of a flavor of their node, the first that has room for it, or the last."""
+    matching = _find_flavors(objects)
+    for queue, pod in others:
+        for resource, amount in _count_pod(pod).items():
+            groups = [group for group in quotas.groups[queue] if resource in group["coveredResources"]]
+            names = [flavor["name"] for group in groups for flavor in group["flavors"]]
+            here = [name for name in names if name in matching.get(pod["spec"]["nodeName"], ())] or names
+            fits = (flavor for flavor in here[:-1] if _fits(quotas, used, (queue, flavor, resource), amount))
+            if here:  # the last one is not asked: with one flavor, as usual, all of many pods are added at once
+                used[queue, next(fits, here[-1]), resource] += amount
+
+
+def _count_pod(pod: Obj) -> Amounts:
+    return {**count_requests(pod["spec"]), "pods": Fraction(1)}
+
+
+def _is_ready(node: Obj | None) -> bool:
+    """Whether pods on a node can end: the product does not wait for pods on a node that is gone or not ready."""
+    conditions = ((node or {}).get("status") or {}).get("conditions") or ()
+    return node is not None and all(c["status"] == "True" for c in conditions if c["type"] == "Ready")
+
+
+def _find_queue(objects: Objects, pod: Obj, workload: Obj) -> str:
+    """The ClusterQueue of a pod of a Workload without an admission: that of its start, else that of its LocalQueue; empty if neither is
+    known."""
+    labels = pod["metadata"].get("labels") or {}
+    local = (workload.get("spec") or {}).get("queueName") or labels.get(LOCAL_QUEUE_LABEL) or labels.get(QUEUE_NAME_LABEL)
+    of_local = (
+        (queue.get("spec") or {}).get("clusterQueue")
+        for queue in objects.local_queues
+        if (queue["metadata"].get("namespace"), queue["metadata"]["name"]) == (pod["metadata"].get("namespace"), local)
+    )
+    return labels.get(CLUSTER_QUEUE_LABEL) or next(of_local, None) or ""
+
+
+def _find_flavors(objects: Objects) -> dict[str, list[str]]:
+    """Names of the ResourceFlavors by the nodes that have their labels."""
+    flavors = [(flavor["metadata"]["name"], (flavor.get("spec") or {}).get("nodeLabels") or {}) for flavor in objects.resource_flavors]
+    return {
+        node["metadata"]["name"]: [name for name, labels in flavors if labels.items() <= (node["metadata"].get("labels") or {}).items()]
+        for node in objects.nodes
+    }
+
+
+def _fits(quotas: Quotas, used: Mapping[Use, Fraction], use: Use, amount: Fraction) -> bool:
+    same = {other: value for other, value in used.items() if other[1:] == use[1:]}
+    return not list(quotas.find_excess({**same, use: same.get(use, 0) + amount}))
 
 
 def _uncounted(objects: Objects, admitted: Mapping[str, Obj], bound: Iterable[Obj]) -> Iterator[str]:

@@ -28,7 +28,6 @@ from core import trace_names as t
 from core.jobs.contract import JobKind, Reference, Referring
 from core.jobs.execution_time import execution_time
 from core.jobs.prebuilt import prebuilt_name
-from core.model.resources import pod_requests
 from core.names import (
     ADMITTED,
     EVENT_CREATED_WORKLOAD,
@@ -77,6 +76,7 @@ from reconciler.apply import FIELD_MANAGER, Writer
 from reconciler.controllers import build_controller
 from reconciler.elastic import Elastic
 from reconciler.observed import Observed, is_unmarked, workloads_of_pod
+from reconciler.parts import find_excess_of_parts, find_parts
 from reconciler.prebuilt import Prebuilt
 from reconciler.slim import writers
 from reconciler.steps import WorkloadSteps, may_run
@@ -302,7 +302,7 @@ class Jobs:
             resized = await self._elastic.resize(kind, job, workload)
             if resized is not None:
                 return resized
-            if isinstance(kind, Referring) and (excess := self._find_excess_of_parts(job, workload)):
+            if isinstance(kind, Referring) and (excess := find_excess_of_parts(self._observed, job, workload)):
                 return await self._evict(workload, REASON_JOB_CHANGED, excess)
             if _is_resized(kind, job, workload):
                 return await self._evict(workload, REASON_JOB_CHANGED, "the job's pod counts have changed while it ran")
@@ -321,35 +321,13 @@ class Jobs:
         await self._event(kind, job, EVENT_STOPPED, (evicted or {}).get("message") or "Suspended: it is not admitted")
         return Done()
 
-    def _find_excess_of_parts(self, job: Obj, workload: Obj) -> str:
-        """What was made for a running job beyond its admission; empty if nothing was. The controller of a job that refers to its templates
-        reads these when it makes a part, and makes a part that was deleted by what they are then."""
-        facts = self._observed.state.workloads.facts.get(object_key(workload))
-        if facts is None or facts.admission is None:
-            return ""
-        counts = admitted_counts(workload)
-        requests = {pod_set.name: pod_set.requests for pod_set in self._observed.limit_to_admitted(facts).pod_sets}
-        for kind, part in self._observed.find_parts(job["metadata"]["uid"]):
-            owner = controller_of(part)
-            if owner is None or owner["uid"] != job["metadata"]["uid"] or kind.is_suspended(part) or kind.finished(part) is not None:
-                continue
-            named = f"{kind.kind} {part['metadata']['name']}"
-            for pod_set in kind.pod_sets(part):
-                most = counts.get(pod_set.name, 0)
-                if pod_set.count > most:
-                    return f"{named} has {pod_set.count} pods as {pod_set.name}, {most} were admitted"
-                asked = pod_requests(pod_set.template.get("spec") or {})
-                if any(amount > requests[pod_set.name].get(name, 0) for name, amount in asked.items()):
-                    return f"the pods of {named} request more as {pod_set.name} than was admitted"
-        return ""
-
     # --- start and stop -----------------------------------------------------------------------------
 
     async def _start(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if facts is None or facts.admission is None:
             return Done()
-        if self._observed.has_live_pods(job["metadata"]["uid"]):
+        if self._observed.count_live_pods(job["metadata"]["uid"])[0]:
             # Made while somebody unsuspended it by hand: their gates would never be taken off.
             return RequeueAfter(STOP_POLL_S)
         queue = workload["spec"].get("queueName") or ""
@@ -417,7 +395,7 @@ class Jobs:
         if live or kind.active_pods(job, left_alone) == 0:
             return live > 0
         # The status of a part that a finalizer keeps from being deleted is never written again, and the job's status counts it.
-        parts = self._observed.find_parts(uid)
+        parts = find_parts(self._observed, uid)
         staying = [(of_part, part) for of_part, part in parts if not part["metadata"].get("deletionTimestamp")]
         return len(staying) == len(parts) or any(of_part.active_pods(part) > 0 for of_part, part in staying)
 
@@ -543,7 +521,7 @@ class Jobs:
         """Suspends the objects below a job that is being deleted, such as the Jobs of a JobSet: its controller does not stop them any more,
         and they make pods as long as they exist. Returns whether one of them may still have pods."""
         is_held = False
-        for kind, part in self._observed.find_parts(job["metadata"]["uid"]):
+        for kind, part in find_parts(self._observed, job["metadata"]["uid"]):
             if kind.finished(part) is not None or part["metadata"].get("deletionTimestamp"):
                 continue
             if not kind.is_suspended(part):
@@ -555,7 +533,7 @@ class Jobs:
 
     async def _end_pods_of_going_parts(self, job: Obj, workload: Obj) -> None:
         """Deletes the pods of objects below a stopped job that are being deleted and kept by a finalizer: their controllers do not."""
-        for _, part in self._observed.find_parts(job["metadata"]["uid"]):
+        for _, part in find_parts(self._observed, job["metadata"]["uid"]):
             if part["metadata"].get("deletionTimestamp"):
                 pods = self._observed.find_live_pods(part["metadata"]["uid"])
                 await self._steps.end_pods(workload, pods, "Workload is deactivated or deleted, and what made the pod is being deleted")

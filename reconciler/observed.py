@@ -23,7 +23,6 @@ from core.names import (
     SYSTEM_NAMESPACE,
     TOPOLOGY_GATE,
 )
-from core.plan.excess import limit_to_admitted
 from core.plan.pod_units import ALONE, GROUP, PARENTS, get_owner_of_named, is_unowned, owner_of_group, unit_of_pod, unit_of_workload
 from core.podgroups.members import group_of
 from core.runtime.client import Client
@@ -476,15 +475,6 @@ class Observed:
         """Those of them that are not over: pods that are being deleted use what they were given until they are gone."""
         return [pod for pod in self.pods_of(workload) if not pod.terminal]
 
-    def limit_to_admitted(self, facts: WorkloadFacts) -> WorkloadFacts:
-        """Facts with no higher requests than quota was reserved for; as they are where nothing is admitted."""
-        queue = self.state.cluster_queues.get(facts.admission.cluster_queue) if facts.admission is not None else None
-        if facts.admission is None or queue is None:
-            return facts
-        covered = {name for group in queue.groups for name in group.resources}
-        pod_sets = limit_to_admitted(facts.pod_sets, facts.admission, covered, self.state.resource_rules)
-        return facts if pod_sets == facts.pod_sets else replace(facts, pod_sets=pod_sets)
-
     def owner_exists(self, workload: Obj) -> bool | None:
         """Whether there is still what a workload was made for; None where that cannot be known. A plain pod group needs no owner."""
         owner = controller_of(workload)
@@ -519,14 +509,9 @@ class Observed:
         return source["metadata"]["uid"] in ((controller_of(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None)
 
     def count_live_pods(self, uid: str) -> tuple[int, int]:
-        """How many pods there are that are not over of a job, or of anything that is its: those that are waited for, and those that end
-        without that."""
+        """Counts pods of a job, or of anything that is its, that are not over: those that are waited for, and those that are not."""
         alone = [_is_left_alone(pod) for pod in self._pods_of_job(uid) if not pod.terminal]
         return alone.count(False), alone.count(True)
-
-    def has_live_pods(self, uid: str) -> bool:
-        """Whether there are pods that are waited for."""
-        return self.count_live_pods(uid)[0] > 0
 
     def find_live_pods(self, uid: str) -> list[PodFacts]:
         """These pods."""
@@ -543,14 +528,6 @@ class Observed:
     def has_unmarked_pods(self, uid: str) -> bool:
         """Whether pods of a job wait for a domain without naming the workload that has it, so that they would wait for ever."""
         return any(self.pods.store.by_index("unmarked", owner) for owner in self.owners.descendants(uid))
-
-    def find_parts(self, uid: str) -> list[tuple[JobKind, Obj]]:
-        """Objects of queued kinds below a job, with their kinds: what its controller made, and what that made in turn."""
-        found = []
-        for below in self.owners.descendants(uid) - {uid}:
-            parts = ((self.kinds[key], part) for key, informer in self.jobs.items() for part in informer.store.by_index("uid", below))
-            found += [part for part in [next(parts, None)] if part is not None]
-        return found
 
     def job_of_pod(self, pod: Obj) -> tuple[str, str] | None:
         """Key of the kind and of the job that a pod belongs to, where that is known."""

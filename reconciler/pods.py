@@ -77,6 +77,7 @@ from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import MAX_RETRY_S, build_controller
 from reconciler.observed import Observed
+from reconciler.parts import limit_facts
 from reconciler.steps import WorkloadSteps, may_run
 from reconciler.unit_steps import PARENTS_BY_KIND, UnitSteps
 from reconciler.wanted import WantedWorkloads
@@ -409,7 +410,7 @@ class Pods:
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if facts is None or facts.admission is None:
             return Done()
-        admitted = {pod_set.name: pod_set.requests for pod_set in self._observed.limit_to_admitted(facts).pod_sets}
+        admitted = {pod_set.name: pod_set.requests for pod_set in limit_facts(self._observed, facts).pod_sets}
 
         def plan_pods() -> tuple[PodPlan, list[tuple[Obj, str, str]]]:
             roles = [(pod, self._role_of(unit, source, pod)) for pod in pods]

@@ -42,7 +42,7 @@ BATCH_WINDOW_S = 0.02  # lets a burst of events be decided as one batch
 # for all else, and more changes are decided on in one go.
 DECIDING_REST, LONGEST_WINDOW_S = 9, 0.15
 # A cycle that takes longer, or comes to more verdicts, is cut off: the loop writes and serves events.
-DECIDING_S, MOST_VERDICTS, CUT_REST_S = 0.05, 500, 0.03
+DECIDING_S, MOST_VERDICTS, CUT_REST_S = 0.04, 500, 0.03
 PIECE_S = 0.03  # of a decision that takes longer
 MOST_TASKS = 1024  # then deciding waits for writing
 WORDS_AT_ONCE, WORDS_PER_S = 64, 10  # first refusals that are told at once

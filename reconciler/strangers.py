@@ -20,6 +20,7 @@ from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed, is_gated, workloads_of_pod
+from reconciler.parts import limit_facts
 
 PATIENCE_S = 10.0
 ADDED_AT_ONCE = 1_000  # pods of one Workload, of which a user chooses how many name it
@@ -108,7 +109,7 @@ class Strangers:
             if is_orphaned(workload):
                 return f"{gate} stays on: the job of Workload {name} is gone; delete the pod, until then {name} holds its quota"
             facts = self._observed.state.workloads.facts.get(key)
-            facts = self._observed.limit_to_admitted(facts) if facts is not None else None
+            facts = limit_facts(self._observed, facts) if facts is not None else None
             of_pod = self._observed.pod_facts.get(object_key(pod))
             if facts is not None and of_pod is not None and (facts.owner_uid is None or facts.owner_uid != of_pod.owner_uid):
                 return f"{gate} stays on: the pod was not made by the job of Workload {name}, which it names; delete the pod"

@@ -55,6 +55,7 @@ class Share(NamedTuple):
         return 2**63 - 1 if self.is_infinite else ceil(1000 * self.value)
 
 
+_NO_QUOTA = Quota(0)
 NO_SHARE = Share(False, Fraction(0))
 
 
@@ -104,25 +105,40 @@ class _Node:
             node = node.parent
 
     def left(self, name: FlavorResource, *, empty: bool = False) -> int:
-        subtree, used = self.subtree.get(name, 0), 0 if empty else self.usage.get(name, 0)
-        if self.parent is None:
-            return subtree - used
-        own = self.own.get(name, 0)
-        beyond = self.parent.left(name, empty=empty)
-        limit = self.owner.quota.get(name, Quota(0)).borrowing_limit
-        if limit is not None:
-            beyond = min(beyond, subtree - own - max(0, used - own) + limit)
-        return max(0, own - used) + beyond
+        """How much more the node may use, borrowed included; `empty`: if nothing were in use."""
+        return self._walk_left(name, empty=empty)[-1][1]
+
+    def find_lendable(self, resource: str) -> int:
+        """What the children could have of a resource if nothing were in use: computed once for this node and all above it."""
+        if resource not in self.lendable:
+            # Flavors that only others below the root have can be borrowed, too.
+            walks = [self._walk_left(name, empty=True) for name in self.root.subtree if name[1] == resource]
+            for steps in zip(*walks, strict=True):
+                steps[0][0].lendable[resource] = sum(left for _, left, _ in steps)
+        return self.lendable.get(resource, 0)
 
     def limiting(self, name: FlavorResource, *, empty: bool = False) -> "_Node | None":
         """Itself or the nearest cohort above it whose borrowing limit is why no more is left; None where so much is there no more."""
-        if self.parent is None:
-            return None
-        subtree, own, used = self.subtree.get(name, 0), self.own.get(name, 0), 0 if empty else self.usage.get(name, 0)
-        limit = self.owner.quota.get(name, Quota(0)).borrowing_limit
-        if limit is not None and subtree - own - max(0, used - own) + limit < self.parent.left(name, empty=empty):
-            return self
-        return self.parent.limiting(name, empty=empty)
+        return next((node for node, _, is_limited in reversed(self._walk_left(name, empty=empty)) if is_limited), None)
+
+    def _walk_left(self, name: FlavorResource, *, empty: bool) -> list[tuple["_Node", int, bool]]:
+        """Per node from the root down to this one how much more it may use, and whether its borrowing limit is why that is no more.
+
+        Chains of cohorts may be longer than Python's stack.
+        """
+        path: list[_Node] = [self]
+        while path[-1].parent is not None:
+            path.append(path[-1].parent)
+        walked = list[tuple[_Node, int, bool]]()
+        for node in reversed(path):
+            subtree, used = node.subtree.get(name, 0), 0 if empty else node.usage.get(name, 0)
+            if not walked:
+                walked.append((node, subtree - used, False))
+                continue
+            own, beyond, limit = node.own.get(name, 0), walked[-1][1], node.owner.quota.get(name, _NO_QUOTA).borrowing_limit
+            may_borrow = beyond if limit is None else subtree - own - max(0, used - own) + limit
+            walked.append((node, max(0, own - used) + min(beyond, may_borrow), may_borrow < beyond))
+        return walked
 
 
 class QuotaTree:
@@ -138,13 +154,14 @@ class QuotaTree:
         for node in (*self._queues.values(), *self._cohorts.copy().values()):
             if node.owner.parent is not None:
                 node.parent = self._cohorts.setdefault(node.owner.parent, _Node(QuotaOwner(node.owner.parent)))
-        self.circular = frozenset(name for name, node in self._cohorts.items() if _is_circular(node))
-        for node in (*self._queues.values(), *self._cohorts.values()):
-            if node.parent is not None and node.parent.owner.name in self.circular:
-                node.parent = None
-            if node.parent is not None:
                 node.parent.children.append(node)
-        for root in [node for node in (*self._queues.values(), *self._cohorts.values()) if node.parent is None]:
+        nodes = [*self._queues.values(), *self._cohorts.values()]
+        in_trees = {id(node) for root in nodes if root.parent is None for node in _below(root)}
+        self.circular = frozenset(name for name, node in self._cohorts.items() if id(node) not in in_trees)
+        for node in nodes:
+            if id(node) not in in_trees:
+                node.parent, node.children = None, []
+        for root in [node for node in nodes if node.parent is None]:
             for node in reversed(list(_below(root))):
                 node.root = root
                 node.settle()
@@ -290,21 +307,10 @@ def _share(node: _Node, more: Amounts) -> Share:
             borrowed[name[1]] = borrowed.get(name[1], 0) + amount
     if not borrowed:
         return NO_SHARE
-    for resource in borrowed.keys() - parent.lendable.keys():
-        # Flavors that only others below the root have can be borrowed, too.
-        parent.lendable[resource] = sum(parent.left(name, empty=True) for name in parent.root.subtree if name[1] == resource)
-    ratios = (Fraction(amount, parent.lendable[resource]) for resource, amount in borrowed.items() if parent.lendable[resource] > 0)
+    lendable = {resource: parent.find_lendable(resource) for resource in borrowed}
+    ratios = (Fraction(amount, lendable[resource]) for resource, amount in borrowed.items() if lendable[resource] > 0)
     ratio, weight = max(ratios, default=Fraction(0)), node.owner.weight
     return Share(False, ratio / weight) if weight else Share(True, ratio)
-
-
-def _is_circular(node: _Node) -> bool:
-    """Whether going up from a cohort never ends."""
-    seen, current = set[int](), node.parent
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        current = current.parent
-    return current is not None
 
 
 def _below(root: _Node) -> Iterator[_Node]:

@@ -17,7 +17,8 @@ The search counts its steps and stops at `STEP_LIMIT`. Costs inside racks are th
 which keeps the counts exact but not what is left over, and if that is too much, too, the answer of the `kep` profile
 stands. It competes in any case, so that no answer is ever less compact than that of `kep`. What is proven is told in
 `Search`: no answer's measure is below its bound. Of equal answers `kep`'s is taken, then
-one in the tightest home, BestFit's before others, then the first by level values.
+one in the tightest home, BestFit's before others, then the first by level values. The decision is charged for the
+steps; one that has none left takes the answer of `kep`, without a search.
 """
 
 import numpy as np
@@ -33,6 +34,7 @@ from core.placement.slices import Shape
 from core.placement.tree import Indices, TopologyTree
 
 STEP_LIMIT = 1_500_000  # cells touched, and what calls cost beside that: some five milliseconds
+CELLS_A_STEP = 300  # of the decision's budget
 _MOST_COST = NEVER // 4
 
 

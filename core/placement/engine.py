@@ -12,7 +12,7 @@ from core.model.budget import SENTENCE, UNLIMITED, Budget
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.placement.balanced import place_balanced, place_group_balanced
 from core.placement.capacity import Fits, NodeFits, fits_on_nodes
-from core.placement.compact import place_compact
+from core.placement.compact import CELLS_A_STEP, place_compact
 from core.placement.decision import Decision, Placement, take_from, take_placed
 from core.placement.explain import NotFit, Refusal, with_note
 from core.placement.feasibility import InvalidSelector
@@ -149,8 +149,9 @@ def _place_one(
         return _refuse(view, request, shape, fits, on_nodes, world, free)
     level, chosen = start
     domains, pods = descend(tree, fits, shape, algorithm, level, chosen)
-    if profile.compact and scores is None:
+    if profile.compact and scores is None and view.budget.has_left():
         (domains, pods), search = place_compact(tree, fits, shape, request.count, (domains, pods))
+        view.budget.charge(search.steps // CELLS_A_STEP)
         return (replace(_placement(view, request, level, on_nodes.per_node, domains, pods), search=search),)
     return (_placement(view, request, level, on_nodes.per_node, domains, pods),)
 

@@ -262,6 +262,8 @@ class _Search:
         best: Set | None = None
         for order in self._orders(allowed):
             yield
+            if order is None:
+                continue
             if best is not None and not self._budget.spend(len(allowed)):
                 return best
             most = 4 * len(best[0] if best is not None else allowed)
@@ -366,8 +368,9 @@ class _Search:
 
     # --- promising orders ---------------------------------------------------------------------------
 
-    def _orders(self, allowed: list[Candidate]) -> Iterator[list[Candidate]]:
-        """Orders in which to add victims: by cost, by size, and domain by domain those who hold most there first."""
+    def _orders(self, allowed: list[Candidate]) -> Iterator[list[Candidate] | None]:
+        """Orders in which to add victims: by cost, by size, and domain by domain those that hold most there first. None at an
+        interruption."""
         yield allowed
         sizes = {c.key: self._size(c) for c in allowed}
         yield sorted(allowed, key=lambda c: (-sizes[c.key], c.order))
@@ -382,7 +385,7 @@ class _Search:
         wanted = self.rights.wanted
         return max((held.get((flavor, r), 0) / wanted[r] for flavor, r in self.rights.names if wanted.get(r)), default=0.0)
 
-    def _orders_by_domain(self, view: FlavorView, allowed: list[Candidate], sizes: Mapping[str, float]) -> Iterator[list[Candidate]]:
+    def _orders_by_domain(self, view: FlavorView, allowed: list[Candidate], sizes: Mapping[str, float]) -> Iterator[list[Candidate] | None]:
         pod_set = max(self._workload.pod_sets, key=lambda p: p.count)
         request = self._state.request_for(pod_set, view.flavor)
         shape = find_shape(view.capacity.tree, request)
@@ -396,7 +399,10 @@ class _Search:
         if (missing <= 0).any():
             return  # there is room without anybody going: whoever goes gives quota
         by_size = sorted(range(len(allowed)), key=lambda i: (-sizes[allowed[i].key], allowed[i].order))
-        held = self._count_pods_by_domain(view, starts, allowed, pod_set)
+        held: dict[int, dict[int, float]] = {}
+        for at in range(0, len(allowed), _READ_AT_ONCE):
+            yield None
+            self._count_pods_by_domain(view, starts, allowed, range(at, min(at + _READ_AT_ONCE, len(allowed))), pod_set, held)
         needed: list[tuple[int, int, int]] = []
         for domain, holders in held.items():
             pods = np.cumsum(-np.sort(-np.array(list(holders.values()))))
@@ -409,12 +415,18 @@ class _Search:
             yield [allowed[i] for i in (*first, *(i for i in by_size if i not in in_it))]
 
     def _count_pods_by_domain(
-        self, view: FlavorView, starts: np.ndarray, allowed: Sequence[Candidate], pod_set: PodSetFacts
-    ) -> dict[int, dict[int, float]]:
-        """How many pods of the pod set would about fit in what each candidate, by its place in the list, holds in each domain."""
-        index, found = view.capacity.tree.index, dict[int, dict[int, float]]()
-        for i, candidate in enumerate(allowed):
-            for requests, nodes in self.world.held(candidate.key):
+        self,
+        view: FlavorView,
+        starts: np.ndarray,
+        allowed: Sequence[Candidate],
+        some: Iterable[int],
+        pod_set: PodSetFacts,
+        counted: dict[int, dict[int, float]],
+    ) -> None:
+        """Adds how many pods of the pod set would about fit in what some candidates, by their place in the list, hold in each domain."""
+        index = view.capacity.tree.index
+        for i in some:
+            for requests, nodes in self.world.held(allowed[i].key):
                 ratio = max((requests.get(r, 0) / n for r, n in pod_set.requests.items() if n), default=0.0)
                 if not ratio:
                     continue
@@ -423,9 +435,8 @@ class _Search:
                 self._budget.charge(len(at))
                 domains = starts.searchsorted(np.array(at, dtype=np.int64), side="right") - 1
                 for domain, count in zip(domains.tolist(), counts, strict=True):
-                    of_domain = found.setdefault(domain, {})
+                    of_domain = counted.setdefault(domain, {})
                     of_domain[i] = of_domain.get(i, 0.0) + count * ratio
-        return found
 
 
 def _add(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:

@@ -10,17 +10,17 @@ import asyncio
 import json
 import os
 import ssl
-import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from core.runtime.errors import Gone, ServerError, TooManyRequests, Unreachable
+from core.runtime.errors import Gone, TooManyRequests, Unreachable
 from core.runtime.kubeconfig import find_kubeconfig, unusable
 from core.runtime.pace import Pace
-from core.runtime.resource import Obj, Page, PatchKind, Resource
+from core.runtime.parsing import parse_list, parse_object
+from core.runtime.resource import PAGE_LIMIT, Obj, Page, PatchKind, Resource
 from core.runtime.transport import Endpoint, Fence, Nowhere, Transport
 
 __all__ = ["Client", "Obj", "OnRequest", "Page", "PatchKind", "Resource"]
@@ -29,8 +29,6 @@ OnRequest = Callable[[str, Resource, str | None], None]
 """Told the RBAC verb, the resource and the subresource of every request, so that tests can compare the chart's rights with what is used."""
 
 THROTTLE_RETRIES = 3
-DEEPEST_JSON = 10_100
-"""Levels of JSON in an answer: API servers accept 10,000 in one object (Go's encoding/json), and a list adds a few."""
 MAX_RETRY_AFTER_S = 10.0
 """A longer wait is the caller's to plan: a worker must not be held for minutes by one key."""
 
@@ -148,7 +146,7 @@ class Client:
         *,
         label_selector: str | None = None,
         field_selector: str | None = None,
-        limit: int = 500,
+        limit: int = PAGE_LIMIT,
     ) -> Page:
         """All pages as one consistent list.
 
@@ -312,7 +310,7 @@ class Client:
         lines = self._transport.lines(resource.path(namespace), params=params)
         try:
             async for line in lines:
-                yield _parsed(line)
+                yield parse_object(line)
         finally:
             await lines.aclose()
 
@@ -343,9 +341,8 @@ class Client:
                 await self.pace.turn()
             try:
                 fence = self.fence if method != "GET" else None
-                return _parsed(
-                    await self._transport.request(method, path, params=params, body=data, content_type=content_type, fence=fence)
-                )
+                answer = await self._transport.request(method, path, params=params, body=data, content_type=content_type, fence=fence)
+                return await parse_list(answer) if verb == "list" else parse_object(answer)
             except TooManyRequests as error:
                 wait_s = 1.0 if error.retry_after is None else error.retry_after
                 if retries == 0 or wait_s > MAX_RETRY_AFTER_S:
@@ -356,30 +353,6 @@ class Client:
     def _tell(self, verb: str, resource: Resource, subresource: str | None) -> None:
         if self.on_request is not None:
             self.on_request(verb, resource, subresource)
-
-
-def _parse_json(data: bytes) -> Any:
-    """The value of a JSON text. An object may be nested as deeply as API servers accept it: with Python's own limit of 1,000 levels
-    one object of a user would end the watches of all objects of its kind."""
-    try:
-        return json.loads(data)
-    except RecursionError:
-        limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(limit + DEEPEST_JSON)
-        try:
-            return json.loads(data)
-        finally:
-            sys.setrecursionlimit(limit)
-
-
-def _parsed(data: bytes) -> Obj:
-    try:
-        parsed = _parse_json(data)
-    except (ValueError, RecursionError) as error:
-        raise ServerError(0, "NotJSON", f"the answer is not JSON: {data[:200]!r}") from error
-    if not isinstance(parsed, dict):
-        raise ServerError(0, "NotJSON", "the answer is not a JSON object")
-    return parsed
 
 
 def _params(**values: str | int | None) -> dict[str, str]:

@@ -10,6 +10,9 @@ from urllib.parse import quote
 Obj = dict[str, Any]
 """A Kubernetes object as JSON has it. Shared between readers: never changed in place once read."""
 
+PAGE_LIMIT = 100
+"""Objects of a list that are read at once. An object has 1.5 MB at most, and all of a page are held in memory as a text, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from core.runtime.errors import BadRequest, Gone, KubeError, Unreachable, error_for
-from core.runtime.resource import Obj, Page
+from core.runtime.resource import PAGE_LIMIT, Obj, Page
 
 # -- events: what the watcher tells
 
@@ -198,7 +198,7 @@ class Step(NamedTuple):
 class Policy:
     """How patient a watcher is."""
 
-    page_limit: int = 500
+    page_limit: int = PAGE_LIMIT
     timeout_s: int = 120
     """Asked of the server for each stream, less up to a fifth at random so that streams do not all end together. A stream that hangs is
     noticed this much later at most; reopening from the last bookmark costs the server next to nothing."""

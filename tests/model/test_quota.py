@@ -91,6 +91,21 @@ def test_cohorts_that_go_round_in_a_circle_are_nobodys():
     assert [tree.potential(name, CPU) for name in "abcd"] == [4, 4, 4, 5]
 
 
+@pytest.mark.parametrize("depth", [2, 5_000])
+def test_chain_of_cohorts_of_any_depth_lends_all_that_it_has(depth: int):
+    """Each cohort above the stack's depth was a RecursionError, and each workload below it `Misconfigured`."""
+    chain = [owner(f"c{i}", None, f"c{i + 1}") for i in range(1, depth)]
+    tree = QuotaTree([owner("a", 2, "c0"), owner("b", 6, "c1")], [owner("c0", 0, "c1", borrow=3), *chain, owner(f"c{depth}", 1)])
+    assert tree.circular == frozenset()
+    assert (tree.potential("a", CPU), tree.potential("b", CPU)) == (5, 9)
+    assert (tree.limited_by("a", CPU), tree.limited_by("b", CPU)) == (("c0", 3), None)
+    tree.add("a", {CPU: 4})
+    assert (tree.available("a", CPU), tree.available("b", CPU)) == (1, 5)
+    assert tree.takes_of_others("b", "a", CPU)
+    assert tree.shares("a")[-2:] == [share(Fraction(2, 9)), share(Fraction(2, 5))]
+    assert tree.copy_around("b").available("a", CPU) == 1
+
+
 def test_a_cohort_without_an_object_and_a_queue_named_like_it():
     tree = QuotaTree([owner("c", 4, "c"), owner("d", 2, "c")])
     assert tree.relatives("c") == ["d"]

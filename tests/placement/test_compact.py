@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.model.budget import PLACEMENT_STEPS, Budget
 from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL
 from core.placement import compact
@@ -214,6 +215,20 @@ def test_on_2560_nodes_the_work_is_bounded_and_no_answer_less_compact_than_keps(
     assert _used(view, new) <= _used(view, old)
     assert new.search.measure[:3] == _used(view, new)
     assert new.search.optimal or count > 300
+
+
+def test_search_for_the_most_compact_answer_is_charged_to_the_decision():
+    view, asked = build_view(2560), PodSetRequest("main", 1000, per_gpu(1), TopologyRequest(Mode.UNCONSTRAINED))
+    spent = []
+    for profile in (MIXED, COMPACT):
+        budget = Budget()
+        decision = place(view.within(budget), [asked], profile)
+        spent.append(PLACEMENT_STEPS - budget.left)
+    (placement,) = decision.placements
+    assert placement.search is not None
+    assert spent[1] - spent[0] == placement.search.steps // compact.CELLS_A_STEP > 0
+    [placement] = place(view.within(Budget(left=0)), [asked], COMPACT).placements
+    assert placement.search is None, "nothing was searched"
 
 
 def _used(view, placement: Placement) -> tuple[int, ...]:

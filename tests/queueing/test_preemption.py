@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from core.model.configuration import FairSharing
 from core.names import (
     REASON_IN_QUEUE,
     REASON_RECLAIMED,
@@ -361,6 +362,22 @@ def test_a_cohort_of_cohorts():
     scene.finish("eleven")
     scene.submit("twelve", 12, queue="a")
     assert 'all that cohort "left" lends' in refused(scene.run())["twelve"].message
+
+
+@pytest.mark.parametrize("sharing", [None, FairSharing()])
+def test_chain_of_1000_cohorts_lends_and_is_reclaimed_from(sharing: FairSharing | None):
+    """Found by an attack: a RecursionError made each workload of such a chain `Misconfigured`."""
+    scene = Shared(sharing=sharing)
+    scene.rack("r1", 2)
+    for i in range(1_000):
+        scene.cohort(f"c{i}", f"c{i + 1}")
+    scene.pool("a", "1", "c0")
+    scene.pool("b", "4", "c1000", preemption={"reclaimWithinCohort": "Any"})
+    scene.submit("borrows", 4, queue="a")
+    scene.run()
+    assert scene.running() == {"borrows"}
+    scene.submit("reclaims", 4, queue="b")
+    assert refused(scene.run())["reclaims"].preempting is not None
 
 
 def test_a_circle_of_cohorts_admits_nobody():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e import manifests
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from e2e.writes_proxy import WritesProxy
@@ -30,6 +31,22 @@ def scene(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
     opened = Scene(cluster).open()
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="module")
+def high(cluster: Cluster, topogate: Topogate) -> Iterator[str]:
+    """The name of a WorkloadPriorityClass, above workloads that name none."""
+    made = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": "high"},
+        "value": 100,
+        "description": "",
+    }
+    path = manifests.path(made)
+    cluster.api.create(path, made)
+    yield "high"
+    cluster.api.delete(f"{path}/high")
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,8 @@ GPU = "nvidia.com/gpu"
 _numbers = itertools.count(1)
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"
+QUEUES = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues"
+LOWER_PRIORITY = {"withinClusterQueue": "LowerPriority"}
 
 
 class Scene:
@@ -86,6 +88,10 @@ class Scene:
         self.api.request("DELETE", f"{JOBS.format(self.namespace)}?propagationPolicy=Background")
         self.api.request("DELETE", WORKLOADS.format(self.namespace))
         self.api.request("DELETE", f"/api/v1/namespaces/{self.namespace}/pods?gracePeriodSeconds=0")
+
+    def allow_preemption(self) -> None:
+        """Lets workloads of the queue preempt those of lower priority in it."""
+        self.api.patch(f"{QUEUES}/{self.prefix}queue", {"spec": {"preemption": LOWER_PRIORITY}})
 
     # --- seeing -----------------------------------------------------------------------------------------
 

@@ -31,18 +31,6 @@ def wide(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
     opened.close()
 
 
-@pytest.fixture(scope="module")
-def high(cluster: Cluster) -> Iterator[str]:
-    """The name of a WorkloadPriorityClass."""
-    version, name = "kueue.x-k8s.io/v1beta2", "lending-high"
-    path = f"/apis/{version}/workloadpriorityclasses"
-    cluster.api.create(
-        path, {"apiVersion": version, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": 100, "description": ""}
-    )
-    yield name
-    cluster.api.delete(f"{path}/{name}")
-
-
 def condition(now: truth.Snapshot, job: str, kind: str) -> tuple[str, str, str]:
     found: dict[str, Any] = dict(truth.condition(workload(now, job), kind))
     return found.get("status", ""), found.get("reason", ""), found.get("message", "")

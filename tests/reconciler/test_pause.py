@@ -18,14 +18,11 @@ from e2e.api import ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.topogate import SYSTEM_NAMESPACE, Topogate
 from reconciler.rights import of_pause
-from tests.reconciler.scenes import Scene
-from tests.reconciler.test_preemption import high
+from tests.reconciler.scenes import QUEUES, Scene
 
-__all__ = ["high"]
 pytestmark = pytest.mark.cluster
 CONFIG_MAPS = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps"
 CONFIG_MAP = f"{CONFIG_MAPS}/topogate-pause"
-QUEUES = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues"
 GENEROUS_S = 10.0  # of a machine that does other things, too; what is meant is 2 s
 
 
@@ -135,7 +132,7 @@ def test_a_namespace_without_a_reconciler_is_told_and_so_is_one_that_is_not_ther
 
 
 def test_nobody_is_preempted_while_evictions_are_paused(scene: Scene, button: Button, high: str):
-    scene.api.patch(f"{QUEUES}/{scene.prefix}queue", {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}})
+    scene.allow_preemption()
     for name in ("one", "two"):
         scene.submit(name, pods=2, gpus=8, required=scene.rack)
         scene.until_bound(name, 2)

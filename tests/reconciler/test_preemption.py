@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,22 +10,9 @@ from core.names import PRIORITY_CLASS_LABEL
 from e2e import manifests, truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.reconciler.scenes import GPU, Scene
+from tests.reconciler.scenes import GPU, QUEUES, Scene
 
 pytestmark = pytest.mark.cluster
-GROUP_VERSION = "kueue.x-k8s.io/v1beta2"
-QUEUES = f"/apis/{GROUP_VERSION}/clusterqueues"
-
-
-@pytest.fixture(scope="module")
-def high(cluster: Cluster) -> Iterator[str]:
-    """The name of a WorkloadPriorityClass."""
-    name = "preemption-high"
-    body = {"apiVersion": GROUP_VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": 100, "description": ""}
-    path = f"/apis/{GROUP_VERSION}/workloadpriorityclasses"
-    cluster.api.create(path, body)
-    yield name
-    cluster.api.delete(f"{path}/{name}")
 
 
 def condition(scene: Scene, job: str, kind: str) -> dict[str, Any]:
@@ -35,7 +21,7 @@ def condition(scene: Scene, job: str, kind: str) -> dict[str, Any]:
 
 def test_a_whole_rack_is_made_free_for_a_higher_priority(scene: Scene, high: str) -> None:
     """Two racks hold two small jobs each; one rack is enough, and the other keeps running."""
-    scene.api.patch(f"{QUEUES}/{scene.prefix}queue", {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}})
+    scene.allow_preemption()
     small = [f"small{i}" for i in range(4)]
     for name in small:
         scene.submit(name, pods=1, gpus=8, required=scene.rack)

@@ -20,41 +20,27 @@ from e2e.topogate import Topogate
 from tests.e2e.users import refused, user_of
 from tests.reconciler.kinds.pods import of_set, template
 from tests.reconciler.kinds.test_jobset import jobset, replicated
-from tests.reconciler.scenes import GPU, JOBS, Scene
+from tests.reconciler.scenes import GPU, JOBS, LOWER_PRIORITY, Scene
 
 pytestmark = pytest.mark.cluster
 GROUP_VERSION = "kueue.x-k8s.io/v1beta2"
-QUEUES = f"/apis/{GROUP_VERSION}/clusterqueues"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 PODS = "/api/v1/namespaces/{}/pods"
 BOTH = ("flavor with a topology", "flavor without a topology")
 PLACED, ANYWHERE = BOTH
 
 
-@pytest.fixture(scope="module")
-def high(cluster: Cluster) -> Iterator[str]:
-    """The name of a WorkloadPriorityClass."""
-    name = "resisting-high"
-    body = {"apiVersion": GROUP_VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": 100, "description": ""}
-    path = f"/apis/{GROUP_VERSION}/workloadpriorityclasses"
-    cluster.api.create(path, body)
-    yield name
-    cluster.api.delete(f"{path}/{name}")
-
-
 @pytest.fixture
 def scene(cluster: Cluster, topogate: Topogate, request: pytest.FixtureRequest) -> Iterator[Scene]:
     """Quota for two pods of eight GPUs, taken from those of lower priority."""
     opened = Scene(cluster).open(quota=16)
+    opened.allow_preemption()
     if getattr(request, "param", PLACED) == ANYWHERE:
         flavor = f"{opened.prefix}anywhere"
         opened.create(manifests.flavor(flavor, opened.pool.labels, None))
-        opened.create(manifests.cluster_queue(f"{opened.prefix}open", {flavor: {"cpu": 1000, GPU: 16}}))
+        opened.create(manifests.cluster_queue(f"{opened.prefix}open", {flavor: {"cpu": 1000, GPU: 16}}, preemption=LOWER_PRIORITY))
         opened.api.delete(f"/apis/{GROUP_VERSION}/namespaces/{opened.namespace}/localqueues/main")
         opened.create(manifests.local_queue("main", opened.namespace, f"{opened.prefix}open"))
-    for queue in ("queue", "open"):
-        with suppress(ApiError):
-            opened.api.patch(f"{QUEUES}/{opened.prefix}{queue}", {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}})
     yield opened
     opened.close()
     for plural, name in (("clusterqueues", "open"), ("resourceflavors", "anywhere")):

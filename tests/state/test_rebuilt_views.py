@@ -10,7 +10,7 @@ from core.names import HOSTNAME_LABEL
 from core.placement.node_counts import NodeCounts
 from core.queueing.outcome import Found
 from core.state.facts import NodeFacts, TopologyFacts
-from core.state.ledger import Ledger
+from core.state.ledger import Domain, Ledger, PodSetKey
 from core.state.promises import find_missing
 from tests.builders import RACK, Node, topology_json
 from tests.queueing.scene import Scene
@@ -43,6 +43,26 @@ def running(workloads: int, *, racks: int = 4) -> Scene:
     return scene
 
 
+def in_one_rack(workloads: int) -> Scene:
+    """Workloads on a topology of racks alone, where the only rack has 8 nodes."""
+    scene = Scene()
+    scene.state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK])))
+    scene.rack("r0", 8)
+    for i in range(workloads):
+        scene.submit(f"w{i}")
+    scene.run()
+    return scene
+
+
+def reserved_domains(scene: Scene) -> list[Domain]:
+    return [domain for taken in scene.state.ledger._taken.values() for domain in taken.reservation.domains]
+
+
+def reservations_of_trees(scene: Scene) -> list[PodSetKey]:
+    """Keys of the reservations that keep a topology tree alive."""
+    return [key for key, taken in scene.state.ledger._taken.items() if isinstance(taken.reservation.pinned, NodeCounts)]
+
+
 def host(name: str, rack: str) -> Node:
     return Node(name, {RACK: rack, HOSTNAME_LABEL: name}, {"cpu": 4000, "pods": 10})
 
@@ -72,7 +92,7 @@ def test_node_that_gets_another_hostname_moves_the_reservations_of_its_own_domai
 
 def test_reservations_that_are_written_refer_to_no_tree():
     scene = running(20)
-    assert [key for key, taken in scene.state.ledger._taken.items() if isinstance(taken.reservation.pinned, NodeCounts)] == []
+    assert reservations_of_trees(scene) == []
 
 
 def test_reservations_that_are_not_written_refer_to_no_tree_that_is_gone():
@@ -81,33 +101,22 @@ def test_reservations_that_are_not_written_refer_to_no_tree_that_is_gone():
     scene.run()
     scene.node(host("late", "r0"))
     scene.state.refresh()
-    assert [key for key, taken in scene.state.ledger._taken.items() if isinstance(taken.reservation.pinned, NodeCounts)] == []
+    assert reservations_of_trees(scene) == []
 
 
 def test_workloads_in_one_domain_of_many_nodes_share_one_set_of_names():
-    scene = Scene()
-    scene.state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK])))
-    scene.rack("r0", 8)
-    for i in range(10):
-        scene.submit(f"w{i}")
-    scene.run()
-    domains = [domain for taken in scene.state.ledger._taken.values() for domain in taken.reservation.domains]
+    scene = in_one_rack(10)
+    domains = reserved_domains(scene)
     assert len(domains) == 10
     assert len({id(domain.nodes) for domain in domains}) == 1
     scene.node(host("late", "r1"))
     scene.submit("w10")
     scene.run()
-    domains = [domain for taken in scene.state.ledger._taken.values() for domain in taken.reservation.domains]
-    assert len({id(domain.nodes) for domain in domains}) == 1  # the new view has the set of the former one
+    assert len({id(domain.nodes) for domain in reserved_domains(scene)}) == 1  # the new view has the set of the former one
 
 
 def test_audit_of_many_workloads_in_one_domain_reads_its_nodes_once(monkeypatch: pytest.MonkeyPatch):
-    scene = Scene()
-    scene.state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK])))
-    scene.rack("r0", 8)
-    for i in range(10):
-        scene.submit(f"w{i}")
-    scene.run()
+    scene = in_one_rack(10)
     labels = CountedLabels({RACK: "r0"})
     for name, node in list(scene.state.nodes.items()):
         scene.state.nodes[name] = NodeFacts(node.name, labels, node.state)
