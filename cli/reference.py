@@ -22,6 +22,7 @@ from core.jobs.pod_rules import (
     MAX_TEMPLATE_VALUES,
     MAX_TOLERATIONS,
 )
+from core.jobs.trainjob import MAX_PATCHES
 from core.model.gates import GATES
 from core.runtime import generated
 from core.runtime.arguments import OneLineParser
@@ -160,6 +161,7 @@ LIMITS = (
     ("seconds to end (`terminationGracePeriodSeconds`, and the grace period of a deletion)", str(MAX_GRACE_S)),
     ("values (arguments, variables, ...) in all pod templates of its object; maps and lists count as one each", str(MAX_TEMPLATE_VALUES)),
     ("bytes of all pod templates of its object, as JSON", str(MAX_TEMPLATE_BYTES)),
+    ("patches of replicated jobs in `spec.runtimePatches` of a TrainJob", str(MAX_PATCHES)),
 )
 _VARIABLES = (
     "A flag is stronger than its environment variable, and that than the configuration file ([configuration.md](configuration.md)). "

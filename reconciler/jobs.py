@@ -20,6 +20,7 @@ should be. The steps, by what is observed:
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -75,6 +76,7 @@ from reconciler.apply import FIELD_MANAGER, Writer
 from reconciler.controllers import build_controller
 from reconciler.elastic import Elastic
 from reconciler.observed import Observed, is_unmarked, workloads_of_pod
+from reconciler.parts import find_excess_of_parts, find_parts
 from reconciler.prebuilt import Prebuilt
 from reconciler.slim import writers
 from reconciler.steps import WorkloadSteps, may_run
@@ -85,8 +87,19 @@ STOP_POLL_S = 1.0
 LEFT_POLL_S = 30.0  # a safety net: events of the pods lead to the next reconcile
 
 
+ADDED_AT_ONCE = 1_000  # jobs that refer to one object
+
+
+@dataclass(frozen=True, slots=True)
+class _JobsOf:
+    """The jobs that refer to an object, in one namespace or (None) in all."""
+
+    changed: Reference
+    namespace: str | None
+
+
 class Jobs:
-    """Reconciles one job at a time by (kind, namespace/name)."""
+    """Reconciles one job at a time by (kind, namespace/name); jobs that refer to an object that has changed are added in portions first."""
 
     def __init__(self, observed: Observed, writer: Writer, clock: Clock, *, is_elastic: bool = False) -> None:
         self._observed = observed
@@ -102,6 +115,9 @@ class Jobs:
         self._queue = self.controller.queue
         for key, informer in observed.jobs.items():
             informer.add_handler(partial(self._on_job, key))
+            kind = observed.kinds[key]
+            if isinstance(kind, Referring):
+                informer.store.add_index("reference", partial(_list_references, kind))
         observed.workloads.add_handler(self._on_workload)
         observed.related.on_change(self._on_related)
         observed.pods.add_handler(self._on_pod)
@@ -110,6 +126,10 @@ class Jobs:
         if change.new is None or not self._is_behind(kind_key, change.new):
             self._written.pop((kind_key, object_key(change.obj)), None)
         self._queue.add((kind_key, object_key(change.obj)), "job changed", INITIAL_PRIORITY if change.initial else 0)
+        owner = controller_of(change.obj)
+        above = self._observed.kinds.get(r.key_of_owner(owner)) if owner is not None else None
+        if owner is not None and isinstance(above, Referring):
+            self._queue.add((r.key_of(above), f"{change.obj['metadata']['namespace']}/{owner['name']}"), "a part changed")
 
     def _on_pod(self, change: Change) -> None:
         """Jobs of whose pods somebody must take care; others tell of their pods by their status."""
@@ -120,12 +140,19 @@ class Jobs:
             self._queue.add(key, "pod without a workload")
 
     def _on_related(self, changed: Reference, namespace: str | None) -> None:
+        self._queue.add(_JobsOf(changed, namespace), f"{changed} changed")
+
+    async def _add_jobs(self, of: _JobsOf) -> None:
+        """Queues all jobs that refer to an object, in portions: a user chooses how many do."""
+        added = 0
         for kind_key, kind in self._observed.kinds.items():
-            if not isinstance(kind, Referring) or changed.related not in kind.related:
+            if not isinstance(kind, Referring) or of.changed.related not in kind.related:
                 continue
-            for job in self._observed.jobs[kind_key].store.list():
-                if kind.reference(job) == changed and namespace in (None, job["metadata"]["namespace"]):
-                    self._queue.add((kind_key, object_key(job)), f"{changed} changed")
+            for job in self._observed.jobs[kind_key].store.by_index("reference", f"{of.namespace}/{of.changed}"):
+                self._queue.add((kind_key, object_key(job)), f"{of.changed} changed")
+                added += 1
+                if added % ADDED_AT_ONCE == 0:
+                    await self._clock.sleep(0)
 
     def _on_workload(self, change: Change) -> None:
         self._created.forget(object_key(change.obj))
@@ -143,6 +170,9 @@ class Jobs:
     # --- one job ------------------------------------------------------------------------------------
 
     async def _reconcile(self, item: Item) -> Result:
+        if isinstance(item.key, _JobsOf):
+            await self._add_jobs(item.key)
+            return Done()
         kind_key, key = cast("tuple[str, str]", item.key)
         kind = self._observed.kinds[kind_key]
         job = self._observed.jobs[kind_key].store.get(key)
@@ -184,7 +214,7 @@ class Jobs:
         if kind.finished(job) is not None:
             return await self._finish(kind, job, workload)
         if job["metadata"].get("deletionTimestamp"):
-            return await self._stop_going(job, workload)
+            return await self._stop_going(kind, job, workload)
         if missing is not None and (workload is None or kind.is_suspended(job)):
             raise Retryable(missing)  # what runs goes on, and can be stopped, whatever its templates are
         if workload is None:
@@ -272,6 +302,8 @@ class Jobs:
             resized = await self._elastic.resize(kind, job, workload)
             if resized is not None:
                 return resized
+            if isinstance(kind, Referring) and (excess := find_excess_of_parts(self._observed, job, workload)):
+                return await self._evict(workload, REASON_JOB_CHANGED, excess)
             if _is_resized(kind, job, workload):
                 return await self._evict(workload, REASON_JOB_CHANGED, "the job's pod counts have changed while it ran")
             if self._observed.has_unmarked_pods(job["metadata"]["uid"]):
@@ -295,7 +327,7 @@ class Jobs:
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if facts is None or facts.admission is None:
             return Done()
-        if self._observed.has_live_pods(job["metadata"]["uid"]):
+        if self._observed.count_live_pods(job["metadata"]["uid"])[0]:
             # Made while somebody unsuspended it by hand: their gates would never be taken off.
             return RequeueAfter(STOP_POLL_S)
         queue = workload["spec"].get("queueName") or ""
@@ -335,6 +367,7 @@ class Jobs:
         """The job makes no more pods: give its own templates back, then quota and domains. Both in one run, since its user may unsuspend
         it in between, and again after each of our stops: pods that are made of its own templates wait behind their gates."""
         if self._has_pods(kind, job):
+            await self._end_pods_of_going_parts(job, workload)
             return RequeueAfter(STOP_POLL_S)
         is_started = kind.is_started(job)
         if is_started:
@@ -358,7 +391,13 @@ class Jobs:
     def _has_pods(self, kind: JobKind, job: Obj) -> bool:
         """Whether a stopped job still has pods: by its own status, and by those that are seen."""
         uid = job["metadata"]["uid"]
-        return kind.active_pods(job, self._observed.count_left_alone(uid)) > 0 or self._observed.has_live_pods(uid)
+        live, left_alone = self._observed.count_live_pods(uid)
+        if live or kind.active_pods(job, left_alone) == 0:
+            return live > 0
+        # The status of a part that a finalizer keeps from being deleted is never written again, and the job's status counts it.
+        parts = find_parts(self._observed, uid)
+        staying = [(of_part, part) for of_part, part in parts if not part["metadata"].get("deletionTimestamp")]
+        return len(staying) == len(parts) or any(of_part.active_pods(part) > 0 for of_part, part in staying)
 
     # --- keeping the workload in step -------------------------------------------------------------------
 
@@ -460,22 +499,44 @@ class Jobs:
         node = self._observed.nodes.store.get(name) if name else None
         return bool(name) and (node is None or not condition_is_true(node, "Ready"))
 
-    async def _stop_going(self, job: Obj, workload: Obj | None) -> Result:
-        """The job is being deleted, and a finalizer of others keeps it."""
+    async def _stop_going(self, kind: JobKind, job: Obj, workload: Obj | None) -> Result:
+        """The job is being deleted, and a finalizer of others keeps it. It never starts again, so its workload is not queued again."""
         if workload is None or may_run(workload):
             return Done()
         if await self._is_held_by_pods(job, workload):
             return RequeueAfter(STOP_POLL_S)
-        await self._steps.give_back(workload)
+        await self._steps.hold(workload, f"its {kind.kind} is being deleted")
         return Done()
 
     async def _is_held_by_pods(self, job: Obj, workload: Obj) -> bool:
         """Whether a job that is being deleted has pods. Its controller neither makes nor ends them any more, suspended or not: where its
         workload may not run they are ended here."""
+        is_held = not may_run(workload) and await self._stop_parts(job)
         pods = self._observed.find_running_pods(job["metadata"]["uid"])
         if not may_run(workload):
             await self._steps.end_pods(workload, pods, "Workload is deactivated or deleted, and its job is being deleted")
-        return bool(pods)
+        return is_held or bool(pods)
+
+    async def _stop_parts(self, job: Obj) -> bool:
+        """Suspends the objects below a job that is being deleted, such as the Jobs of a JobSet: its controller does not stop them any more,
+        and they make pods as long as they exist. Returns whether one of them may still have pods."""
+        is_held = False
+        for kind, part in find_parts(self._observed, job["metadata"]["uid"]):
+            if kind.finished(part) is not None or part["metadata"].get("deletionTimestamp"):
+                continue
+            if not kind.is_suspended(part):
+                await self._change(kind, part, kind.suspend(part))
+                is_held = True
+            elif self._has_pods(kind, part):
+                is_held = True
+        return is_held
+
+    async def _end_pods_of_going_parts(self, job: Obj, workload: Obj) -> None:
+        """Deletes the pods of objects below a stopped job that are being deleted and kept by a finalizer: their controllers do not."""
+        for _, part in find_parts(self._observed, job["metadata"]["uid"]):
+            if part["metadata"].get("deletionTimestamp"):
+                pods = self._observed.find_live_pods(part["metadata"]["uid"])
+                await self._steps.end_pods(workload, pods, "Workload is deactivated or deleted, and what made the pod is being deleted")
 
     async def _let_go(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """The workload was deleted: its job is stopped first, then it may go."""
@@ -500,6 +561,14 @@ class Jobs:
 
     async def _event(self, kind: JobKind, job: Obj, reason: str, message: str) -> None:
         await self._writer.event(r.resource_of(kind), job, reason, message)
+
+
+def _list_references(kind: Referring, job: Obj) -> list[str]:
+    """The object that a job refers to, with its namespace (None: it is in none), for an index."""
+    reference = kind.reference(job)
+    if reference is None:
+        return []
+    return [f"{job['metadata']['namespace'] if reference.related.namespaced else None}/{reference}"]
 
 
 def _is_resized(kind: JobKind, job: Obj, workload: Obj) -> bool:

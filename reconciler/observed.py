@@ -508,17 +508,18 @@ class Observed:
         facts = self.pod_facts.get(object_key(pod))
         return source["metadata"]["uid"] in ((controller_of(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None)
 
-    def has_live_pods(self, uid: str) -> bool:
-        """Whether there are pods that are not over of a job, or of anything that is its."""
-        return any(not pod.terminal and not _is_left_alone(pod) for pod in self._pods_of_job(uid))
+    def count_live_pods(self, uid: str) -> tuple[int, int]:
+        """Counts pods of a job, or of anything that is its, that are not over: those that are waited for, and those that are not."""
+        alone = [_is_left_alone(pod) for pod in self._pods_of_job(uid) if not pod.terminal]
+        return alone.count(False), alone.count(True)
+
+    def find_live_pods(self, uid: str) -> list[PodFacts]:
+        """These pods."""
+        return [pod for pod in self._pods_of_job(uid) if not pod.terminal and not _is_left_alone(pod)]
 
     def find_running_pods(self, uid: str) -> list[PodFacts]:
         """Those among them that are past their gates."""
-        return [pod for pod in self._pods_of_job(uid) if not pod.terminal and not _is_left_alone(pod) and not pod.gated]
-
-    def count_left_alone(self, uid: str) -> int:
-        """How many of its pods end without being waited for."""
-        return sum(not pod.terminal and _is_left_alone(pod) for pod in self._pods_of_job(uid))
+        return [pod for pod in self.find_live_pods(uid) if not pod.gated]
 
     def _pods_of_job(self, uid: str) -> Iterable[PodFacts]:
         pods = (pod for owner in self.owners.descendants(uid) for pod in self.pods.store.by_index("owner", owner))

@@ -24,6 +24,7 @@ from core import trace_names as t
 from core.jobs.execution_time import execution_time
 from core.jobs.pod import Pod, has_admission_gate, pod_topology_request
 from core.jobs.pod_parents import PodParent
+from core.jobs.pod_rules import check_size
 from core.model.resources import pod_requests
 from core.names import (
     ADMITTED,
@@ -76,6 +77,7 @@ from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import MAX_RETRY_S, build_controller
 from reconciler.observed import Observed
+from reconciler.parts import limit_facts
 from reconciler.steps import WorkloadSteps, may_run
 from reconciler.unit_steps import PARENTS_BY_KIND, UnitSteps
 from reconciler.wanted import WantedWorkloads
@@ -249,6 +251,12 @@ class Pods:
         wanted = await self._wanted.find(unit, source, pods)
         if wanted is None:
             return self._wanted.look_again(unit)
+        too_large = next(check_size("", (pod_set.template for pod_set in wanted.pod_sets)), None)
+        if too_large is not None:  # near what etcd takes its Workload could be admitted, and not be evicted
+            resource = r.resource_of(PARENTS_BY_KIND[unit.source]) if unit.source in PARENTS else r.PODS
+            message = f"{unit} is too large: {too_large.accepted}"
+            await self._writer.event(resource, source, EVENT_WORKLOAD_REFUSED, message, warning=True)
+            return RequeueAfter(MAX_RETRY_S)
         now = self._clock.monotonic()
         if not self._created.satisfied(unit, now):
             return RequeueAfter(max(STOP_POLL_S, self._created.retry_in(unit, now) or 0.0))
@@ -288,7 +296,7 @@ class Pods:
             return Done()  # its event brings us back to take the finalizers off
         wanted = self._wanted.of_parent(unit, source)
         if unit.source in PARENTS and is_going(source) and not may_run(workload):
-            return await self._stop_going(workload, pods)
+            return await self._stop_going(unit, workload, pods)
         if unit.source in PARENTS and wanted is None:  # scaled away, or deleted: then the garbage collector decides
             if is_going(source) or still_running(pods):
                 return Done()
@@ -308,11 +316,12 @@ class Pods:
             return Done()
         return await self._start(unit, source, workload, pods, counts)
 
-    async def _stop_going(self, workload: Obj, pods: list[Obj]) -> Result:
-        """The parent is being deleted, a finalizer of others keeps it, and its pods may not run. Their controller does nothing any more."""
+    async def _stop_going(self, unit: Unit, workload: Obj, pods: list[Obj]) -> Result:
+        """The parent is being deleted, a finalizer of others keeps it, and its pods may not run. Their controller does nothing any more, so
+        the workload is not queued again."""
         if await self._end_running(workload, pods):
             return RequeueAfter(STOP_POLL_S)
-        await self._steps.give_back(workload)
+        await self._steps.hold(workload, f"{unit.source} {unit.name} is being deleted")
         return Done()
 
     async def _end_running(self, workload: Obj, pods: list[Obj]) -> bool:
@@ -401,7 +410,7 @@ class Pods:
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if facts is None or facts.admission is None:
             return Done()
-        admitted = {pod_set.name: pod_set.requests for pod_set in facts.pod_sets}
+        admitted = {pod_set.name: pod_set.requests for pod_set in limit_facts(self._observed, facts).pod_sets}
 
         def plan_pods() -> tuple[PodPlan, list[tuple[Obj, str, str]]]:
             roles = [(pod, self._role_of(unit, source, pod)) for pod in pods]

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from core.jobs.contract import JobKind, Reference, Referring, RelatedKind
+from core.jobs.pod_rules import explain_size
 from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
-from core.runtime.store import Change
+from core.runtime.store import Change, object_key
 
 
 def resource_of_related(related: RelatedKind) -> Resource:
@@ -20,16 +21,32 @@ class Related:
     def __init__(self, kinds: Sequence[JobKind], make_informer: Callable[[Resource], Informer]) -> None:
         found = {_key(related): related for kind in kinds if isinstance(kind, Referring) for related in kind.related}
         self.informers = {key: make_informer(resource_of_related(related)) for key, related in found.items()}
+        self._sizes: dict[tuple[str, str], tuple[str, str]] = {}  # by kind and key: the version, and why an object of it is not read
+        for key, informer in self.informers.items():
+            informer.add_handler(partial(self._drop_size, key))
+
+    def _drop_size(self, key: str, change: Change) -> None:
+        self._sizes.pop((key, object_key(change.obj)), None)
+
+    def _explain_size(self, reference: Reference, found: Obj) -> str:
+        """See `explain_size`; each version of an object is counted once. No webhook judges it, and each job copies its templates."""
+        at, version = (_key(reference.related), object_key(found)), found["metadata"]["resourceVersion"]
+        if self._sizes.get(at, ("", ""))[0] != version:
+            self._sizes[at] = version, explain_size(reference, found)
+        return self._sizes[at][1]
 
     def expanded(self, kind: JobKind, job: Obj) -> tuple[Obj, str | None]:
-        """A job with what it refers to, and what of that is missing, if anything is."""
+        """A job with what it refers to, and what of that is missing or too large, if anything is."""
         if not isinstance(kind, Referring):
             return job, None
         reference = kind.reference(job)
         if reference is None:
             return job, f"the {kind.kind} names no object that describes its pods"
         found = self._find(reference, job["metadata"]["namespace"])
-        return (job, f"{reference} does not exist") if found is None else (kind.expanded(job, found), None)
+        if found is None:
+            return job, f"{reference} does not exist"
+        too_large = self._explain_size(reference, found)
+        return (job, too_large) if too_large else (kind.expanded(job, found), None)
 
     def on_change(self, tell: Callable[[Reference, str | None], None]) -> None:
         """Calls back with what has changed, and the namespace that this matters to (None: all)."""

@@ -4,6 +4,8 @@ Nothing is done to them. What makes pods and what they belong to is seen a momen
 before anything is said; what belongs to a job or unit that is known is told by those who look after it.
 """
 
+from dataclasses import dataclass
+
 from core.jobs.pod import has_admission_gate
 from core.names import ADMISSION_GATE, EVENT_STAYS_GATED, QUEUE_NAME_LABEL, TOPOLOGY_GATE
 from core.plan.pod_units import PARENTS, UNKNOWN, is_going, is_terminal, is_unowned, unit_of_pod
@@ -18,16 +20,26 @@ from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed, is_gated, workloads_of_pod
+from reconciler.parts import limit_facts
 
 PATIENCE_S = 10.0
+ADDED_AT_ONCE = 1_000  # pods of one Workload, of which a user chooses how many name it
+
+
+@dataclass(frozen=True, slots=True)
+class _PodsOf:
+    """The pods that name a Workload, by its key."""
+
+    workload: str
 
 
 class Strangers:
-    """Looks at one pod at a time by namespace/name."""
+    """Looks at one pod at a time by namespace/name; pods of a Workload that is gone are added in portions first."""
 
     def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
         self._observed = observed
         self._writer = writer
+        self._clock = clock
         self._told: dict[str, tuple[str, str]] = {}  # by key: uid and message, each told once
         self.controller = build_controller("strangers", self._reconcile, clock)
         self._queue = self.controller.queue
@@ -42,10 +54,12 @@ class Strangers:
 
     def _on_workload(self, change: Change) -> None:
         if change.new is None or is_orphaned(change.new):
-            for pod in self._observed.pods.store.by_index("workload", object_key(change.obj)):
-                self._queue.add_after(object_key(pod), PATIENCE_S, "its workload is gone")
+            self._queue.add_after(_PodsOf(object_key(change.obj)), PATIENCE_S, "the workload is gone")
 
     async def _reconcile(self, item: Item) -> Result:
+        if isinstance(item.key, _PodsOf):
+            await self._add_pods(item.key.workload)
+            return Done()
         pod = self._observed.pods.store.get(str(item.key))
         why = self._why(pod) if pod is not None else None
         if pod is None or why is None:
@@ -55,6 +69,12 @@ class Strangers:
             self._told[str(item.key)] = telling
             await self._writer.event(r.PODS, pod, EVENT_STAYS_GATED, why, warning=True)
         return Done()
+
+    async def _add_pods(self, workload: str) -> None:
+        for number, pod in enumerate(self._observed.pods.store.by_index("workload", workload), start=1):
+            self._queue.add(object_key(pod), "its workload is gone")
+            if number % ADDED_AT_ONCE == 0:
+                await self._clock.sleep(0)
 
     def _why(self, pod: Obj) -> str | None:
         """Why nobody will take a pod's gate off and what would help, None where somebody will or it has none."""
@@ -89,6 +109,7 @@ class Strangers:
             if is_orphaned(workload):
                 return f"{gate} stays on: the job of Workload {name} is gone; delete the pod, until then {name} holds its quota"
             facts = self._observed.state.workloads.facts.get(key)
+            facts = limit_facts(self._observed, facts) if facts is not None else None
             of_pod = self._observed.pod_facts.get(object_key(pod))
             if facts is not None and of_pod is not None and (facts.owner_uid is None or facts.owner_uid != of_pod.owner_uid):
                 return f"{gate} stays on: the pod was not made by the job of Workload {name}, which it names; delete the pod"

@@ -44,6 +44,7 @@ from reconciler.conditions import tell
 from reconciler.controllers import build_controller
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed, hostname_of, workloads_of_pod
+from reconciler.parts import limit_facts
 
 logger = logging.getLogger(__name__)
 HELD_S = 10.0  # the node on which a pod ends may go down meanwhile
@@ -124,7 +125,8 @@ class Ungater:
             return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
         naming = self._observed.pods_of(key)
         places = self._observed.state.find_places(facts.admission.pod_sets)
-        pods, plan = await run_apart(len(naming), partial(self._plan, facts, facts.admission, naming, places, unowned=unowned))
+        limited = limit_facts(self._observed, facts)
+        pods, plan = await run_apart(len(naming), partial(self._plan, limited, facts.admission, naming, places, unowned=unowned))
         if not self._is_given(workload, facts):
             return Done()  # what changed it has queued it again
         await self._deal_with_strays(workload, plan.strays, find_placed(facts))

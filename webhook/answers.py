@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from core.api.admission import AdmissionRequest, Cause, allowed, denied
+from core.api.admission import MAX_CAUSES, AdmissionRequest, Cause, allowed, denied
 from core.api.body import MAX_QUOTE_CHARS
 from core.jobs.contract import FieldError, Json, Rules
 
@@ -26,7 +26,7 @@ def judge(request: AdmissionRequest, rules: Rules) -> dict[str, Any]:
     """The answer: all mistakes at once, or none and the warnings."""
     if not rules.errors:
         return allowed(request, rules.warnings)
-    return denied(request, _headline(rules.errors), [_cause(error) for error in rules.errors], rules.warnings)
+    return denied(request, _headline(rules.errors), [_cause(error) for error in rules.errors[:MAX_CAUSES]], rules.warnings)
 
 
 def _headline(errors: Sequence[FieldError]) -> str:

@@ -6,6 +6,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from core.jobs.contract import JobKind, Json, Referring
 from core.jobs.pod_kinds import Reviewed
+from core.jobs.pod_rules import explain_size
 from core.jobs.shape import find_misshapen
 from core.jobs.sparkapplication import SparkApplication
 from core.jobs.templated import integer
@@ -75,7 +76,8 @@ class Lookup:
             found = await self._find(resource, reference.name, namespace)
         except LookupFailed:
             return job
-        return job if found is None else kind.expanded(job, found)
+        # One that is too large is reported by the reconciler, and nothing is made of it.
+        return job if found is None or explain_size(reference, found) else kind.expanded(job, found)
 
 
 class LookupOfPods(Lookup):

@@ -1,7 +1,7 @@
 """workload.codeflare.dev/v1beta2 AppWrapper."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from core.jobs.parts import PARTS, parts_added, with_parts
 from core.jobs.pod_parents import LeaderWorkerSet
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf, find_misshapen, fits
 from core.jobs.sparkapplication import SparkApplication
-from core.jobs.templated import MAX_POD_SETS, Path, Role, TemplatedKind, find_own_gates, get, integer
+from core.jobs.templated import MAX_POD_SETS, MOST_ROLES, Path, Role, TemplatedKind, find_own_gates, get, integer
 from core.names import LWS_GROUP_INDEX_LABEL
 
 _COMPONENT = Fields(
@@ -54,7 +54,9 @@ class AppWrapper(TemplatedKind):
         name = ((job.get("metadata") or {}).get("name") or "appwrapper")[:_MAX_NAME].replace(".", "-")
         roles: list[Role] = []
         for i, component in enumerate((job.get("spec") or {}).get("components") or ()):
-            for j, role in enumerate(self._roles_of(component)):
+            if len(roles) >= MOST_ROLES:
+                break  # it is refused for these, and each further one is a copy of what may be all of the object
+            for j, role in enumerate(self._roles_of(component)[:MOST_ROLES]):
                 infos = get(component, ("podSetInfos", j)) or {}
                 path: Path = ("spec", "components", i, "podSetInfos", j)
                 shown = f"spec.components[{i}].template{'.' if role.shown else ''}{role.shown}"
@@ -66,7 +68,9 @@ class AppWrapper(TemplatedKind):
         """Of one component, by its own paths."""
         known = self._counted(component) or []
         if component.get("podSets"):
-            return [_declared(component.get("template") or {}, declared, known) for declared in component["podSets"]]
+            by_path = {role.path: role for role in reversed(known)}
+            declared = component["podSets"][:MOST_ROLES]
+            return [_declared(component.get("template") or {}, each, by_path) for each in declared]
         return known
 
     def _counted(self, component: Json) -> list[Role] | None:
@@ -159,10 +163,10 @@ def _check_declared(shown: str, name: str, counted: Sequence[Role], declared: Se
         yield FieldError(ErrorType.REQUIRED, shown, None, accepted)
 
 
-def _declared(wrapped: Json, declared: Json, known: Sequence[Role]) -> Role:
+def _declared(wrapped: Json, declared: Json, known: Mapping[Path, Role]) -> Role:
     """A declared pod set; its index labels are those of the kind, where that has a template at the same place."""
     path = _parse(declared.get("path") or "")
-    found = next((role for role in known if role.path == path), None) or _role(wrapped, path, 1)
+    found = known.get(path) or _role(wrapped, path, 1)
     return replace(found, count=integer(declared.get("replicas"), 1))
 
 

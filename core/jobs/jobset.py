@@ -6,7 +6,7 @@ from core.jobs.annotations import with_default_slice_size
 from core.jobs.contract import Finish, Gang, Json
 from core.jobs.job import pods_at_once
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
-from core.jobs.templated import Role, TemplatedKind, get, integer, put
+from core.jobs.templated import MOST_ROLES, Role, TemplatedKind, get, integer, put
 from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL, QUEUE_NAME_LABEL
 
 _JOB = Fields({"spec": Fields({"parallelism": INTEGER, "completions": INTEGER, "template": POD_TEMPLATE})})
@@ -26,7 +26,7 @@ class JobSet(TemplatedKind):
 
     def roles(self, job: Json) -> list[Role]:
         roles = []
-        for i, replicated in enumerate((job.get("spec") or {}).get("replicatedJobs") or ()):
+        for i, replicated in enumerate(((job.get("spec") or {}).get("replicatedJobs") or ())[:MOST_ROLES]):
             spec = (replicated.get("template") or {}).get("spec") or {}
             replicas, pods = integer(replicated.get("replicas"), 1), pods_at_once(spec)
             roles.append(

@@ -57,6 +57,8 @@ _KNOWN = frozenset(value for value in vars(names).values() if isinstance(value, 
 _BY_REST = {name.partition("/")[2]: name for name in (*ANNOTATIONS, *LABELS, POD_GROUP_NAME)}
 # Two letters of `queue-name`, or a word more behind `priority-class`; `cluster-queue` is further from all of them.
 _LIKENESS = 0.8
+MOST_UNKNOWN = 32
+"""Unknown names of a map that are compared with those that are known: each takes 0.1 ms, and a user chooses how many there are."""
 
 
 def is_of_template(name: str) -> bool:
@@ -80,6 +82,18 @@ def find_meant(name: str) -> str | None:
         if close := get_close_matches(written, _BY_REST, n=1, cutoff=_LIKENESS):
             return _BY_REST[close[0]]
     return next(iter(get_close_matches(name, OF_A_TEMPLATE, n=1)), None) if is_of_template(name) else None
+
+
+def list_compared(written: Iterable[str]) -> list[str]:
+    """Labels or annotations by name, without the unknown ones under our prefixes that come after the first `MOST_UNKNOWN`."""
+    found, unknown = list[str](), 0
+    for name in sorted(written):
+        if name not in _KNOWN and name.partition("/")[0] in _PREFIXES:
+            unknown += 1
+            if unknown > MOST_UNKNOWN:
+                continue
+        found.append(name)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +122,8 @@ class Places:
 def warn_of_own(annotations: Mapping[str, Any], labels: Iterable[str], places: Places | None) -> Iterator[str]:
     """Names on a job itself; a Pod has no other places."""
     yield from _warn_of_drafts(OWN, annotations)
-    yield from _warn_of_own_annotations(sorted(annotations), places)
-    yield from _warn_of_own_labels(sorted(labels), places)
+    yield from _warn_of_own_annotations(list_compared(annotations), places)
+    yield from _warn_of_own_labels(list_compared(labels), places)
 
 
 def _warn_of_own_annotations(written: Sequence[str], places: Places | None) -> Iterator[str]:
@@ -180,13 +194,13 @@ def warn_of_template(path: str, annotations: Mapping[str, str], labels: Mapping[
     if is_job and not is_own and PODGROUP_TOPOLOGY in annotations:
         yield f"{path}[{PODGROUP_TOPOLOGY}]: {_ONLY_GROUPED}"
     where = None if is_job else _on_the_job_itself
-    for name in sorted(annotations):
+    for name in list_compared(annotations):
         if not is_own and name in LABELS_OF_THE_JOB:
             yield f"{path}[{name}]: this is a label and does nothing as an annotation: set it in {OWN_LABELS} of the job itself"
         elif is_of_template(name) or not is_own:
             yield from _warn_of_unknown(path, name, where)
     of_labels = f"{path.removesuffix('annotations')}labels"
-    for name in () if is_own else sorted(labels):
+    for name in () if is_own else list_compared(labels):
         if name in ANNOTATIONS:
             place = f"{OWN} of the job itself" if name in _ON_THE_JOB and not is_job else path
             yield f"{of_labels}[{name}]: this is an annotation and does nothing as a label: set it in {place}"

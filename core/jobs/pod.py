@@ -114,6 +114,7 @@ class Pod:
             *_check_one_system(job),
             *rules_of_execution_time(job),
             *check_size("spec", [spec]),
+            *check_size("metadata", [(job.get("metadata") or {}).get("labels"), notes]),  # its Workload has them, too
             *asks,
         )
         return Rules(errors, (*judged.warnings, *warnings_of_pods(job)))

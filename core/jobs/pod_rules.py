@@ -79,6 +79,12 @@ def check_size(path: str, templates: Iterable[Any]) -> Iterator[FieldError]:
             yield FieldError(ErrorType.TOO_MANY, path, f"more than {most}", f"at most {most} {what} are expected in all pod templates")
 
 
+def explain_size(name: object, found: Json) -> str:
+    """Why an object that jobs refer to is not read, as it has more than the pod templates of a job may have; empty if it is read."""
+    error = next(check_size("spec", [found.get("spec")]), None)
+    return f"{name} is too large: {error.accepted}" if error is not None else ""
+
+
 def _count_bytes(scalar: Any) -> int:
     """Of a scalar in JSON as the API server writes it: what HTML gives a meaning takes six bytes."""
     text = json.dumps(scalar, default=str, ensure_ascii=False)

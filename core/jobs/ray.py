@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from core.jobs.contract import ErrorType, FieldError, Json
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
-from core.jobs.templated import Path, Role, get, integer
+from core.jobs.templated import MOST_ROLES, Path, Role, get, integer
 from core.names import RAY_HOST_INDEX_LABEL, RAY_REPLICA_INDEX_LABEL
 
 HEAD = "head"
@@ -31,7 +31,7 @@ def ray_roles(job: Json, path: Path) -> list[Role]:
     shown = ".".join(map(str, path))
     head = (cluster.get("headGroupSpec") or {}).get("template") or {}
     roles = [Role(HEAD, 1, (*path, "headGroupSpec", "template"), f"{shown}.headGroupSpec.template", head)]
-    for i, group in enumerate(cluster.get("workerGroupSpecs") or ()):
+    for i, group in enumerate((cluster.get("workerGroupSpecs") or ())[:MOST_ROLES]):
         replicas, hosts = _count_replicas(group), integer(group.get("numOfHosts"), 1)
         several = hosts > 1
         roles.append(
@@ -81,6 +81,6 @@ def ray_rules(job: Json, path: Path) -> Iterator[FieldError]:
     if cluster.get("enableInTreeAutoscaling"):
         accepted = "false is expected: workers that an autoscaler adds would be outside of what was admitted"
         yield FieldError(ErrorType.INVALID, f"{shown}.enableInTreeAutoscaling", True, accepted)
-    for i, group in enumerate(cluster.get("workerGroupSpecs") or ()):
+    for i, group in enumerate((cluster.get("workerGroupSpecs") or ())[:MOST_ROLES]):
         if not group.get("groupName"):
             yield FieldError(ErrorType.REQUIRED, f"{shown}.workerGroupSpecs[{i}].groupName", None, "a name is needed")

@@ -6,9 +6,13 @@ mutating one before their schema was judged, with anything anywhere. Described i
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Json
+
+MOST_MISMATCHES = 256
+"""More than an answer can name: an object of 200 KB has room for 60,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +120,8 @@ def find_misshapen(spec: Fields, obj: Json) -> tuple[FieldError, ...]:
 
 
 def find_mismatches(obj: Json, shape: Shape) -> tuple[FieldError, ...]:
-    """The same for an object that has more than a spec, or none."""
-    return tuple(_compare("", obj, shape))
+    """The same for an object that has more than a spec, or none: the first `MOST_MISMATCHES`."""
+    return tuple(islice(_compare("", obj, shape), MOST_MISMATCHES))
 
 
 def fits(value: Any, shape: Shape) -> bool:

@@ -21,6 +21,9 @@ from core.jobs.shape import Fields
 from core.names import QUEUE_NAME_LABEL, TOPOLOGY_GATE, TRACEPARENT_ANNOTATION
 
 MAX_POD_SETS = 18  # of a Workload
+MOST_ROLES = MAX_POD_SETS + 1
+"""Templates of an object that are looked at. One that has more is refused for that, and no Workload can be made of it: each template costs
+a copy, and a user chooses how many there are."""
 MAX_POD_SET_NAME = 63  # the name is the value of a label of the pods, too
 _POD_SET_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")  # a DNS label (RFC 1123)
 Path = tuple[str | int, ...]  # keys of maps and places of lists, from the object down

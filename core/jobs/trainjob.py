@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json, Reference, RelatedKind
 from core.jobs.job import pods_at_once
 from core.jobs.parts import parts_added, parts_of, with_parts
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
-from core.jobs.templated import Role, TemplatedKind, find_own_gates, get, integer
+from core.jobs.templated import MOST_ROLES, Role, TemplatedKind, find_own_gates, get, integer
 from core.jobs.templates import is_started
 from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL, QUEUE_NAME_LABEL
 
@@ -20,6 +21,7 @@ MANAGER = "kueue.x-k8s.io/manager"  # of the patch that is ours
 _EXPANDED = "topogate.dev/runtime"  # where an expanded job has its runtime
 _STEP_LABEL = f"{_GROUP}/trainjob-ancestor-step"
 _NODE = "node"  # the job, and the container, that trains
+MAX_PATCHES = 256  # of replicated jobs: each is merged into a template
 _REPLICATED_JOB = Fields({"name": TEXT, "template": Fields({"spec": Fields({"template": POD_TEMPLATE})})})
 _PATCH = Fields(
     {
@@ -69,7 +71,7 @@ class TrainJob(TemplatedKind):
         }
 
     def roles(self, job: Json) -> list[Role]:
-        """Without its runtime a TrainJob has none."""
+        """Without its runtime a TrainJob has none; of a runtime with more than a Workload can hold those that show that."""
         runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
         return [self._role(job, runtime, replicated) for replicated in _replicated_jobs(runtime)]
 
@@ -141,6 +143,10 @@ class TrainJob(TemplatedKind):
             kinds = " or ".join(related.kind for related in self.related)
             shown = f"{named.get('kind') or ''} {named.get('name') or ''}".strip()
             yield FieldError(ErrorType.INVALID, "spec.runtimeRef", shown, f"the name of a {kinds} is expected")
+        patches = sum(len(_list_entries(patch)) for patch in get(job, ("spec", "runtimePatches")) or ())
+        if patches > MAX_PATCHES:
+            accepted = f"at most {MAX_PATCHES} patches of replicated jobs are expected"
+            yield FieldError(ErrorType.TOO_MANY, "spec.runtimePatches", patches, accepted)
         bases = {each.get("name") or "": _base(job, each) for each in _replicated_jobs((job.get(_EXPANDED) or {}).get("spec") or {})}
         yield from find_own_gates([replace(role, template=bases[role.pod_set]) for role in self.roles(job)])
 
@@ -159,7 +165,7 @@ class TrainJob(TemplatedKind):
 
 
 def _replicated_jobs(runtime: Json) -> list[Json]:
-    return list(get(runtime, ("template", "spec", "replicatedJobs")) or ())
+    return list((get(runtime, ("template", "spec", "replicatedJobs")) or ())[:MOST_ROLES])
 
 
 def _nodes(job: Json, runtime: Json, replicated: Json) -> int | None:
@@ -187,13 +193,18 @@ def _base(job: Json, replicated: Json) -> dict[str, Any]:
 
 
 def _patches(job: Json, *, ours: bool) -> list[Json]:
-    """Patches of replicated jobs, ours or those of others."""
-    return [
+    """Patches of replicated jobs, ours or those of others: no more than are accepted."""
+    entries = (
         entry
         for patch in get(job, ("spec", "runtimePatches")) or ()
         if (patch.get("manager") == MANAGER) == ours
-        for entry in get(patch, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or ()
-    ]
+        for entry in _list_entries(patch)
+    )
+    return list(islice(entries, MAX_PATCHES))
+
+
+def _list_entries(patch: Json) -> Sequence[Json]:
+    return get(patch, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or ()
 
 
 def _patched(job: Json, name: str, *, ours: bool) -> dict[str, Any]:

@@ -1,11 +1,34 @@
 """Pods that request more than the pods of their pod set were admitted with: a container was added after the job was counted."""
 
+from collections.abc import Collection
+from dataclasses import replace
+
+from core.model.admission import Admission
+from core.model.configuration import ResourceRules
 from core.model.quantity import format_quantity
-from core.model.resources import Resources
+from core.model.resources import PODS, Resources
+from core.state.facts import WorkloadFacts
 
 # Requests of the init containers that KubeRay (`wait-gcs-ready`) and the training operator (`init-pytorch`) add, in canonical units:
 # pods with containers that request less have these instead, and stop having them before they work.
 OF_CONTROLLERS: Resources = {"cpu": 200, "memory": 256 << 20}
+
+
+def limit_to_admitted(facts: WorkloadFacts, admission: Admission, covered: Collection[str], rules: ResourceRules) -> WorkloadFacts:
+    """Facts of a workload with no higher requests of the `covered` resources than quota was reserved for.
+
+    A LimitRange or a RuntimeClass that was created or changed later adds to the requests of pods, not to the admission. A resource that
+    quota counts as another one keeps the requests of the template.
+    """
+    counted_as_others = {each.input for each in rules.transformations}
+    limited = [name for name in covered if name not in counted_as_others and name != PODS and not name.startswith(rules.excluded_prefixes)]
+    found = list(facts.pod_sets)
+    for i, (pod_set, given) in enumerate(zip(facts.pod_sets, admission.pod_sets, strict=False)):
+        most = {name: given.usage.get(name, 0) // given.count for name in limited} if given.count else {}
+        if any(amount > most.get(name, amount) for name, amount in pod_set.requests.items()):
+            requests = {name: min(amount, most.get(name, amount)) for name, amount in pod_set.requests.items()}
+            found[i] = replace(pod_set, requests=requests)
+    return facts if tuple(found) == facts.pod_sets else replace(facts, pod_sets=tuple(found))
 
 
 def explain_excess(asked: Resources, admitted: Resources, pod_set: str) -> str:

@@ -19,14 +19,17 @@ class TrainJobStandIn(StandIn):
     def definitions(self) -> list[Obj]:
         runtime = crd(self.group, self.version, "ClusterTrainingRuntime", "clustertrainingruntimes")
         runtime["spec"]["scope"] = "Cluster"
-        return [*super().definitions(), runtime]
+        namespaced = crd(self.group, self.version, "TrainingRuntime", "trainingruntimes")
+        return [*super().definitions(), runtime, namespaced]
 
     def reconcile(self, obj: Obj) -> None:
         if obj["metadata"].get("deletionTimestamp"):
             return
         namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
         path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets"
-        runtime = self.api.find(f"{self.path}/clustertrainingruntimes/{obj['spec']['runtimeRef']['name']}")
+        named = obj["spec"]["runtimeRef"]
+        where = f"namespaces/{namespace}/trainingruntimes" if named.get("kind") == "TrainingRuntime" else "clustertrainingruntimes"
+        runtime = self.api.find(f"{self.path}/{where}/{named['name']}")
         if runtime is None:
             return
         spec = _jobset_spec(obj, runtime)

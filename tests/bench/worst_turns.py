@@ -17,7 +17,9 @@ from core.runtime.resource import Obj
 from core.runtime.watch_step import Deleted
 from core.runtime.workqueue import Item
 from reconciler.apply import Writer
+from reconciler.jobs import Jobs
 from reconciler.observed import Observed
+from reconciler.strangers import Strangers
 from reconciler.ungater import Ungater
 from tests.bench.steps import CASES, NODES, PODS, Steps, case, turns
 from tests.builders import BLOCK, Node, flavor_json, node_json, topology_json
@@ -116,3 +118,41 @@ def job_of_50_000_pods_that_leaves_them() -> Steps:
                 yield None
 
     return leave()
+
+
+@case(THROUGHOUT_MS)
+def workload_of_50_000_gated_pods_that_goes() -> Steps:
+    paper = Written()
+    paper.put(workload())
+    for number in range(PODS):
+        paper.put(pod(number))
+    orphaned = Strangers(paper.observed, cast("Writer", paper), SystemClock())
+
+    def go() -> Steps:
+        paper.drop("Workload", "w")
+        yield None
+        (item,) = (key for key in orphaned.controller.queue._state._entries if not isinstance(key, str))
+        yield from turns(orphaned._reconcile(Item(item, frozenset(), 0.0)))
+
+    return go()
+
+
+@case(THROUGHOUT_MS)
+def training_runtime_of_50_000_train_jobs_that_changes() -> Steps:
+    paper = Written()
+    jobs = paper.observed.jobs["TrainJob.trainer.kubeflow.org"]
+    runtimes = paper.observed.related.informers["TrainingRuntime.trainer.kubeflow.org"]
+    reconciled = Jobs(paper.observed, cast("Writer", paper), SystemClock())
+    metadata = {"namespace": "ns", "resourceVersion": "1"}
+    spec = {"runtimeRef": {"name": "r", "kind": "TrainingRuntime"}}
+    jobs.fill({"metadata": {**metadata, "name": f"t{number}", "uid": f"t{number}"}, "spec": spec} for number in range(PODS))
+    entries = reconciled.controller.queue._state._entries
+    entries.clear()
+
+    def change() -> Steps:
+        runtimes.put({"metadata": {**metadata, "name": "r", "uid": "r"}, "spec": {}})
+        yield None
+        (item,) = entries
+        yield from turns(reconciled._reconcile(Item(item, frozenset(), 0.0)))
+
+    return change()

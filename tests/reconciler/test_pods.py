@@ -49,6 +49,17 @@ def test_a_group_waits_behind_its_gates_until_it_is_admitted(paper: Paper):
     assert paper.get("Workload", "g")["metadata"]["ownerReferences"] == [], "it outlives its first pods"
 
 
+@pytest.mark.parametrize("size", [100_000, 300_000])
+def test_group_of_pods_that_are_too_large_together_is_not_queued(paper: Paper, size: int):
+    """Near what etcd takes, their Workload could be admitted, and not be evicted: the conditions of that would not fit."""
+    for name, cpu in (("a", "1"), ("b", "2")):
+        paper.put(pod(name, cpu=cpu, notes={"example.com/long": "x" * size}))
+    paper.run()
+    is_queued = bool(paper.all("Workload"))
+    assert is_queued == (size == 100_000)
+    assert any("is too large: at most 500000 bytes" in message for message in paper.messages) != is_queued
+
+
 def test_a_start_without_a_topology_takes_both_gates_off(admitted: Paper):
     assert admitted.get("Pod", "a")["spec"]["schedulingGates"] == []
     assert admitted.get("Pod", "a")["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == "g"

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
-from core.names import PRIORITY_CLASS_LABEL, WORKLOAD_ANNOTATION
-from e2e import manifests
+from core.names import PRIORITY_CLASS_LABEL, REASON_ON_HOLD, WORKLOAD_ANNOTATION
+from e2e import manifests, truth
 from e2e.api import Api, ApiError
 from e2e.cluster import Cluster
+from e2e.recount import recount
+from e2e.standins.jobset import JobSetStandIn
 from e2e.topogate import Topogate
 from tests.e2e.users import refused, user_of
 from tests.reconciler.kinds.pods import of_set, template
+from tests.reconciler.kinds.test_jobset import jobset, replicated
 from tests.reconciler.scenes import GPU, JOBS, LOWER_PRIORITY, Scene
 
 pytestmark = pytest.mark.cluster
 GROUP_VERSION = "kueue.x-k8s.io/v1beta2"
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 PODS = "/api/v1/namespaces/{}/pods"
 BOTH = ("flavor with a topology", "flavor without a topology")
 PLACED, ANYWHERE = BOTH
@@ -101,6 +106,70 @@ def test_preempted_job_that_a_finalizer_keeps_from_being_deleted_gives_its_quota
         preempt(scene, high)
     finally:
         user.patch(path, {"metadata": {"finalizers": None}})
+
+
+@pytest.fixture
+def jobsets(cluster: Cluster, scene: Scene) -> Iterator[str]:
+    """The path of the JobSets of a user."""
+    with JobSetStandIn(cluster.api) as standin:
+        yield JOBSETS.format(scene.namespace)
+    standin.uninstall()
+
+
+def run_victims(scene: Scene, user: Api, jobsets: str, *finalizers: str) -> str:
+    """The path of a JobSet of a user that runs four Jobs on all of the quota, and whose Jobs make their pods again without end."""
+    made = jobset(scene, "victim", replicated("workers", 4, 1))
+    made["metadata"]["finalizers"] = list(finalizers)
+    for each in made["spec"]["replicatedJobs"]:
+        each["template"]["spec"]["backoffLimit"] = 1_000_000
+    user.create(jobsets, made)
+    scene.eventually("its pods to be bound", lambda now: len(bound(now, scene)) == 4)
+    return f"{jobsets}/victim"
+
+
+def bound(now: truth.Snapshot, scene: Scene) -> list[str]:
+    """Names of the pods that run on a node and are not being deleted."""
+    pods = (pod for pod in now.pods_in(scene.namespace) if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp"))
+    return [pod["metadata"]["name"] for pod in pods]
+
+
+@pytest.mark.parametrize("scene", BOTH, indirect=True)
+def test_preempted_jobset_that_a_finalizer_keeps_from_being_deleted_makes_no_more_pods(
+    scene: Scene, user: Api, high: str, jobsets: str
+) -> None:
+    """Found by an attack: its controller stops nothing any more, and its Jobs made their pods again for ever."""
+    path = run_victims(scene, user, jobsets, "example.com/mine")
+    user.request("DELETE", f"{path}?propagationPolicy=Background")
+    try:
+        preempt(scene, high)
+        until = time.monotonic() + 15
+        while time.monotonic() < until:
+            assert len(bound(scene.read(), scene)) <= 2
+            time.sleep(0.2)
+        assert recount(scene.api) == []
+        (victim,) = (w for w in scene.read().workloads if w["metadata"]["name"].startswith("jobset-"))
+        assert truth.condition(victim, "QuotaReserved")["reason"] == REASON_ON_HOLD
+    finally:
+        user.patch(path, {"metadata": {"finalizers": None}})
+
+
+@pytest.mark.parametrize("scene", BOTH, indirect=True)
+def test_preempted_jobset_with_jobs_that_a_finalizer_keeps_from_being_deleted_gives_its_quota_back(
+    scene: Scene, user: Api, high: str, jobsets: str
+) -> None:
+    """Found by an attack: the controller of a Job that is being deleted ends no pods, whatever its JobSet asks for."""
+    run_victims(scene, user, jobsets)
+    parts = [f"{JOBS.format(scene.namespace)}/victim-workers-{index}" for index in range(4)]
+    for path in parts:
+        user.patch(path, {"metadata": {"finalizers": ["example.com/mine"]}})
+        user.request("DELETE", f"{path}?propagationPolicy=Background")
+    try:
+        preempt(scene, high)
+        assert len(bound(scene.read(), scene)) == 2
+        assert recount(scene.api) == []
+    finally:
+        for path in parts:
+            user.patch(path, {"metadata": {"finalizers": None}})
 
 
 def test_preempted_stateful_set_that_a_finalizer_keeps_from_being_deleted_gives_its_quota_back(scene: Scene, user: Api, high: str) -> None:

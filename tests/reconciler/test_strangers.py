@@ -19,6 +19,7 @@ from core.names import (
     WORKLOAD_ANNOTATION,
 )
 from core.runtime.workqueue import Item
+from reconciler import strangers
 from reconciler.apply import Writer
 from reconciler.strangers import Strangers
 from tests.reconciler.paper import Paper
@@ -43,6 +44,20 @@ class Watched(Paper):
         before = len(self.messages)
         self.wait_for(self.strangers._reconcile(Item(f"ns/{name}", frozenset(), 0.0)))
         return self.messages[before:]
+
+    def look_at_pods(self) -> list[int]:
+        """Adds the pods that name the Workload that is gone; how many were added at each turn of the event loop."""
+        (item,) = (key for key in self.strangers._queue._state._entries if not isinstance(key, str))
+        turns: list[int] = []
+        sleep = self.clock.sleep
+
+        async def count(seconds: float) -> None:
+            turns.append(sum(isinstance(key, str) for key in self.strangers._queue._state._entries))
+            await sleep(seconds)
+
+        self.clock.sleep = count  # type: ignore[method-assign]
+        self.wait_for(self.strangers._reconcile(Item(item, frozenset(), 0.0)))
+        return turns
 
     def is_suspected(self, name: str = "p") -> bool:
         return f"ns/{name}" in self.strangers._queue._state._entries
@@ -122,5 +137,21 @@ def test_a_pod_becomes_a_stranger_when_its_workload_goes(paper: Watched):
     paper.put(workload())
     paper.put(gated("w", JOB))
     paper.drop("Workload", "w")
+    paper.look_at_pods()
     assert paper.is_suspected()
     assert len(paper.look()) == 1
+
+
+def test_pods_of_workload_that_goes_are_added_in_portions(paper: Watched, monkeypatch: pytest.MonkeyPatch):
+    """Found by an attack: 50,000 of them took 0.4 s of the event loop."""
+    monkeypatch.setattr(strangers, "ADDED_AT_ONCE", 2)
+    paper.put(workload())
+    made = gated("w", JOB)
+    names = [f"p{number}" for number in range(5)]
+    for name in names:
+        paper.put({**made, "metadata": {**made["metadata"], "name": name}})
+    paper.drop("Workload", "w")
+    assert not any(map(paper.is_suspected, names))
+    queued_at = paper.look_at_pods()
+    assert queued_at == [2, 4]
+    assert all(map(paper.is_suspected, names))

@@ -32,7 +32,7 @@ from core.runtime.workqueue import Item
 from reconciler.apply import Writer
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.ungater import HELD_S, Ungater
-from tests.builders import Node, flavor_json, node_json, topology_json
+from tests.builders import Node, cluster_queue_json, flavor_json, node_json, topology_json
 from tests.reconciler.paper import Paper
 from tests.scraped import Scraped
 
@@ -108,6 +108,33 @@ def test_a_pod_that_requests_more_than_was_admitted_stays_gated_with_an_event_on
     assert event[0] == "ns/p1"
     [message] = {message for message in paper.messages if "stays gated" in message}
     assert "8 nvidia.com/gpu more than the pods that were admitted as main" in message
+
+
+def limit_range(cpu: str) -> Obj:
+    return {
+        "metadata": {"name": "limits", "namespace": "ns", "uid": "uid-limits", "resourceVersion": "1"},
+        "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": cpu, "memory": "1Gi"}}]},
+    }
+
+
+def test_pod_that_requests_more_by_a_later_limit_range_than_was_admitted_stays_gated():
+    """Quota was reserved for what its pods requested then."""
+    paper = Ungated()
+    paper.observed.limit_ranges.put(limit_range("8"))
+    queue = cluster_queue_json("q", {"f": "100"})
+    paper.observed.cluster_queues.put({**queue, "metadata": {**queue["metadata"], "uid": "uid-q", "resourceVersion": "1"}})
+    admitted = workload()
+    admitted["spec"]["podSets"][0]["template"] = {"spec": {"containers": [{"name": "c"}]}}
+    given = {"flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "2"}}
+    admitted["status"]["admission"]["podSetAssignments"][0] |= given
+    paper.put(admitted)
+    for i, requests in enumerate(({"cpu": "1"}, {"cpu": "8"})):
+        made = pod(i)
+        made["spec"]["containers"] = [{"name": "c", "resources": {"requests": requests}}]
+        paper.put(made)
+    paper.reconcile()
+    assert paper.ungated == ["p0"]
+    assert any("requests 7 cpu more" in message for message in paper.messages), paper.messages
 
 
 @pytest.mark.parametrize(("is_there", "told"), [(True, ["PodOutsideAssignment"]), (False, [])])
