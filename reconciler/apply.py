@@ -30,7 +30,7 @@ from core.podgroups.members import Member, pin
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.controller import Deferred
-from core.runtime.errors import AlreadyExists, KubeError, NotFound
+from core.runtime.errors import AlreadyExists, Conflict, KubeError, NotFound
 from core.runtime.resource import Obj, PatchKind, Resource
 from core.state.facts import PodFacts
 from reconciler import resources as r
@@ -39,6 +39,7 @@ from reconciler.metrics import UNRECORDED, Recorder
 
 logger = logging.getLogger(__name__)
 FIELD_MANAGER = "topogate"
+APPLY_ATTEMPTS = 4  # at a status that others write at the same time
 _EVENT_QUIET_S = 120.0  # the same event on the same object is not told twice within two minutes
 _EVENTS_REMEMBERED = 4096
 _EVENTS_PER_S, _EVENTS_AT_ONCE = 50, 1000  # of normal ones and of warnings each
@@ -118,18 +119,31 @@ class Writer:
             raise Paused(stopped.stop.sentence)
 
     async def apply_workload_condition(self, workload: Obj, condition: Mapping[str, Any], manager: str = MANAGER_JOB_CONTROLLER) -> Obj:
-        """One condition, owned by another field manager than the admission."""
-        metadata = workload["metadata"]
-        body = {"metadata": {"uid": metadata["uid"]}, "status": {"conditions": [dict(condition)]}}
-        return await self._client.apply(
-            r.WORKLOADS, metadata["name"], metadata["namespace"], body, field_manager=manager, subresource="status"
-        )
+        """One condition, owned by another field manager than the admission, on the very Workload that was seen, whatever else of it has
+        changed since. Raises NotFound where that is gone, and Conflict where others write to it again and again.
+
+        Of an apply to the status the API server looks at the version, not at the uid: a group may have been made anew under its name.
+        """
+        seen, now = workload["metadata"], workload["metadata"]
+        for attempt in range(APPLY_ATTEMPTS):
+            if attempt:
+                now = (await self.read_workload(seen["namespace"], seen["name"]))["metadata"]
+            if now["uid"] != seen["uid"]:
+                raise NotFound(404, "NotFound", f"Workload {seen['name']} is another one by now")
+            body = {"metadata": {"resourceVersion": now["resourceVersion"]}, "status": {"conditions": [dict(condition)]}}
+            try:
+                return await self._client.apply(
+                    r.WORKLOADS, seen["name"], seen["namespace"], body, field_manager=manager, subresource="status"
+                )
+            except Conflict as error:
+                conflict = error
+        raise conflict
 
     async def apply_reclaimable(self, workload: Obj, entries: Sequence[Mapping[str, Any]]) -> Obj:
         """Pods per pod set that need their quota no more; on the Workload as it was seen, since no number may go down while it runs."""
         metadata = workload["metadata"]
         body = {
-            "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+            "metadata": {"resourceVersion": metadata["resourceVersion"]},
             "status": {"reclaimablePods": [dict(entry) for entry in entries]},
         }
         return await self._client.apply(
@@ -299,14 +313,14 @@ class Writer:
     # --- queues, flavors, topologies ------------------------------------------------------------------
 
     async def patch_status(self, resource: Resource, obj: Obj, status: Mapping[str, Any]) -> Obj:
-        """The whole status of an object that only topogate reports on."""
+        """The whole status of an object that only topogate reports on; of another of its name, where that has come instead: it is
+        reported on anew when it is seen."""
         metadata = obj["metadata"]
-        body = {"metadata": {"uid": metadata["uid"]}, "status": dict(status)}
         return await self._client.apply(
             resource,
             metadata["name"],
             metadata.get("namespace"),
-            body,
+            {"status": dict(status)},
             field_manager=MANAGER_WORKLOAD_CONTROLLER,
             subresource="status",
         )

@@ -50,6 +50,9 @@ class PaperClient:
             status = {**before, "conditions": [*kept, *status["conditions"]]}
         return self._paper.put({**whole, "status": status})
 
+    async def get(self, resource: Resource, name: str, namespace: str | None) -> Obj:
+        return self._seen(resource, name, namespace, {})
+
     async def patch(self, resource: Resource, name: str, namespace: str | None, body: Mapping[str, Any], **_options: Any) -> Obj:
         await asyncio.sleep(self.latency_s)
         whole = self._seen(resource, name, namespace, body)
@@ -63,7 +66,7 @@ class PaperClient:
 
     def _seen(self, resource: Resource, name: str, namespace: str | None, body: Mapping[str, Any]) -> Obj:
         whole = self._paper.get(resource.kind, name, "None" if resource.kind in CLUSTER_SCOPED else str(namespace))
-        version = body["metadata"].get("resourceVersion")
+        version = body.get("metadata", {}).get("resourceVersion")
         if version is not None and version != whole["metadata"]["resourceVersion"]:
             raise Conflict(409, "Conflict", "it has changed")
         return whole

@@ -126,6 +126,10 @@ def picture(deciding: Deciding) -> dict[str, Any]:
         for controller in deciding.controllers
     }
     pods = {object_key(pod): pod for pod in observed.pods.store.list()}
+    for key in [key for key in queued["strangers"] if not isinstance(key, str)]:  # stands for the pods that name a Workload
+        entry = queued["strangers"].pop(key)
+        for pod in observed.pods.store.by_index("workload", key.workload):
+            queued["strangers"].setdefault(object_key(pod), entry)
     # What is on no node any more, pods that are gone or that somebody looks after by now, and workloads that are gone.
     passed = {
         "node health": queued["node health"].keys() - health._hosts.keys(),
