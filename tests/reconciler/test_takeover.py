@@ -21,6 +21,7 @@ from core.runtime.latecomers import AT_ONCE, Late
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from reconciler.app import RECOUNTED_AT_ONCE, Deciding, Reconciler
+from reconciler.strangers import _PodsOf
 from tests.builders import RACK
 from tests.reconciler.paper_nodes import made
 from tests.runtime.fakes import ManualClock
@@ -126,7 +127,7 @@ def picture(deciding: Deciding) -> dict[str, Any]:
         for controller in deciding.controllers
     }
     pods = {object_key(pod): pod for pod in observed.pods.store.list()}
-    for key in [key for key in queued["strangers"] if not isinstance(key, str)]:  # stands for the pods that name a Workload
+    for key in [key for key in queued["strangers"] if isinstance(key, _PodsOf)]:  # stands for the pods that name a Workload
         entry = queued["strangers"].pop(key)
         for pod in observed.pods.store.by_index("workload", key.workload):
             queued["strangers"].setdefault(object_key(pod), entry)
