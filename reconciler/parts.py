@@ -42,9 +42,10 @@ def find_excess_of_parts(observed: Observed, job: Obj, workload: Obj) -> str:
             continue
         named = f"{kind.kind} {part['metadata']['name']}"
         for pod_set in kind.pod_sets(part):
-            most = counts.get(pod_set.name, 0)
-            if pod_set.count > most:
-                return f"{named} has {pod_set.count} pods as {pod_set.name}, {most} were admitted"
+            if pod_set.name not in counts:  # of many templates the first are listed: pods may be behind those that have none
+                return f"{named} has pods as {pod_set.name}, which was not admitted"
+            if pod_set.count > counts[pod_set.name]:
+                return f"{named} has {pod_set.count} pods as {pod_set.name}, {counts[pod_set.name]} were admitted"
             asked = pod_requests(pod_set.template.get("spec") or {})
             if any(amount > requests[pod_set.name].get(name, 0) for name, amount in asked.items()):
                 return f"the pods of {named} request more as {pod_set.name} than was admitted"
