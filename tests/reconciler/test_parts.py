@@ -10,7 +10,7 @@ from core.jobs.templated import MAX_POD_SETS
 from core.runtime.clock import SystemClock
 from core.runtime.resource import Obj
 from reconciler.observed import Observed
-from reconciler.parts import find_excess_of_parts
+from reconciler.parts import find_excess_of_parts, limit_facts
 from tests.builders import cluster_queue_json
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "main"}
@@ -86,3 +86,22 @@ def test_jobset_with_larger_pods_is_excess(requests: dict[str, str]):
     workload = parts.admit(cpu="1", memory="1Gi")
     parts.make(_replicated("node", 1, **requests))
     assert parts.explain(workload)
+
+
+def test_jobset_as_admitted_is_no_excess_after_its_queue_covers_another_resource():
+    """Quota of memory came after the admission: an administrator who adds it must not evict what runs."""
+    parts = Parts("cpu", "memory")
+    workload = parts.admit(cpu="1", memory="1Gi")
+    parts.make(_replicated("node", 1, cpu="1", memory="1Gi"))
+    assert parts.explain(workload) == ""
+
+
+@pytest.mark.parametrize(("template", "memory"), [({"memory": "1Gi"}, 1 << 30), ({"cpu": "1"}, 0)])
+def test_limit_range_adds_nothing_to_resource_that_is_covered_since_the_admission(template: dict[str, str], memory: int):
+    """The pods keep what the template requests, and no more."""
+    parts = Parts("cpu", "memory")
+    limits = {"limits": [{"type": "Container", "defaultRequest": {"cpu": "8", "memory": "8Gi"}}]}
+    parts.observed.limit_ranges.put({"metadata": _metadata("limits"), "spec": limits})
+    parts.admit(**template)
+    [pod_set] = limit_facts(parts.observed, parts.observed.state.workloads.facts["ns/w"]).pod_sets
+    assert pod_set.requests == {"cpu": 1000, "memory": memory}
