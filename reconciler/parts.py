@@ -1,7 +1,10 @@
 """What controllers made for a job, such as the JobSet of a TrainJob and its Jobs, and whether it is more than was admitted."""
 
+from functools import partial
+
 from core.jobs.contract import JobKind
-from core.model.resources import pod_requests
+from core.model.resources import Resources, pod_requests
+from core.names import MAIN_POD_SET
 from core.plan.excess import limit_to_admitted
 from core.plan.workload import admitted_counts
 from core.runtime.resource import Obj
@@ -25,7 +28,17 @@ def limit_facts(observed: Observed, facts: WorkloadFacts) -> WorkloadFacts:
     if facts.admission is None or queue is None:
         return facts
     covered = {name for group in queue.groups for name in group.resources}
-    return limit_to_admitted(facts, facts.admission, covered, observed.state.resource_rules)
+    read_template = partial(_read_template, observed, facts.key)
+    return limit_to_admitted(facts, facts.admission, covered, observed.state.resource_rules, read_template)
+
+
+def _read_template(observed: Observed, key: str, pod_set: str) -> Resources:
+    """What the template of a pod set requests in the Workload itself; nothing where the Workload or the pod set is gone."""
+    workload = observed.workloads.store.get(key)
+    for each in workload["spec"].get("podSets") or () if workload is not None else ():
+        if (each.get("name") or MAIN_POD_SET) == pod_set:
+            return pod_requests((each.get("template") or {}).get("spec") or {})
+    return {}
 
 
 def find_excess_of_parts(observed: Observed, job: Obj, workload: Obj) -> str:
@@ -42,9 +55,10 @@ def find_excess_of_parts(observed: Observed, job: Obj, workload: Obj) -> str:
             continue
         named = f"{kind.kind} {part['metadata']['name']}"
         for pod_set in kind.pod_sets(part):
-            most = counts.get(pod_set.name, 0)
-            if pod_set.count > most:
-                return f"{named} has {pod_set.count} pods as {pod_set.name}, {most} were admitted"
+            if pod_set.name not in counts:  # of many templates the first are listed: pods may be behind those that have none
+                return f"{named} has pods as {pod_set.name}, which was not admitted"
+            if pod_set.count > counts[pod_set.name]:
+                return f"{named} has {pod_set.count} pods as {pod_set.name}, {counts[pod_set.name]} were admitted"
             asked = pod_requests(pod_set.template.get("spec") or {})
             if any(amount > requests[pod_set.name].get(name, 0) for name, amount in asked.items()):
                 return f"the pods of {named} request more as {pod_set.name} than was admitted"

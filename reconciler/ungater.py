@@ -147,10 +147,11 @@ class Ungater:
         return RequeueAfter(HELD_S) if plan.held else Done()
 
     def _is_given(self, workload: Obj, facts: WorkloadFacts) -> bool:
-        """Whether a workload still has the places that it had."""
+        """Whether a workload still has the places that it had, and its pods may be ungated."""
         now = self._observed.state.workloads.facts.get(object_key(workload))
-        same = now is facts or (now is not None and (now.admission, now.unhealthy_nodes) == (facts.admission, facts.unhealthy_nodes))
-        return now is not None and now.runs and same
+        if now is None or not now.runs or (is_unowned(workload) and now.deleting):
+            return False
+        return now is facts or (now.admission, now.unhealthy_nodes) == (facts.admission, facts.unhealthy_nodes)
 
     def _plan(
         self, facts: WorkloadFacts, admission: Admission, naming: Sequence[PodFacts], places: AssignedPlaces, *, unowned: bool

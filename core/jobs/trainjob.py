@@ -1,5 +1,6 @@
 """trainer.kubeflow.org/v1alpha1 TrainJob."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -143,7 +144,10 @@ class TrainJob(TemplatedKind):
             kinds = " or ".join(related.kind for related in self.related)
             shown = f"{named.get('kind') or ''} {named.get('name') or ''}".strip()
             yield FieldError(ErrorType.INVALID, "spec.runtimeRef", shown, f"the name of a {kinds} is expected")
-        patches = sum(len(_list_entries(patch)) for patch in get(job, ("spec", "runtimePatches")) or ())
+        counts = Counter[bool]()
+        for patch in get(job, ("spec", "runtimePatches")) or ():
+            counts[patch.get("manager") == MANAGER] += len(_list_entries(patch))
+        patches = max(counts.values(), default=0)  # a start adds ours to as many as a user may have
         if patches > MAX_PATCHES:
             accepted = f"at most {MAX_PATCHES} patches of replicated jobs are expected"
             yield FieldError(ErrorType.TOO_MANY, "spec.runtimePatches", patches, accepted)

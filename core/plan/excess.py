@@ -1,6 +1,6 @@
 """Pods that request more than the pods of their pod set were admitted with: a container was added after the job was counted."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from core.model.admission import Admission
@@ -14,17 +14,23 @@ from core.state.facts import WorkloadFacts
 OF_CONTROLLERS: Resources = {"cpu": 200, "memory": 256 << 20}
 
 
-def limit_to_admitted(facts: WorkloadFacts, admission: Admission, covered: Collection[str], rules: ResourceRules) -> WorkloadFacts:
+def limit_to_admitted(
+    facts: WorkloadFacts, admission: Admission, covered: Collection[str], rules: ResourceRules, read_template: Callable[[str], Resources]
+) -> WorkloadFacts:
     """Facts of a workload with no higher requests of the `covered` resources than quota was reserved for.
 
     A LimitRange or a RuntimeClass that was created or changed later adds to the requests of pods, not to the admission. A resource that
-    quota counts as another one keeps the requests of the template.
+    quota counts as another one keeps the requests of the template. So does a resource that the ClusterQueue covers since the admission,
+    as `read_template` returns them by the name of the pod set: without what a LimitRange or a RuntimeClass adds.
     """
     counted_as_others = {each.input for each in rules.transformations}
     limited = [name for name in covered if name not in counted_as_others and name != PODS and not name.startswith(rules.excluded_prefixes)]
     found = list(facts.pod_sets)
     for i, (pod_set, given) in enumerate(zip(facts.pod_sets, admission.pod_sets, strict=False)):
         most = {name: given.usage.get(name, 0) // given.count for name in limited} if given.count else {}
+        if most.keys() & pod_set.requests.keys() - given.usage.keys():
+            template = read_template(pod_set.name)
+            most |= {name: template.get(name, 0) for name in most.keys() - given.usage.keys()}
         if any(amount > most.get(name, amount) for name, amount in pod_set.requests.items()):
             requests = {name: min(amount, most.get(name, amount)) for name, amount in pod_set.requests.items()}
             found[i] = replace(pod_set, requests=requests)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.api.admission import MAX_CAUSES
-from core.jobs.contract import Defaults, ErrorType
+from core.jobs.contract import Defaults, ErrorType, PodSetStart
 from core.jobs.kinds import KINDS
 from core.jobs.pod import Pod
 from core.jobs.pod_rules import MAX_TEMPLATE_VALUES
@@ -90,3 +90,15 @@ def test_pod_with_very_many_labels_is_refused():
     labels = {f"k{number}": "" for number in range(MAX_TEMPLATE_VALUES)}
     pod = Pod().default({"kind": "Pod", "metadata": {"name": "p", "labels": labels}, **TEMPLATE}, Defaults("main"))
     assert [(error.type, error.field) for error in Pod().validate_create(pod).errors] == [(ErrorType.TOO_MANY, "metadata")]
+
+
+def test_train_job_with_the_most_patches_can_be_started():
+    """The start adds a patch of its own, which the webhook judges like any other change."""
+    kind = TrainJob()
+    job = train_job(1, patches=MAX_PATCHES)
+    job["metadata"]["labels"][QUEUE_NAME_LABEL] = "main"
+    job["spec"]["suspend"] = True
+    assert kind.validate_create(job).errors == ()
+    started = kind.start(job, [PodSetStart("r0", gated=True, node_selector={"pool": "a"})])
+    assert len(started["spec"]["runtimePatches"]) == 2
+    assert kind.validate_update(job, started).errors == ()

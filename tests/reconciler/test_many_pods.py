@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.names import JOB_COMPLETION_INDEX_LABEL
+from core.names import JOB_COMPLETION_INDEX_LABEL, RESOURCE_IN_USE_FINALIZER
 from core.runtime import apart as apart_module
 from core.runtime.apart import run_apart
 from core.runtime.clock import SystemClock
@@ -102,6 +102,24 @@ def test_nothing_is_ungated_by_a_place_that_was_lost_while_it_was_planned(monkey
             paper.put({**there, "status": {**there["status"], "conditions": conditions}})
         else:
             paper.put({**there, "status": {**there["status"], "admission": {**there["status"]["admission"], "clusterQueue": "other"}}})
+        return result
+
+    monkeypatch.setattr(ungater, "run_apart", meanwhile)
+    paper.wait_for(paper.ungater._reconcile(Item("ns/w", frozenset(), 0.0)))
+    assert paper.ungated == []
+
+
+def test_pods_of_workload_without_owner_stay_gated_if_it_is_deleted_while_they_are_planned(monkeypatch: pytest.MonkeyPatch):
+    """Its quota is free once none of its pods runs: one that is ungated then runs beside whatever has the quota."""
+    paper, made = Ungated(), workload(None)
+    made["metadata"]["finalizers"] = [RESOURCE_IN_USE_FINALIZER]
+    paper.put(made)
+    for number in range(2):
+        paper.put(pod_of_job(number, None))
+
+    async def meanwhile(count: int, work: Any) -> Any:
+        result, there = await run_apart(count, work), paper.get("Workload", "w")
+        paper.put({**there, "metadata": {**there["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
         return result
 
     monkeypatch.setattr(ungater, "run_apart", meanwhile)
