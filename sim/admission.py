@@ -1,0 +1,169 @@
+"""The webhooks of the chart, asked in process: their registration decides what they are asked, their real code answers.
+
+The expressions of match conditions are not evaluated but known by name; one that is not known here counts as true, so that the webhook
+decides. ValidatingAdmissionPolicies are left to the real API server.
+"""
+
+import itertools
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from core.api.admission import AdmissionRequest, GroupVersionKind, GroupVersionResource, UserInfo, patch_of
+from sim.kinds import Kind
+from sim.server import Refused, Request, Server
+
+Json = dict[str, Any]
+Answer = Callable[[str, AdmissionRequest], Coroutine[Any, Any, Json]]
+REGISTRATION = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "webhooks"
+_OPERATIONS = {"create": "CREATE", "update": "UPDATE", "patch": "UPDATE", "delete": "DELETE"}
+
+
+class Hook:
+    """One webhook as it is registered."""
+
+    def __init__(self, registered: Mapping[str, Any]) -> None:
+        self.name: str = registered["name"]
+        self.path: str = registered["clientConfig"]["service"]["path"]
+        self._rules = registered["rules"]
+        self._object = registered.get("objectSelector") or {}
+        self._namespace = registered.get("namespaceSelector") or {}
+        self._conditions = [condition["name"] for condition in registered.get("matchConditions") or ()]
+
+    def is_asked(self, request: Request, operation: str, old: Json | None, new: Json | None, namespace: Json) -> bool:
+        """Whether the hook is asked of a write."""
+        kind = request.kind
+        resource = f"{kind.plural}/{request.subresource}" if request.subresource else kind.plural
+        if not any(_covers(rule, kind, resource, operation) for rule in self._rules):
+            return False
+        if not any(_fits(self._object, obj) for obj in (old, new) if obj is not None) or not _fits(self._namespace, namespace):
+            return False
+        return all(_holds(name, old, new) for name in self._conditions)
+
+
+def _covers(rule: Mapping[str, Any], kind: Kind, resource: str, operation: str) -> bool:
+    return (
+        kind.group in rule["apiGroups"]
+        and kind.version in rule["apiVersions"]
+        and any(each in (resource, "*", f"*/{resource.partition('/')[2]}") for each in rule["resources"])
+        and (operation in rule["operations"] or "*" in rule["operations"])
+    )
+
+
+def _fits(selector: Mapping[str, Any], obj: Json) -> bool:
+    labels = obj["metadata"].get("labels") or {}
+    for wanted in selector.get("matchExpressions") or ():
+        value, operator, values = labels.get(wanted["key"]), wanted["operator"], wanted.get("values") or ()
+        fits = {
+            "In": value in values,
+            "NotIn": value not in values,
+            "Exists": value is not None,
+            "DoesNotExist": value is None,
+        }[operator]
+        if not fits:
+            return False
+    return all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
+
+
+def _holds(condition: str, old: Json | None, new: Json | None) -> bool:
+    if condition == "is-not-being-deleted":
+        return new is None or "deletionTimestamp" not in new["metadata"]
+    if condition == "has-another-spec":
+        return old is None or new is None or old.get("spec") != new.get("spec")
+    return True
+
+
+def apply_json_patch(obj: Json, operations: Sequence[Mapping[str, Any]]) -> Json:
+    """JSON Patch (RFC 6902) with what webhooks use of it: add, replace and remove."""
+    for operation in operations:
+        path = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
+        obj = _change(obj, path, operation)
+    return obj
+
+
+def _change(value: Any, path: Sequence[str], operation: Mapping[str, Any]) -> Any:
+    if not path:
+        return operation["value"]
+    name, rest = path[0], path[1:]
+    if isinstance(value, list):
+        items, at = list(value), len(value) if name == "-" else int(name)
+        if rest:
+            items[at] = _change(items[at], rest, operation)
+        elif operation["op"] == "remove":
+            del items[at]
+        elif operation["op"] == "add":
+            items.insert(at, operation["value"])
+        else:
+            items[at] = operation["value"]
+        return items
+    changed = dict(value)
+    if not rest and operation["op"] == "remove":
+        del changed[name]
+    else:
+        changed[name] = _change(value.get(name), rest, operation) if rest else operation["value"]
+    return changed
+
+
+class Admission:
+    """Asks the webhooks of every write. `exempt` users, such as controllers of the cluster, are asked of as everybody is."""
+
+    def __init__(self, server: Server, answer: Answer, folder: Path = REGISTRATION) -> None:
+        self._server, self._answer = server, answer
+        registered = {name: yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in ("mutating", "validating")}
+        self._mutating, self._validating = ([Hook(hook) for hook in each["webhooks"]] for each in registered.values())
+        self._uids = itertools.count(1)
+
+    def __call__(self, request: Request, old: Json | None, new: Json | None) -> Json | None:
+        """The object as it is to be stored. Raises Refused."""
+        operation = _OPERATIONS[request.verb]
+        if request.verb == "patch" and old is None:
+            operation = "CREATE"
+        namespace = self._find_namespace(request)
+        for hook in self._mutating:
+            if new is not None and hook.is_asked(request, operation, old, new, namespace):
+                response = self._ask(hook, request, operation, old, new)
+                new = apply_json_patch(new, patch_of(response))
+        for hook in self._validating:
+            if hook.is_asked(request, operation, old, new, namespace):
+                self._ask(hook, request, operation, old, new)
+        return new
+
+    def _find_namespace(self, request: Request) -> Json:
+        stored = self._server.objects[("", "namespaces")].get(("", request.namespace))
+        return stored.obj if stored is not None else {"metadata": {}}
+
+    def _ask(self, hook: Hook, request: Request, operation: str, old: Json | None, new: Json | None) -> Json:
+        kind = request.kind
+        head = {"apiVersion": kind.api_version, "kind": kind.kind}
+        review = AdmissionRequest.model_construct(
+            uid=f"review-{next(self._uids)}",
+            kind=GroupVersionKind(group=kind.group, version=kind.version, kind=kind.kind),
+            resource=GroupVersionResource(group=kind.group, version=kind.version, resource=kind.plural),
+            sub_resource=request.subresource,
+            name=request.name or str((new or old or {"metadata": {}})["metadata"].get("name") or ""),
+            namespace=request.namespace,
+            operation=operation,  # type: ignore[arg-type]
+            user_info=UserInfo(username=request.user),
+            object={**head, **new} if new is not None else None,
+            old_object={**head, **old} if old is not None else None,
+            dry_run=False,
+        )
+        response: Json = run_at_once(self._answer(hook.path, review))["response"]
+        if not response["allowed"]:
+            status = response["status"]
+            message = f'admission webhook "{hook.name}" denied the request: {status["message"]}'
+            raise Refused(status["code"], status["reason"], message, **(status.get("details") or {}))
+        return response
+
+
+def run_at_once(work: Coroutine[Any, Any, Json]) -> Json:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        found: Json = done.value
+        return found
+    work.close()
+    raise AssertionError("a review waited: what it looks up must be there at once")

@@ -1,0 +1,91 @@
+"""What the API server fills in of the types that Kubernetes itself serves, as far as topogate reads it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.kinds import Kind
+
+Json = dict[str, Any]
+
+
+def fill_in(kind: Kind, obj: Json) -> Json:
+    """An object with its defaults; parts that are empty are left out, as they are sent."""
+    obj = {name: value for name, value in obj.items() if not (value in ({}, [], None) and name not in ("spec", "status", "metadata"))}
+    if kind.resource == ("", "pods"):
+        filled = {**obj, "spec": {"enableServiceLinks": True, **_fill_pod_spec(obj.get("spec") or {})}}
+        status = obj.get("status") or {}
+        if status.get("conditions"):
+            conditions = [{"lastProbeTime": None, "lastTransitionTime": None, **condition} for condition in status["conditions"]]
+            filled["status"] = {**status, "conditions": conditions}
+        return filled
+    return obj
+
+
+def admit(kind: Kind, obj: Json, now: str, *, is_new: bool) -> Json:
+    """What the admission plugins of the API server make of an object, and what it sets before it stores it."""
+    if kind.resource == ("", "namespaces"):
+        metadata = obj["metadata"]
+        labels = {"kubernetes.io/metadata.name": metadata["name"], **(metadata.get("labels") or {})}
+        return {**obj, "metadata": {**metadata, "labels": labels}, "spec": {"finalizers": ["kubernetes"], **(obj.get("spec") or {})}}
+    if kind.resource != ("", "pods") or not is_new:
+        return obj
+    spec = {"serviceAccountName": "default", "priority": 0, "preemptionPolicy": "PreemptLowerPriority", **obj["spec"]}
+    spec = {"serviceAccount": spec["serviceAccountName"], **spec, "tolerations": _tolerate_lost_nodes(spec.get("tolerations") or [])}
+    status: Json = {"phase": "Pending", "qosClass": _judge_quality(spec)}
+    if spec.get("schedulingGates"):
+        message = "Scheduling is blocked due to non-empty scheduling gates"
+        gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": message}
+        status["conditions"] = [{**gated, "lastProbeTime": None, "lastTransitionTime": now}]
+    return {**obj, "spec": spec, "status": status}
+
+
+def _fill_pod_spec(spec: Json) -> Json:
+    defaults: Mapping[str, Any] = {
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "securityContext": {},
+        "schedulerName": "default-scheduler",
+    }
+    filled = {**defaults, **{name: value for name, value in spec.items() if value not in ([], None)}}
+    for name in ("containers", "initContainers"):
+        if spec.get(name):
+            filled[name] = [_fill_container(container) for container in spec[name]]
+    return filled
+
+
+def _fill_container(container: Json) -> Json:
+    image = str(container.get("image") or "")
+    is_latest = image.endswith(":latest") or ":" not in image.rpartition("/")[2]
+    return {
+        "resources": {},
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "imagePullPolicy": "Always" if is_latest else "IfNotPresent",
+        **container,
+    }
+
+
+def _tolerate_lost_nodes(tolerations: list[Json]) -> list[Json]:
+    """What the admission plugin DefaultTolerationSeconds adds."""
+    added = []
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
+        if not any(each.get("key") in (key, None) and each.get("effect") in ("NoExecute", None, "") for each in tolerations):
+            added.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
+    return [*tolerations, *added]
+
+
+def _judge_quality(spec: Json) -> str:
+    """The class of a pod by what its containers request (KEP: quality of service)."""
+    containers = [*spec.get("containers", ()), *spec.get("initContainers", ())]
+    whole = [container.get("resources") or {} for container in containers]
+    asked = [amounts for resources in whole for part in ("requests", "limits") if (amounts := resources.get(part))]
+    if not any(name in ("cpu", "memory") for amounts in asked for name in amounts):
+        return "BestEffort"
+    limits = [resources.get("limits") or {} for resources in whole]
+    requests = [resources.get("requests") or {} for resources in whole]
+    is_guaranteed = all(
+        {"cpu", "memory"} <= limit.keys() and all(request.get(name, limit[name]) == limit[name] for name in ("cpu", "memory"))
+        for limit, request in zip(limits, requests, strict=True)
+    )
+    return "Guaranteed" if is_guaranteed else "Burstable"

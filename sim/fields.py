@@ -1,0 +1,253 @@
+"""Which manager set which field: server-side apply, and what every other write does to it (KEP-555, structured-merge-diff).
+
+A set of fields is a set of paths. An element of a path is what `managedFields` calls it: `f:name` of a field, `k:{"type":"X"}` of the
+element of a list with keys, `v:"x"` of the element of a set. A path that ends at the element of a list with keys says that the element is
+there.
+"""
+
+import json
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sim.kinds import POD_LISTS, SETS, Kind
+
+Json = dict[str, Any]
+Path = tuple[str, ...]
+Leaves = dict[Path, Any]
+Paths = frozenset[Path]
+NO_PATHS: Paths = frozenset()
+_THERE = "it is there"
+# Of built-in types what is there even if it is empty: parts that are structures, not pointers to them.
+_ALWAYS = {("f:metadata",), ("f:spec",), ("f:status",), ("f:spec", "f:containers"), ("f:spec", "f:template"), ("f:spec", "f:selector")}
+_ALWAYS |= {("f:spec", "f:template", f"f:{part}") for part in ("metadata", "spec")}
+_METADATA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "finalizers": {"type": "array", "x-kubernetes-list-type": "set"},
+        "ownerReferences": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"]},
+    },
+}
+_NOBODYS = {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
+_NOBODYS_OF_METADATA = {
+    f"f:{name}"
+    for name in (
+        "name", "namespace", "creationTimestamp", "uid", "generation", "resourceVersion", "managedFields", "selfLink",
+        "deletionTimestamp", "deletionGracePeriodSeconds", "generateName",
+    )
+}  # fmt: skip
+
+
+class Manager(NamedTuple):
+    """Who writes: managers of one name that apply and that update, or that write to another subresource, are different ones."""
+
+    name: str
+    operation: str
+    subresource: str = ""
+
+
+Managers = Mapping[Manager, Paths]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken(Exception):
+    """An apply would change fields of other managers."""
+
+    fields: Mapping[Manager, Paths]
+
+
+def schema_of(kind: Kind) -> Mapping[str, Any]:
+    """The schema by which lists of a kind are told apart."""
+    if kind.schema is None:
+        return {"built-in": True, "properties": {"metadata": _METADATA}}
+    return {**kind.schema, "properties": {**(kind.schema.get("properties") or {}), "metadata": _METADATA}}
+
+
+def _below(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    properties = schema.get("properties") or {}
+    if name in properties:
+        found: Mapping[str, Any] = properties[name]
+        return found
+    if schema.get("built-in"):
+        if name in POD_LISTS:
+            return {"built-in": True, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [POD_LISTS[name]]}
+        return {"built-in": True, "x-kubernetes-list-type": "set" if name in SETS else "atomic"}
+    others = schema.get("additionalProperties")
+    return others if isinstance(others, dict) else {}
+
+
+def _items(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    if schema.get("built-in"):
+        return {"built-in": True}
+    return schema.get("items") or {}
+
+
+def _list_type(schema: Mapping[str, Any]) -> str:
+    return str(schema.get("x-kubernetes-list-type") or "atomic")
+
+
+def _element(schema: Mapping[str, Any], item: Any) -> str:
+    if _list_type(schema) == "set":
+        return "v:" + json.dumps(item, separators=(",", ":"))
+    keys, found = schema["x-kubernetes-list-map-keys"], _items(schema).get("properties") or {}
+    values = {key: item.get(key, (found.get(key) or {}).get("default")) for key in keys}
+    return "k:" + json.dumps({key: value for key, value in sorted(values.items()) if value is not None}, separators=(",", ":"))
+
+
+def flatten(schema: Mapping[str, Any], value: Any, *, is_whole: bool = False) -> Leaves:
+    """Paths of all leaves, each with its value; if `is_whole` those of objects and lists, too."""
+    return dict(_flatten(schema, value, (), is_whole))
+
+
+def _flatten(schema: Mapping[str, Any], value: Any, path: Path, is_whole: bool) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, dict) and schema.get("x-kubernetes-map-type") != "atomic":
+        if (is_whole and path) or not value:
+            yield path, _THERE
+        for name, inner in value.items():
+            yield from _flatten(_below(schema, name), inner, (*path, f"f:{name}"), is_whole)
+    elif isinstance(value, list) and _list_type(schema) in ("set", "map"):
+        if is_whole or not value:
+            yield path, _THERE
+        items, is_map = _items(schema), _list_type(schema) == "map"
+        for item in value:
+            here = (*path, _element(schema, item))
+            yield here, _THERE if is_map else item
+            if is_map and item:
+                yield from _flatten(items, item, here, is_whole)
+    else:
+        yield path, value
+
+
+def list_owned(schema: Mapping[str, Any], value: Any) -> Paths:
+    """The fields that somebody owns who writes this object."""
+    return frozenset(path for path in flatten(schema, value) if not _is_nobodys(path))
+
+
+def _is_nobodys(path: Path) -> bool:
+    return path in _NOBODYS or (len(path) > 1 and path[0] == "f:metadata" and path[1] in _NOBODYS_OF_METADATA)
+
+
+class Change(NamedTuple):
+    """What one write changed."""
+
+    set: Paths  # added, or with another value
+    removed: Paths
+
+
+def compare(kind: Kind, live: Json | None, new: Json) -> Change:
+    """The difference of two objects."""
+    schema = schema_of(kind)
+    before = flatten(schema, live, is_whole=True) if live is not None else {}
+    if not kind.is_custom:
+        before = {**dict.fromkeys(_ALWAYS, _THERE), **before}
+    now = flatten(schema, new, is_whole=True)
+    emptied = {path for path, value in now.items() if value is None and before.get(path) == _THERE}  # what had parts, and is kept
+    differing = (path for path, value in now.items() if (path not in before or before[path] != value) and path not in emptied)
+    return Change(frozenset(path for path in differing if not _is_nobodys(path)), frozenset(path for path in before if path not in now))
+
+
+def note_update(managers: Managers, manager: Manager, change: Change) -> Managers:
+    """Who owns what after an update: what was changed is the manager's own, what was removed is nobody's."""
+    others = {each: paths - change.set - change.removed for each, paths in managers.items() if each != manager}
+    own = (managers.get(manager, NO_PATHS) | change.set) - change.removed
+    return {each: paths for each, paths in {**others, manager: own}.items() if paths}
+
+
+def apply(kind: Kind, live: Json | None, wanted: Json, managers: Managers, manager: Manager, *, force: bool) -> tuple[Json, Managers]:
+    """The object and the managers after an apply. Raises Taken."""
+    schema = schema_of(kind)
+    own, before = list_owned(schema, wanted), managers.get(manager, NO_PATHS)
+    merged = _merge(schema, live, wanted) if live is not None else wanted
+    kept: set[Path] = set(own)
+    for other, paths in managers.items():
+        if other != manager:
+            kept |= paths
+    gone = before - kept
+    if gone:
+        merged = _remove(schema, merged, (), gone, kept) or {}
+    change = compare(kind, live, merged)
+    taken = {other: lost for other, paths in managers.items() if other != manager and (lost := paths & change.set)}
+    if taken and not force:
+        raise Taken(taken)
+    left = {other: paths - change.set - change.removed for other, paths in managers.items() if other != manager}
+    return merged, {each: paths for each, paths in {**left, manager: own}.items() if paths}
+
+
+def _merge(schema: Mapping[str, Any], live: Any, wanted: Any) -> Any:
+    if isinstance(live, dict) and isinstance(wanted, dict) and schema.get("x-kubernetes-map-type") != "atomic":
+        return {**live, **{name: _merge(_below(schema, name), live.get(name), inner) for name, inner in wanted.items()}}
+    if isinstance(live, list) and isinstance(wanted, list) and _list_type(schema) in ("set", "map"):
+        return _merge_lists(schema, live, wanted)
+    return wanted
+
+
+def _merge_lists(schema: Mapping[str, Any], live: list[Any], wanted: list[Any]) -> list[Any]:
+    """In the order of what is applied; elements of others come before what is applied next."""
+    is_set, items = _list_type(schema) == "set", _items(schema)
+    there = {_element(schema, item): item for item in live}
+    asked = {_element(schema, item): item for item in wanted}
+    merged = [(name, _merge(items, there.get(name), item) if not is_set else item) for name, item in asked.items()]
+    result, waiting = list[Any](), list(there)
+    for name, item in merged:
+        while waiting and waiting[0] not in asked:
+            result.append(there[waiting.pop(0)])
+        if name in waiting:
+            waiting.remove(name)
+        result.append(item)
+    return [*result, *(there[name] for name in waiting if name not in asked)]
+
+
+def _remove(schema: Mapping[str, Any], value: Any, path: Path, gone: Iterable[Path], owned: Container[Path]) -> Any:
+    """The value without some leaves; None where nothing is left of it. What is owned itself stays then, as null."""
+    below: dict[str, set[Path]] = {}
+    for each in gone:
+        if each != path:
+            below.setdefault(each[len(path)], set()).add(each)
+        elif not isinstance(value, dict | list) or not value:
+            return None
+    is_gone = path in gone and path[-1].startswith("k:")
+    if isinstance(value, dict):
+        kept = {}
+        for name, inner in value.items():
+            part = below.get(f"f:{name}")
+            here = (*path, f"f:{name}")
+            left = inner if part is None else _remove(_below(schema, name), inner, here, part, owned)
+            if left is not None or (part is not None and here in owned):
+                kept[name] = left
+        keys = {f"f:{key}" for key in json.loads(path[-1][2:])} if is_gone else set()
+        return None if (is_gone and all(f"f:{name}" in keys for name in kept)) or not kept else kept
+    if isinstance(value, list):
+        items, left_items = _items(schema), []
+        for item in value:
+            name = _element(schema, item)
+            part = below.get(name)
+            left = item if part is None else _remove(items, item, (*path, name), part, owned)
+            if left is not None:
+                left_items.append(left)
+        return left_items or None
+    return None
+
+
+def write_managers(managers: Managers, api_version: str, times: Mapping[Manager, str]) -> list[Json]:
+    """`metadata.managedFields`."""
+    entries = []
+    for manager, paths in sorted(managers.items(), key=lambda entry: (entry[0].operation, times.get(entry[0], ""), entry[0].name)):
+        entry: Json = {"manager": manager.name, "operation": manager.operation, "apiVersion": api_version, "time": times.get(manager, "")}
+        entry |= {"fieldsType": "FieldsV1", "fieldsV1": _write_paths(paths)}
+        entries.append(entry | ({"subresource": manager.subresource} if manager.subresource else {}))
+    return entries
+
+
+def _write_paths(paths: Paths) -> Json:
+    tree: Json = {}
+    for path in sorted(paths):
+        here = tree
+        for element in path:
+            here = here.setdefault(element, {})
+    return _mark(tree, (), paths)
+
+
+def _mark(tree: Json, path: Path, paths: Paths) -> Json:
+    """With a point where what has parts is owned itself."""
+    marked = {name: _mark(inner, (*path, name), paths) for name, inner in tree.items()}
+    return {".": {}, **marked} if path in paths and (marked or path[-1].startswith("k:")) else marked

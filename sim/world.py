@@ -1,0 +1,127 @@
+"""A whole cluster in one process: the API server, the models, the webhook's real code, and the real reconciler, in virtual time."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from core.jobs.kinds import KINDS
+from core.placement.profile import profiles_from_gates
+from core.runtime.client import Client
+from core.runtime.resource import Resource
+from reconciler.app import Reconciler
+from sim.admission import Admission
+from sim.kinds import build_in, read_definitions
+from sim.loop import VirtualClock, VirtualLoop
+from sim.models import MODELS, Kubelets, Model
+from sim.routes import find_kind
+from sim.server import Request, Server
+from sim.transport import Faults, SimTransport
+from webhook.review import Reviews
+
+Json = dict[str, Any]
+CRDS = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "crds"
+RECONCILER = "system:serviceaccount:topogate-system:topogate-reconciler"
+
+
+class World:
+    """Begins empty but for the namespaces that every cluster has."""
+
+    def __init__(self, seed: int, definitions: Iterable[Mapping[str, Any]] = ()) -> None:
+        self.chance = random.Random(seed)
+        random.seed(self.chance.random())  # which the product draws from
+        self.loop = VirtualLoop()
+        self.clock = VirtualClock(self.loop)
+        ours = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
+        definitions = [*ours, *definitions]
+        kinds = [*build_in(), *read_definitions(definitions)]
+        self.server = Server(kinds, now=self.time, chance=random.Random(self.chance.random()))
+        self.server._admit = Admission(self.server, Reviews(self._has_default_queue, find=self._find).answer)
+        self.models: list[Model] = [model(self.server, self.loop, self.clock.now) for model in MODELS]
+        self.reconcilers: list[asyncio.Task[None]] = []
+        for name in ("default", "kube-system", "topogate-system"):
+            self.apply(
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}
+            )
+        for definition in definitions:
+            established = {"conditions": [{"type": kind, "status": "True"} for kind in ("Established", "NamesAccepted")]}
+            self.apply({**definition, "status": established})
+
+    def time(self) -> str:
+        """Now, as the API has it."""
+        return self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    # --- what the webhook looks up ------------------------------------------------------------------
+
+    async def _has_default_queue(self, namespace: str) -> bool:
+        return (namespace, "default") in self.server.objects["kueue.x-k8s.io", "localqueues"]
+
+    async def _find(self, resource: Resource, name: str, namespace: str) -> Json | None:
+        stored = self.server.objects.get((resource.group, resource.plural), {}).get((namespace if resource.namespaced else "", name))
+        return stored.obj if stored is not None else None
+
+    # --- what users do ------------------------------------------------------------------------------
+
+    def apply(self, obj: Json, user: str = "user") -> Json:
+        """Creates an object, with its status if it has one. Raises Refused."""
+        kind = find_kind(self.server, obj)
+        namespace = obj["metadata"].get("namespace", "") if kind.namespaced else ""
+        body = {name: value for name, value in obj.items() if name != "status"}
+        made = self.server.create(Request("create", kind, namespace, "", "", {}, body, user=user))
+        if "status" in obj:
+            name = made["metadata"]["name"]
+            patch = Request("patch", kind, namespace, name, "status", {}, {"status": obj["status"]}, "application/merge-patch+json", user)
+            made = self.server.patch(patch)
+        return made
+
+    def delete(self, obj: Json, user: str = "user", **options: Any) -> None:
+        """Deletes an object, as it is by now. Raises Refused."""
+        namespace = obj["metadata"].get("namespace", "")
+        self.server.delete(Request("delete", find_kind(self.server, obj), namespace, obj["metadata"]["name"], "", {}, options, user=user))
+
+    def objects(self, group: str, plural: str) -> list[Json]:
+        """All objects of a resource, by namespace and name."""
+        return [stored.obj for _, stored in sorted(self.server.objects[group, plural].items())]
+
+    @property
+    def kubelets(self) -> Kubelets:
+        """Of all nodes."""
+        return next(model for model in self.models if isinstance(model, Kubelets))
+
+    # --- topogate -----------------------------------------------------------------------------------
+
+    def start_reconciler(self, faults: Faults | None = None, on_write: Callable[[Request, bool], None] = lambda *_: None) -> None:
+        """Starts a reconciler that leads."""
+        faults = faults or Faults(random.Random(self.chance.random()))
+        client = Client(SimTransport(self.server, RECONCILER, faults, on_write))
+        reconciler = Reconciler(client, self.clock, profiles_from_gates({}), kinds=KINDS)
+
+        async def work() -> None:
+            async with asyncio.TaskGroup() as group:
+                await reconciler.follow(group)
+                await reconciler.lead()
+
+        self.reconcilers.append(self.loop.create_task(work()))
+
+    def run_for(self, seconds: float) -> None:
+        """Lets time pass. Raises what ended a reconciler."""
+
+        async def wait() -> None:
+            done, _ = await asyncio.wait(
+                [*self.reconcilers, self.loop.create_task(asyncio.sleep(seconds))], return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                task.result()
+
+        self.loop.run_until_complete(wait())
+
+    def close(self) -> None:
+        """Ends all."""
+        for task in self.reconcilers:
+            task.cancel()
+        self.loop.run_until_complete(asyncio.gather(*self.reconcilers, return_exceptions=True))
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()

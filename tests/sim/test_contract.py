@@ -1,0 +1,161 @@
+"""The API server in memory answers as the real one, and tells watchers the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from e2e.api import Api, ApiError, wait_for
+from e2e.cluster import Cluster
+from e2e.crds import install_crds, load_crds
+from e2e.follow import Follower
+from sim.kinds import build_in, read_definitions
+from sim.routes import carry_out, find_request
+from sim.server import Refused, Server
+from tests.sim.contract import Op, Player, Sequence, find_difference
+
+Json = dict[str, Any]
+SEQUENCES, FIRST = (int(os.environ.get(f"TOPOGATE_CONTRACT_{name}", default)) for name, default in (("SEQUENCES", "40"), ("FIRST", "0")))
+FOLLOWED = ("/apis/kueue.x-k8s.io/v1beta2/workloads", "/api/v1/pods", "/api/v1/configmaps")
+BATCH = 20  # namespaces that are made together
+
+
+class Real:
+    """The real server."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def request(self, op: Op) -> tuple[int, Json]:
+        try:
+            return 200, self._api.request(op.method, op.path + (f"?{urlencode(op.params)}" if op.params else ""), op.body, op.content_type)
+        except ApiError as error:
+            return error.status, error.body
+
+
+class InMemory:
+    """Ours, with one namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        kinds = [*build_in(), *read_definitions(load_crds())]
+        self.server = Server(kinds, now=lambda: "2026-01-01T00:00:00Z", chance=random.Random(1))
+        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        assert self.request(Op("POST", "/api/v1/namespaces", {}, made))[0] == 200
+
+    def request(self, op: Op) -> tuple[int, Json]:
+        body = json.dumps(op.body).encode() if op.body is not None else None
+        try:
+            return 200, carry_out(self.server, find_request(self.server, op.method, op.path, op.params, body, op.content_type))
+        except Refused as refused:
+            return refused.code, refused.status
+
+    def read_events(self, namespace: str, path: str) -> list[Json]:
+        whole = path.replace("/workloads", f"/namespaces/{namespace}/workloads").replace("/v1/", f"/v1/namespaces/{namespace}/")
+        request = find_request(self.server, "GET", whole, {"watch": "true"}, None, "")
+        return [event for _, event in self.server.read_changes(request, 1)]
+
+
+class Told:
+    """What the real server tells watchers of all namespaces."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._events: dict[tuple[str, str], list[Json]] = defaultdict(list)
+        self._lock = threading.Lock()
+        self._followers = [self._follow(cluster, path) for path in FOLLOWED]
+
+    def _follow(self, cluster: Cluster, path: str) -> Follower:
+        def tell(kind: str, obj: Json) -> None:
+            if obj["metadata"]["name"].startswith("kube-"):
+                return  # that every namespace has
+            with self._lock:
+                self._events[path, obj["metadata"].get("namespace", "")].append({"type": kind, "object": obj})
+
+        return Follower(cluster.server, cluster.ca_file, cluster.token, path, tell).start()
+
+    def read_events(self, namespace: str, path: str) -> list[Json]:
+        with self._lock:
+            return list(self._events[path, namespace])
+
+    def stop(self) -> None:
+        for follower in self._followers:
+            follower.stop()
+
+
+@pytest.fixture(scope="module")
+def told(cluster: Cluster) -> Iterator[Told]:
+    install_crds(cluster.api)
+    told = Told(cluster)
+    yield told
+    told.stop()
+
+
+def make_namespaces(api: Api, count: int) -> list[str]:
+    """With the account that pods are created with."""
+    names = [f"contract-{uuid.uuid4().hex[:8]}" for _ in range(count)]
+    for name in names:
+        api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    for name in names:
+        wait_for(f"the account of {name}", lambda name=name: api.find(f"/api/v1/namespaces/{name}/serviceaccounts/default"))  # type: ignore[misc]
+    return names
+
+
+def find_differences(seed: int, namespace: str, real: Real, told: Told) -> Iterator[str]:
+    sequence, ours = Sequence(seed), InMemory(namespace)
+    expected, found = Player(real, namespace), Player(ours, namespace)
+    expected.play(sequence)
+    found.play(sequence)
+    for op, one, other in zip(sequence.ops, expected.answers, found.answers, strict=True):
+        difference = find_difference(to_json(one), to_json(other))
+        if difference:
+            yield f"seed {seed}, {op.method} {op.path} {json.dumps(op.body)}: real and ours: {difference}"
+            return
+    for path in FOLLOWED:
+        events = ours.read_events(namespace, path)
+        wait_for(f"the events of {path}", lambda: len(told.read_events(namespace, path)) >= len(events) or None)  # noqa: B023, called here
+        expected_events = [expected.normalize(event) for event in told.read_events(namespace, path)]
+        difference = find_difference(to_json(expected_events), to_json([found.normalize(event) for event in events]))
+        if difference:
+            yield f"seed {seed}, events of {path}: real and ours: {difference}"
+
+
+def to_json(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def test_random_operations_have_the_same_answers_and_events(cluster: Cluster, told: Told):
+    """`TOPOGATE_CONTRACT_SEQUENCES=2000` plays so many; `TOPOGATE_CONTRACT_FIRST` is the first seed."""
+    real, differences = Real(cluster.api), list[str]()
+    for first in range(FIRST, FIRST + SEQUENCES, BATCH):
+        seeds = range(first, min(first + BATCH, FIRST + SEQUENCES))
+        namespaces = make_namespaces(cluster.api, len(seeds))
+        for seed, namespace in zip(seeds, namespaces, strict=True):
+            differences += find_differences(seed, namespace, real, told)
+        for namespace in namespaces:
+            cluster.api.delete(f"/api/v1/namespaces/{namespace}")
+    assert differences == []
+
+
+def test_operations_of_every_kind_are_played():
+    """Of 40 sequences, so that the contract says something."""
+    played: defaultdict[str, set[int]] = defaultdict(set)
+    for seed in range(40):
+        ours = InMemory("n")
+        player = Player(ours, "n")
+        sequence = Sequence(seed)
+        player.play(sequence)
+        for op, (code, _) in zip(sequence.ops, player.answers, strict=True):
+            played[f"{op.method} {op.content_type.partition('/')[2]} {'status' if op.path.endswith('status') else ''}".strip()].add(code)
+    assert played["PATCH apply-patch+yaml status"] >= {200, 404, 409}
+    assert played["PATCH merge-patch+json"] >= {200, 404, 409, 422}
+    assert played["PATCH strategic-merge-patch+json"] >= {200, 404}
+    assert played["POST json"] >= {200, 409, 422}
+    assert played["DELETE json"] >= {200, 404, 409}

@@ -1,0 +1,140 @@
+"""The real reconciler and webhook in a cluster in memory: jobs run through, the audit holds, and a run is the same each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.names import TOPOLOGY_GATE
+from e2e import manifests
+from e2e.nodes import NodePool, node_objects
+from e2e.recount import Objects, find_broken
+from sim.models import RUN_SECONDS
+from sim.server import Refused
+from sim.world import World
+
+Json = dict[str, Any]
+POOL = NodePool(blocks=1, racks=2, nodes=4)
+
+
+def open_world(seed: int) -> World:
+    world = World(seed)
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    for node in node_objects(POOL):
+        world.apply({**node, "status": {**node["status"], "conditions": [ready]}})
+    world.apply(manifests.topology("t", POOL.levels))
+    world.apply(manifests.flavor("f", {}, "t"))
+    world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "nvidia.com/gpu": 48}}))
+    world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    world.apply(manifests.local_queue("main", "team", "cq"))
+    world.start_reconciler()
+    world.run_for(5)
+    return world
+
+
+def job(name: str, pods: int, seconds: float | None = 30, rack: str = "") -> Json:
+    made = manifests.job(name, "team", pods=pods, gpus=8, **({"required": rack} if rack else {}))  # type: ignore[arg-type]
+    if seconds is not None:
+        made["spec"]["template"]["metadata"]["annotations"][RUN_SECONDS] = str(seconds)
+    return made
+
+
+def find_broken_now(world: World) -> list[str]:
+    found = {name: world.objects("", name) for name in ("nodes", "pods", "namespaces")}
+    named = {"workloads": "workloads", "cluster_queues": "clusterqueues", "cohorts": "cohorts", "local_queues": "localqueues"}
+    found |= {name: world.objects("kueue.x-k8s.io", plural) for name, plural in (named | {"resource_flavors": "resourceflavors"}).items()}
+    return list(find_broken(Objects(**found)))
+
+
+def complete(world: World) -> list[str]:
+    return [
+        each["metadata"]["name"]
+        for each in world.objects("batch", "jobs")
+        if any(condition["type"] == "Complete" for condition in (each.get("status") or {}).get("conditions") or ())
+    ]
+
+
+def rack_of(world: World, pod: Json) -> str:
+    nodes = {node["metadata"]["name"]: node for node in world.objects("", "nodes")}
+    return str(nodes[pod["spec"]["nodeName"]]["metadata"]["labels"][POOL.rack_label])
+
+
+def test_jobs_run_in_one_rack_each_within_the_quota_until_all_are_complete():
+    world = open_world(1)
+    for number in range(6):
+        world.apply(job(f"job-{number}", 3, rack=POOL.rack_label))
+    most = 0
+    for _ in range(200):
+        world.run_for(1)
+        assert find_broken_now(world) == []
+        bound = [pod for pod in world.objects("", "pods") if pod["spec"].get("nodeName")]
+        most = max(most, sum(pod["status"]["phase"] == "Running" for pod in bound))
+        racks: dict[str, set[str]] = {}
+        for pod in bound:
+            racks.setdefault(pod["metadata"]["labels"]["job-name"], set()).add(rack_of(world, pod))
+        assert all(len(each) == 1 for each in racks.values())
+        if len(complete(world)) == 6:
+            break
+    assert complete(world) == [f"job-{number}" for number in range(6)]
+    assert most == 6, "the quota is 48 GPUs"
+    world.close()
+
+
+def test_nothing_is_written_once_nothing_changes():
+    world = open_world(2)
+    world.apply(job("runs", 3, seconds=None, rack=POOL.rack_label))
+    world.run_for(5)
+    world.apply(job("waits", 4, rack=POOL.rack_label))
+    world.run_for(120)
+    pods = world.objects("", "pods")
+    assert [pod["status"]["phase"] for pod in pods] == ["Running"] * 3
+    assert not any(gate["name"] == TOPOLOGY_GATE for pod in pods for gate in pod["spec"].get("schedulingGates") or ())
+    [message] = {
+        condition["message"]
+        for workload in world.objects("kueue.x-k8s.io", "workloads")
+        if workload["metadata"]["ownerReferences"][0]["name"] == "waits"
+        for condition in workload["status"]["conditions"]
+        if condition["type"] == "QuotaReserved"
+    }
+    assert "8 nvidia.com/gpu of quota are missing" in message
+    before = world.server.writes
+    world.run_for(600)
+    assert world.server.writes == before
+    world.close()
+
+
+def test_webhook_refuses_a_job_in_memory_as_it_does_anywhere():
+    world = open_world(3)
+    with pytest.raises(Refused, match="podset-required-topology"):
+        world.apply(job("wrong", 2, rack="not a label!"))
+    made = world.apply(job("right", 2, rack=POOL.rack_label))
+    assert made["spec"]["suspend"] is True
+    world.close()
+
+
+def test_run_of_a_seed_is_the_same_each_time():
+    def play() -> list[tuple[int, str, str]]:
+        world = open_world(4)
+        for number in range(4):
+            world.apply(job(f"job-{number}", 2, rack=POOL.rack_label))
+        world.run_for(100)
+        world.close()
+        return [(change.version, change.resource[1], change.last["metadata"]["name"]) for change in world.server.history]
+
+    one, other = play(), play()
+    assert one == other
+    assert len(one) > 150
+
+
+def test_deleted_job_takes_its_pods_and_workload_along():
+    world = open_world(5)
+    made = world.apply(job("goes", 2, seconds=None))
+    world.run_for(20)
+    assert len(world.objects("", "pods")) == 2
+    world.delete(made, propagationPolicy="Background")
+    world.run_for(90)
+    assert world.objects("batch", "jobs") == []
+    assert world.objects("", "pods") == []
+    assert world.objects("kueue.x-k8s.io", "workloads") == []
+    world.close()
