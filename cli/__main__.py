@@ -48,11 +48,19 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if not isinstance(error, _UsageError):
             return _tell_of_bug(error)
-        message = " ".join(error.format_message().split())
-        if message:  # none for a bare `topogate`, which has shown its help
-            print(f"topogate: {message}; --help tells more", file=sys.stderr)
+        _print_usage_error(error)
         return BAD_INPUT
     return code if isinstance(code, int) else 0
+
+
+def _print_usage_error(error: _UsageError) -> None:
+    """Prints a wrong command line as one line, and the help that a bare `topogate` gets in the form that it has."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)
+        return
+    message = " ".join(error.format_message().split()).replace(": Value error, ", ": ").removesuffix(".")
+    if message:  # none where typer has printed the help itself
+        print(f"topogate: {message}; --help lists what is accepted", file=sys.stderr)
 
 
 def _tell_of_bug(error: Exception) -> int:

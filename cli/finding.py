@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from cli.failures import BadInput, Failure
 from core.jobs.prebuilt import prebuilt_name
-from core.names import ADMITTED, FINISHED, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
+from core.names import ADMITTED, FINISHED, POD_GROUP_NAME, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
 from core.plan.pod_units import GROUP, Unit, unit_of_pod
 from core.podgroups.members import group_of
 from core.runtime.informer import Informer
@@ -143,6 +143,9 @@ def _without(owner: Obj, asked: Asked, namespace: str) -> str:
         return f"{what} asks for a PodGroup by {PODGROUP_TOPOLOGY}, and has no pods yet that name it"
     if QUEUE_NAME_LABEL not in (owner["metadata"].get("labels") or {}):
         return f"{what} has no Workload: it has no label {QUEUE_NAME_LABEL}, so topogate leaves it alone"
+    group = (owner["metadata"].get("labels") or {}).get(POD_GROUP_NAME)
+    if group:
+        return f"{what} has no Workload yet: pod group {group} gets one when all its pods exist; events of its pods report what is missing"
     return (
         f"{what} has no Workload yet: the reconciler makes one within seconds; is it running? Events of the {asked.kind} say what keeps it"
     )

@@ -34,6 +34,14 @@ from e2e.topogate import Topogate
 OUT = Path("out")
 NAMESPACE = "team-a"
 QUEUE = "main"
+SHOWN = {  # how the output names what a job requests
+    "required": "all pods in one {}",
+    "preferred": "in one {} if possible",
+    "unconstrained": "on any nodes",
+    "slice_topology": "each slice in one {}",
+    "slice_size": "{} pods a slice",
+    "indexed": "Indexed",
+}
 MIN_WIDTH = 112  # of a rack of nine nodes with eight GPUs each, and of the timeline
 # Called between a step and its verification, with the step's name: how tests break what the demo promises.
 Meddle = Callable[[str, "Demo"], None]
@@ -79,7 +87,7 @@ class Demo:
         self._place()
         self._wait_and_help()
         self._show()
-        self._say(f"[bold green]all {self._kept} promises kept[/] in {time.monotonic() - self._began:.0f} s")
+        self._say(f"[bold green]all {self._kept} checks passed[/] in {time.monotonic() - self._began:.0f} s")
 
     def _set_up(self) -> None:
         pool = self.pool
@@ -106,7 +114,7 @@ class Demo:
         }
         for name, asked in jobs.items():
             self._create(manifests.job(name, self.namespace, queue=QUEUE, **asked))
-            shape = ", ".join(f"{key} {value}" for key, value in asked.items() if key not in ("pods", "gpus"))
+            shape = ", ".join(SHOWN[key].format(value) for key, value in asked.items() if key in SHOWN)
             self._say(f"applied job [bold]{name}[/]: {asked['pods']} pods x {asked['gpus']} GPUs, {shape}")
             self._until_bound(name, asked["pods"])
         self._meddle("placed", self)
@@ -116,12 +124,14 @@ class Demo:
             self._promise(f"{name}: pods where the assignment says", truth.as_assigned(now, name))
         self._promise("one-rack: in one rack", truth.together(now, "one-rack", rack))
         blocks = Counter(now.label_of(pod, block) for pod in now.pods_of("wider"))
-        self._promise("wider: no block holds it, so it widened", [] if len(blocks) == 2 else [f"job wider is in {dict(blocks)}"])
+        self._promise(
+            "wider: in both blocks, since no block has 25 free nodes", [] if len(blocks) == 2 else [f"job wider is in {dict(blocks)}"]
+        )
         self._promise("slices: in one block", truth.together(now, "slices", block))
-        self._promise("slices: four by four in a rack", truth.slices_whole(now, "slices", rack, 4))
+        self._promise("slices: each slice of 4 pods in one rack", truth.slices_whole(now, "slices", rack, 4))
         self._promise("ranked: in one rack", truth.together(now, "ranked", rack))
         self._promise("ranked: consecutive ranks share nodes", truth.in_rank_order(now, "ranked", [HOSTNAME_LABEL]))
-        self._promise("no node over capacity, no slot promised twice", truth.always(now))
+        self._promise("no node over capacity, no place assigned to two pods", truth.always(now))
         self._settle()
         self._tell_why(*jobs)
 
@@ -133,14 +143,14 @@ class Demo:
         self._meddle("waiting", self)
         now = self.read()
         self._promise(
-            "waits: says what blocks it",
+            "waits: its condition names what is missing",
             truth.waits_with_reason(now, "waits", self.pool.rack_label, f"{free} out of {free + 1} pod(s)", GPU),
         )
         with suppress(TimeoutError):  # then the promise is broken
             wait_for("spans of who is refused", lambda: not stories.untold(now.workloads, self.receiver.spans), timeout_s=15)
-        self._promise("whoever is refused: the trace has the sentence of the condition", stories.untold(now.workloads, self.receiver.spans))
+        self._promise("waits: its trace has the same message as its condition", stories.untold(now.workloads, self.receiver.spans))
         self._settle()
-        self._say(f"[yellow]it says:[/] {truth.condition(now.workload_of('waits'), QUOTA_RESERVED)['message']}")
+        self._say(f"[yellow]why waits is pending:[/] {truth.condition(now.workload_of('waits'), QUOTA_RESERVED)['message']}")
         labels = now.nodes[rack[0]]["metadata"]["labels"]
         block_number, rack_number = (int(part[1:]) for part in labels[self.pool.rack_label].removeprefix(self.prefix).split("-"))
         extra = node_object(self.pool, block_number, rack_number, self.pool.nodes + 1)
@@ -148,11 +158,11 @@ class Demo:
         self.cluster.add_nodes([extra])
         self._say(f"added node {extra['metadata']['name']} to rack {labels[self.pool.rack_label]}")
         self._until_bound("waits", free + 1)
-        self._say(f"bound {time.monotonic() - began:.1f} s after the node came")
+        self._say(f"bound {time.monotonic() - began:.1f} s after the node was added")
         now = self.read()
         self._promise("waits: placed once a node that helps was added", truth.together(now, "waits", self.pool.rack_label))
         self._promise("waits: pods where the assignment says", truth.as_assigned(now, "waits"))
-        self._promise("still no node over capacity, and by the objects alone no quota", [*truth.always(now), *recount(self.cluster.api)])
+        self._promise("no node over capacity, and no quota exceeded", [*truth.always(now), *recount(self.cluster.api)])
         self._settle()
 
     def _roomiest_rack(self) -> tuple[list[str], int]:
@@ -226,7 +236,7 @@ class Demo:
     def _promise(self, what: str, problems: list[str]) -> None:
         self._broken += problems
         self._kept += not problems
-        self._say(f"[bold red]BROKEN[/] {what}" if problems else f"[green]ok[/] {what}")
+        self._say(f"[bold red]FAILED[/] {what}" if problems else f"[green]ok[/] {what}")
 
     def _settle(self) -> None:
         """Ends a scene: raises Broken with every promise of it that was not kept."""
@@ -243,7 +253,7 @@ def tell(demo: Demo) -> int:
         demo.run()
     except Broken as broken:
         for problem in broken.problems:
-            demo.console.print(f"[bold red]broken promise:[/] {problem}", soft_wrap=True)
+            demo.console.print(f"[bold red]check failed:[/] {problem}", soft_wrap=True)
         return 1
     return 0
 
@@ -263,8 +273,9 @@ def main(arguments: list[str] | None = None) -> int:
             console.print(f"control plane is up at {cluster.server}; starting topogate's webhook and reconciler ...")
             topogate = stack.enter_context(Topogate(cluster, otlp_endpoint=receiver.endpoint))
             code = tell(Demo(cluster, topogate, receiver, console))
-            console.print("cleaning up ...")
-            return code
+            console.print("stopping all processes and deleting their files ...")
+        console.print("done")
+        return code
     except KeyboardInterrupt:
         console.print("\n[yellow]interrupted:[/] everything that was started has been stopped")
         return 130

@@ -86,9 +86,9 @@ def _warning_of_misspelt(what: str, name: str) -> dict[str, str]:
     misspelt = f"k, k != '{name}' && k.matches('{_misspelt(name)}')"
     return {
         "expression": f"!has({there}) || !{there}.exists({misspelt})",
-        "message": f"{'an' if what[0] == 'a' else 'a'} {what} is not known: {name} is",
+        "message": f"{'an' if what[0] == 'a' else 'a'} {what} is not known; did you mean {name}?",
         "messageExpression": f"'metadata.{what}s[' + {there}.filter({misspelt})[0] + ']: this {what} is not known and does nothing; "
-        f"{name} is'",
+        f"did you mean {name}?'",
     }
 
 

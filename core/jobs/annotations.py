@@ -189,7 +189,7 @@ def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
             yield error(ErrorType.INVALID, name, value, f"at most {MAX_LEVEL_NAME} characters are expected, as a Workload can hold")
     unconstrained = annotations.get(UNCONSTRAINED_TOPOLOGY)
     if unconstrained is not None and unconstrained not in _TRUE + _FALSE:
-        yield error(ErrorType.INVALID, UNCONSTRAINED_TOPOLOGY, unconstrained, "true or false is expected")
+        yield error(ErrorType.INVALID, UNCONSTRAINED_TOPOLOGY, unconstrained, '"true" or "false" is expected')
     if pod_set.is_job and pod_set.path != OWN:
         yield from _validate_of_the_job(path, annotations, annotations)
     yield from _validate_slices(pod_set)
@@ -217,7 +217,7 @@ def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
         yield error(ErrorType.INVALID, SPARE_NODES, spares, _SPARES_EXPECTED)
     lends = annotations.get(LEND_SPARES)
     if lends is not None and read_lends(lends) is None:
-        yield error(ErrorType.INVALID, LEND_SPARES, lends, "true or false is expected")
+        yield error(ErrorType.INVALID, LEND_SPARES, lends, '"true" or "false" is expected')
     elif lends is not None and spares is None:
         yield error(ErrorType.FORBIDDEN, LEND_SPARES, None, f"means nothing without {SPARE_NODES}, whose nodes are lent")
     gates = (pod_set.template.get("spec") or {}).get("schedulingGates") or ()

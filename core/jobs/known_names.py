@@ -166,7 +166,7 @@ def _warn_of_unknown(path: str, name: str, where: Callable[[str], str] | None) -
     what, other, others = ("label", "annotation", ANNOTATIONS) if path.endswith("labels") else ("annotation", "label", LABELS)
     meant = find_meant(name)
     if meant is not None:
-        known = f"; {f'the {other} ' if meant in others else ''}{meant} is{where(meant) if where else ''}"
+        known = f"; did you mean {f'the {other} ' if meant in others else ''}{meant}{where(meant) if where else ''}?"
     elif is_of_template(name) and name not in OF_A_TEMPLATE:
         known = ""
     else:

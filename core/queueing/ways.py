@@ -47,7 +47,7 @@ def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts |
 
 
 def _stopped(policy: str) -> str:
-    return f"its stopPolicy is {policy}, it admits nobody until that is None"
+    return f"its stopPolicy is {policy}, it admits no workload until stopPolicy is None"
 
 
 def _queues_of(state: ClusterState, namespace: str) -> str:

@@ -46,6 +46,7 @@ def test_a_process_ends_with_its_own_exit_code(process: str, tmp_path):
         (["plan", "-f", "x", "--speed", "9"], "No such option: --speed"),
         (["plan", "-f", "there-is-no-such-file"], "there-is-no-such-file: No such file or directory"),
         (["plan", "-f", "x", "-o", "xml"], "'xml' is not one of 'json', 'yaml'"),
+        (["pause", "admisions"], "Invalid value for 'what': 'admisions' is not one of 'admissions'"),
         (["plan", "-f", "x", "--nodes", "y", "--context", "z"], "--nodes reads files instead of a cluster"),
         (
             ["plan", "-f", "x", "--placement-profile", "tidy"],
@@ -68,6 +69,8 @@ def test_a_wrong_command_line_is_told_in_one_line(topogate: Commands, arguments:
 def test_a_bare_command_shows_its_words(topogate: Commands):
     ran = topogate.run()
     assert ran.code == 2
+    assert ran.err.startswith("Usage: ")
+    assert ran.err.count("\n") > 10
     assert all(word in ran.out + ran.err for word in ("webhook", "reconciler", "plan", "completion"))
 
 

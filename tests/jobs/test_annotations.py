@@ -75,7 +75,7 @@ def test_what_is_right_is_let_pass(annotations: dict[str, str]):
     [
         ({REQUIRED_TOPOLOGY: "a rack"}, ErrorType.INVALID, REQUIRED_TOPOLOGY, "a node label name"),
         ({PREFERRED_TOPOLOGY: ""}, ErrorType.INVALID, PREFERRED_TOPOLOGY, "a node label name"),
-        ({UNCONSTRAINED_TOPOLOGY: "yes"}, ErrorType.INVALID, UNCONSTRAINED_TOPOLOGY, "true or false"),
+        ({UNCONSTRAINED_TOPOLOGY: "yes"}, ErrorType.INVALID, UNCONSTRAINED_TOPOLOGY, '"true" or "false"'),
         ({SLICE_REQUIRED_TOPOLOGY: "auto", SLICE_SIZE: "/"}, ErrorType.INVALID, SLICE_SIZE, "a whole number of at least 1"),
         ({SLICE_REQUIRED_TOPOLOGY: "rack"}, ErrorType.REQUIRED, SLICE_SIZE, "a number of pods is needed"),
         ({SLICE_SIZE: "4"}, ErrorType.FORBIDDEN, SLICE_SIZE, f"means nothing without {SLICE_REQUIRED_TOPOLOGY}"),
@@ -100,7 +100,7 @@ def test_what_is_right_is_let_pass(annotations: dict[str, str]):
         ({REQUIRED_TOPOLOGY: "r", SPARE_NODES: ""}, ErrorType.INVALID, SPARE_NODES, "a whole number of nodes from 0 to 64"),
         ({SPARE_NODES: "2"}, ErrorType.INVALID, SPARE_NODES, "means nothing without a topology; a whole number"),
         ({SPARE_NODES: "two"}, ErrorType.INVALID, SPARE_NODES, "means nothing without a topology; a whole number"),
-        ({REQUIRED_TOPOLOGY: "r", SPARE_NODES: "1", LEND_SPARES: "yes"}, ErrorType.INVALID, LEND_SPARES, "true or false is expected"),
+        ({REQUIRED_TOPOLOGY: "r", SPARE_NODES: "1", LEND_SPARES: "yes"}, ErrorType.INVALID, LEND_SPARES, '"true" or "false" is expected'),
         ({REQUIRED_TOPOLOGY: "r", LEND_SPARES: "true"}, ErrorType.FORBIDDEN, LEND_SPARES, "means nothing without topogate.dev/spare-nodes"),
         ({PODSET_GROUP_NAME: "g"}, ErrorType.FORBIDDEN, PODSET_GROUP_NAME, "a group needs"),
     ],
@@ -124,7 +124,7 @@ def test_three_mistakes_are_three_errors():
     assert set(texts) == {f"{PATH}[{name}]" for name in (REQUIRED_TOPOLOGY, UNCONSTRAINED_TOPOLOGY, SLICE_SIZE)}
     for field, value, accepted in (
         (REQUIRED_TOPOLOGY, "'no rack'", "a node label name such as"),
-        (UNCONSTRAINED_TOPOLOGY, "'maybe'", "true or false is expected"),
+        (UNCONSTRAINED_TOPOLOGY, "'maybe'", '"true" or "false" is expected'),
         (SLICE_SIZE, "'3'", "one of 1, 2, 4, 8 is expected"),
     ):
         text = texts[f"{PATH}[{field}]"]
@@ -149,7 +149,9 @@ def test_unknown_keys_of_a_layer_draw_a_warning_and_cases_do_not_matter():
 def test_a_misspelt_annotation_draws_a_warning_with_the_name_that_was_meant():
     rules = judge({"kueue.x-k8s.io/podset-required-topolgy": "rack", "example.com/other": "x"})
     assert not rules.errors
-    expected = f"{PATH}[kueue.x-k8s.io/podset-required-topolgy]: this annotation is not known and does nothing; {REQUIRED_TOPOLOGY} is"
+    expected = (
+        f"{PATH}[kueue.x-k8s.io/podset-required-topolgy]: this annotation is not known and does nothing; did you mean {REQUIRED_TOPOLOGY}?"
+    )
     assert rules.warnings == (expected,)
     assert "does nothing" in judge({"kueue.x-k8s.io/podset-zzz": "1"}).warnings[0]
 

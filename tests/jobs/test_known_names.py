@@ -132,18 +132,26 @@ def test_an_annotation_given_as_a_label(kind: str, name: str, place: str):
 @pytest.mark.parametrize(
     ("part", "name", "known"),
     [
-        ("labels", "kueue.x-k8s.io/priority-clas", f"this label is not known and does nothing; {PRIORITY_CLASS_LABEL} is"),
-        ("annotations", "kueue.x-k8s.io/queue-nam", f"this annotation is not known and does nothing; the label {QUEUE_NAME_LABEL} is"),
+        ("labels", "kueue.x-k8s.io/priority-clas", f"this label is not known and does nothing; did you mean {PRIORITY_CLASS_LABEL}?"),
+        (
+            "annotations",
+            "kueue.x-k8s.io/queue-nam",
+            f"this annotation is not known and does nothing; did you mean the label {QUEUE_NAME_LABEL}?",
+        ),
         (
             "annotations",
             "kueue.x-k8s.io/required-topology",
-            f"this annotation is not known and does nothing; {REQUIRED_TOPOLOGY} is, on the pod template",
+            f"this annotation is not known and does nothing; did you mean {REQUIRED_TOPOLOGY}, on the pod template?",
         ),
-        ("annotations", "topogate.dev/placement-profil", f"this annotation is not known and does nothing; {PLACEMENT_PROFILE} is"),
+        (
+            "annotations",
+            "topogate.dev/placement-profil",
+            f"this annotation is not known and does nothing; did you mean {PLACEMENT_PROFILE}?",
+        ),
         (
             "labels",
             "topogate.dev/workload-required-topolgy",
-            f"this label is not known and does nothing; the annotation {WORKLOAD_REQUIRED_TOPOLOGY} is",
+            f"this label is not known and does nothing; did you mean the annotation {WORKLOAD_REQUIRED_TOPOLOGY}?",
         ),
     ],
 )
@@ -159,7 +167,7 @@ def test_it_is_told_when_it_is_put_there_and_not_with_every_change_after():
 
 @pytest.mark.parametrize("name", ["kueue.x-k8s.io/podset-requird-topology", "kueue.x-k8s.io/required-topology"])
 def test_a_pod_is_told_once(name: str):
-    shown = f"metadata.annotations[{name}]: this annotation is not known and does nothing; {REQUIRED_TOPOLOGY} is"
+    shown = f"metadata.annotations[{name}]: this annotation is not known and does nothing; did you mean {REQUIRED_TOPOLOGY}?"
     assert told(made("Pod", {"annotations": {name: RACK}})) == [shown]
 
 
@@ -186,12 +194,12 @@ TEMPLATE = "spec.template.metadata"
             PLACEMENT_PROFILE,
             "this is an annotation and does nothing as a label: set it in metadata.annotations of the job itself",
         ),
-        ("annotations", "kueue.x-k8s.io/slice-size", f"this annotation is not known and does nothing; {SLICE_SIZE} is"),
-        ("labels", "kueue.x-k8s.io/slice-size", f"this label is not known and does nothing; the annotation {SLICE_SIZE} is"),
+        ("annotations", "kueue.x-k8s.io/slice-size", f"this annotation is not known and does nothing; did you mean {SLICE_SIZE}?"),
+        ("labels", "kueue.x-k8s.io/slice-size", f"this label is not known and does nothing; did you mean the annotation {SLICE_SIZE}?"),
         (
             "labels",
             "kueue.x-k8s.io/priority-clas",
-            f"this label is not known and does nothing; {PRIORITY_CLASS_LABEL} is, on the job itself",
+            f"this label is not known and does nothing; did you mean {PRIORITY_CLASS_LABEL}, on the job itself?",
         ),
     ],
 )
@@ -200,7 +208,7 @@ def test_on_a_pod_template(part: str, name: str, shown: str):
 
 
 def test_on_that_of_a_deployment_whose_pods_are_jobs_themselves():
-    shown = f"this label is not known and does nothing; {PRIORITY_CLASS_LABEL} is"
+    shown = f"this label is not known and does nothing; did you mean {PRIORITY_CLASS_LABEL}?"
     assert told(made("Deployment", template={"labels": {"kueue.x-k8s.io/priority-clas": "x"}})) == [
         f"{TEMPLATE}.labels[kueue.x-k8s.io/priority-clas]: {shown}"
     ]

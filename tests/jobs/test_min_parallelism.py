@@ -116,7 +116,7 @@ def test_in_another_place_or_misspelt_it_draws_a_warning():
     misspelt = job()
     misspelt["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-paralelism": "2"}
     (said,) = warnings_of(misspelt)
-    assert said.endswith(f"this annotation is not known and does nothing; {MIN_PARALLELISM} is")
+    assert said.endswith(f"this annotation is not known and does nothing; did you mean {MIN_PARALLELISM}?")
 
 
 def test_a_job_some_of_whose_pods_are_done_is_not_taken_for_resized_once_it_is_admitted_again():

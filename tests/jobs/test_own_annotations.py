@@ -149,7 +149,7 @@ def test_it_is_told_when_it_is_put_there_and_not_with_every_change_after():
 
 def test_a_misspelt_one_there_is_not_known():
     (told,) = Webhook().validate(of_kind("Job", {"template": TEMPLATE}, **{"kueue.x-k8s.io/podset-requird-topology": RACK}))["warnings"]
-    assert told.endswith(f"this annotation is not known and does nothing; {REQUIRED_TOPOLOGY} is, on the pod template")
+    assert told.endswith(f"this annotation is not known and does nothing; did you mean {REQUIRED_TOPOLOGY}, on the pod template?")
 
 
 @pytest.mark.parametrize("name", [WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY, PLACEMENT_PROFILE])

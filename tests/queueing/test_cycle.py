@@ -311,11 +311,15 @@ def spoil(scene: Scene, how: str) -> None:
             REASON_MISCONFIGURED,
             "ClusterQueue cq doesn't exist; LocalQueue lq names it, and an administrator can make it",
         ),
-        ("stopped LocalQueue", REASON_SUSPENDED, "LocalQueue lq is inactive: its stopPolicy is Hold, it admits nobody until that is None"),
+        (
+            "stopped LocalQueue",
+            REASON_SUSPENDED,
+            "LocalQueue lq is inactive: its stopPolicy is Hold, it admits no workload until stopPolicy is None",
+        ),
         (
             "stopped ClusterQueue",
             REASON_SUSPENDED,
-            "ClusterQueue cq is inactive: its stopPolicy is HoldAndDrain, it admits nobody until that is None",
+            "ClusterQueue cq is inactive: its stopPolicy is HoldAndDrain, it admits no workload until stopPolicy is None",
         ),
         ("no flavor", REASON_SUSPENDED, "ClusterQueue cq is inactive: references missing ResourceFlavor(s): tas"),
         ("no topology", REASON_SUSPENDED, "ClusterQueue cq is inactive: there is no Topology 't'"),

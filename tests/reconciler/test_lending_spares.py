@@ -103,5 +103,7 @@ def test_what_a_borrower_says_of_that_is_written_again_when_somebody_changes_it(
 
 
 def test_what_is_neither_true_nor_false_is_refused_where_it_stands(wide: Scene) -> None:
-    with pytest.raises(ApiError, match=r"spec\.template\.metadata\.annotations\[topogate\.dev/lend-spares\].*true or false is expected"):
+    with pytest.raises(
+        ApiError, match=r"spec\.template\.metadata\.annotations\[topogate\.dev/lend-spares\].*\"true\" or \"false\" is expected"
+    ):
         wide.submit("train", pods=1, required=wide.rack, annotations={SPARE_NODES: "1", LEND_SPARES: "maybe"})

@@ -156,7 +156,7 @@ def test_three_mistakes_are_refused_at_once_each_with_field_value_and_what_is_al
     assert status["code"] == 422
     expected = {
         f"{path}[{REQUIRED_TOPOLOGY}]": ('"not a label"', "a node label name such as"),
-        f"{path}[{UNCONSTRAINED_TOPOLOGY}]": ('"perhaps"', "true or false is expected"),
+        f"{path}[{UNCONSTRAINED_TOPOLOGY}]": ('"perhaps"', '"true" or "false" is expected'),
         f"{path}[{SLICE_SIZE}]": ('"3"', "one of 1, 2, 4 is expected"),
     }
     for field, (value, accepted) in expected.items():
@@ -169,7 +169,7 @@ def test_three_mistakes_are_refused_at_once_each_with_field_value_and_what_is_al
 
 def test_a_long_value_does_not_crowd_the_other_mistakes_out():
     response = Webhook().validate(job(annotations={REQUIRED_TOPOLOGY: "x " * 50_000, UNCONSTRAINED_TOPOLOGY: "perhaps"}))
-    assert "true or false is expected" in response["status"]["message"]
+    assert '"true" or "false" is expected' in response["status"]["message"]
     assert len(response["status"]["message"]) < 2000
 
 

@@ -80,7 +80,7 @@ def test_a_job_with_three_mistakes_is_refused_with_three_messages_that_kubectl_s
     assert not created
     path = "spec.template.metadata.annotations"
     for field, value, accepted in (
-        (UNCONSTRAINED_TOPOLOGY, '"perhaps"', "true or false is expected"),
+        (UNCONSTRAINED_TOPOLOGY, '"perhaps"', '"true" or "false" is expected'),
         (SLICE_REQUIRED_TOPOLOGY, '"not a label"', "a node label name such as cloud.provider.com/topology-rack is expected"),
         (SLICE_SIZE, '"3"', "one of 1, 2, 4, 8 is expected"),
     ):

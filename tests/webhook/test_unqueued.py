@@ -93,7 +93,7 @@ def test_a_queue_named_in_an_annotation_or_in_a_misspelt_label(cluster: Cluster,
         f"metadata.annotations[{QUEUE_NAME_LABEL}]: {place}"
     ]
     for name in ("kueue.x-k8s.io/queue-nam", "kueue.x-k8s.io/queueName", "topogate.dev/queue-name"):
-        shown = f"metadata.labels[{name}]: this label is not known and does nothing; {QUEUE_NAME_LABEL} is"
+        shown = f"metadata.labels[{name}]: this label is not known and does nothing; did you mean {QUEUE_NAME_LABEL}?"
         assert told(cluster, obj(kind, namespace, labels={name: "main"})) == [shown]
     assert told(cluster, obj(kind, namespace, labels={"kueue.x-k8s.io/queue-something-else": "x", "queue-nam": "x"})) == []
 
@@ -101,7 +101,7 @@ def test_a_queue_named_in_an_annotation_or_in_a_misspelt_label(cluster: Cluster,
 @pytest.mark.parametrize("kind", ["Job", "JobSet"])
 def test_the_annotation_of_a_group_misspelt(cluster: Cluster, namespace: str, kind: str):
     for name in ("topogate.dev/podgroup-topologi", "topogate.dev/podgroup-toplogy", "topogate.dev/podgroupTopology"):
-        shown = f"metadata.annotations[{name}]: this annotation is not known and does nothing; {PODGROUP_TOPOLOGY} is"
+        shown = f"metadata.annotations[{name}]: this annotation is not known and does nothing; did you mean {PODGROUP_TOPOLOGY}?"
         assert told(cluster, obj(kind, namespace, annotations={name: RACK_LABEL})) == [shown]
     assert told(cluster, obj(kind, namespace, annotations={"topogate.dev/podgroup-of-mine": "x"})) == []
 
