@@ -19,6 +19,7 @@ Since each end of a pod may move that choice, it is made again by `settle`; unti
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import TypeVar
 
@@ -102,15 +103,16 @@ class Ledger:
         namespace_labels: Callable[[str], Labels | None] = lambda name: None,
         windows: Windows | None = None,
     ) -> None:
-        self._table = UsageTable(lambda: [taken.slots for taken in self._taken.values()])
         self._pods: dict[str, PodFacts] = {}
         self._taken: dict[PodSetKey, _Taken] = {}
+        # Nothing refers back to the ledger: each minute's audit makes one that must go at once (`core.runtime.garbage`).
+        self._table = UsageTable(partial(_list_slots, self._taken))
         self._keys: dict[str, dict[PodSetKey, None]] = {}  # of `_taken`, by workload
         self._unnamed: dict[PodSetKey, None] = {}  # of `_taken`: those with nodes that are places in a tree
         self._versions: dict[str, int] = {}  # of what `held_by` returns, by workload
         self._moves = 0
         self.neighbours = ClusterNeighbours(self._pods, node_labels, namespace_labels)
-        self.daemons = DaemonSets(self._take_daemon_share, windows)
+        self.daemons = DaemonSets(partial(_take_daemon_share, self._table, self.neighbours), windows)
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
         # Those that have ended well, by key: when they were made, and where they ran.
         self._succeeded: dict[PodSetKey, dict[str, tuple[str, str]]] = {}
@@ -258,10 +260,6 @@ class Ledger:
         of_wide = [sum(ended[node] for node in domain.nodes) for domain in reservation.domains]
         return np.array(give_up([*pinned.tolist(), *wide], [*of_pinned, *of_wide], reservation.surplus), dtype=np.int64)
 
-    def _take_daemon_share(self, facts: DaemonSetFacts, node: str, sign: int) -> None:
-        self._table.take(self._table.slot(node), facts.requests, sign)
-        self.neighbours.count(facts.traits, node, sign)
-
     def _count_neighbours(self, reservation: Reservation, sign: int) -> None:
         """Ports and anti-affinity of pods to come keep others away as long as the reservation stands, bound or not."""
         if reservation.traits.is_particular:
@@ -392,6 +390,15 @@ class Ledger:
     def drift(self) -> Drift:
         """Nodes whose usage differs from that of a ledger made anew from the facts alone, with both; empty when all is well."""
         return next(found for found in self.audit() if found is not None)
+
+
+def _list_slots(taken: Mapping[PodSetKey, _Taken]) -> list[Indices]:
+    return [each.slots for each in taken.values()]
+
+
+def _take_daemon_share(table: UsageTable, neighbours: ClusterNeighbours, facts: DaemonSetFacts, node: str, sign: int) -> None:
+    table.take(table.slot(node), facts.requests, sign)
+    neighbours.count(facts.traits, node, sign)
 
 
 def _pod_set_of(pod: PodFacts) -> PodSetKey | None:
