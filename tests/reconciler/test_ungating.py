@@ -16,7 +16,7 @@ from core.names import (
     RANK_ANNOTATION,
 )
 from e2e import manifests, truth
-from e2e.api import ApiError, wait_for
+from e2e.api import wait_for
 from e2e.topogate import Topogate
 from e2e.writes_proxy import Cut, WritesProxy
 from tests.reconciler.scenes import GPU, Scene
@@ -109,29 +109,28 @@ def test_a_nominated_slot_cannot_be_taken_before_its_pod_is_bound(
         topogate.start_reconciler()
 
 
-def _ungated_by_hand(scene: Scene, job: str, node: str) -> tuple[str, str] | None:
-    """The job and a pod of it that somebody sends to a node; None where topogate, which waits a second for more pods, was faster."""
-    scene.submit(job, pods=2, gpus=8, required=scene.rack)
-    wait_for("its pods to be made", lambda: len(scene.read().pods_of(job)) == 2)
-    victim = scene.read().pods_of(job)[0]["metadata"]["name"]
-    patch = {"spec": {"schedulingGates": None, "nodeSelector": {HOSTNAME_LABEL: node}}}
-    try:
-        scene.api.patch(f"{PODS.format(scene.namespace)}/{victim}", patch)
-    except ApiError as error:
-        if error.status != 422:
-            raise
-        scene.delete_job(job)
-        scene.eventually("the job to be gone", lambda now: not now.pods_of(job))
-        return None
-    return job, victim
-
-
-def test_a_pod_that_another_assignment_ungated_is_replaced_by_one_that_is_where_it_should_be(scene: Scene) -> None:
-    """Ungated by hand into a node that the assignment does not name and that has no room."""
+def test_a_pod_that_another_assignment_ungated_is_replaced_by_one_that_is_where_it_should_be(
+    scene: Scene, topogate: Topogate, proxy: WritesProxy, kubeconfig: Path
+) -> None:
+    """Ungated by hand into a node that the assignment does not name and that has no room, while the reconciler is gone that would have
+    ungated it."""
     scene.submit("filler", pods=2, gpus=8, required=scene.rack)
     filled = scene.until_bound("filler", 2)
-    taken = filled.label_of(filled.pods_of("filler")[0], HOSTNAME_LABEL)
-    name, victim = next(found for i in range(9) if (found := _ungated_by_hand(scene, f"train-{i}", taken)) is not None)
+    taken, name, pods = filled.label_of(filled.pods_of("filler")[0], HOSTNAME_LABEL), "train", PODS.format(scene.namespace)
+    topogate.kill_reconciler()
+    topogate.start_reconciler(kubeconfig=kubeconfig)
+    proxy.cut(Cut(1, False, topogate.kill_reconciler, only=rf"PATCH {pods}/[^/]+$", lasting=True))
+    try:
+        scene.submit(name, pods=2, gpus=8, required=scene.rack)
+        assert proxy.has_cut.wait(90), proxy.writes
+        wait_for("its pods to be made", lambda: len(scene.read().pods_of(name)) == 2)
+        victim = scene.read().pods_of(name)[0]["metadata"]["name"]
+        scene.api.patch(f"{pods}/{victim}", {"spec": {"schedulingGates": None, "nodeSelector": {HOSTNAME_LABEL: taken}}})
+    finally:
+        proxy.cut(None)
+        if topogate.reconciler is not None:
+            topogate.kill_reconciler()
+        topogate.start_reconciler()
     now = scene.until_bound(name, 2)
     assert victim not in [pod["metadata"]["name"] for pod in now.pods_of(name)]
     assert truth.as_assigned(now, name) == []
