@@ -197,13 +197,20 @@ def _merge_lists(schema: Mapping[str, Any], live: list[Any], wanted: list[Any]) 
     return [*result, *(there[name] for name in waiting if name not in asked)]
 
 
+def _has_parts(schema: Mapping[str, Any], value: Any) -> bool:
+    """Whether parts of a value have owners of their own."""
+    if isinstance(value, list):
+        return _list_type(schema) in ("set", "map")
+    return isinstance(value, dict) and schema.get("x-kubernetes-map-type") != "atomic"
+
+
 def _remove(schema: Mapping[str, Any], value: Any, path: Path, gone: Iterable[Path], owned: Container[Path]) -> Any:
     """The value without some leaves; None where nothing is left of it. What is owned itself stays then, as null."""
     below: dict[str, set[Path]] = {}
     for each in gone:
         if each != path:
             below.setdefault(each[len(path)], set()).add(each)
-        elif not isinstance(value, dict | list) or not value:
+        elif not value or not _has_parts(schema, value):
             return None
     is_gone = path in gone and path[-1].startswith("k:")
     if isinstance(value, dict):

@@ -217,7 +217,8 @@ class JobController(Model):
         spec, status = job["spec"], job.get("status") or {}
         ended = [pod for pod in pods if is_over(pod) and TRACKED in (pod["metadata"].get("finalizers") or ())]
         succeeded = status.get("succeeded", 0) + sum(phase_of(pod) == "Succeeded" for pod in ended)
-        failed = status.get("failed", 0) + sum(phase_of(pod) == "Failed" for pod in ended)
+        # What is deleted before it has ended, as on suspension, is not taken for a failure.
+        failed = status.get("failed", 0) + sum(phase_of(pod) == "Failed" and "deletionTimestamp" not in pod["metadata"] for pod in ended)
         done = self._indexes_done(status) | {self._index_of(pod) for pod in ended if phase_of(pod) == "Succeeded"}
         live = [pod for pod in pods if not is_over(pod)]
         active = [pod for pod in live if not pod["metadata"].get("deletionTimestamp")]
@@ -249,7 +250,7 @@ class JobController(Model):
         if new != status:
             removed = {name: None for name in status if name not in new}
             self.patch(JOB, key, {"status": {**new, **removed}}, "status")
-        for pod in ended:
+        for pod in (*ended, *(pod for pod in live if pod["metadata"].get("deletionTimestamp"))):  # those that end are replaced
             self._untrack(pod)
 
     def _end_or_make(self, key: Key, job: Json, active: list[Json], live: list[Json], wanted: int, done: set[int]) -> None:
@@ -429,6 +430,12 @@ class Kubelets(Model):
         super().__init__(server, loop, now)
         self.down: set[str] = set()
         self._since: dict[str, float] = {}
+
+    def look_at_node(self, node: str) -> None:
+        """The kubelet of a node is back."""
+        for key, stored in sorted(self.server.objects[POD].items()):
+            if stored.obj["spec"].get("nodeName") == node:
+                self.add(POD, key)
 
     def look(self, resource: tuple[str, str], key: Key) -> None:
         pod = self.find(POD, key)

@@ -281,13 +281,13 @@ class Server:
             applied, managers = fields.apply(kind, None, {**wanted, "metadata": metadata}, {}, manager, force=force)
             self._check_namespace(request, metadata)
             return self._make(request, applied, managers, None)
-        self._check_preconditions(request, stored.obj, metadata)
         wanted = _limit_to_part(kind, request.subresource, {**body, "metadata": metadata})
         try:
             known = stored.managers or {BEFORE: fields.list_owned(fields.schema_of(kind), stored.obj)}
             applied, managers = fields.apply(kind, stored.obj, wanted, known, manager, force=force)
         except Taken as taken:
             raise self._explain_taken(kind, request.name, taken) from taken
+        self._check_preconditions(request, stored.obj, metadata)
         return self._change(request, stored, applied, None, managers)
 
     def _change(self, request: Request, stored: Stored, body: Json, manager: Manager | None, managers: Managers | None = None) -> Json:

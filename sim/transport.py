@@ -17,10 +17,6 @@ LATENCY_S = 0.001
 REFRESH_S, BOOKMARK_S = 2.0, 60.0  # before the end of a stream, and between two bookmarks
 
 
-class Crash(BaseException):
-    """The process ends at this moment."""
-
-
 @dataclass(slots=True)
 class Faults:
     """What goes wrong between one process and the API server, by chance; 0 is never."""
@@ -34,11 +30,19 @@ class Faults:
     is_cut: bool = False  # nothing arrives at all
 
 
-class SimTransport(Transport):
-    """One process's way to the API server. `on_write` hears of each write before and after it, and may raise."""
+Dies = Callable[[Request], bool]
+"""Asked before each write and after it: whether the process ends at this moment."""
 
-    def __init__(self, server: Server, user: str, faults: Faults, on_write: Callable[[Request, bool], None] = lambda *_: None) -> None:
-        self._server, self._user, self.faults, self._on_write = server, user, faults, on_write
+
+class SimTransport(Transport):
+    """One process's way to the API server. Once the process has ended nothing arrives there, and nothing comes back."""
+
+    def __init__(
+        self, server: Server, user: str, faults: Faults, dies: Dies = lambda _: False, end: Callable[[], None] = lambda: None
+    ) -> None:
+        """`end` is called when the process ends."""
+        self._server, self._user, self.faults, self._dies, self._end = server, user, faults, dies, end
+        self._is_dead = False
 
     @property
     def address(self) -> str:
@@ -59,6 +63,7 @@ class SimTransport(Transport):
         fence: Fence | None = None,
     ) -> bytes:
         faults, chance = self.faults, self.faults.chance
+        await self._live_on()
         await asyncio.sleep(LATENCY_S * (1 + chance.random()) + (chance.uniform(0, 20) if chance.random() < faults.is_slow else 0))
         if faults.is_cut or chance.random() < faults.lost_request:
             raise Unreachable(f"{method} {path}: the connection was refused")
@@ -69,17 +74,23 @@ class SimTransport(Transport):
             if chance.random() < faults.shed:
                 raise Refused(429, "TooManyRequests", "too many requests, please try again later", retryAfterSeconds=1)
             is_write = request.verb not in ("get", "list", "watch")
-            if is_write:
-                self._on_write(request, False)
+            await self._live_on(request if is_write else None)
             answer = carry_out(self._server, request)
-            if is_write:
-                self._on_write(request, True)
+            await self._live_on(request if is_write else None)
         except Refused as refused:
             raise error_for(refused.code, json.dumps(refused.status).encode()) from refused
         if chance.random() < faults.lost_answer:
             raise Unreachable(f"{method} {path}: the answer broke off")
         await asyncio.sleep(LATENCY_S * chance.random())
         return to_bytes(answer)
+
+    async def _live_on(self, written: Request | None = None) -> None:
+        """Returns only in a process that lives."""
+        if written is not None and not self._is_dead and self._dies(written):
+            self._is_dead = True
+            self._end()
+        if self._is_dead:
+            await asyncio.get_running_loop().create_future()
 
     async def lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The events of a watch, with bookmarks, until its time is over."""
@@ -101,6 +112,7 @@ class SimTransport(Transport):
         self._server.on_change.append(wake)
         try:
             while loop.time() < end:
+                await self._live_on()
                 has_news.clear()
                 if not self.faults.is_silent:
                     try:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from sim.loop import VirtualClock, VirtualLoop
 from sim.models import MODELS, Kubelets, Model
 from sim.routes import find_kind
 from sim.server import Request, Server
-from sim.transport import Faults, SimTransport
+from sim.transport import Dies, Faults, SimTransport
 from webhook.review import Reviews
 
 Json = dict[str, Any]
@@ -42,6 +42,9 @@ class World:
         self.server._admit = Admission(self.server, Reviews(self._has_default_queue, find=self._find).answer)
         self.models: list[Model] = [model(self.server, self.loop, self.clock.now) for model in MODELS]
         self.reconcilers: list[asyncio.Task[None]] = []
+        self._ended: list[asyncio.Task[None]] = []
+        self.leader: Reconciler | None = None  # the one that was started last
+        self.crashes = 0
         for name in ("default", "kube-system", "topogate-system"):
             self.apply(
                 {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}
@@ -84,7 +87,9 @@ class World:
 
     def objects(self, group: str, plural: str) -> list[Json]:
         """All objects of a resource, by namespace and name."""
-        return [stored.obj for _, stored in sorted(self.server.objects[group, plural].items())]
+        kind = next(kind for kind in self.server.kinds.values() if kind.resource == (group, plural))
+        head = {"apiVersion": kind.api_version, "kind": kind.kind}
+        return [{**head, **stored.obj} for _, stored in sorted(self.server.objects[group, plural].items())]
 
     @property
     def kubelets(self) -> Kubelets:
@@ -93,10 +98,18 @@ class World:
 
     # --- topogate -----------------------------------------------------------------------------------
 
-    def start_reconciler(self, faults: Faults | None = None, on_write: Callable[[Request, bool], None] = lambda *_: None) -> None:
-        """Starts a reconciler that leads."""
+    def start_reconciler(self, faults: Faults | None = None, dies: Dies = lambda _: False) -> None:
+        """Starts a reconciler that leads. One that `dies` is started again some seconds later, as a Deployment does."""
         faults = faults or Faults(random.Random(self.chance.random()))
-        client = Client(SimTransport(self.server, RECONCILER, faults, on_write))
+
+        def end() -> None:
+            self.crashes += 1
+            task.cancel()
+            self.reconcilers.remove(task)
+            self._ended.append(task)
+            self.loop.call_later(self.chance.uniform(1, 10), self.start_reconciler, faults, dies)
+
+        client = Client(SimTransport(self.server, RECONCILER, faults, dies, end))
         reconciler = Reconciler(client, self.clock, profiles_from_gates({}), kinds=KINDS)
 
         async def work() -> None:
@@ -104,24 +117,21 @@ class World:
                 await reconciler.follow(group)
                 await reconciler.lead()
 
-        self.reconcilers.append(self.loop.create_task(work()))
+        self.leader = reconciler
+        task = self.loop.create_task(work())
+        self.reconcilers.append(task)
 
     def run_for(self, seconds: float) -> None:
         """Lets time pass. Raises what ended a reconciler."""
-
-        async def wait() -> None:
-            done, _ = await asyncio.wait(
-                [*self.reconcilers, self.loop.create_task(asyncio.sleep(seconds))], return_when=asyncio.FIRST_COMPLETED
-            )
-            for task in done:
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+        for task in self.reconcilers:
+            if task.done():
                 task.result()
-
-        self.loop.run_until_complete(wait())
 
     def close(self) -> None:
         """Ends all."""
         for task in self.reconcilers:
             task.cancel()
-        self.loop.run_until_complete(asyncio.gather(*self.reconcilers, return_exceptions=True))
+        self.loop.run_until_complete(asyncio.gather(*self.reconcilers, *self._ended, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()

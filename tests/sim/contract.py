@@ -88,6 +88,8 @@ class Sequence:
                 del status["conditions"][1:]
             if not status["conditions"] or chance.random() < 0.3:
                 status = {"requeueState": {"count": chance.randint(1, 2)}} if chance.random() < 0.5 else {}
+            if chance.random() < 0.3:
+                status["admission"] = self._admission()
             body = {**head, "metadata": {"name": name, **self._preconditions()}, "status": status}
             params = {**self._manager(), **({"force": "true"} if chance.random() < 0.7 else {})}
             return Op("PATCH", f"{path}/status", params, body, APPLY)
@@ -168,6 +170,17 @@ class Sequence:
         chance = self._chance
         condition = {"type": chance.choice(["A", "B", "C"]), "status": chance.choice(["True", "False"]), "reason": "R"}
         return condition | {"message": chance.choice(["m", "n"]), "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+    def _admission(self) -> Json:
+        """With lists that are replaced as a whole, and with keys."""
+        chance = self._chance
+        given: Json = {"name": "main", "count": chance.randint(1, 2), "flavors": {"cpu": chance.choice("fg")}}
+        if chance.random() < 0.6:
+            levels = ["a", "b"][: chance.randint(1, 2)]
+            values = [{"universal": chance.choice("xy")} for _ in levels]
+            slices = [{"domainCount": 1, "podCounts": {"universal": 1}, "valuesPerLevel": values}]
+            given["topologyAssignment"] = {"levels": levels, "slices": slices}
+        return {"clusterQueue": chance.choice("pq"), "podSetAssignments": [given]}
 
     def _preconditions(self) -> Json:
         chance, found = self._chance, {}

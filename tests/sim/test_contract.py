@@ -131,6 +131,7 @@ def to_json(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
+@pytest.mark.timeout(600 + 3 * SEQUENCES)
 def test_random_operations_have_the_same_answers_and_events(cluster: Cluster, told: Told):
     """`TOPOGATE_CONTRACT_SEQUENCES=2000` plays so many; `TOPOGATE_CONTRACT_FIRST` is the first seed."""
     real, differences = Real(cluster.api), list[str]()
@@ -141,7 +142,7 @@ def test_random_operations_have_the_same_answers_and_events(cluster: Cluster, to
             differences += find_differences(seed, namespace, real, told)
         for namespace in namespaces:
             cluster.api.delete(f"/api/v1/namespaces/{namespace}")
-    assert differences == []
+    assert not differences, "\n".join(differences)
 
 
 def test_operations_of_every_kind_are_played():
