@@ -28,6 +28,7 @@ from core.podgroups.members import group_of
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.errors import KubeError
+from core.runtime.expectations import Expectations
 from core.runtime.garbage import spare_what_lives
 from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
@@ -127,7 +128,6 @@ class Observed:
         self.native = NativeGroups(client, clock, informer) if places_groups else None
         self.workloads = informer(r.WORKLOADS)
         self.kinds = {r.key_of(kind): kind for kind in kinds}
-        # Who suspended a job tells a user's wish from a stop of ours.
         self.jobs = {key: informer(r.resource_of(kind), with_writers_of(kind.suspend_path)) for key, kind in self.kinds.items()}
         self.related = Related(kinds, informer)
         self.definitions = informer(r.CUSTOM_RESOURCE_DEFINITIONS, slim_definition)
@@ -158,6 +158,7 @@ class Observed:
         self.workloads.store.add_index("family", lambda workload: [family_of(workload)])
         self.pod_facts: dict[str, PodFacts] = {}
         self.owners = Owners()
+        self.ungating = Expectations()  # by workload: pods that have been ungated and are not seen so yet
         self._unowned: dict[str, str | None] = {}  # workloads without an owner, and the owner of the pods that name them
         self.on_owner: list[Callable[[Obj], None]] = []  # told of pods that turned out to be another's than was known
 
@@ -518,8 +519,8 @@ class Observed:
         return [pod for pod in self._pods_of_job(uid) if not pod.terminal and not _is_left_alone(pod)]
 
     def find_running_pods(self, uid: str) -> list[PodFacts]:
-        """Those among them that are past their gates."""
-        return [pod for pod in self.find_live_pods(uid) if not pod.gated]
+        """Those among them that are past their gates, also where that has not been seen yet."""
+        return [pod for pod in self.find_live_pods(uid) if not pod.gated or self.ungating.is_awaiting(pod.workload, pod.uid)]
 
     def _pods_of_job(self, uid: str) -> Iterable[PodFacts]:
         pods = (pod for owner in self.owners.descendants(uid) for pod in self.pods.store.by_index("owner", owner))

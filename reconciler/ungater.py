@@ -30,7 +30,6 @@ from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Invalid, KubeError, NotFound
-from core.runtime.expectations import Expectations
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.throttle import Throttle
@@ -82,7 +81,7 @@ class Ungater:
         self._recorder = recorder
         self._writer = writer
         self._clock = clock
-        self._expectations = Expectations()
+        self._expectations = observed.ungating
         self._throttle = Throttle(clock)
         self._nominates = nominates
         self._progress: dict[str, _Progress] = {}

@@ -28,6 +28,10 @@ class Expectations:
         if fresh:
             self._deadlines.setdefault(key, {}).update(fresh)
 
+    def is_awaiting(self, key: Hashable, uid: str) -> bool:
+        """Whether a change is still waited for."""
+        return uid in self._deadlines.get(key, ())
+
     def observe(self, key: Hashable, uid: str) -> None:
         """The change was seen, or will never come. Unknown keys and uids are fine: most events were not waited for."""
         uids = self._deadlines.get(key)

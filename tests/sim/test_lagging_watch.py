@@ -1,0 +1,59 @@
+"""What one watch has not told yet is not taken for what is not so."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, Mapping
+
+import pytest
+
+from sim.server import Request
+from sim.transport import Faults, SimTransport
+from sim.world import World
+from tests.sim.test_world import POOL, Json, job, open_world
+
+
+def pods_of(world: World, name: str) -> list[Json]:
+    return [pod for pod in world.objects("", "pods") if pod["metadata"]["labels"].get("job-name") == name]
+
+
+def hold(world: World, pod: Json) -> None:
+    kind = next(kind for kind in world.server.kinds.values() if kind.resource == ("", "pods"))
+    body = {"metadata": {"finalizers": [*pod["metadata"].get("finalizers", ()), "example.com/hold"]}}
+    name = pod["metadata"]["name"]
+    world.server.patch(Request("patch", kind, "team", name, "", {}, body, "application/merge-patch+json", "user"))
+
+
+@pytest.mark.parametrize("lags", [False, True])
+def test_quota_of_a_deleted_job_is_kept_while_its_ungated_pods_end(lags: bool, monkeypatch: pytest.MonkeyPatch):
+    """The watch of pods stands still since before they were ungated: they were taken for pods that wait, and the quota was given twice."""
+    whole, of_pods = SimTransport.lines, Faults(random.Random(1))
+
+    def lines(self: SimTransport, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        return whole(SimTransport(self._server, self._user, of_pods) if path == "/api/v1/pods" else self, path, params=params)
+
+    monkeypatch.setattr(SimTransport, "lines", lines)
+    world = open_world(1)
+    left = world.apply(job("left", 2, seconds=None, rack=POOL.rack_label))
+    world.apply(job("fill", 4, seconds=None, rack=POOL.rack_label))
+    while not pods_of(world, "left"):
+        world.run_for(0.1)
+    world.run_for(0.3)
+    of_pods.is_silent = lags
+    while not all(pod["status"]["phase"] == "Running" for pod in pods_of(world, "left")):
+        world.run_for(0.1)
+    for pod in pods_of(world, "left"):
+        hold(world, pod)
+    world.kubelets.is_stopped = True
+    world.delete(left, propagationPolicy="Foreground")
+    world.run_for(1.5)
+    world.apply(job("next", 2, rack=POOL.rack_label))
+    world.run_for(3)
+    reserved = {
+        workload["metadata"]["ownerReferences"][0]["name"]
+        for workload in world.objects("kueue.x-k8s.io", "workloads")
+        for condition in workload["status"]["conditions"]
+        if condition["type"] == "QuotaReserved" and condition["status"] == "True"
+    }
+    assert reserved == {"left", "fill"}
+    world.close()
