@@ -12,7 +12,6 @@ from typing import Any
 from core.names import TOPOLOGY_GATE
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
-from e2e.recount import Objects, find_broken
 from sim.models import ENDS_BADLY, RUN_SECONDS, is_over
 from sim.server import Refused, Request
 from sim.transport import Faults
@@ -100,17 +99,9 @@ class Scenario:
         while seconds > 0:
             self.world.run_for(min(seconds, 5.0))
             seconds -= 5.0
-            broken = self.find_broken()
+            broken = self.world.find_broken()
             if broken:
                 raise Broken("; ".join(broken))
-
-    def find_broken(self) -> list[str]:
-        """What the audit finds now."""
-        world = self.world
-        found = {name: world.objects("", name) for name in ("nodes", "pods", "namespaces")}
-        named = {"workloads": "workloads", "cluster_queues": "clusterqueues", "cohorts": "cohorts", "local_queues": "localqueues"}
-        named["resource_flavors"] = "resourceflavors"
-        return list(find_broken(Objects(**found, **{name: world.objects("kueue.x-k8s.io", plural) for name, plural in named.items()})))
 
     def _check_end(self) -> None:
         """Raises Broken where something is left over."""

@@ -315,10 +315,9 @@ class Server:
         stored, options = self._find(request), {**request.params, **(request.body or {})}
         kind, metadata = request.kind, stored.obj["metadata"]
         asked = options.get("preconditions") or {}
-        if asked.get("uid") not in (None, metadata["uid"]):
-            raise self._another(kind, request.name, asked["uid"], metadata["uid"])
-        if asked.get("resourceVersion") not in (None, metadata["resourceVersion"]):
-            raise self._another_version(kind, request.name, asked["resourceVersion"], metadata["resourceVersion"])
+        for part, what, perhaps in (("uid", "UID", "deleted and then recreated"), ("resourceVersion", "ResourceVersion", "modified")):
+            if asked.get(part) not in (None, metadata[part]):
+                raise self._another(kind, request.name, what, asked[part], metadata[part], perhaps)
         self._admit(request, stored.obj, None)
         finalizers = list(metadata.get("finalizers") or ())
         policy = options.get("propagationPolicy")
@@ -471,18 +470,12 @@ class Server:
         return Refused(409, "Conflict", message, name=name, group=kind.group, kind=kind.plural)
 
     @staticmethod
-    def _another(kind: Kind, name: str, wanted: str, found: str) -> Refused:
+    def _another(kind: Kind, name: str, what: str, wanted: str, found: str, perhaps: str) -> Refused:
+        """A precondition of a delete that does not hold."""
+        called = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
         message = (
-            f'Operation cannot be fulfilled on {kind.kind}{f".{kind.group}" if kind.group else ""} "{name}": the UID in the precondition '
-            f"({wanted}) does not match the UID in record ({found}). The object might have been deleted and then recreated"
-        )
-        return Refused(409, "Conflict", message, name=name, group=kind.group, kind=kind.kind)
-
-    @staticmethod
-    def _another_version(kind: Kind, name: str, wanted: str, found: str) -> Refused:
-        message = (
-            f'Operation cannot be fulfilled on {kind.kind}{f".{kind.group}" if kind.group else ""} "{name}": the ResourceVersion in the '
-            f"precondition ({wanted}) does not match the ResourceVersion in record ({found}). The object might have been modified"
+            f'Operation cannot be fulfilled on {called} "{name}": the {what} in the precondition ({wanted}) does not match the {what} in '
+            f"record ({found}). The object might have been {perhaps}"
         )
         return Refused(409, "Conflict", message, name=name, group=kind.group, kind=kind.kind)
 

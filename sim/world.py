@@ -12,6 +12,7 @@ from core.jobs.kinds import KINDS
 from core.placement.profile import profiles_from_gates
 from core.runtime.client import Client
 from core.runtime.resource import Resource
+from e2e.recount import Objects, find_broken
 from reconciler.app import Reconciler
 from sim.admission import Admission
 from sim.kinds import build_in, read_definitions
@@ -90,6 +91,13 @@ class World:
         kind = next(kind for kind in self.server.kinds.values() if kind.resource == (group, plural))
         head = {"apiVersion": kind.api_version, "kind": kind.kind}
         return [{**head, **stored.obj} for _, stored in sorted(self.server.objects[group, plural].items())]
+
+    def find_broken(self) -> list[str]:
+        """What the audit of objects finds now (`e2e.recount`)."""
+        found = {name: self.objects("", name) for name in ("nodes", "pods", "namespaces")}
+        named = {"workloads": "workloads", "cluster_queues": "clusterqueues", "cohorts": "cohorts", "local_queues": "localqueues"}
+        named["resource_flavors"] = "resourceflavors"
+        return list(find_broken(Objects(**found, **{name: self.objects("kueue.x-k8s.io", plural) for name, plural in named.items()})))
 
     @property
     def kubelets(self) -> Kubelets:

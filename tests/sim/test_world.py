@@ -9,7 +9,6 @@ import pytest
 from core.names import TOPOLOGY_GATE
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
-from e2e.recount import Objects, find_broken
 from sim.models import RUN_SECONDS
 from sim.server import Refused
 from sim.world import World
@@ -40,13 +39,6 @@ def job(name: str, pods: int, seconds: float | None = 30, rack: str = "") -> Jso
     return made
 
 
-def find_broken_now(world: World) -> list[str]:
-    found = {name: world.objects("", name) for name in ("nodes", "pods", "namespaces")}
-    named = {"workloads": "workloads", "cluster_queues": "clusterqueues", "cohorts": "cohorts", "local_queues": "localqueues"}
-    found |= {name: world.objects("kueue.x-k8s.io", plural) for name, plural in (named | {"resource_flavors": "resourceflavors"}).items()}
-    return list(find_broken(Objects(**found)))
-
-
 def complete(world: World) -> list[str]:
     return [
         each["metadata"]["name"]
@@ -67,7 +59,7 @@ def test_jobs_run_in_one_rack_each_within_the_quota_until_all_are_complete():
     most = 0
     for _ in range(200):
         world.run_for(1)
-        assert find_broken_now(world) == []
+        assert world.find_broken() == []
         bound = [pod for pod in world.objects("", "pods") if pod["spec"].get("nodeName")]
         most = max(most, sum(pod["status"]["phase"] == "Running" for pod in bound))
         racks: dict[str, set[str]] = {}
