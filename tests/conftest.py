@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import itertools
@@ -22,6 +23,7 @@ from e2e.findings import findings
 from e2e.kind import tools
 from e2e.recount import recount
 from e2e.topogate import SYSTEM_NAMESPACE
+from tests.reconciler.scenes import Scene
 
 # No deadline: a loaded machine is no failure. CI repeats the same examples, so that a red build is red again.
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=60)
@@ -112,11 +114,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Every passed test on the control plane ends with the audit from objects alone, before its fixtures delete anything."""
+    """Every passed test on the control plane ends with the audit from objects alone, before its fixtures delete anything. A failed
+    test deletes the nodes and queues of its scenes: they must not change the results of the tests after it."""
     broken: list[str] = []
     running = getattr(item, "funcargs", {}).get("cluster")
     if isinstance(running, Cluster) and item.stash.get(_PASSED, False) and item.get_closest_marker("not_recounted") is None:
         broken = recount(running.api)
+    if not item.stash.get(_PASSED, True):
+        for scene in list(Scene.unclosed):
+            with contextlib.suppress(Exception, AssertionError):  # the test has failed already
+                scene.close()
     yield
     assert broken == [], "the audit from objects alone, at the end of the test"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from e2e import manifests, truth
 from e2e.api import PATIENCE_S, wait_for
@@ -22,6 +22,8 @@ LOWER_PRIORITY = {"withinClusterQueue": "LowerPriority"}
 class Scene:
     """Objects of one test. All names carry the scene's prefix, so scenes on one cluster do not meet."""
 
+    unclosed: ClassVar[list[Scene]] = []
+    """Opened, and not closed yet."""
     by_host = True
     """Whether the hostname is the lowest level of its topology."""
 
@@ -41,6 +43,7 @@ class Scene:
         return self.pool.block_label
 
     def open(self, *, quota: int = 1000, strategy: str = "BestEffortFIFO") -> Scene:
+        self.unclosed.append(self)
         self.cluster.add_nodes(self.pool)
         self.cluster.create_namespace(self.namespace)
         topology, flavor = f"{self.prefix}topology", f"{self.prefix}flavor"
@@ -51,12 +54,15 @@ class Scene:
         return self
 
     def close(self) -> None:
-        """Deletes everything; the invariant must have held before."""
+        """Deletes everything, once; the invariant must have held before."""
+        if self not in self.unclosed:
+            return
         broken = truth.always(self.read())
         self._delete_everything()  # whatever is broken: what a failed test leaves must not be in the way of all that follow
         assert broken == []
 
     def _delete_everything(self) -> None:
+        self.unclosed.remove(self)
         self.clear()
         self.api.delete(f"/api/v1/namespaces/{self.namespace}")
         self.eventually("pods to be gone", lambda now: not [p for p in now.pods if p["metadata"]["namespace"] == self.namespace])
