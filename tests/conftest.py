@@ -7,7 +7,9 @@ import contextlib
 import functools
 import inspect
 import itertools
+import json
 import os
+from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,6 +25,7 @@ from e2e.findings import findings
 from e2e.kind import tools
 from e2e.recount import recount
 from e2e.topogate import SYSTEM_NAMESPACE
+from tests.installed import Installed
 from tests.reconciler.scenes import Scene
 
 # No deadline: a loaded machine is no failure. CI repeats the same examples, so that a red build is red again.
@@ -33,6 +36,8 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 # The first test that needs the control plane may have to build it (minutes, once per machine).
 BUILD_TIMEOUT_S = 1800
 SCENE_TIMEOUT_S = 600  # its waits say sooner what did not come
+
+DURATIONS = Path(__file__).parents[1] / "out" / "durations.json"
 
 _numbers = itertools.count(1)
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
@@ -46,9 +51,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(SCENE_TIMEOUT_S))
-    # Late those that restart the API server: the controllers of the control plane then back off for a while. Very last what looks back.
+    # What topogate registers holds for the whole cluster: tests without it come first. Late those that restart the API server: the
+    # controllers of the control plane then back off for a while. Very last what looks back.
     last = ("test_real_apiserver", "test_rights_of_a_whole_run")
-    items.sort(key=lambda item: (item.get_closest_marker("cluster") is not None, *(name in item.nodeid for name in last)))
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("cluster") is not None,
+            *(name in item.nodeid for name in last),
+            "installed" in getattr(item, "fixturenames", ()),
+        )
+    )
     first = next((item for item in items if item.get_closest_marker("cluster")), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))
@@ -94,6 +106,14 @@ def cluster(request: pytest.FixtureRequest, audit_folder: Path) -> Iterator[Clus
         running.stop(keep_logs=failed)
         if failed:
             request.config.stash[_KEPT_LOGS] = [running.log_dir]
+
+
+@pytest.fixture(scope="session")
+def installed(cluster: Cluster) -> Iterator[Installed]:
+    """The topogate of this process, for the modules that use one. Tests without it run before."""
+    made = Installed(cluster)
+    yield made
+    made.stop()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -150,8 +170,24 @@ class _Several:
         node.config.stash.setdefault(_KEPT_LOGS, []).extend(kept)
 
 
+class _Durations:
+    """How long each test took with its fixtures, in seconds, written to `out/durations.json`; only in the process that hands out tests."""
+
+    def __init__(self) -> None:
+        self._seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] += report.duration  # type: ignore[assignment]
+
+    def pytest_sessionfinish(self) -> None:
+        DURATIONS.parent.mkdir(exist_ok=True)
+        DURATIONS.write_text(json.dumps({name: round(seconds, 3) for name, seconds in self._seconds.most_common()}, indent=1))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Several())
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Durations())
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from core.names import TRACEPARENT_ANNOTATION
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
 from e2e.otlp import Receiver
-from e2e.topogate import Topogate
+from tests.installed import Installed
 from tests.reconciler.scenes import Scene
 from tests.reconciler.test_podgroups import GATE, GROUPS, add, gang, places, told
 
@@ -23,8 +23,9 @@ def hall(cluster: Cluster) -> Iterator[Scene]:
     scene.close()
 
 
-def test_one_trace_from_the_first_look_to_the_last_bound_pod(cluster: Cluster, hall: Scene) -> None:
-    with Receiver() as receiver, Topogate(cluster, leader_election=False, otlp_endpoint=receiver.endpoint) as topogate:
+def test_one_trace_from_the_first_look_to_the_last_bound_pod(installed: Installed, hall: Scene) -> None:
+    with Receiver() as receiver:
+        topogate = installed.run(otlp_endpoint=receiver.endpoint, is_fresh=True)
         topogate.kill_reconciler()
         topogate.start_reconciler(options=GATE)
         gang(hall, "train", 4)

@@ -15,8 +15,8 @@ from e2e.api import wait_for
 from e2e.cluster import Cluster
 from e2e.otlp import Receiver, SpanRecord
 from e2e.stories import STORY
+from tests.installed import Installed
 from tests.traces.scene import Scene, scene
-from tests.webhook.beside import topogate_beside
 
 MALFORMED = "00-zz-\n-01" + "x" * 1000
 CREATED_BY_USER, REVIEW = "/mutate-batch-v1-job", "admission.review"
@@ -37,9 +37,10 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(cluster: Cluster) -> Iterator[Told]:
+def told(cluster: Cluster, installed: Installed) -> Iterator[Told]:
     """A job that fits; two with traceparents of their own making, which fit, too; and one that does not."""
-    with Receiver() as receiver, topogate_beside(cluster, receiver.endpoint), scene(cluster, "story") as here:
+    with Receiver() as receiver, scene(cluster, "story") as here:
+        installed.run(otlp_endpoint=receiver.endpoint)
         here.submit("fits", pods=4, gpus=2)
         here.wait_bound("fits", 4)
         forged = f"00-{here.story('fits')}-{'1' * 16}-00"  # somebody else's trace, and not to be sampled
