@@ -9,6 +9,7 @@ import inspect
 import itertools
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from e2e.findings import findings
 from e2e.kind import tools
 from e2e.recount import recount
 from e2e.topogate import SYSTEM_NAMESPACE
+from tests.chart.rights_of_a_run import ASKED, write_asked
 from tests.installed import Installed
 from tests.reconciler.scenes import Scene
 
@@ -52,12 +54,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(SCENE_TIMEOUT_S))
     # What topogate registers holds for the whole cluster: tests without it come first. Late those that restart the API server: the
-    # controllers of the control plane then back off for a while. Very last what looks back.
-    last = ("test_real_apiserver", "test_rights_of_a_whole_run")
+    # controllers of the control plane then back off for a while.
     items.sort(
         key=lambda item: (
             item.get_closest_marker("cluster") is not None,
-            *(name in item.nodeid for name in last),
+            "test_real_apiserver" in item.nodeid,
             "installed" in getattr(item, "fixturenames", ()),
         )
     )
@@ -85,14 +86,11 @@ def _refuse_to_build(*_: Any, **__: Any) -> NoReturn:
 
 
 @pytest.fixture(scope="session")
-def audit_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the API server of this process writes down what topogate's processes ask of it; beside those of the other processes of
-    the run, each of which has a control plane of its own and says how many of its tests failed when it is through."""
-    worker, own = os.environ.get("PYTEST_XDIST_WORKER"), tmp_path_factory.getbasetemp()
-    folder = own / "audit" if worker is None else own.parent / f"audit-{worker}"
-    folder.mkdir()
+def audit_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the API server of this process writes down what topogate's processes ask of it, for `tests.chart.rights_of_a_run`."""
+    folder = tmp_path_factory.mktemp("audit")
     yield folder
-    (folder / "failed").write_text(str(request.session.testsfailed))
+    write_asked(folder, os.environ.get("PYTEST_XDIST_WORKER", "main"))
 
 
 @pytest.fixture(scope="session")
@@ -175,6 +173,7 @@ class _Durations:
 
     def __init__(self) -> None:
         self._seconds: Counter[str] = Counter()
+        shutil.rmtree(ASKED, ignore_errors=True)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid] += report.duration  # type: ignore[assignment]
