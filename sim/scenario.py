@@ -8,11 +8,10 @@ import random
 from datetime import timedelta
 from typing import Any
 
-from core.names import TOPOLOGY_GATE
 from e2e import manifests
 from e2e.nodes import NodePool
 from sim.administrators import GPUS, Administrators
-from sim.ending import judge_job
+from sim.ending import find_unsettled
 from sim.server import Refused, Request
 from sim.transport import Faults
 from sim.users import Users
@@ -38,7 +37,7 @@ class Scenario:
         self._faults = Faults(random.Random(self.chance.random()))
         self._to_die = 0.0
         self._deaths = random.Random(self.chance.random())
-        self._users = Users(self.world, self.chance, self.pool, TEAMS, jobs)
+        self._users = Users(self.world, self.chance, TEAMS, jobs, 2 * self.pool.nodes)
         self._administrators = Administrators(self.world, self.chance, self.pool)
         self._set_up()
 
@@ -57,6 +56,7 @@ class Scenario:
             world.apply(manifests.cluster_queue(team, quota, strategy=strategy, **spec))
             world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
             world.apply(manifests.local_queue("main", team, team))
+            world.apply(manifests.local_queue("other", team, team))
         for name, value in (("low", 1), ("high", 100)):
             world.apply(
                 {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
@@ -97,15 +97,7 @@ class Scenario:
         before = self.world.server.writes
         self.world.run_for(120)
         problems = [f"{self.world.server.writes - before} writes in two minutes of peace"] if self.world.server.writes > before else []
-        workloads = {each["metadata"]["ownerReferences"][0]["uid"]: each for each in self.world.objects("kueue.x-k8s.io", "workloads")}
-        jobs = {each["metadata"]["uid"]: each for each in self.world.objects("batch", "jobs")}
-        for uid, job in jobs.items():
-            problems += judge_job(self.world, job, workloads.get(uid))
-        problems += [f"workload {each['metadata']['name']} has no job" for uid, each in workloads.items() if uid not in jobs]
-        for pod in self.world.objects("", "pods"):
-            gated = any(gate["name"] == TOPOLOGY_GATE for gate in pod["spec"].get("schedulingGates") or ())
-            if gated or pod["metadata"].get("deletionTimestamp"):
-                problems.append(f"pod {pod['metadata']['name']} is {'gated' if gated else 'ending'}")
+        problems += find_unsettled(self.world)
         if problems:
             raise Broken("; ".join(problems))
 

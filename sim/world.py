@@ -17,8 +17,7 @@ from reconciler.app import Reconciler
 from sim.admission import Admission
 from sim.kinds import build_in, read_definitions
 from sim.loop import VirtualClock, VirtualLoop
-from sim.models import MODELS
-from sim.models.base import Model
+from sim.models import define_kinds, start_models
 from sim.models.kubelets import Kubelets
 from sim.routes import find_kind
 from sim.server import MERGE, Request, Server
@@ -39,11 +38,11 @@ class World:
         self.loop = VirtualLoop()
         self.clock = VirtualClock(self.loop)
         ours = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
-        definitions = [*ours, *definitions]
+        definitions = [*ours, *define_kinds(), *definitions]
         kinds = [*build_in(), *read_definitions(definitions)]
         self.server = Server(kinds, now=self.time, chance=random.Random(self.chance.random()))
         self.server._admit = Admission(self.server, Reviews(self._has_default_queue, find=self._find).answer)
-        self.models: list[Model] = [model(self.server, self.loop, self.clock.now) for model in MODELS]
+        self.models = start_models(self.server, self.loop, self.clock.now)
         self.reconcilers: list[asyncio.Task[None]] = []
         self._ended: list[asyncio.Task[None]] = []
         self.leader: Reconciler | None = None  # the one that was started last
@@ -93,6 +92,10 @@ class World:
         kind = next(kind for kind in self.server.kinds.values() if kind.resource == (group, plural))
         key = obj["metadata"].get("namespace") or "", obj["metadata"]["name"]
         self.server.patch(Request("patch", kind, *key, subresource, {}, body, MERGE, "user"))
+
+    def resource_of(self, obj: Json) -> tuple[str, str]:
+        """What an object is stored under."""
+        return find_kind(self.server, obj).resource
 
     def objects(self, group: str, plural: str) -> list[Json]:
         """All objects of a resource, by namespace and name."""

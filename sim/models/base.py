@@ -94,6 +94,37 @@ class Model:
         return self.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+class OwnerModel(Model):
+    """A controller of one kind: looks at an object when it changes or what it controls."""
+
+    resource: tuple[str, str]
+    owner_kind: str
+
+    def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
+        if change.resource == self.resource:
+            yield self.resource, key_of(change.last)
+            return
+        owner = controller_of(change.last)
+        if owner is not None and owner["kind"] == self.owner_kind:
+            yield self.resource, (change.last["metadata"]["namespace"], owner["name"])
+
+    def find_owned(self, resource: tuple[str, str], obj: Json) -> list[Json]:
+        """Objects of a resource that an object controls, by name."""
+        uid = obj["metadata"]["uid"]
+        found = (stored.obj for _, stored in sorted(self.server.objects[resource].items()))
+        return [each for each in found if (controller_of(each) or {}).get("uid") == uid]
+
+    def set_status(self, obj: Json, status: Json) -> None:
+        """Writes those parts of a status that differ, None for what it has no more."""
+        old = obj.get("status") or {}
+        if any(old.get(name) != value for name, value in status.items()):
+            self.patch(self.resource, key_of(obj), {"status": status}, "status")
+
+    def create(self, resource: tuple[str, str], namespace: str, body: Json) -> None:
+        """Creates an object."""
+        self.server.create(Request("create", self.kind(resource), namespace, "", "", {}, body, user=self.user))
+
+
 def key_of_node(name: str) -> Key:
     """The key of a node."""
     return "", name
@@ -107,6 +138,37 @@ def key_of(obj: Mapping[str, Any]) -> Key:
 def controller_of(obj: Mapping[str, Any]) -> Json | None:
     """The owner that controls an object."""
     return next((owner for owner in obj["metadata"].get("ownerReferences") or () if owner.get("controller")), None)
+
+
+def find_owner(server: Server, owner: Json, obj: Json) -> tuple[tuple[str, str], Key] | None:
+    """Where an owner of an object is stored, if it is; None where its kind is not served."""
+    group, _, _ = owner["apiVersion"].rpartition("/")
+    for kind in server.kinds.values():
+        if (kind.group, kind.kind) == (group, owner["kind"]):
+            return kind.resource, (obj["metadata"].get("namespace") or "" if kind.namespaced else "", owner["name"])
+    return None
+
+
+def owner_of(obj: Json, api_version: str, kind: str) -> Json:
+    """The owner reference of what an object controls."""
+    metadata = obj["metadata"]
+    named = {"apiVersion": api_version, "kind": kind, "name": metadata["name"], "uid": metadata["uid"]}
+    return {**named, "controller": True, "blockOwnerDeletion": True}
+
+
+def make_pod(owner: Json, template: Json, labels: Mapping[str, str], notes: Mapping[str, str] | None = None) -> Json:
+    """A pod of a template, without a name, that an owner reference says who controls it."""
+    given = template.get("metadata") or {}
+    metadata: Json = {"labels": {**(given.get("labels") or {}), **labels}, "ownerReferences": [owner]}
+    metadata["annotations"] = {**(given.get("annotations") or {}), **(notes or {})}
+    if given.get("finalizers"):
+        metadata["finalizers"] = given["finalizers"]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": dict(template.get("spec") or {})}
+
+
+def has_condition(obj: Mapping[str, Any], kind: str) -> bool:
+    """Whether a condition of an object is true."""
+    return any(c["type"] == kind and c["status"] == "True" for c in (obj.get("status") or {}).get("conditions") or ())
 
 
 def phase_of(pod: Mapping[str, Any]) -> str:

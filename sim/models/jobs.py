@@ -1,27 +1,18 @@
 """The Job controller."""
 
-from collections.abc import Iterator
-
-from sim.models.base import JOB, POD, Json, Key, Model, controller_of, is_over, key_of, phase_of
-from sim.server import Change, Request
+from sim.models.base import JOB, POD, Json, Key, OwnerModel, controller_of, is_over, key_of, make_pod, owner_of, phase_of
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 TRACKED = "batch.kubernetes.io/job-tracking"
 MOST_AT_ONCE = 500
 
 
-class JobController(Model):
+class JobController(OwnerModel):
     """Jobs of batch/v1: pods as the spec says, counted as they end."""
 
+    user = "system:serviceaccount:kube-system:job-controller"
+    resource, owner_kind = JOB, "Job"
     resources = (JOB, POD)
-
-    def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
-        if change.resource == JOB:
-            yield JOB, key_of(change.last)
-            return
-        owner = controller_of(change.last)
-        if owner is not None and owner["kind"] == "Job":
-            yield JOB, (change.last["metadata"]["namespace"], owner["name"])
 
     def look(self, resource: tuple[str, str], key: Key) -> None:
         job = self.find(JOB, key)
@@ -89,31 +80,14 @@ class JobController(Model):
             self._make(key, job, free[number] if is_indexed else None)
 
     def _make(self, key: Key, job: Json, index: int | None) -> None:
-        template, metadata = job["spec"]["template"], job["metadata"]
-        given = template.get("metadata") or {}
-        uid, name = metadata["uid"], metadata["name"]
-        labels = {**(given.get("labels") or {}), "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name}
-        labels |= {"controller-uid": uid, "job-name": name}
-        notes = dict(given.get("annotations") or {})
-        spec = dict(template.get("spec") or {})
+        uid, name = job["metadata"]["uid"], job["metadata"]["name"]
+        labels = {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name, "controller-uid": uid, "job-name": name}
+        numbered = {INDEX: str(index)} if index is not None else {}
+        pod = make_pod(owner_of(job, "batch/v1", "Job"), job["spec"]["template"], labels | numbered, numbered)
+        pod["metadata"] |= {"generateName": f"{name}-" if index is None else f"{name}-{index}-", "finalizers": [TRACKED]}
         if index is not None:
-            labels[INDEX] = notes[INDEX] = str(index)
-            spec["hostname"] = f"{name}-{index}"
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True, "blockOwnerDeletion": True}
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "generateName": f"{name}-" if index is None else f"{name}-{index}-",
-                "labels": labels,
-                "annotations": notes,
-                "finalizers": [TRACKED],
-                "ownerReferences": [owner],
-            },
-            "spec": spec,
-        }
-        user = "system:serviceaccount:kube-system:job-controller"
-        self.server.create(Request("create", self.kind(POD), key[0], "", "", {}, body, user=user))
+            pod["spec"]["hostname"] = f"{name}-{index}"
+        self.create(POD, key[0], pod)
 
     def _untrack(self, pod: Json) -> None:
         left = [name for name in pod["metadata"].get("finalizers") or () if name != TRACKED]

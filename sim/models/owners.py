@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
-from sim.models.base import Json, Key, Model, key_of
+from sim.models.base import Json, Key, Model, find_owner, key_of
 from sim.server import FOREGROUND, Change, Server
 
 
@@ -31,16 +31,11 @@ class GarbageCollector(Model):
         if change.new is None:
             yield from sorted(self._of_owner.pop(uid, ()))
             for owner in change.last["metadata"].get("ownerReferences") or ():
-                yield from self._find_owner(owner, change.last)
+                found = find_owner(self.server, owner, change.last)
+                if found is not None:
+                    yield found
         elif change.new["metadata"].get("deletionTimestamp") or change.old is None:
             yield change.resource, key_of(change.new)
-
-    def _find_owner(self, owner: Json, obj: Json) -> Iterator[tuple[tuple[str, str], Key]]:
-        group, _, _ = owner["apiVersion"].rpartition("/")
-        for kind in self.server.kinds.values():
-            if (kind.group, kind.kind) == (group, owner["kind"]):
-                yield kind.resource, (obj["metadata"].get("namespace") or "" if kind.namespaced else "", owner["name"])
-                return
 
     def look(self, resource: tuple[str, str], key: Key) -> None:
         obj = self.find(resource, key)
@@ -69,7 +64,8 @@ class GarbageCollector(Model):
             self.delete(resource, obj, propagationPolicy="Background")
 
     def _exists(self, owner: Json, obj: Json) -> bool:
-        for resource, key in self._find_owner(owner, obj):
-            found = self.find(resource, key)
-            return found is not None and found["metadata"]["uid"] == owner["uid"]
-        return True  # of a kind that is not served nobody knows
+        at = find_owner(self.server, owner, obj)
+        if at is None:
+            return True  # of a kind that is not served nobody knows
+        found = self.find(*at)
+        return found is not None and found["metadata"]["uid"] == owner["uid"]
