@@ -25,6 +25,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 _COUNTS = ("replicas", "minReplicas", "maxReplicas", "parallelism", "completions", "instances", "numNodes", "size")
 _GPU = "nvidia.com/gpu"
 _NESTED = ("JobSet", "LeaderWorkerSet")  # whose numbers multiply
+_SERVING = ("Deployment", "StatefulSet", "LeaderWorkerSet", "RayCluster", "RayService")  # whose pods run until they are deleted
 _OTHERS = ("Topology", "ResourceFlavor", "ClusterQueue", "LocalQueue", "TrainingRuntime")
 
 
@@ -46,7 +47,7 @@ def make_job(name: str, namespace: str, chance: random.Random, most: int) -> lis
     count = chance.randint(1, min(most, 3) if objects[-1]["kind"] in _NESTED else most)
     gpus, other = chance.choice(["1", "4", "8"]), chance.choice([REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOPOLOGY])
     labels = {PRIORITY_CLASS_LABEL: chance.choice(["low", "high"])} if chance.random() < 0.5 else {}
-    ends = {RUN_SECONDS: str(chance.choice([5, 60, 300]))} if chance.random() < 0.8 else {}
+    ends: Json = {RUN_SECONDS: str(chance.choice([5, 60, 300]))} if chance.random() < 0.8 and objects[-1]["kind"] not in _SERVING else {}
     if ends and chance.random() < 0.1:
         ends[ENDS_BADLY] = "true"
     for number, obj in enumerate(objects):
@@ -112,8 +113,6 @@ def _finish(objects: list[Json], name: str) -> None:
     if job["kind"] in ("Deployment", "StatefulSet"):
         spec["selector"] = {"matchLabels": {"app": name}}
         spec["template"]["metadata"]["labels"] = {"app": name}
-        for note in (RUN_SECONDS, ENDS_BADLY):
-            spec["template"]["metadata"]["annotations"].pop(note, None)
     elif job["kind"] == "TrainJob":
         spec["runtimeRef"]["name"] = objects[0]["metadata"]["name"]
     elif job["kind"] == "AppWrapper":

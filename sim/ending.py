@@ -7,7 +7,7 @@ the objects that make pods: Jobs, ReplicaSets, StatefulSets, and the kinds whose
 from collections.abc import Iterator
 from typing import Any
 
-from core.names import QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
+from core.names import MANAGED, POD_GROUP_NAME, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
 from sim.models.apps import REPLICA_SET, STATEFUL_SET
 from sim.models.base import JOB, POD, controller_of, has_condition, is_over, phase_of
 from sim.models.operators import Operator
@@ -31,9 +31,8 @@ def list_roots(world: World) -> list[Json]:
 def find_unsettled(world: World) -> Iterator[str]:
     """Sentences about what is left over."""
     workloads = world.objects("kueue.x-k8s.io", "workloads")
-    owners = {owner["uid"] for each in workloads for owner in each["metadata"].get("ownerReferences") or ()}
     for root in list_roots(world):
-        yield from _judge_root(root, [each for each in workloads if _owns(root, each)], root["metadata"]["uid"] in owners)
+        yield from _judge_root(root, [each for each in workloads if _owns(root, each)])
     uids = {stored.obj["metadata"]["uid"] for objects in world.server.objects.values() for stored in objects.values()}
     for each in workloads:
         named = each["metadata"].get("ownerReferences") or ()
@@ -48,17 +47,31 @@ def find_unsettled(world: World) -> Iterator[str]:
 
 
 def _owns(root: Json, workload: Json) -> bool:
-    return any(owner["uid"] == root["metadata"]["uid"] for owner in workload["metadata"].get("ownerReferences") or ())
+    metadata, of_root = workload["metadata"], root["metadata"]
+    is_group = metadata["name"] == _group_of(root) and metadata["namespace"] == of_root["namespace"]
+    return is_group or any(owner["uid"] == of_root["uid"] for owner in metadata.get("ownerReferences") or ())
 
 
-def _judge_root(root: Json, workloads: list[Json], has_workload: bool) -> Iterator[str]:
+def _group_of(obj: Json) -> str:
+    """The group that a pod belongs to, empty where it is in none."""
+    return str((obj["metadata"].get("labels") or {}).get(POD_GROUP_NAME) or "")
+
+
+def _is_kept(pod: Json) -> bool:
+    """Whether a pod has ended and is kept until its group has another in its place (docs/pods.md)."""
+    return bool(_group_of(pod)) and is_over(pod) and MANAGED in (pod["metadata"].get("finalizers") or ())
+
+
+def _judge_root(root: Json, workloads: list[Json]) -> Iterator[str]:
     shown = f"{root['kind']} {root['metadata']['name']}"
+    if root["kind"] == "Pod" and _is_kept(root):
+        return
     if root["metadata"].get("deletionTimestamp"):
         yield f"{shown} is ending"
     elif has_ended(root):
         if not all(has_condition(each, "Finished") for each in workloads):
             yield f"{shown} is over, and its workload does not say so"
-    elif not has_workload and root["kind"] != "Deployment" and (root.get("spec") or {}).get("replicas") != 0:
+    elif not workloads and root["kind"] != "Deployment" and (root.get("spec") or {}).get("replicas") != 0:
         yield f"{shown} has no workload"
     elif any(has_condition(each, "Admitted") for each in workloads) and is_suspended(root):
         yield f"{shown} is admitted and suspended"
@@ -122,7 +135,7 @@ def _count_wanted(maker: Json) -> int:
 def _judge_pod(world: World, pod: Json, workloads: dict[tuple[str, str], Json]) -> Iterator[str]:
     """A pod of a queue is over, or bound and its workload is admitted, or it has gates and its workload waits."""
     metadata, name = pod["metadata"], pod["metadata"]["name"]
-    if metadata.get("deletionTimestamp"):
+    if metadata.get("deletionTimestamp") and not _is_kept(pod):
         yield f"pod {name} is ending"
     elif not is_over(pod):
         named = (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION)

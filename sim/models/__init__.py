@@ -13,6 +13,7 @@ from sim.models.apps import DeploymentController, ReplicaSetController, Stateful
 from sim.models.base import Model
 from sim.models.jobs import JobController
 from sim.models.kubelets import Kubelets, PodGarbageCollector
+from sim.models.nodes import NodeLifecycle
 from sim.models.operators import OPERATORS, Operator
 from sim.models.owners import GarbageCollector
 from sim.models.scheduler import Scheduler
@@ -26,6 +27,7 @@ MODELS: tuple[type[Model], ...] = (
     StatefulSetController,
     Scheduler,
     Kubelets,
+    NodeLifecycle,
     PodGarbageCollector,
 )
 

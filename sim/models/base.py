@@ -179,3 +179,12 @@ def phase_of(pod: Mapping[str, Any]) -> str:
 def is_over(pod: Mapping[str, Any]) -> bool:
     """Whether the containers of a pod have ended for good."""
     return phase_of(pod) in ("Succeeded", "Failed")
+
+
+def set_pod_condition(pod: Mapping[str, Any], kind: str, status: str, time: str, reason: str = "") -> list[Json]:
+    """The conditions of a pod with one as it is now; empty if it is so already."""
+    known = (pod.get("status") or {}).get("conditions") or []
+    if any((condition["type"], condition["status"]) == (kind, status) for condition in known):
+        return []
+    new = {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": time, **({"reason": reason} if reason else {})}
+    return [*(condition for condition in known if condition["type"] != kind), new]

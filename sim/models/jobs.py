@@ -1,6 +1,9 @@
 """The Job controller."""
 
+from collections.abc import Iterator
+
 from sim.models.base import JOB, POD, Json, Key, OwnerModel, controller_of, is_over, key_of, make_pod, owner_of, phase_of
+from sim.server import Change
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 TRACKED = "batch.kubernetes.io/job-tracking"
@@ -14,7 +17,17 @@ class JobController(OwnerModel):
     resource, owner_kind = JOB, "Job"
     resources = (JOB, POD)
 
+    def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
+        yield from super().find_due(change)
+        if change.resource == POD and change.new is not None and controller_of(change.new) is None:
+            yield POD, key_of(change.new)
+
     def look(self, resource: tuple[str, str], key: Key) -> None:
+        if resource == POD:
+            orphan = self.find(POD, key)
+            if orphan is not None:
+                self._untrack(orphan)
+            return
         job = self.find(JOB, key)
         pods = self._pods_of(key, job)
         if job is None or job["metadata"].get("deletionTimestamp"):

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
-from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, key_of_node, phase_of
+from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, key_of_node, phase_of, set_pod_condition
 from sim.server import Change, Server
 
 RUN_SECONDS = "sim.topogate.dev/run-seconds"  # annotation of a pod: its containers end well after so long
@@ -83,5 +83,7 @@ class PodGarbageCollector(Model):
         if pod is None or not node or key_of_node(node) in self.server.objects[NODE]:
             return
         if not is_over(pod):
-            self.patch(POD, key, {"status": {"phase": "Failed"}}, "status")
+            conditions = set_pod_condition(pod, "DisruptionTarget", "True", self.time(), "DeletionByPodGC")
+            status = {"phase": "Failed", **({"conditions": conditions} if conditions else {})}
+            self.patch(POD, key, {"status": status}, "status")
         self.delete(POD, pod, gracePeriodSeconds=0)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of
+from sim.models.nodes import tolerates
 from sim.server import Change
 
 
@@ -55,14 +56,7 @@ class Scheduler(Model):
 
 
 def _tolerates(pod: Json, taint: Json) -> bool:
-    if taint["effect"] == "PreferNoSchedule":
-        return True
-    return any(
-        toleration.get("key") in (taint["key"], None)
-        and toleration.get("effect") in (taint["effect"], None, "")
-        and (toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", ""))
-        for toleration in pod["spec"].get("tolerations") or ()
-    )
+    return taint["effect"] == "PreferNoSchedule" or any(tolerates(each, taint) for each in pod["spec"].get("tolerations") or ())
 
 
 def _other_conditions(pod: Json) -> list[Json]:
