@@ -6,6 +6,7 @@ from typing import Any
 from sim.kinds import Kind
 
 Json = dict[str, Any]
+Resource = tuple[str, str]
 
 
 def fill_in(kind: Kind, obj: Json) -> Json:
@@ -18,7 +19,39 @@ def fill_in(kind: Kind, obj: Json) -> Json:
             conditions = [{"lastProbeTime": None, "lastTransitionTime": None, **condition} for condition in status["conditions"]]
             filled["status"] = {**status, "conditions": conditions}
         return filled
+    if kind.resource in _OF_TEMPLATES:
+        spec = {**_OF_TEMPLATES[kind.resource], **{name: value for name, value in (obj.get("spec") or {}).items() if value is not None}}
+        if kind.resource == ("batch", "jobs") and not {"parallelism", "completions"} & (obj.get("spec") or {}).keys():
+            spec["completions"] = 1
+        template = spec.get("template") or {}
+        return {**obj, "spec": {**spec, "template": {**template, "spec": _fill_pod_spec(template.get("spec") or {})}}}
     return obj
+
+
+_OF_TEMPLATES: Mapping[Resource, Json] = {  # what has pod templates, and the defaults beside them
+    ("apps", "replicasets"): {"replicas": 1},
+    ("apps", "deployments"): {
+        "replicas": 1,
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}},
+        "revisionHistoryLimit": 10,
+        "progressDeadlineSeconds": 600,
+    },
+    ("apps", "statefulsets"): {
+        "replicas": 1,
+        "podManagementPolicy": "OrderedReady",
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+        "revisionHistoryLimit": 10,
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+    },
+    ("batch", "jobs"): {
+        "parallelism": 1,
+        "backoffLimit": 6,
+        "completionMode": "NonIndexed",
+        "manualSelector": False,
+        "podReplacementPolicy": "TerminatingOrFailed",
+        "suspend": False,
+    },
+}
 
 
 def admit(kind: Kind, obj: Json, now: str, *, is_new: bool) -> Json:
