@@ -369,6 +369,8 @@ class Jobs:
         if self._has_pods(kind, job):
             await self._end_pods_of_going_parts(job, workload)
             return RequeueAfter(STOP_POLL_S)
+        if self._may_have_unseen_pods(job, workload):
+            return RequeueAfter(STOP_POLL_S)
         is_started = kind.is_started(job)
         if is_started:
             await self._restore(kind, job, workload)
@@ -398,6 +400,10 @@ class Jobs:
         parts = find_parts(self._observed, uid)
         staying = [(of_part, part) for of_part, part in parts if not part["metadata"].get("deletionTimestamp")]
         return len(staying) == len(parts) or any(of_part.active_pods(part) > 0 for of_part, part in staying)
+
+    def _may_have_unseen_pods(self, job: Obj, workload: Obj) -> bool:
+        """Whether a job that makes no more pods may have made some that run and have not been observed yet."""
+        return self._steps.may_have_unseen_pods(workload, job["metadata"]["resourceVersion"])
 
     # --- keeping the workload in step -------------------------------------------------------------------
 
@@ -466,7 +472,7 @@ class Jobs:
             return Done()
         if not condition_is_true(workload, FINISHED):
             if await self._has_pods_left(kind, job, workload):
-                return RequeueAfter(LEFT_POLL_S)
+                return RequeueAfter(LEFT_POLL_S if family_of(workload) in self._left else STOP_POLL_S)
             reason = REASON_SUCCEEDED if finish.succeeded else REASON_FAILED
             workload = await self._steps.finish(workload, Condition(FINISHED, True, reason, finish.message))
             name = object_key(workload)
@@ -482,7 +488,7 @@ class Jobs:
         pods = [pod for pod in running if not (pod.terminating and self._is_lost(pod.node))]
         if not pods:
             self._left.pop(family, None)
-            return False
+            return self._may_have_unseen_pods(job, workload)
         if not may_run(workload):
             await self._steps.end_pods(workload, pods, "Workload is deactivated or deleted, and its job has finished")
         elif family not in self._left:
@@ -503,7 +509,7 @@ class Jobs:
         """The job is being deleted, and a finalizer of others keeps it. It never starts again, so its workload is not queued again."""
         if workload is None or may_run(workload):
             return Done()
-        if await self._is_held_by_pods(job, workload):
+        if await self._is_held_by_pods(job, workload) or self._may_have_unseen_pods(job, workload):
             return RequeueAfter(STOP_POLL_S)
         await self._steps.hold(workload, f"its {kind.kind} is being deleted")
         return Done()
@@ -554,6 +560,8 @@ class Jobs:
             if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}) and kind.has_gate(job):
                 await self._change(kind, job, kind.ungate(job))  # nobody would take it off its pods
         elif not condition_is_true(workload, FINISHED) and await self._has_pods_left(kind, job, workload):
+            return RequeueAfter(STOP_POLL_S)
+        if not condition_is_true(workload, FINISHED) and self._may_have_unseen_pods(job, workload):
             return RequeueAfter(STOP_POLL_S)
         await self._steps.drop_finalizer(workload)
         await self._event(kind, job, EVENT_DELETED_WORKLOAD, f"Deleted Workload: {object_key(workload)}")

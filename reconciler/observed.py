@@ -28,7 +28,6 @@ from core.podgroups.members import group_of
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.errors import KubeError
-from core.runtime.expectations import Expectations
 from core.runtime.garbage import spare_what_lives
 from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
@@ -60,7 +59,9 @@ from reconciler.slim import (
     with_writers_of,
     without_managed_fields,
 )
+from reconciler.ungating import Ungating
 from reconciler.volumes import ObservedVolumes
+from reconciler.watch_progress import WatchProgress, is_behind
 
 logger = logging.getLogger(__name__)
 CATCH_UP_S, CATCH_UP_LOOK_S = 120.0, 0.05
@@ -158,7 +159,8 @@ class Observed:
         self.workloads.store.add_index("family", lambda workload: [family_of(workload)])
         self.pod_facts: dict[str, PodFacts] = {}
         self.owners = Owners()
-        self.ungating = Expectations()  # by workload: pods that have been ungated and are not seen so yet
+        self.ungating = Ungating()
+        self.pods_progress = WatchProgress(self.pods.watcher)
         self._unowned: dict[str, str | None] = {}  # workloads without an owner, and the owner of the pods that name them
         self.on_owner: list[Callable[[Obj], None]] = []  # told of pods that turned out to be another's than was known
 
@@ -398,7 +400,7 @@ class Observed:
                 logger.warning("what was written before cannot be read yet", extra={"error": str(error)})
                 await clock.sleep(1.0)
         watchers = [informer.watcher for informer in self.awaited]
-        behind = {id(watcher): watcher.opened for watcher in watchers if _is_behind(watcher.version, page.resource_version)}
+        behind = {id(watcher): watcher.opened for watcher in watchers if is_behind(watcher.version, page.resource_version)}
         for watcher in watchers:
             if id(watcher) in behind:
                 watcher.refresh()
@@ -411,7 +413,7 @@ class Observed:
 
     @staticmethod
     def _is_late(watcher: Watcher, behind: Mapping[int, int], version: str) -> bool:
-        return id(watcher) in behind and watcher.delivered <= behind[id(watcher)] and _is_behind(watcher.version, version)
+        return id(watcher) in behind and watcher.delivered <= behind[id(watcher)] and is_behind(watcher.version, version)
 
     async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
         """The same from one list of each, for who looks once: watches nothing, and raises a `KubeError` where a list cannot be had, or
@@ -469,8 +471,9 @@ class Observed:
         return [object_key(found) for family in workloads_of_pod(pod) if (found := self.present(family)) is not None]
 
     def pods_of(self, workload: str) -> list[PodFacts]:
-        """Facts of the pods that name a workload, by key."""
-        return [self.pod_facts[key] for pod in self.pods.store.by_index("workload", workload) if (key := object_key(pod)) in self.pod_facts]
+        """Facts of the pods that name a workload, by key. A pod that has been ungated is so also where that has not been seen yet."""
+        facts = (self.pod_facts.get(object_key(pod)) for pod in self.pods.store.by_index("workload", workload))
+        return [self.ungating.adjust(each) for each in facts if each is not None]
 
     def live_pods(self, workload: str) -> list[PodFacts]:
         """Those of them that are not over: pods that are being deleted use what they were given until they are gone."""
@@ -520,7 +523,7 @@ class Observed:
 
     def find_running_pods(self, uid: str) -> list[PodFacts]:
         """Those among them that are past their gates, also where that has not been seen yet."""
-        return [pod for pod in self.find_live_pods(uid) if not pod.gated or self.ungating.is_awaiting(pod.workload, pod.uid)]
+        return [pod for pod in map(self.ungating.adjust, self.find_live_pods(uid)) if not pod.gated]
 
     def _pods_of_job(self, uid: str) -> Iterable[PodFacts]:
         pods = (pod for owner in self.owners.descendants(uid) for pod in self.pods.store.by_index("owner", owner))
@@ -545,10 +548,6 @@ def _is_left_alone(pod: PodFacts) -> bool:
     controller keeps the last pod until it makes another, which a stopped job never gets. Or it names no workload, as pods that a
     start made do: a Job adopts whatever has its labels, and that may take years to end."""
     return pod.dropped or (pod.terminating and pod.workload is None)
-
-
-def _is_behind(version: str, now: str) -> bool:
-    return not (version.isdecimal() and now.isdecimal()) or int(version) < int(now)
 
 
 def is_gated(pod: Obj) -> bool:

@@ -80,6 +80,8 @@ class Orphans:
             pods = [pod for pod in pods if not pod.gated]
         if pods:
             return RequeueAfter(STOP_POLL_S) if orphaned and not may_run(workload) else Done()
+        if not finished and self._steps.may_have_unseen_pods(workload, self._find_version()):
+            return RequeueAfter(STOP_POLL_S)
         if not finished and not leaves:
             gone = Condition(FINISHED, True, REASON_OWNER_NOT_FOUND, "what it was made for does not exist any more, nor does a pod of it")
             workload = await self._steps.finish(workload, gone)
@@ -91,3 +93,8 @@ class Orphans:
             except (NotFound, Conflict):
                 return Done()  # gone, or another one of its name
         return Done()
+
+    def _find_version(self) -> str:
+        """Up to which resource version any job or Workload has been observed: the deletion of an owner among them."""
+        versions = (informer.watcher.version for informer in (*self._observed.owning, self._observed.workloads))
+        return max((version for version in versions if version.isdecimal()), key=int, default="")

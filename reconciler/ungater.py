@@ -195,7 +195,7 @@ class Ungater:
     async def _ungate(self, key: str, workload: Obj, admission: Admission, actions: tuple[Ungate, ...]) -> list[KubeError]:
         """Ungates them all; returns the errors worth another attempt."""
         # Raised before the first write: the event may overtake the answer.
-        self._expectations.expect(key, [action.pod.uid for action in actions], self._clock.monotonic())
+        self._expectations.expect_places(key, {action.pod.uid: action.node_selector for action in actions}, self._clock.monotonic())
         if key not in self._progress:
             self._progress[key] = _Progress(self._clock.now(), len(actions))
             self._tell_of_gathering(key, workload, actions)

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import random
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from core.runtime.errors import NotLeading, Unreachable, error_for
@@ -28,6 +29,7 @@ class Faults:
     is_slow: float = 0.0  # it takes seconds
     is_silent: bool = False  # watches deliver nothing
     is_cut: bool = False  # nothing arrives at all
+    late_s: dict[str, float] = field(default_factory=dict)  # by plural of a resource: by how much an open stream of it is behind
 
 
 Dies = Callable[[Request], bool]
@@ -104,16 +106,26 @@ class SimTransport(Transport):
             raise error_for(refused.code, json.dumps(refused.status).encode()) from refused
         end, version = loop.time() + float(params.get("timeoutSeconds") or 3600), int(params.get("resourceVersion") or 0)
         bookmark, has_news = loop.time() + BOOKMARK_S, asyncio.Event()
+        told, to_tell = self._server.version, deque[tuple[float, int]]()  # what there is when a stream is opened is never late
 
         def wake(change: Change) -> None:
             if change.resource == request.kind.resource:
-                has_news.set()
+                late_s = self.faults.late_s.get(request.kind.plural, 0.0)
+                to_tell.append((loop.time() + late_s, change.version))
+                if late_s:
+                    loop.call_later(late_s, has_news.set)
+                else:
+                    has_news.set()
 
         self._server.on_change.append(wake)
         try:
             while loop.time() < end:
                 await self._live_on()
                 has_news.clear()
+                while to_tell and to_tell[0][0] <= loop.time() + LATENCY_S:
+                    told = to_tell.popleft()[1]
+                if not to_tell:
+                    told = self._server.version
                 if not self.faults.is_silent:
                     try:
                         events = self._server.read_changes(request, version)
@@ -121,9 +133,10 @@ class SimTransport(Transport):
                         yield to_bytes({"type": "ERROR", "object": refused.status})
                         return
                     for number, event in events:
-                        yield to_bytes(event)
-                        version = number
-                    version = max(version, self._server.version)
+                        if number <= told:
+                            yield to_bytes(event)
+                            version = number
+                    version = max(version, told)
                 until = min(bookmark, end - REFRESH_S if loop.time() < end - REFRESH_S else end)
                 try:
                     async with asyncio.timeout_at(until):

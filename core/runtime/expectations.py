@@ -37,9 +37,14 @@ class Expectations:
         uids = self._deadlines.get(key)
         if uids is None:
             return
-        uids.pop(uid, None)
+        if uid in uids:
+            self.discard(key, uid)
         if not uids:
             del self._deadlines[key]
+
+    def discard(self, key: Hashable, uid: str) -> None:
+        """Removes one that is expected of `key`. A subclass that keeps something of each overrides it."""
+        del self._deadlines[key][uid]
 
     def satisfied(self, key: Hashable, now: float) -> bool:
         """Whether nothing is (any longer) waited for."""
@@ -47,7 +52,7 @@ class Expectations:
         if uids is None:
             return True
         for uid in [uid for uid, deadline in uids.items() if now >= deadline]:
-            del uids[uid]
+            self.discard(key, uid)
             self.timeouts += 1
         if uids:
             return False
@@ -65,4 +70,6 @@ class Expectations:
 
     def forget(self, key: Hashable) -> None:
         """The key itself is gone."""
+        for uid in tuple(self._deadlines.get(key, ())):
+            self.discard(key, uid)
         self._deadlines.pop(key, None)

@@ -67,7 +67,8 @@ class JobController(OwnerModel):
             wanted = parallelism if completions is None else min(parallelism, completions - succeeded)
         self._end_or_make(key, job, active, live, wanted, done)
         now_live = [pod for pod in self._pods_of(key, job) if not is_over(pod) and not pod["metadata"].get("deletionTimestamp")]
-        new |= {"active": len(now_live), "conditions": conditions}
+        ending = sum(not is_over(pod) and bool(pod["metadata"].get("deletionTimestamp")) for pod in self._pods_of(key, job))
+        new |= {"active": len(now_live), "terminating": ending, "conditions": conditions}
         if spec.get("completionMode") == "Indexed" and done:
             new["completedIndexes"] = ",".join(map(str, sorted(done)))
         new = {name: value for name, value in new.items() if value not in (0, [], None)}

@@ -15,7 +15,7 @@ class Scheduler(Model):
     resources = (POD, NODE)
 
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
-        if change.resource == POD and change.new is not None:
+        if change.resource == POD and change.new is not None and not is_over(change.new):
             yield POD, key_of(change.new)
         else:  # room may have come
             for key, stored in sorted(self.server.objects[POD].items()):
