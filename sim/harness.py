@@ -3,6 +3,8 @@
 No model of a controller runs here. A test stores objects as it likes (`put`), runs what it tests, and reads what is on the server then.
 """
 
+import asyncio
+import atexit
 import json
 import random
 from collections.abc import Callable, Coroutine, Mapping
@@ -62,6 +64,25 @@ def list_kinds() -> tuple[Kind, ...]:
     return tuple(kinds)
 
 
+@cache
+def _open_loop() -> VirtualLoop:
+    """One for all: what waits on one loop cannot wait on another."""
+    loop = VirtualLoop()
+    atexit.register(loop.close)
+    return loop
+
+
+class DelayedTransport(SimTransport):
+    """Each write takes `delay_s` longer to arrive."""
+
+    delay_s = 0.0
+
+    async def request(self, method: str, path: str, **options: Any) -> bytes:
+        if method != "GET":
+            await asyncio.sleep(self.delay_s)
+        return await super().request(method, path, **options)
+
+
 class Harness:
     """An empty cluster, and topogate's view of it."""
 
@@ -70,8 +91,9 @@ class Harness:
         self.clock = clock
         self.server = Server(list_kinds(), now=self.now, chance=random.Random(1))
         self.faults = Faults(random.Random(2))
-        self.client = Client(SimTransport(self.server, USER, self.faults, self._note))
-        self.writer = Writer(self.client, clock)
+        self.transport = DelayedTransport(self.server, USER, self.faults, self._meet)
+        self.client = Client(self.transport)
+        self.writer = Writer(self.client, clock, paused=lambda: self.observed.state.pause)
         self.writes: list[Request] = []  # that were carried out for `client`
         self.on_write: Callable[[Request], None] = lambda _: None  # called before each; raises Refused or a KubeError
         self._arrived: Request | None = None
@@ -81,7 +103,7 @@ class Harness:
         self.observed = Observed(self.client, clock, **options)
         for informer in self.observed.informers:
             self.follow(informer)
-        self.server.on_change.append(self._observe)
+        self.server.on_change.append(self._note_change)
         for name in ("default", NAMESPACE):
             self.put({"kind": "Namespace", "metadata": {"name": name}})
 
@@ -99,17 +121,23 @@ class Harness:
         self._watches.setdefault(kind.resource, []).append((Request("watch", kind, informer._namespace or "", params=params), informer))
 
     def catch_up(self) -> None:
-        """What was late is observed."""
+        """What was late is observed, and so is from now on whatever happens."""
         self.late.clear()
-        missed, self._missed = self._missed, []
-        for change in missed:
+        while self._missed:
+            self.observe_next()
+
+    def observe_next(self) -> None:
+        """The next change that was late is observed."""
+        self._observe(self._missed.pop(0))
+
+    def _note_change(self, change: Change) -> None:
+        if any(request.kind.kind in self.late for request, _ in self._watches.get(change.resource, ())):
+            self._missed.append(change)
+        else:
             self._observe(change)
 
     def _observe(self, change: Change) -> None:
         for request, informer in self._watches.get(change.resource, ()):
-            if request.kind.kind in self.late:
-                self._missed.append(change)
-                continue
             for _, event in self.server.to_events(request, change):
                 informer._fold((Deleted if event["type"] == "DELETED" else Applied)(event["object"]))
 
@@ -142,7 +170,7 @@ class Harness:
         if kind.kind == "Workload":
             managers |= _own_admission(kind, body)
         self.server._store(Request("update", kind, *key), stored, self.server._complete(kind, body), managers)
-        return self.get(kind.kind, key[1], key[0])
+        return self.get(f"{kind.kind}.{kind.group}", key[1], key[0])
 
     def drop(self, kind: str, name: str, namespace: str = NAMESPACE) -> None:
         """An object is gone, whatever held it."""
@@ -189,17 +217,20 @@ class Harness:
 
     @staticmethod
     def wait_for(work: Coroutine[Any, Any, Result]) -> Result:
-        """The result of a coroutine that is run to its end, in virtual time. Raises what it raises."""
-        loop = VirtualLoop()
+        """The result of a coroutine that is run to its end, in virtual time. Raises what it raises. What it leaves running is cancelled."""
+        loop = _open_loop()
         try:
             return loop.run_until_complete(work)
         finally:
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left))
 
     # --- inside -------------------------------------------------------------------------------------
 
-    def _note(self, request: Request) -> bool:
+    def _meet(self, request: Request) -> bool:
         """Called before and after each write; False: the client lives on."""
         if request is self._arrived:
             self.writes.append(request)
@@ -208,8 +239,10 @@ class Harness:
             self.on_write(request)
         return False
 
-    def _find_kind(self, name: str, api_version: str = "") -> Kind:
-        kinds = [kind for kind in self.server.kinds.values() if kind.kind == name]
+    def _find_kind(self, called: str, api_version: str = "") -> Kind:
+        """By name, or name and group (`Job.batch`)."""
+        name, _, group = called.partition(".")
+        kinds = [kind for kind in self.server.kinds.values() if kind.kind == name and group in ("", kind.group)]
         return next((kind for kind in kinds if kind.api_version == api_version), kinds[0])
 
     @staticmethod
