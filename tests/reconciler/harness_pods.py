@@ -58,16 +58,20 @@ def pod(name: str, *, group: str | None = "g", total: int = 2, cpu: str = "1", n
     return KINDS["Pod"].default(written, Defaults())
 
 
-def admit(harness: Harness, name: str) -> None:
-    """As the scheduler would, in a flavor without a topology."""
-    workload = harness.get("Workload", name)
-    harness.put({"kind": "ResourceFlavor", "metadata": {"name": "f"}, "spec": {}})
+def admitted(workload: Json) -> Json:
+    """The status of a Workload that the scheduler has admitted in a flavor without a topology."""
     given = [
         {"name": p["name"], "count": p["count"], "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": str(p["count"])}}
         for p in workload["spec"]["podSets"]
     ]
     conditions = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
-    harness.put({**workload, "status": {"admission": {"clusterQueue": "q", "podSetAssignments": given}, "conditions": conditions}})
+    return {"admission": {"clusterQueue": "q", "podSetAssignments": given}, "conditions": conditions}
+
+
+def admit(harness: Harness, name: str) -> None:
+    workload = harness.get("Workload", name)
+    harness.put({"kind": "ResourceFlavor", "metadata": {"name": "f"}, "spec": {}})
+    harness.put({**workload, "status": admitted(workload)})
 
 
 def started(harness: Harness) -> set[str]:
