@@ -106,7 +106,7 @@ def _flatten(schema: Mapping[str, Any], value: Any, path: Path, is_whole: bool) 
         for name, inner in value.items():
             yield from _flatten(_below(schema, name), inner, (*path, f"f:{name}"), is_whole)
     elif isinstance(value, list) and _list_type(schema) in ("set", "map"):
-        if is_whole or not value:
+        if is_whole:
             yield path, _THERE
         items, is_map = _items(schema), _list_type(schema) == "map"
         for item in value:
