@@ -9,11 +9,13 @@ Json = dict[str, Any]
 Resource = tuple[str, str]
 
 
-def fill_in(kind: Kind, obj: Json) -> Json:
-    """An object with its defaults; parts that are empty are left out, as they are sent."""
+def fill_in(kind: Kind, obj: Json, old: Json) -> Json:
+    """An object with its defaults; parts that are empty are left out, as they are sent. A spec as in `old` has its defaults."""
     obj = {name: value for name, value in obj.items() if not (value in ({}, [], None) and name not in ("spec", "status", "metadata"))}
     if kind.resource == ("", "pods"):
-        filled = {**obj, "spec": {"enableServiceLinks": True, **_fill_pod_spec(obj.get("spec") or {})}}
+        is_filled = "spec" in old and obj.get("spec") == old["spec"]
+        spec = old["spec"] if is_filled else {"enableServiceLinks": True, **_fill_pod_spec(obj.get("spec") or {})}
+        filled = {**obj, "spec": spec}
         status = obj.get("status") or {}
         if status.get("conditions"):
             conditions = [{"lastProbeTime": None, "lastTransitionTime": None, **condition} for condition in status["conditions"]]

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from core.jobs.kinds import KINDS
 from core.placement.profile import profiles_from_gates
 from core.runtime.client import Client
@@ -15,6 +13,7 @@ from core.runtime.resource import Resource
 from e2e.recount import Objects, find_broken
 from reconciler.app import Reconciler
 from sim.admission import Admission
+from sim.files import read_yaml
 from sim.kinds import build_in, read_definitions
 from sim.loop import VirtualClock, VirtualLoop
 from sim.models import define_kinds, start_models
@@ -37,7 +36,7 @@ class World:
         random.seed(self.chance.random())  # which the product draws from
         self.loop = VirtualLoop()
         self.clock = VirtualClock(self.loop)
-        ours = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
+        ours = [read_yaml(path) for path in sorted(CRDS.glob("*.yaml"))]
         definitions = [*ours, *define_kinds(), *definitions]
         kinds = [*build_in(), *read_definitions(definitions)]
         self.server = Server(kinds, now=self.time, chance=random.Random(self.chance.random()))
