@@ -11,7 +11,8 @@ import pytest
 from core.names import API_VERSION, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, TOPOLOGY_GATE
 from e2e import manifests
 from e2e.nodes import node_objects
-from sim.models import POD, RUN_SECONDS, is_over
+from sim.models.base import POD, is_over
+from sim.models.kubelets import RUN_SECONDS
 from sim.server import Request
 from sim.transport import Faults
 from sim.world import World
