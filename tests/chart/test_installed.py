@@ -185,7 +185,8 @@ def test_missing_definitions_are_told_and_waited_for(release: Release):
         assert crd["metadata"]["name"] in line["why"] or crd["spec"]["names"]["plural"] in (*optional, "workloads")
     assert READY_MARK not in pod.log
     release.apply("upgrade", CHART, release.values())
-    wait_for("the reconciler to go on once they are there", lambda: READY_MARK in pod.log)
+    # A list that failed often is tried again within 45 s.
+    wait_for("the reconciler to go on once they are there", lambda: READY_MARK in pod.log, timeout_s=180)
     wait_for("that to be told", lambda: '"the cluster can be seen"' in pod.log)
 
 
