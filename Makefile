@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover bench-nodes bench-storm bench-podgroups bench-worst bench-soak traces cluster cluster-stop kind fmt generate wheel image lock lock-debian
+.PHONY: help venv demo test test-fast test-all check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover bench-nodes bench-storm bench-podgroups bench-worst bench-soak traces cluster cluster-stop kind fmt generate wheel image lock lock-debian
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,11 +28,22 @@ venv: $(STAMP) ## only the Python packages, in .venv: enough for check and the f
 demo: $(STAMP) ## start a control plane, place annotated jobs on it, show and verify where they went
 	@$(BIN)/python -m e2e.demo
 
-PROCESSES ?= 2
+# Tests on a control plane wait most of their time: twice as many processes as processors.
+PROCESSES ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
+PYTEST = $(BIN)/python -m pytest $(if $(filter-out 1,$(PROCESSES)),--numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder)
 
-test: $(STAMP) ## the whole test suite, in PROCESSES=2 that each have a real control plane of their own
+test: $(STAMP) ## all that protects a promise, in PROCESSES that each have a real control plane of their own (docs/testing.md)
 	@$(BIN)/python -m e2e.binaries
-	@$(BIN)/python -m pytest $(if $(filter-out 1,$(PROCESSES)),--numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder)
+	@$(PYTEST) -m "not long"
+	@$(BIN)/python -m tests.chart.rights_of_a_run
+
+test-fast: $(STAMP) ## the tests without a control plane
+	@$(PYTEST) -m "not cluster and not long"
+
+test-all: $(STAMP) ## also the long tests: images, Helm upgrades, Jaeger, every point of a crash
+	@$(BIN)/python -m e2e.binaries
+	@$(PYTEST)
+	@$(BIN)/python -m tests.chart.rights_of_a_run
 
 check: $(STAMP) ## lint, types, the dependency law, drift of generated files, plain English
 	@$(BIN)/ruff check .

@@ -6,7 +6,7 @@ A failed wait says what did not come; who reads it in CI has nothing else of the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from e2e.cluster import Cluster
 from e2e.nodes import is_schedulable
 
 Json = Mapping[str, Any]
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/workloads"
 MOST = 8  # nodes and pods told of each kind
 NEWEST, LOG_LINES = 2, 6
 
@@ -29,6 +30,8 @@ def findings(cluster: Cluster) -> str:
     try:
         lines += _told("nodes that take no pods", map(_unready, _unschedulable(cluster.api.list("/api/v1/nodes"))))
         lines += _told("pods without a node", map(_unbound, _waiting(cluster.api.list("/api/v1/pods"))))
+        workloads = (cluster.api.find(WORKLOADS) or {"items": []})["items"]
+        lines += _told("workloads whose pods are not ready", filter(None, map(_describe_unready, workloads)))
     except (ApiError, OSError) as error:
         lines.append(f"the API server does not answer: {error}")
     for log in _logs(cluster.log_dir):
@@ -72,7 +75,18 @@ def _unbound(pod: Json) -> str:
     return f"{metadata['namespace']}/{metadata['name']}, made {metadata['creationTimestamp']}: {why}"
 
 
-def _told(what: str, each: Iterator[str]) -> list[str]:
+def _describe_unready(workload: Json) -> str:
+    """A workload that waits or whose pods are not ready, with the last reason in its conditions; empty for others."""
+    conditions = {c["type"]: c for c in (workload.get("status") or {}).get("conditions") or ()}
+    if any(conditions.get(kind, {}).get("status") == "True" for kind in ("Finished", "PodsReady")):
+        return ""
+    metadata = workload["metadata"]
+    last: Json = max(conditions.values(), key=lambda c: str(c["lastTransitionTime"]), default={})
+    why = f"{last.get('type', 'no condition')} {last.get('status', '')}: {last.get('message', '')}"
+    return f"{metadata['namespace']}/{metadata['name']}, made {metadata['creationTimestamp']}: {why}"
+
+
+def _told(what: str, each: Iterable[str]) -> list[str]:
     told = list(each)
     more = [f"  and {len(told) - MOST} more"] if len(told) > MOST else []
     return [f"{len(told)} {what}", *(f"  {line}" for line in told[:MOST]), *more]

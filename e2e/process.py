@@ -123,6 +123,11 @@ class Process:
     def is_running(self) -> bool:
         return self._popen.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs, negative where a signal ended it."""
+        return self._popen.poll()
+
     def wait_healthy(self, url: str, headers: Mapping[str, str] | None = None, timeout_s: float = START_TIMEOUT_S) -> None:
         """Return once `url` answers 200; raise `StartFailed` as soon as the process ends, or when time is up."""
         deadline = time.monotonic() + timeout_s

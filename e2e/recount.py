@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from fractions import Fraction
 
 from core.names import (
     CLUSTER_QUEUE_LABEL,
@@ -22,7 +21,7 @@ from core.names import (
     SLICE_NAME,
     WORKLOAD_ANNOTATION,
 )
-from e2e.amounts import Amounts, count_requests, read_amounts, show_amount
+from e2e.amounts import Amount, Amounts, count_requests, read_amounts, show_amount
 from e2e.api import Api, ApiError
 from e2e.recount_quota import Obj, Quotas, Use
 
@@ -91,15 +90,15 @@ def _is_admitted(workload: Obj) -> bool:
 
 def _nodes(nodes: Iterable[Obj], bound: Iterable[Obj]) -> Iterator[str]:
     has = {node["metadata"]["name"]: read_amounts((node.get("status") or {}).get("allocatable")) for node in nodes}
-    used: dict[str, dict[str, Fraction]] = {name: {} for name in has}
+    used: dict[str, dict[str, Amount]] = {name: {} for name in has}
     for pod in bound:
         there = used.get(pod["spec"]["nodeName"], {})
         for resource, amount in _count_pod(pod).items():
-            there[resource] = there.get(resource, Fraction(0)) + amount
+            there[resource] = there.get(resource, 0) + amount
     for name, amounts in used.items():
         for resource, amount in amounts.items():
             if amount > has[name].get(resource, 0):
-                has_now = show_amount(has[name].get(resource, Fraction(0)))
+                has_now = show_amount(has[name].get(resource, 0))
                 yield f"node {name} has {has_now} {resource}, and its pods use {show_amount(amount)}"
 
 
@@ -125,7 +124,7 @@ def _quotas(objects: Objects, admitted: Mapping[str, Obj], bound: Iterable[Obj])
     ended = {key: workload for key, workload in workloads.items() if (workload.get("status") or {}).get("admission")}
     given = {**ended, **admitted}
     nodes = {node["metadata"]["name"]: node for node in objects.nodes}
-    used: defaultdict[Use, Fraction] = defaultdict(Fraction)
+    used: defaultdict[Use, Amount] = defaultdict(int)
     others: list[tuple[str, Obj]] = []
     for pod in bound:
         key, name = _named(pod), f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
@@ -151,7 +150,7 @@ def _quotas(objects: Objects, admitted: Mapping[str, Obj], bound: Iterable[Obj])
     yield from quotas.find_excess(used)
 
 
-def _add_others(objects: Objects, quotas: Quotas, others: Iterable[tuple[str, Obj]], used: defaultdict[Use, Fraction]) -> None:
+def _add_others(objects: Objects, quotas: Quotas, others: Iterable[tuple[str, Obj]], used: defaultdict[Use, Amount]) -> None:
     """Adds what pods use of which the queue alone is known: of a flavor of their node, the first that has room for it, or the last."""
     matching = _find_flavors(objects)
     for queue, pod in others:
@@ -165,7 +164,7 @@ def _add_others(objects: Objects, quotas: Quotas, others: Iterable[tuple[str, Ob
 
 
 def _count_pod(pod: Obj) -> Amounts:
-    return {**count_requests(pod["spec"]), "pods": Fraction(1)}
+    return {**count_requests(pod["spec"]), "pods": 1}
 
 
 def _is_ready(node: Obj | None) -> bool:
@@ -196,7 +195,7 @@ def _find_flavors(objects: Objects) -> dict[str, list[str]]:
     }
 
 
-def _fits(quotas: Quotas, used: Mapping[Use, Fraction], use: Use, amount: Fraction) -> bool:
+def _fits(quotas: Quotas, used: Mapping[Use, Amount], use: Use, amount: Amount) -> bool:
     same = {other: value for other, value in used.items() if other[1:] == use[1:]}
     return not list(quotas.find_excess({**same, use: same.get(use, 0) + amount}))
 

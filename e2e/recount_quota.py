@@ -7,15 +7,13 @@ parent has the rest to share. What it uses beyond what it keeps is used of its p
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from fractions import Fraction
 from typing import Any
 
-from e2e.amounts import read_quantity, show_amount
+from e2e.amounts import Amount, read_quantity, show_amount
 
 Obj = Mapping[str, Any]
 Owner = tuple[str, str]  # kind and name
 Use = tuple[str, str, str]  # ClusterQueue, flavor, resource
-_NONE = Fraction(0)
 
 
 class Quotas:
@@ -38,21 +36,22 @@ class Quotas:
             self._parents |= dict.fromkeys(children.get(owner, ()), owner)
         self._order += specs.keys() - set(self._order)
 
-    def find_excess(self, used: Mapping[Use, Fraction]) -> Iterator[str]:
+    def find_excess(self, used: Mapping[Use, Amount]) -> Iterator[str]:
         """Sentences about queues and cohorts of whose quota more is used than they may use."""
         for flavor, resource in dict.fromkeys((flavor, resource) for _, flavor, resource in used):
-            total, use = dict.fromkeys(self._order, _NONE), dict.fromkeys(self._order, _NONE)
+            total: dict[Owner, Amount] = dict.fromkeys(self._order, 0)
+            use = total.copy()
             entries = {owner: self._entries.get(owner, {}).get((flavor, resource), {}) for owner in self._order}
             for owner in reversed(self._order):
-                total[owner] += entries[owner].get("nominalQuota", _NONE)
-                use[owner] += used.get((owner[1], flavor, resource), _NONE) if owner[0] == "queue" else _NONE
+                total[owner] += entries[owner].get("nominalQuota", 0)
+                use[owner] += used.get((owner[1], flavor, resource), 0) if owner[0] == "queue" else 0
                 parent = self._parents.get(owner)
                 if parent is not None:
-                    kept = max(_NONE, total[owner] - entries[owner].get("lendingLimit", total[owner]))
+                    kept = max(0, total[owner] - entries[owner].get("lendingLimit", total[owner]))
                     total[parent] += total[owner] - kept
-                    use[parent] += max(_NONE, use[owner] - kept)
+                    use[parent] += max(0, use[owner] - kept)
             for owner in self._order:
-                most = total[owner]
+                most: Amount = total[owner]
                 if owner in self._parents:
                     if "borrowingLimit" not in entries[owner]:
                         continue
@@ -65,7 +64,7 @@ class Quotas:
                         yield f"cohort {owner[1]} has {limit} to share, and pods use {uses} of it"
 
 
-def _read_entries(spec: Obj) -> Iterator[tuple[tuple[str, str], dict[str, Fraction]]]:
+def _read_entries(spec: Obj) -> Iterator[tuple[tuple[str, str], dict[str, Amount]]]:
     for group in spec.get("resourceGroups") or ():
         for flavor in group["flavors"]:
             for entry in flavor["resources"]:

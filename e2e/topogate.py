@@ -63,14 +63,18 @@ class Topogate:
         self._stack = contextlib.ExitStack()
         self._port, self._webhook_metrics, self._metrics, self._health = find_free_ports(4)
         self._dir = cluster.log_dir.parent / "topogate"
-        self._options = ["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []
-        self._options += flags
-        self._leader_options = [] if leader_election else ["--no-leader-election"]
+        self._set_options(otlp_endpoint, leader_election, flags)
         self._guarded = guarded
         self._guard: Guard | None = None
         self._kubeconfigs: dict[str, Path] = {}
         self.webhook: Process | None = None
         self.reconciler: Process | None = None
+        self._reconcilers: list[Process] = []  # all that were started
+        self._is_plain = True  # whether the reconciler that was started last has no options of its own
+
+    def _set_options(self, otlp_endpoint: str | None, leader_election: bool, flags: Sequence[str]) -> None:
+        self._options = [*(["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []), *flags]
+        self._leader_options = [] if leader_election else ["--no-leader-election"]
 
     def start(self, *, converts_only: bool = False) -> Topogate:
         """With `converts_only` there is the webhook alone, which converts objects and judges none."""
@@ -105,12 +109,29 @@ class Topogate:
             for role in load_roles():
                 self.cluster.api.delete(f"{ROLES}/{role['metadata']['name']}")
         finally:
-            for process in (self.reconciler, self.webhook):
-                if process is not None:
-                    process.stop(GRACE_S)
-            self.reconciler = self.webhook = None
+            self._stop_processes()
             self._stack.close()
         uninstall_accounts(self.cluster.api, SYSTEM_NAMESPACE)
+
+    def _stop_processes(self) -> None:
+        for process in (*self._reconcilers, self.webhook):
+            if process is not None:
+                process.stop(GRACE_S)
+        self.reconciler = self.webhook = None
+        self._reconcilers = []
+
+    @property
+    def is_as_started(self) -> bool:
+        """Whether the webhook and one reconciler run with the options of the start."""
+        running = [process for process in self._reconcilers if process.is_running]
+        return self._is_plain and running == [self.reconciler] and self.webhook is not None and self.webhook.is_running
+
+    def restart(self, *, otlp_endpoint: str | None = None, leader_election: bool = True, flags: Sequence[str] = ()) -> None:
+        """Ends all processes and starts the two again with these options. What is installed stays."""
+        self._stop_processes()
+        self._set_options(otlp_endpoint, leader_election, flags)
+        self.start_webhook()
+        self.start_reconciler()
 
     def __enter__(self) -> Topogate:
         return self.start()
@@ -193,6 +214,8 @@ class Topogate:
         ports = ["--health-address", "127.0.0.1", "--metrics-port", str(self._metrics), "--health-port", str(self._health)]
         arguments = ["--namespace", SYSTEM_NAMESPACE, *ports, *self._leader_options, *options]
         self.reconciler = self._spawn("reconciler", arguments, kubeconfig, packages)
+        self._reconcilers.append(self.reconciler)
+        self._is_plain = kubeconfig is None and packages is None and not options
         deadline = time.monotonic() + START_TIMEOUT_S
         while wait and READY_MARK not in self.reconciler.log.read_text():
             if not self.reconciler.is_running or time.monotonic() > deadline:

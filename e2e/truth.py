@@ -7,8 +7,9 @@ kept. The demo ends non-zero on any, and tests run `always` after every scenario
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 from core.model.admission import admission_from_wire
@@ -38,7 +39,12 @@ class Snapshot:
     pods: list[Obj]
     jobs: list[Obj]
     workloads: list[Obj]
-    events: list[Obj] = field(default_factory=list)
+    read_events: Callable[[], list[Obj]] = list
+
+    @cached_property
+    def events(self) -> list[Obj]:
+        """Events of the same moment, read when they are first asked for: a cluster has thousands, and most checks need none."""
+        return self.read_events()
 
     def workload_of(self, job: str) -> Obj | None:
         """The workload of a job by the job's name."""
@@ -67,18 +73,19 @@ class Snapshot:
 
 def read(api: Api, namespaces: Iterable[str] | None = None) -> Snapshot:
     """Everything as it was at one moment; with `namespaces`, jobs and workloads of these only (pods always of all: capacity is shared)."""
-    chosen, pods = None if namespaces is None else set(namespaces), api.get("/api/v1/pods")
+    pods = api.get("/api/v1/pods")
     then = f"?resourceVersion={pods['metadata']['resourceVersion']}&resourceVersionMatch=Exact"
+    within = [""] if namespaces is None else [f"/namespaces/{namespace}" for namespace in dict.fromkeys(namespaces)]
 
-    def mine(path: str) -> list[Obj]:
-        return [obj for obj in api.list(path + then) if chosen is None or obj["metadata"]["namespace"] in chosen]
+    def list_mine(group_version: str, plural: str) -> list[Obj]:
+        return [obj for each in within for obj in api.list(f"{group_version}{each}/{plural}{then}")]
 
     return Snapshot(
         {node["metadata"]["name"]: node for node in api.list("/api/v1/nodes" + then)},
         sorted(pods["items"], key=lambda pod: pod["metadata"]["name"]),
-        mine("/apis/batch/v1/jobs"),
-        mine("/apis/kueue.x-k8s.io/v1beta2/workloads"),
-        mine("/api/v1/events"),
+        list_mine("/apis/batch/v1", "jobs"),
+        list_mine("/apis/kueue.x-k8s.io/v1beta2", "workloads"),
+        partial(list_mine, "/api/v1", "events"),
     )
 
 

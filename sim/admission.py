@@ -9,11 +9,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from core.api.admission import AdmissionRequest, GroupVersionKind, GroupVersionResource, UserInfo, patch_of
+from sim.files import read_yaml
 from sim.kinds import Kind
-from sim.server import Refused, Request, Server
+from sim.server import Refused, Request, Resource, Server
 
 Json = dict[str, Any]
 Answer = Callable[[str, AdmissionRequest], Coroutine[Any, Any, Json]]
@@ -32,12 +31,13 @@ class Hook:
         self._namespace = registered.get("namespaceSelector") or {}
         self._conditions = [condition["name"] for condition in registered.get("matchConditions") or ()]
 
-    def is_asked(self, request: Request, operation: str, old: Json | None, new: Json | None, namespace: Json) -> bool:
-        """Whether the hook is asked of a write."""
-        kind = request.kind
-        resource = f"{kind.plural}/{request.subresource}" if request.subresource else kind.plural
-        if not any(_covers(rule, kind, resource, operation) for rule in self._rules):
-            return False
+    def covers(self, kind: Kind, subresource: str, operation: str) -> bool:
+        """Whether the hook's rules name the resource of a write."""
+        resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
+        return any(_covers(rule, kind, resource, operation) for rule in self._rules)
+
+    def is_asked(self, old: Json | None, new: Json | None, namespace: Json) -> bool:
+        """Whether the hook is asked of a write to a resource that its rules name."""
         if not any(_fits(self._object, obj) for obj in (old, new) if obj is not None) or not _fits(self._namespace, namespace):
             return False
         return all(_holds(name, old, new) for name in self._conditions)
@@ -111,24 +111,38 @@ class Admission:
 
     def __init__(self, server: Server, answer: Answer, folder: Path = REGISTRATION) -> None:
         self._server, self._answer = server, answer
-        registered = {name: yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in ("mutating", "validating")}
-        self._mutating, self._validating = ([Hook(hook) for hook in each["webhooks"]] for each in registered.values())
+        registered = (read_yaml(folder / f"{name}.yaml") for name in ("mutating", "validating"))
+        self._mutating, self._validating = ([Hook(hook) for hook in each["webhooks"]] for each in registered)
         self._uids = itertools.count(1)
+        self._covering: dict[tuple[Resource, str, str, str], tuple[list[Hook], list[Hook]]] = {}
 
     def __call__(self, request: Request, old: Json | None, new: Json | None) -> Json | None:
         """The object as it is to be stored. Raises Refused."""
         operation = _OPERATIONS[request.verb]
         if request.verb == "patch" and old is None:
             operation = "CREATE"
+        mutating, validating = self._find_hooks(request.kind, request.subresource, operation)
+        if not mutating and not validating:
+            return new
         namespace = self._find_namespace(request)
-        for hook in self._mutating:
-            if new is not None and hook.is_asked(request, operation, old, new, namespace):
+        for hook in mutating:
+            if new is not None and hook.is_asked(old, new, namespace):
                 response = self._ask(hook, request, operation, old, new)
                 new = apply_json_patch(new, patch_of(response))
-        for hook in self._validating:
-            if hook.is_asked(request, operation, old, new, namespace):
+        for hook in validating:
+            if hook.is_asked(old, new, namespace):
                 self._ask(hook, request, operation, old, new)
         return new
+
+    def _find_hooks(self, kind: Kind, subresource: str, operation: str) -> tuple[list[Hook], list[Hook]]:
+        """The mutating and the validating webhooks whose rules name a resource; looked for once."""
+        key = kind.resource, kind.version, subresource, operation
+        if key not in self._covering:
+            self._covering[key] = (
+                [hook for hook in self._mutating if hook.covers(kind, subresource, operation)],
+                [hook for hook in self._validating if hook.covers(kind, subresource, operation)],
+            )
+        return self._covering[key]
 
     def _find_namespace(self, request: Request) -> Json:
         stored = self._server.objects[("", "namespaces")].get(("", request.namespace))

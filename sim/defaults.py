@@ -6,19 +6,54 @@ from typing import Any
 from sim.kinds import Kind
 
 Json = dict[str, Any]
+Resource = tuple[str, str]
 
 
-def fill_in(kind: Kind, obj: Json) -> Json:
-    """An object with its defaults; parts that are empty are left out, as they are sent."""
+def fill_in(kind: Kind, obj: Json, old: Json) -> Json:
+    """An object with its defaults; parts that are empty are left out, as they are sent. A spec as in `old` has its defaults."""
     obj = {name: value for name, value in obj.items() if not (value in ({}, [], None) and name not in ("spec", "status", "metadata"))}
     if kind.resource == ("", "pods"):
-        filled = {**obj, "spec": {"enableServiceLinks": True, **_fill_pod_spec(obj.get("spec") or {})}}
+        is_filled = "spec" in old and obj.get("spec") == old["spec"]
+        spec = old["spec"] if is_filled else {"enableServiceLinks": True, **_fill_pod_spec(obj.get("spec") or {})}
+        filled = {**obj, "spec": spec}
         status = obj.get("status") or {}
         if status.get("conditions"):
             conditions = [{"lastProbeTime": None, "lastTransitionTime": None, **condition} for condition in status["conditions"]]
             filled["status"] = {**status, "conditions": conditions}
         return filled
+    if kind.resource in _OF_TEMPLATES:
+        spec = {**_OF_TEMPLATES[kind.resource], **{name: value for name, value in (obj.get("spec") or {}).items() if value is not None}}
+        if kind.resource == ("batch", "jobs") and not {"parallelism", "completions"} & (obj.get("spec") or {}).keys():
+            spec["completions"] = 1
+        template = spec.get("template") or {}
+        return {**obj, "spec": {**spec, "template": {**template, "spec": _fill_pod_spec(template.get("spec") or {})}}}
     return obj
+
+
+_OF_TEMPLATES: Mapping[Resource, Json] = {  # what has pod templates, and the defaults beside them
+    ("apps", "replicasets"): {"replicas": 1},
+    ("apps", "deployments"): {
+        "replicas": 1,
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}},
+        "revisionHistoryLimit": 10,
+        "progressDeadlineSeconds": 600,
+    },
+    ("apps", "statefulsets"): {
+        "replicas": 1,
+        "podManagementPolicy": "OrderedReady",
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+        "revisionHistoryLimit": 10,
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+    },
+    ("batch", "jobs"): {
+        "parallelism": 1,
+        "backoffLimit": 6,
+        "completionMode": "NonIndexed",
+        "manualSelector": False,
+        "podReplacementPolicy": "TerminatingOrFailed",
+        "suspend": False,
+    },
+}
 
 
 def admit(kind: Kind, obj: Json, now: str, *, is_new: bool) -> Json:

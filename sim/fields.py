@@ -8,6 +8,7 @@ there.
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sim.kinds import POD_LISTS, SETS, Kind
@@ -106,7 +107,7 @@ def _flatten(schema: Mapping[str, Any], value: Any, path: Path, is_whole: bool) 
         for name, inner in value.items():
             yield from _flatten(_below(schema, name), inner, (*path, f"f:{name}"), is_whole)
     elif isinstance(value, list) and _list_type(schema) in ("set", "map"):
-        if is_whole or not value:
+        if is_whole:
             yield path, _THERE
         items, is_map = _items(schema), _list_type(schema) == "map"
         for item in value:
@@ -136,21 +137,53 @@ class Change(NamedTuple):
 
 def compare(kind: Kind, live: Json | None, new: Json) -> Change:
     """The difference of two objects."""
-    schema = schema_of(kind)
-    before = flatten(schema, live, is_whole=True) if live is not None else {}
+    before, now = Leaves(), Leaves()
+    _flatten_differing(schema_of(kind), live or {}, new, (), before, now)
     if not kind.is_custom:
-        before = {**dict.fromkeys(_ALWAYS, _THERE), **before}
-    now = flatten(schema, new, is_whole=True)
+        before |= {path: _THERE for path in _ALWAYS if path not in before and not _is_there(live or {}, path)}
     emptied = {path for path, value in now.items() if value is None and before.get(path) == _THERE}  # what had parts, and is kept
     differing = (path for path, value in now.items() if (path not in before or before[path] != value) and path not in emptied)
     return Change(frozenset(path for path in differing if not _is_nobodys(path)), frozenset(path for path in before if path not in now))
 
 
+def _flatten_differing(schema: Mapping[str, Any], live: Any, new: Any, path: Path, before: Leaves, now: Leaves) -> None:
+    """Adds to `before` and `now` all leaves of two values but for parts that are equal: most of an object is."""
+    is_parted = isinstance(live, dict) and isinstance(new, dict) and schema.get("x-kubernetes-map-type") != "atomic"
+    if not is_parted or not new or (path and not live):
+        before.update(_flatten(schema, live, path, is_whole=True))
+        now.update(_flatten(schema, new, path, is_whole=True))
+        return
+    for name in {**live, **new}:
+        below, here = _below(schema, name), (*path, f"f:{name}")
+        if name not in new:
+            before.update(_flatten(below, live[name], here, is_whole=True))
+        elif name not in live:
+            now.update(_flatten(below, new[name], here, is_whole=True))
+        elif live[name] != new[name]:
+            _flatten_differing(below, live[name], new[name], here, before, now)
+
+
+def _is_there(obj: Json, path: Path) -> bool:
+    """Whether an object has a field."""
+    found: Any = obj
+    for element in path:
+        if not isinstance(found, dict) or element[2:] not in found:
+            return False
+        found = found[element[2:]]
+    return True
+
+
 def note_update(managers: Managers, manager: Manager, change: Change) -> Managers:
     """Who owns what after an update: what was changed is the manager's own, what was removed is nobody's."""
-    others = {each: paths - change.set - change.removed for each, paths in managers.items() if each != manager}
+    others = _give_up(managers, manager, change)
     own = (managers.get(manager, NO_PATHS) | change.set) - change.removed
     return {each: paths for each, paths in {**others, manager: own}.items() if paths}
+
+
+def _give_up(managers: Managers, writer: Manager, change: Change) -> dict[Manager, Paths]:
+    """What all managers but the writer own after a change."""
+    lost = change.set | change.removed
+    return {each: paths if paths.isdisjoint(lost) else paths - lost for each, paths in managers.items() if each != writer}
 
 
 def apply(kind: Kind, live: Json | None, wanted: Json, managers: Managers, manager: Manager, *, force: bool) -> tuple[Json, Managers]:
@@ -158,10 +191,7 @@ def apply(kind: Kind, live: Json | None, wanted: Json, managers: Managers, manag
     schema = schema_of(kind)
     own, before = list_owned(schema, wanted), managers.get(manager, NO_PATHS)
     merged = _merge(schema, live, wanted) if live is not None else wanted
-    kept: set[Path] = set(own)
-    for other, paths in managers.items():
-        if other != manager:
-            kept |= paths
+    kept = own.union(*(paths for other, paths in managers.items() if other != manager)) if not before <= own else own
     gone = before - kept
     if gone:
         merged = _remove(schema, merged, (), gone, kept) or {}
@@ -169,7 +199,7 @@ def apply(kind: Kind, live: Json | None, wanted: Json, managers: Managers, manag
     taken = {other: lost for other, paths in managers.items() if other != manager and (lost := paths & change.set)}
     if taken and not force:
         raise Taken(taken)
-    left = {other: paths - change.set - change.removed for other, paths in managers.items() if other != manager}
+    left = _give_up(managers, manager, change)
     return merged, {each: paths for each, paths in {**left, manager: own}.items() if paths}
 
 
@@ -245,6 +275,7 @@ def write_managers(managers: Managers, api_version: str, times: Mapping[Manager,
     return entries
 
 
+@lru_cache(1024)
 def _write_paths(paths: Paths) -> Json:
     tree: Json = {}
     for path in sorted(paths):

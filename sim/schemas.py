@@ -18,12 +18,19 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 _OF_OBJECT = ("apiVersion", "kind", "metadata")
 
 
-def complete(kind: Kind, obj: Json) -> Json:
-    """With defaults and without fields that its schema does not know. What Kubernetes itself serves stays as it is."""
+def complete(kind: Kind, obj: Json, old: Json) -> Json:
+    """With defaults and without fields that its schema does not know, but for parts that are as in `old`, which has been completed.
+
+    What Kubernetes itself serves stays as it is.
+    """
     if kind.schema is None:
         return obj
     known = kind.schema.get("properties") or {}
-    parts = {name: _complete(known[name], value) for name, value in obj.items() if name in known and name not in _OF_OBJECT}
+    parts = {
+        name: old[name] if name in old and old[name] == value else _complete(known[name], value)
+        for name, value in obj.items()
+        if name in known and name not in _OF_OBJECT
+    }
     return {**{name: obj[name] for name in _OF_OBJECT if name in obj}, **_fill_in(known, parts)}
 
 

@@ -6,6 +6,7 @@ request, carried out whole. Objects are never changed once stored, so that what 
 
 import json
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,9 +94,12 @@ class Server:
         self.objects: dict[Resource, dict[Key, Stored]] = {}
         self.version = 1
         self.history: list[Change] = []
+        self._changes: dict[Resource, list[Change]] = {}  # the history of each resource
+        self._written: dict[tuple[int, str], tuple[Json, bytes]] = {}  # objects as they are sent, by the id of their metadata
         self.first_version = 1  # of the history that is kept; what is older is gone
         self.writes = 0
         self.on_change: list[Callable[[Change], None]] = []
+        self.watchers: dict[Resource, list[Callable[[], None]]] = {}  # woken by each change of a resource
         self._now, self._chance, self._admit = now, chance, admit
         self._lists: dict[str, tuple[int, list[Json]]] = {}  # by continue token
         for kind in kinds:
@@ -105,10 +109,14 @@ class Server:
         """From now on objects of the kind can be written."""
         self.kinds[kind.group, kind.version, kind.plural] = kind
         self.objects.setdefault(kind.resource, {})
+        self._changes.setdefault(kind.resource, [])
+        self.watchers.setdefault(kind.resource, [])
 
     def compact(self) -> None:
         """Forgets the history: watches and continue tokens from before are answered 410."""
-        self.history.clear()
+        for changes in (self.history, *self._changes.values()):
+            changes.clear()
+        self._written.clear()
         self.first_version = self.version
         self._lists.clear()
 
@@ -154,20 +162,12 @@ class Server:
         """Watch events after a version, each with its own. Raises Refused with 410 where that is too old."""
         if after < self.first_version - 1 or after > self.version:
             raise Refused(410, "Expired", f"too old resource version: {after} ({self.first_version})")
-        begin = self._find_after(after)
-        return [event for change in self.history[begin:] for event in self.to_events(request, change)]
-
-    def _find_after(self, version: int) -> int:
-        low, high = 0, len(self.history)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.history[middle].version > version else (middle + 1, high)
-        return low
+        changes = self._changes[request.kind.resource]
+        begin = bisect_right(changes, after, key=lambda change: change.version)
+        return [event for change in changes[begin:] for event in self.to_events(request, change)]
 
     def to_events(self, request: Request, change: Change) -> list[tuple[int, Json]]:
-        """What a watcher sees of a change: nothing, or one event."""
-        if change.resource != request.kind.resource:
-            return []
+        """What a watcher sees of a change of an object of its kind: nothing, or one event."""
         was, is_ = (obj is not None and self._is_seen(request, obj) for obj in (change.old, change.new))
         if not (was or is_):
             return []
@@ -184,6 +184,15 @@ class Server:
 
     def _present(self, kind: Kind, obj: Json) -> Json:
         return {"kind": kind.kind, "apiVersion": kind.api_version, **{k: v for k, v in obj.items() if k not in ("kind", "apiVersion")}}
+
+    def to_bytes(self, answer: Json) -> bytes:
+        """An answer as it is sent; an object that is stored is written out once, whoever reads it."""
+        metadata = answer["metadata"]
+        key = id(metadata), answer["apiVersion"]
+        found = self._written.get(key)
+        if found is None:
+            found = self._written[key] = metadata, to_bytes(answer)  # an id stands for an object that is kept
+        return found[1]
 
     def _find(self, request: Request) -> Stored:
         stored = self.objects[request.kind.resource].get((request.namespace, request.name))
@@ -218,7 +227,7 @@ class Server:
         kind, metadata = request.kind, body["metadata"]
         key = metadata.get("namespace") or "", metadata["name"]
         metadata = {name: value for name, value in metadata.items() if value not in ({}, [], None)}
-        new = self._complete(kind, {**body, "metadata": {**metadata, "uid": self._make_uid(), "creationTimestamp": self._now()}})
+        new = self._complete(kind, {**body, "metadata": {**metadata, "uid": self._make_uid(), "creationTimestamp": self._now()}}, None)
         if kind.has_generation:
             new = {**new, "metadata": {**new["metadata"], "generation": 1}}
         if manager is not None:  # what admission changes then is nobody's
@@ -295,7 +304,7 @@ class Server:
         kind, old = request.kind, stored.obj
         self._check_preconditions(request, old, body.get("metadata") or {})
         new = _take_part(kind, request.subresource, old, body)
-        new = self._complete(kind, {**new, "metadata": _keep_server_metadata(old, new["metadata"])})
+        new = self._complete(kind, {**new, "metadata": _keep_server_metadata(old, new["metadata"])}, old)
         if kind.has_generation and _asks(new) != _asks(old):
             new = {**new, "metadata": {**new["metadata"], "generation": old["metadata"].get("generation", 0) + 1}}
         if manager is not None:
@@ -394,18 +403,21 @@ class Server:
     def _note(self, change: Change) -> None:
         self.writes += 1
         self.history.append(change)
+        self._changes[change.resource].append(change)
         for tell in self.on_change:
             tell(change)
+        for wake in self.watchers[change.resource]:
+            wake()
 
     @staticmethod
-    def _complete(kind: Kind, obj: Json) -> Json:
-        return complete(kind, obj) if kind.is_custom else fill_in(kind, obj)
+    def _complete(kind: Kind, obj: Json, old: Json | None) -> Json:
+        return complete(kind, obj, old or {}) if kind.is_custom else fill_in(kind, obj, old or {})
 
     def _judge(self, request: Request, old: Json | None, new: Json) -> Json:
         if not request.kind.is_custom:
             new = admit(request.kind, new, self._now(), is_new=old is None)
         admitted = self._admit(request, old, new)
-        new = self._complete(request.kind, admitted) if admitted is not None and admitted is not new else new
+        new = self._complete(request.kind, admitted, old) if admitted is not None and admitted is not new else new
         problems = find_problems(request.kind, new, old)
         if problems:
             raise self._invalid(request.kind, new["metadata"].get("name", ""), problems)

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from core.jobs.kinds import KINDS
 from core.placement.profile import profiles_from_gates
 from core.runtime.client import Client
@@ -15,11 +13,13 @@ from core.runtime.resource import Resource
 from e2e.recount import Objects, find_broken
 from reconciler.app import Reconciler
 from sim.admission import Admission
+from sim.files import read_yaml
 from sim.kinds import build_in, read_definitions
 from sim.loop import VirtualClock, VirtualLoop
-from sim.models import MODELS, Kubelets, Model
+from sim.models import define_kinds, start_models
+from sim.models.kubelets import Kubelets
 from sim.routes import find_kind
-from sim.server import Request, Server
+from sim.server import MERGE, Request, Server
 from sim.transport import Dies, Faults, SimTransport
 from webhook.review import Reviews
 
@@ -36,12 +36,12 @@ class World:
         random.seed(self.chance.random())  # which the product draws from
         self.loop = VirtualLoop()
         self.clock = VirtualClock(self.loop)
-        ours = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
-        definitions = [*ours, *definitions]
+        ours = [read_yaml(path) for path in sorted(CRDS.glob("*.yaml"))]
+        definitions = [*ours, *define_kinds(), *definitions]
         kinds = [*build_in(), *read_definitions(definitions)]
         self.server = Server(kinds, now=self.time, chance=random.Random(self.chance.random()))
         self.server._admit = Admission(self.server, Reviews(self._has_default_queue, find=self._find).answer)
-        self.models: list[Model] = [model(self.server, self.loop, self.clock.now) for model in MODELS]
+        self.models = start_models(self.server, self.loop, self.clock.now)
         self.reconcilers: list[asyncio.Task[None]] = []
         self._ended: list[asyncio.Task[None]] = []
         self.leader: Reconciler | None = None  # the one that was started last
@@ -77,7 +77,7 @@ class World:
         made = self.server.create(Request("create", kind, namespace, "", "", {}, body, user=user))
         if "status" in obj:
             name = made["metadata"]["name"]
-            patch = Request("patch", kind, namespace, name, "status", {}, {"status": obj["status"]}, "application/merge-patch+json", user)
+            patch = Request("patch", kind, namespace, name, "status", {}, {"status": obj["status"]}, MERGE, user)
             made = self.server.patch(patch)
         return made
 
@@ -85,6 +85,16 @@ class World:
         """Deletes an object, as it is by now. Raises Refused."""
         namespace = obj["metadata"].get("namespace", "")
         self.server.delete(Request("delete", find_kind(self.server, obj), namespace, obj["metadata"]["name"], "", {}, options, user=user))
+
+    def patch(self, group: str, plural: str, obj: Json, body: Json, subresource: str = "") -> None:
+        """Merge patch by a user. Raises Refused."""
+        kind = next(kind for kind in self.server.kinds.values() if kind.resource == (group, plural))
+        key = obj["metadata"].get("namespace") or "", obj["metadata"]["name"]
+        self.server.patch(Request("patch", kind, *key, subresource, {}, body, MERGE, "user"))
+
+    def resource_of(self, obj: Json) -> tuple[str, str]:
+        """What an object is stored under."""
+        return find_kind(self.server, obj).resource
 
     def objects(self, group: str, plural: str) -> list[Json]:
         """All objects of a resource, by namespace and name."""

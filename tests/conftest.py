@@ -7,7 +7,10 @@ import contextlib
 import functools
 import inspect
 import itertools
+import json
 import os
+import shutil
+from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,6 +26,8 @@ from e2e.findings import findings
 from e2e.kind import tools
 from e2e.recount import recount
 from e2e.topogate import SYSTEM_NAMESPACE
+from tests.chart.rights_of_a_run import ASKED, write_asked
+from tests.installed import Installed
 from tests.reconciler.scenes import Scene
 
 # No deadline: a loaded machine is no failure. CI repeats the same examples, so that a red build is red again.
@@ -33,6 +38,8 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 # The first test that needs the control plane may have to build it (minutes, once per machine).
 BUILD_TIMEOUT_S = 1800
 SCENE_TIMEOUT_S = 600  # its waits say sooner what did not come
+
+DURATIONS = Path(__file__).parents[1] / "out" / "durations.json"
 
 _numbers = itertools.count(1)
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
@@ -46,9 +53,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(SCENE_TIMEOUT_S))
-    # Late those that restart the API server: the controllers of the control plane then back off for a while. Very last what looks back.
-    last = ("test_real_apiserver", "test_rights_of_a_whole_run")
-    items.sort(key=lambda item: (item.get_closest_marker("cluster") is not None, *(name in item.nodeid for name in last)))
+    # What topogate registers holds for the whole cluster: tests without it come first. Late those that restart the API server: the
+    # controllers of the control plane then back off for a while.
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("cluster") is not None,
+            "test_real_apiserver" in item.nodeid,
+            "installed" in getattr(item, "fixturenames", ()),
+        )
+    )
     first = next((item for item in items if item.get_closest_marker("cluster")), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))
@@ -73,14 +86,11 @@ def _refuse_to_build(*_: Any, **__: Any) -> NoReturn:
 
 
 @pytest.fixture(scope="session")
-def audit_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the API server of this process writes down what topogate's processes ask of it; beside those of the other processes of
-    the run, each of which has a control plane of its own and says how many of its tests failed when it is through."""
-    worker, own = os.environ.get("PYTEST_XDIST_WORKER"), tmp_path_factory.getbasetemp()
-    folder = own / "audit" if worker is None else own.parent / f"audit-{worker}"
-    folder.mkdir()
+def audit_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the API server of this process writes down what topogate's processes ask of it, for `tests.chart.rights_of_a_run`."""
+    folder = tmp_path_factory.mktemp("audit")
     yield folder
-    (folder / "failed").write_text(str(request.session.testsfailed))
+    write_asked(folder, os.environ.get("PYTEST_XDIST_WORKER", "main"))
 
 
 @pytest.fixture(scope="session")
@@ -94,6 +104,14 @@ def cluster(request: pytest.FixtureRequest, audit_folder: Path) -> Iterator[Clus
         running.stop(keep_logs=failed)
         if failed:
             request.config.stash[_KEPT_LOGS] = [running.log_dir]
+
+
+@pytest.fixture(scope="session")
+def installed(cluster: Cluster) -> Iterator[Installed]:
+    """The topogate of this process, for the modules that use one. Tests without it run before."""
+    made = Installed(cluster)
+    yield made
+    made.stop()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -150,8 +168,25 @@ class _Several:
         node.config.stash.setdefault(_KEPT_LOGS, []).extend(kept)
 
 
+class _Durations:
+    """How long each test took with its fixtures, in seconds, written to `out/durations.json`; only in the process that hands out tests."""
+
+    def __init__(self) -> None:
+        self._seconds: Counter[str] = Counter()
+        shutil.rmtree(ASKED, ignore_errors=True)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] += report.duration  # type: ignore[assignment]
+
+    def pytest_sessionfinish(self) -> None:
+        DURATIONS.parent.mkdir(exist_ok=True)
+        DURATIONS.write_text(json.dumps({name: round(seconds, 3) for name, seconds in self._seconds.most_common()}, indent=1))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Several())
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Durations())
 
 
 @pytest.fixture(scope="session")

@@ -50,9 +50,13 @@ def without_gate(template: Json) -> dict[str, Any]:
 
 
 def workload_template(template: Json) -> dict[str, Any]:
-    """A pod template as a Workload keeps it: without the labels that the job controller adds for itself."""
-    kept = remove_duplicate_env(template)
-    metadata = kept.get("metadata") or {}
+    """A pod template as a Workload keeps it: its metadata and spec, without the labels that the job controller adds for itself.
+
+    What else it has the API server prunes from a Workload: a component of an AppWrapper that is a Pod has apiVersion and kind.
+    """
+    whole = remove_duplicate_env(template)
+    kept = {"spec": whole["spec"]} if "spec" in whole else {}
+    metadata = whole.get("metadata") or {}
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in JOB_CONTROLLER_UID_LABELS}
     kept["metadata"] = {key: value for key, value in metadata.items() if key in ("annotations", "finalizers")} | (
         {"labels": labels} if labels else {}

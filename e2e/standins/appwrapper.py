@@ -7,7 +7,7 @@ from typing import Any
 
 from e2e.manifests import path as path_of
 from e2e.standins.base import StandIn
-from e2e.standins.pods import Obj, condition
+from e2e.standins.pods import Obj, condition, has_condition
 
 # Where kinds that it knows hold their pod templates, in the order of their pod sets.
 _TEMPLATES = {
@@ -16,6 +16,7 @@ _TEMPLATES = {
         ("spec", "pytorchReplicaSpecs", "Worker", "template"),
     ),
     **dict.fromkeys(("Job", "Deployment", "StatefulSet"), (("spec", "template"),)),
+    "Pod": ((),),
 }
 
 
@@ -25,8 +26,9 @@ class AppWrapperStandIn(StandIn):
     group, version, kind, plural = "workload.codeflare.dev", "v1beta2", "AppWrapper", "appwrappers"
 
     def reconcile(self, obj: Obj) -> None:
-        if obj["metadata"].get("deletionTimestamp"):
+        if obj["metadata"].get("deletionTimestamp") or (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             return
+        outcomes = list[str]()
         suspended, deployed = bool(obj["spec"].get("suspend")), False
         for component in obj["spec"]["components"]:
             wrapped = _with_infos(component)
@@ -34,16 +36,26 @@ class AppWrapperStandIn(StandIn):
             path = path_of(wrapped)
             there = self.api.find(f"{path}/{wrapped['metadata']['name']}")
             deployed |= there is not None or not suspended
+            outcomes.append(_outcome_of(there or {}))
             if suspended and there is not None:
                 self.api.request("DELETE", f"{path}/{wrapped['metadata']['name']}?propagationPolicy=Background")
             elif not suspended and there is None:
                 self.api.create(path, wrapped)
-        status: Obj = {"phase": "Suspended" if suspended else "Running"}
+        phase = "Failed" if "Failed" in outcomes else "Succeeded" if set(outcomes) == {"Succeeded"} else "Running"
+        status: Obj = {"phase": "Suspended" if suspended else phase}
         if deployed:
             status["conditions"] = [condition("ResourcesDeployed", "components are deployed")]
         elif (obj.get("status") or {}).get("conditions"):
             status["conditions"] = []
         self.set_status(obj, status)
+
+
+def _outcome_of(component: Obj) -> str:
+    """How a component ended, empty where it has not."""
+    if component.get("kind") == "Pod":
+        return str((component.get("status") or {}).get("phase"))
+    ends = {"Complete": "Succeeded", "Succeeded": "Succeeded", "Failed": "Failed"}
+    return next((ends[kind] for kind in ends if has_condition(component, kind)), "")
 
 
 def _with_infos(component: Obj) -> Obj:

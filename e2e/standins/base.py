@@ -37,9 +37,10 @@ class StandIn(ABC):
     def path(self) -> str:
         return f"/apis/{self.group}/{self.version}"
 
-    def definitions(self) -> list[dict[str, Any]]:
+    @classmethod
+    def definitions(cls) -> list[dict[str, Any]]:
         """Of its kind, first, and of what that kind cannot do without."""
-        return [crd(self.group, self.version, self.kind, self.plural)]
+        return [crd(cls.group, cls.version, cls.kind, cls.plural)]
 
     def install(self) -> None:
         """Registers its kinds and waits until they are served."""

@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from e2e.standins.base import StandIn
+from e2e.standins.pods import has_condition
 
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 GATES, SELECTOR, TOLERATIONS = "schedulingGates", "nodeSelector", "tolerations"
@@ -13,7 +14,7 @@ GATES, SELECTOR, TOLERATIONS = "schedulingGates", "nodeSelector", "tolerations"
 
 class JobSetStandIn(StandIn):
     """Makes a Job per replica of each replicated job, suspended ones too; on resume it merges gates, node selectors and
-    tolerations of the templates into them and takes none away (jobset#1294)."""
+    tolerations of the templates into them and takes none away (jobset#1294). One Job that fails fails it; then the others are deleted."""
 
     group, version, kind, plural = "jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"
 
@@ -22,6 +23,10 @@ class JobSetStandIn(StandIn):
         suspended = bool(obj["spec"].get("suspend"))
         jobs = self.children(path, obj)
         if obj["metadata"].get("deletionTimestamp"):
+            return
+        if has_condition(obj, "Completed") or has_condition(obj, "Failed"):
+            for name in [name for name, job in jobs.items() if not (has_condition(job, "Complete") or has_condition(job, "Failed"))]:
+                self.api.delete(f"{path}/{name}")
             return
         statuses, done = [], []
         for replicated in obj["spec"]["replicatedJobs"]:
@@ -36,11 +41,12 @@ class JobSetStandIn(StandIn):
                 if bool(job["spec"].get("suspend")) != suspended:
                     self._resume_or_suspend(path, job, replicated["template"]["spec"]["template"], suspended)
                 active += int((job.get("status") or {}).get("active") or 0)
-                conditions = (job.get("status") or {}).get("conditions") or ()
-                done.append(any(c["type"] == "Complete" and c["status"] == "True" for c in conditions))
+                done.append(has_condition(job, "Complete"))
             statuses.append({"name": replicated["name"], "active": active})
         status: dict[str, Any] = {"replicatedJobsStatus": statuses}
-        if done and all(done):
+        if any(has_condition(job, "Failed") for job in jobs.values()):
+            status["conditions"] = [{"type": "Failed", "status": "True", "reason": "FailedJobs", "message": "jobset failed"}]
+        elif done and all(done):
             status["conditions"] = [{"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "jobset completed"}]
         self.set_status(obj, status)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 
-from e2e.standins.pods import Obj, PodStandIn, Wanted, condition, phase_of
+from e2e.standins.pods import Obj, PodStandIn, Wanted, condition, has_condition, phase_of
 
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 JOB_NAME, ROLE, INDEX = (f"training.kubeflow.org/{name}" for name in ("job-name", "job-role", "replica-index"))
@@ -34,10 +34,10 @@ class MPIJobStandIn(PodStandIn):
     def status(self, obj: Obj, wanted: Iterable[Wanted], pods: Mapping[str, Obj]) -> Obj:
         workers = sum(phase_of([pod]) == "Running" for pod in pods.values())
         launcher = self.children(self._jobs(obj), obj).get(f"{obj['metadata']['name']}-launcher") or {}
-        of_launcher = launcher.get("status") or {}
-        status: Obj = {"replicaStatuses": {"Launcher": {"active": of_launcher.get("active") or 0}, "Worker": {"active": workers}}}
+        active = (launcher.get("status") or {}).get("active") or 0
+        status: Obj = {"replicaStatuses": {"Launcher": {"active": active}, "Worker": {"active": workers}}}
         for theirs, ours in (("Complete", "Succeeded"), ("Failed", "Failed")):
-            if any(c["type"] == theirs and c["status"] == "True" for c in of_launcher.get("conditions") or ()):
+            if has_condition(launcher, theirs):
                 status["conditions"] = [condition(ours, f"the launcher has {ours.lower()}")]
         return status
 

@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from e2e.standins.base import StandIn
-from e2e.standins.pods import Obj, PodStandIn, Wanted
+from e2e.standins.pods import Obj, PodStandIn, Wanted, has_condition
 
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 
@@ -43,7 +43,7 @@ def _replicas(group: Mapping[str, Any]) -> int:
 
 
 class RayJobStandIn(StandIn):
-    """One RayCluster, and a Job that submits to it in K8sJobMode; both are deleted when it is suspended."""
+    """One RayCluster, and a Job that submits to it in K8sJobMode; both are deleted when it is suspended, the cluster when the Job ends."""
 
     group, version, kind, plural = "ray.io", "v1", "RayJob", "rayjobs"
 
@@ -61,6 +61,10 @@ class RayJobStandIn(StandIn):
                 metadata = {"name": name, "namespace": namespace, "ownerReferences": [self.owner_of(obj)]}
                 submitter = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
                 made.append((JOBS.format(namespace), submitter))
+        if (obj.get("status") or {}).get("jobDeploymentStatus") in ("Complete", "Failed"):
+            path, cluster = made[0]
+            self.api.delete(f"{path}/{cluster['metadata']['name']}")
+            return
         suspended = bool(obj["spec"].get("suspend"))
         for path, child in made:
             there = self.api.find(f"{path}/{child['metadata']['name']}")
@@ -68,12 +72,17 @@ class RayJobStandIn(StandIn):
                 self.api.request("DELETE", f"{path}/{child['metadata']['name']}?propagationPolicy=Background")
             elif not suspended and there is None:
                 self.api.create(path, child)
-        self.set_status(obj, {"jobDeploymentStatus": "Suspended" if suspended else self._deployment_status(obj, namespace, name)})
+        self.set_status(obj, {"jobDeploymentStatus": "Suspended"} if suspended else self._status(namespace, name))
 
-    def _deployment_status(self, obj: Obj, namespace: str, name: str) -> str:
+    def _status(self, namespace: str, name: str) -> Obj:
         submitter = self.api.find(f"{JOBS.format(namespace)}/{name}") or {}
-        conditions = (submitter.get("status") or {}).get("conditions") or ()
-        return "Complete" if any(c["type"] == "Complete" and c["status"] == "True" for c in conditions) else "Running"
+        if has_condition(submitter, "Complete"):
+            return {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}
+        return (
+            {"jobDeploymentStatus": "Failed", "jobStatus": "FAILED"}
+            if has_condition(submitter, "Failed")
+            else {"jobDeploymentStatus": "Running"}
+        )
 
 
 class RayServiceStandIn(StandIn):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 
-from e2e.standins.pods import Obj, PodStandIn, Wanted
+from e2e.standins.pods import Obj, PodStandIn, Wanted, phase_of
+
+_STATES = {"Succeeded": "COMPLETED", "Failed": "FAILED", "Running": "RUNNING"}
 
 
 class SparkApplicationStandIn(PodStandIn):
-    """The driver is the application's; executors are the driver's, as soon as it is on a node."""
+    """The driver is the application's; executors are the driver's, as soon as it is on a node. The application ends as its driver does,
+    and its executors with it."""
 
     group, version, kind, plural = "sparkoperator.k8s.io", "v1beta2", "SparkApplication", "sparkapplications"
 
@@ -26,7 +29,16 @@ class SparkApplicationStandIn(PodStandIn):
             yield Wanted(f"{name}-exec-{i}", _template(obj, "executor"), labels, owner=owner)
 
     def status(self, obj: Obj, wanted: Iterable[Wanted], pods: Mapping[str, Obj]) -> Obj:
-        return {"applicationState": {"state": "SUSPENDED" if self.is_suspended(obj) else "RUNNING"}}
+        if self.is_suspended(obj):
+            return {"applicationState": {"state": "SUSPENDED"}}
+        driver = pods.get(f"{obj['metadata']['name']}-driver")
+        return {"applicationState": {"state": _STATES[phase_of([driver])] if driver is not None else "RUNNING"}}
+
+    def is_over(self, obj: Obj) -> bool:
+        return ((obj.get("status") or {}).get("applicationState") or {}).get("state") in ("COMPLETED", "FAILED")
+
+    def cleans_up(self, obj: Obj) -> bool:
+        return True
 
 
 def _template(obj: Obj, role: str) -> Obj:

@@ -16,10 +16,11 @@ class TrainJobStandIn(StandIn):
 
     group, version, kind, plural = "trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"
 
-    def definitions(self) -> list[Obj]:
-        runtime = crd(self.group, self.version, "ClusterTrainingRuntime", "clustertrainingruntimes")
+    @classmethod
+    def definitions(cls) -> list[Obj]:
+        runtime = crd(cls.group, cls.version, "ClusterTrainingRuntime", "clustertrainingruntimes")
         runtime["spec"]["scope"] = "Cluster"
-        namespaced = crd(self.group, self.version, "TrainingRuntime", "trainingruntimes")
+        namespaced = crd(cls.group, cls.version, "TrainingRuntime", "trainingruntimes")
         return [*super().definitions(), runtime, namespaced]
 
     def reconcile(self, obj: Obj) -> None:

@@ -17,13 +17,13 @@ from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from tests.cli.commands import EXAMPLES, Commands
 from tests.e2e.users import bound_everywhere
+from tests.installed import Installed
 from tests.reconciler.scenes import GPU, Scene
 
 
 @pytest.fixture(scope="module")
-def running(cluster: Cluster) -> Iterator[Topogate]:
-    with Topogate(cluster, leader_election=False) as started:
-        yield started
+def running(installed: Installed) -> Topogate:
+    return installed.run()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from e2e.cluster import Cluster
 from e2e.otlp import Receiver
 from e2e.picture import GPU
 from e2e.topogate import Topogate
+from tests.installed import Installed
 
 _numbers = itertools.count(1)
 
@@ -31,9 +32,8 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture(scope="module")
-def topogate(cluster: Cluster, receiver: Receiver) -> Iterator[Topogate]:
-    with Topogate(cluster, otlp_endpoint=receiver.endpoint, leader_election=False) as running:
-        yield running
+def topogate(installed: Installed, receiver: Receiver) -> Topogate:
+    return installed.run(otlp_endpoint=receiver.endpoint)
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from e2e.scenarios.stories import STORIES
 from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
 from e2e.topogate import Topogate
+from tests.installed import Installed
 from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
 
 ROOT = Path(__file__).parents[2]
@@ -271,10 +272,10 @@ PLAYED_HERE += [act for act in acts_of(["LeaderWorkerSet"]) if act.what.startswi
 
 
 @pytest.fixture(scope="module")
-def with_stand_ins(cluster: Cluster) -> Iterator[Topogate]:
+def with_stand_ins(cluster: Cluster, installed: Installed) -> Iterator[Topogate]:
     """What acts all the time, as operators do; not only when a test calls it in."""
     with ExitStack() as stack:
-        topogate = stack.enter_context(Topogate(cluster, leader_election=False))
+        topogate = installed.run()
         running = [stack.enter_context(each(cluster.api)) for each in (JobSetStandIn, LeaderWorkerSetStandIn)]
         yield topogate
         for each in running:

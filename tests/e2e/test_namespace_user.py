@@ -27,6 +27,7 @@ from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.ray import RayClusterStandIn, RayJobStandIn
 from e2e.topogate import Topogate
 from tests.e2e.users import may, refused, user_of
+from tests.installed import Installed
 from tests.reconciler.kinds.pods import bound, live, of_set
 from tests.reconciler.kinds.pods import template as pod_template
 from tests.reconciler.kinds.scenarios import template
@@ -39,8 +40,9 @@ JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 
 
 @pytest.fixture(scope="module")
-def topogate(cluster: Cluster) -> Iterator[Topogate]:
-    with Topogate(cluster, leader_election=False) as running, JobSetStandIn(cluster.api) as jobsets:
+def topogate(cluster: Cluster, installed: Installed) -> Iterator[Topogate]:
+    with JobSetStandIn(cluster.api) as jobsets:
+        running = installed.run()
         _await_policies(cluster.api)
         yield running
     jobsets.uninstall()

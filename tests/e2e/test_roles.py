@@ -11,6 +11,7 @@ from e2e.api import Api, wait_for
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from tests.e2e.users import bound_everywhere, may, refused, user_of
+from tests.installed import Installed
 from tests.reconciler.scenes import JOBS, WORKLOADS, Scene
 
 pytestmark = pytest.mark.cluster
@@ -18,9 +19,8 @@ KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 
 
 @pytest.fixture(scope="module")
-def topogate(cluster: Cluster) -> Iterator[Topogate]:
-    with Topogate(cluster, leader_election=False) as running:
-        yield running
+def topogate(installed: Installed) -> Topogate:
+    return installed.run()
 
 
 @pytest.fixture

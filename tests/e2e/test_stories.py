@@ -16,7 +16,7 @@ from e2e.scenarios.stories import HERE, NAMESPACE, STORIES, Placed, Story
 from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
 from e2e.standins.mpijob import MPIJobStandIn
-from e2e.topogate import Topogate
+from tests.installed import Installed
 
 pytestmark = pytest.mark.cluster
 STAND_INS = (JobSetStandIn, LeaderWorkerSetStandIn, MPIJobStandIn)
@@ -24,10 +24,10 @@ OBJECTS = "/apis/kueue.x-k8s.io/v1beta2"
 
 
 @pytest.fixture(scope="module")
-def data_center(cluster: Cluster) -> Iterator[Cluster]:
+def data_center(cluster: Cluster, installed: Installed) -> Iterator[Cluster]:
     """topogate, the stand-ins, and the nodes of all stories."""
     with ExitStack() as stack:
-        stack.enter_context(Topogate(cluster, leader_election=False))
+        installed.run()
         running = [stack.enter_context(stand_in(cluster.api)) for stand_in in STAND_INS]
         nodes = stories.nodes()
         cluster.add_nodes(nodes)

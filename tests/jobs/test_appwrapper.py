@@ -160,3 +160,10 @@ def test_rayjob_without_submitter_template_declares_the_other_templates():
     paths = (("template.spec.rayClusterSpec.headGroupSpec.template", 1), ("template.spec.rayClusterSpec.workerGroupSpecs[0].template", 4))
     assert refused(wrapper(component("RayJob", "ray.io/v1", spec, *paths))) == {}
     assert refused(wrapper(component("RayJob", "ray.io/v1", spec, paths[0]))) != {}
+
+
+def test_wrapped_pod_becomes_a_pod_set_of_metadata_and_spec_alone():
+    """Else the job and its Workload differ for ever, and it is admitted and evicted again and again."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "inner"}, "spec": TEMPLATE["spec"]}
+    [pod_set] = KIND.pod_sets(wrapper({"template": pod}))
+    assert pod_set.template == {"metadata": {}, "spec": TEMPLATE["spec"]}

@@ -12,6 +12,7 @@ from e2e import manifests
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from e2e.writes_proxy import WritesProxy
+from tests.installed import Installed
 from tests.reconciler.scenes import Scene
 
 # As in tests/runtime/conftest.py: looptime would have a loop made that nobody closes.
@@ -19,10 +20,9 @@ asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="module")
-def topogate(cluster: Cluster) -> Iterator[Topogate]:
+def topogate(installed: Installed) -> Topogate:
     """Without leader election, so that a killed reconciler can be followed at once."""
-    with Topogate(cluster, leader_election=False) as running:
-        yield running
+    return installed.run()
 
 
 @pytest.fixture

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -18,10 +17,10 @@ from e2e import truth
 from e2e.api import APPLY_PATCH
 from e2e.topogate import Topogate
 from reconciler.activity import Activity
-from reconciler.apply import Writer
 from tests.builders import RACK, Node, node_json, topology_json
+from tests.reconciler.harness_queues import until
 from tests.reconciler.scenes import WORKLOADS, Scene
-from tests.reconciler.test_pods_ready_timers import JOB, ReadyPaper, until
+from tests.reconciler.test_pods_ready_timers import JOB, ReadyHarness
 
 ROW = "example.com/row"
 BY_TIME = "DeactivatedDueToMaximumExecutionTimeExceeded"
@@ -34,91 +33,75 @@ def reason(now: truth.Snapshot, job: str, kind: str) -> str | None:
 # --- in virtual time --------------------------------------------------------------------------------------
 
 
-class TimedPaper(ReadyPaper):
+class TimedHarness(ReadyHarness):
     """The controller of activity alone, on a workload that is admitted from the start."""
 
     def train_for(self, limit: int, **status: Any) -> None:
-        self.workload("train", count=2, owner=JOB)
-        wire = self.train
-        conditions = [
-            {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": self.now()}
-            for kind in ("QuotaReserved", "Admitted")
-        ]
+        wire = self.workload("train", count=2, owner=JOB)
+        conditions = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
         admission = {"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "count": 2, "flavors": {}, "resourceUsage": {}}]}
-        self.put(
-            {
-                **wire,
-                "spec": {**wire["spec"], "maximumExecutionTimeSeconds": limit},
-                "status": {"conditions": conditions, "admission": admission, **status},
-            }
-        )
+        spec = {**wire["spec"], "maximumExecutionTimeSeconds": limit}
+        self.put({**wire, "spec": spec, "status": {"conditions": conditions, "admission": admission, **status}})
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """As a process that has just been started: everything is listed once."""
-        activity = Activity(self.observed, cast("Writer", self), self.time)
-        task = asyncio.create_task(activity.controller.run())
-        for obj in self.all("Workload"):
-            self.put(obj)
-        try:
+        async with self.run_parts(Activity(self.observed, self.writer, self.clock).controller.run()):
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.fixture
-def paper() -> TimedPaper:
-    return TimedPaper()
+async def harness() -> TimedHarness:
+    """On the loop of the test, whose time is its own."""
+    return TimedHarness()
 
 
 @pytest.mark.looptime
-async def test_the_time_outlives_the_process_and_the_eviction(paper: TimedPaper):
-    paper.job(ready=2)
-    paper.train_for(60, accumulatedPastExecutionTimeSeconds=20)
-    async with paper.watched():
+async def test_the_time_outlives_the_process_and_the_eviction(harness: TimedHarness):
+    harness.job(ready=2)
+    harness.train_for(60, accumulatedPastExecutionTimeSeconds=20)
+    async with harness.watched():
         await until(30)
     await until(35)
-    async with paper.watched():
+    async with harness.watched():
         await until(40.9)
-        assert not paper.is_true("Evicted")
+        assert not harness.is_true("Evicted")
         await until(41.5)
-        assert paper.reason("Evicted") == BY_TIME
-        assert paper.train["spec"]["active"] is False
-        assert find_condition(paper.train, "DeactivationTarget") is None
-        assert ("train", "MaximumExecutionTimeExceeded") in [(name, why) for _, name, why, _ in paper.stories]
-        await paper.stop_job()
-        assert "accumulatedPastExecutionTimeSeconds" not in paper.train["status"]
-        await paper.patch_workload(paper.train, {"spec": {"active": True}})
+        assert harness.reason("Evicted") == BY_TIME
+        assert harness.train["spec"]["active"] is False
+        assert find_condition(harness.train, "DeactivationTarget") is None
+        assert ("train", "MaximumExecutionTimeExceeded") in [(event.key.partition("/")[2], event.reason) for event in harness.events]
+        await harness.stop_job()
+        assert "accumulatedPastExecutionTimeSeconds" not in harness.train["status"]
+        await harness.activate()
         await until(42)
-        assert paper.reason("Requeued") == "Reactivated"
+        assert harness.reason("Requeued") == "Reactivated"
 
 
 @pytest.mark.looptime
-async def test_a_job_that_has_just_ended_is_not_stopped(paper: TimedPaper):
-    paper.job(conditions=[{"type": "Complete", "status": "True"}])
-    paper.train_for(10)
-    async with paper.watched():
+async def test_a_job_that_has_just_ended_is_not_stopped(harness: TimedHarness):
+    harness.job(conditions=[{"type": "Complete", "status": "True"}])
+    harness.train_for(10)
+    async with harness.watched():
         await until(100)
-        assert not paper.is_true("Evicted")
+        assert not harness.is_true("Evicted")
 
 
 @pytest.mark.looptime
-async def test_workload_is_activated_again_when_its_topology_gets_the_level(paper: TimedPaper):
+async def test_workload_is_activated_again_when_its_topology_gets_the_level(harness: TimedHarness):
     """Found defect E15: it stayed inactive until its user noticed."""
-    paper.workload("train", count=2, owner=JOB, topology={"required": ROW})
-    async with paper.running():
+    harness.workload("train", count=2, owner=JOB, topology={"required": ROW})
+    async with harness.running():
         await until(5)
-        assert paper.train["spec"]["active"] is False
-        assert paper.reason("QuotaReserved") == REASON_MISCONFIGURED
+        assert harness.train["spec"]["active"] is False
+        assert harness.reason("QuotaReserved") == REASON_MISCONFIGURED
         labels = {ROW: "w", RACK: "r1", HOSTNAME_LABEL: "r1-n"}
-        paper.put({"kind": "Node", **node_json(Node("r1-n", labels, {"cpu": 4000, "pods": 110}))})
+        harness.put({"kind": "Node", **node_json(Node("r1-n", labels, {"cpu": 4000, "pods": 110}))})
         await until(10)
-        assert paper.train["spec"]["active"] is False, "the topology lacks the level as before"
-        paper.put({"kind": "Topology", **topology_json("t", [ROW, RACK, HOSTNAME_LABEL])})
+        assert harness.train["spec"]["active"] is False, "the topology lacks the level as before"
+        harness.put({"kind": "Topology", **topology_json("t", [ROW, RACK, HOSTNAME_LABEL])})
         await until(15)
-        assert paper.train["spec"]["active"] is True
-        assert paper.is_true("QuotaReserved")
+        assert harness.train["spec"]["active"] is True
+        assert harness.is_true("QuotaReserved")
 
 
 # --- on the real control plane ----------------------------------------------------------------------------

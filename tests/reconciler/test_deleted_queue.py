@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from core.runtime.controller import Done
 from core.runtime.resource import Obj, Resource
 from core.runtime.workqueue import Item
-from reconciler.apply import Writer
 from reconciler.queues import Queues
-from tests.reconciler.paper_queues import QueuesPaper
+from tests.reconciler.harness_queues import QueuesHarness
 
 
 async def test_deleted_queue_under_fair_sharing_is_reconciled_without_error(monkeypatch: pytest.MonkeyPatch):
     """Found defect E22: `KeyError` with a traceback, again at each attempt."""
-    paper = QueuesPaper()
-    queues = Queues(paper.observed, cast("Writer", paper), paper.clock, shares_fairly=True)
+    harness = QueuesHarness()
+    queues = Queues(harness.observed, harness.writer, harness.clock, shares_fairly=True)
     written: list[dict[str, Any]] = []
 
     async def delete_meanwhile(*_: Any) -> str:
-        paper.drop("ClusterQueue", "cq")
-        paper.observed.state.refresh()
+        harness.drop("ClusterQueue", "cq")
+        harness.observed.state.refresh()
         return ""
 
     async def write(resource: Resource, obj: Obj, status: dict[str, Any]) -> None:
@@ -36,6 +35,6 @@ async def test_deleted_queue_under_fair_sharing_is_reconciled_without_error(monk
 
 
 def test_deleted_cohort_has_no_share():
-    paper = QueuesPaper()
-    share = paper.observed.state.quota.cohort_share("gone")
+    harness = QueuesHarness()
+    share = harness.observed.state.quota.cohort_share("gone")
     assert share.weighted == 0

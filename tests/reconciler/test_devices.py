@@ -18,8 +18,9 @@ from core.runtime.watch_step import Init, InitDone
 from reconciler.devices import Devices
 from reconciler.observed import Observed
 from reconciler.served import AWAY_S, DISCOVERY_S
+from sim.harness import NAMESPACE
 from tests.podgroups.devices import TEMPLATE, device_class, resource_slice, template
-from tests.reconciler.paper_groups import NAMESPACE, PaperGroups
+from tests.reconciler.harness_groups import GroupsHarness
 from tests.runtime.fakes import ManualClock
 
 PLURALS = ("deviceclasses", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates", "resourceslices")
@@ -118,13 +119,13 @@ async def test_what_cannot_be_listed_holds_up_nothing_else(clock: ManualClock, m
 
 
 def test_a_group_that_asks_for_devices_is_told_that_there_are_none() -> None:
-    paper = PaperGroups({"r1": (1,)})
-    assert paper.observed.devices is not None
-    paper.observed.devices.are_missing = True
-    paper.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": "some"}]})
-    paper.add("a")
-    paper.settle()
-    assert paper.says[1:] == (
+    harness = GroupsHarness({"r1": (1,)})
+    assert harness.observed.devices is not None
+    harness.observed.devices.are_missing = True
+    harness.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": "some"}]})
+    harness.add("a")
+    harness.settle()
+    assert harness.says[1:] == (
         "Invalid",
         "spec.schedulingConstraints.draConstraints: the API server does not serve deviceclasses, resourceclaimtemplates, resourceslices, "
         "resourceclaims of resource.k8s.io/v1",
@@ -132,19 +133,19 @@ def test_a_group_that_asks_for_devices_is_told_that_there_are_none() -> None:
 
 
 def test_while_devices_have_not_been_listed_places_stay_kept() -> None:
-    paper = PaperGroups({"r1": (2,)})
-    paper.gang(2)
-    paper.add("a", "b")
-    paper.look()
-    assert len(paper.held()) == 2
-    assert paper.observed.devices is not None
-    for informer in paper.observed.devices.informers:
+    harness = GroupsHarness({"r1": (2,)})
+    harness.gang(2)
+    harness.add("a", "b")
+    harness.look()
+    assert len(harness.held()) == 2
+    assert harness.observed.devices is not None
+    for informer in harness.observed.devices.informers:
         informer._synced.clear()
-    paper.gang(2, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": "some"}]})
-    paper.settle()
-    assert "have not been listed yet" in paper.says[2]
-    assert len(paper.held()) == 2
-    assert paper.where() == {}
+    harness.gang(2, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": "some"}]})
+    harness.settle()
+    assert "have not been listed yet" in harness.says[2]
+    assert len(harness.held()) == 2
+    assert harness.where() == {}
 
 
 def test_without_the_gate_there_is_nothing_to_watch() -> None:
@@ -153,30 +154,30 @@ def test_without_the_gate_there_is_nothing_to_watch() -> None:
 
 async def test_many_devices_are_judged_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reconciler.devices.TURN_S", -1.0)
-    paper = PaperGroups({"r1": (2,)})
-    paper.devices(device_class(), template(), *(resource_slice(f"p{number}", 2) for number in range(5)))
-    assert paper.observed.devices is not None
+    harness = GroupsHarness({"r1": (2,)})
+    harness.devices(device_class(), template(), *(resource_slice(f"p{number}", 2) for number in range(5)))
+    assert harness.observed.devices is not None
     turns: list[float] = []
 
     async def sleep(seconds: float) -> None:
         turns.append(seconds)
 
-    monkeypatch.setattr(paper.clock, "sleep", sleep)
-    await paper.observed.devices.judge(NAMESPACE, (TEMPLATE, "none"))
+    monkeypatch.setattr(harness.clock, "sleep", sleep)
+    await harness.observed.devices.judge(NAMESPACE, (TEMPLATE, "none"))
     assert turns == [0] * 10
-    assert all(one.answers for pool in paper.observed.devices.inventory.pools.values() for one in pool.slices)
+    assert all(one.answers for pool in harness.observed.devices.inventory.pools.values() for one in pool.slices)
 
 
 def test_an_expression_that_takes_long_is_refused_and_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reconciler.devices.MOST_CPU_S", -1.0)
     evaluated: list[str] = []
     monkeypatch.setattr("core.podgroups.devices.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
-    paper = PaperGroups({"r1": (2,)})
-    paper.devices(device_class(), template(), resource_slice("p", 8))
-    paper.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": TEMPLATE}]})
-    paper.add("a", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}])
+    harness = GroupsHarness({"r1": (2,)})
+    harness.devices(device_class(), template(), resource_slice("p", 8))
+    harness.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": TEMPLATE}]})
+    harness.add("a", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}])
     for _ in range(3):
-        paper.look()
-    assert paper.says[1] == "Invalid"
-    assert "takes more than -1 s for the 8 devices of a slice of pool gpu.example.com/p" in paper.says[2]
+        harness.look()
+    assert harness.says[1] == "Invalid"
+    assert "takes more than -1 s for the 8 devices of a slice of pool gpu.example.com/p" in harness.says[2]
     assert len(evaluated) == 1, "of the first device"

@@ -17,7 +17,8 @@ from core.podgroups.members import GroupKey
 from reconciler.group_plugins import LONGEST_PAUSE_S, PAUSE_S, GroupPlugins
 from reconciler.plugin_process import LINES, MOST_BYTES, Launch
 from reconciler.settings import parse
-from tests.reconciler.paper_groups import NAMESPACE, PaperGroups
+from sim.harness import NAMESPACE
+from tests.reconciler.harness_groups import GroupsHarness
 from tests.runtime.test_plugins import install
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GroupPluginRules:
     return parse(["--config", str(tmp_path / "config.yaml"), "--feature-gates=TopologyAwareWorkloadScheduling=true"]).group_plugins
 
 
-async def place(opened: PaperGroups, name: str, count: int) -> set[str]:
+async def place(opened: GroupsHarness, name: str, count: int) -> set[str]:
     opened.gang(count, name=name)
     pods = [f"{name}-{number}" for number in range(count)]
     opened.add(*pods, group=name)
@@ -51,7 +52,7 @@ async def place(opened: PaperGroups, name: str, count: int) -> set[str]:
 
 
 async def test_the_example_places_groups_as_it_says(rules: GroupPluginRules):
-    opened = PaperGroups({}, lambda clock: GroupPlugins(rules, clock))
+    opened = GroupsHarness({}, lambda clock: GroupPlugins(rules, clock))
     for rack, price in (("r1", "4"), ("r2", "1")):
         for number, feed in enumerate(("a", "a", "b", "b")):
             opened.node(f"{rack}-{feed}{number}", rack, 1, **{PRICE: price, FEED: feed})
@@ -84,7 +85,7 @@ async def test_the_fields_that_a_plugin_is_handed_are_those_in_its_tables(tmp_pa
     rules = GroupPluginRules(limits=PluginLimits(call_s=60.0, start_s=60.0))
     rules = replace(rules, scorers=(*rules.scorers, PluginChoice("acme")))
     outside = [Launch(Which(SCORE, "acme"), "acme_plugins:Records", {"path": str(tmp_path / "seen")})]
-    opened = PaperGroups({"r1": (2,), "r2": (2,)}, lambda clock: GroupPlugins(rules, clock, outside=outside))
+    opened = GroupsHarness({"r1": (2,), "r2": (2,)}, lambda clock: GroupPlugins(rules, clock, outside=outside))
     await place(opened, "one", 2)
     await opened.plugins.close()
     seen = json.loads((tmp_path / "seen").read_text())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -12,49 +12,48 @@ from core.plan.requeue import count_in_a_row
 from core.runtime.controller import Done, RequeueAfter
 from core.runtime.workqueue import WorkQueue
 from core.state.facts import find_condition
-from reconciler.apply import Writer
 from reconciler.domain_health import DomainHealth
 from reconciler.node_health import STORM_LOOK_S
-from tests.builders import RACK
-from tests.reconciler.paper_nodes import KEY, OWNER, PaperNodes, made
+from tests.builders import RACK, topology_json
+from tests.reconciler.harness_nodes import KEY, OWNER, NodesHarness
 
 DELAY_S = HealthRules().not_ready_delay_s
 
 
-class PaperRacks(PaperNodes):
+class RacksHarness(NodesHarness):
     """A topology of racks without hostnames; each node has room for eight pods of one CPU."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.observed.topologies.fill([made("Topology", "t", spec={"levels": [{"nodeLabel": RACK}]})])
+        self.put({"kind": "Topology", **topology_json("t", [RACK])})
         self.held = False
-        self.health = DomainHealth(self.observed, cast("Writer", self), self.clock, HealthRules(), lambda facts: self.held)  # type: ignore[assignment]
+        self.health = DomainHealth(self.observed, self.writer, self.clock, HealthRules(), lambda facts: self.held)  # type: ignore[assignment]
 
     def rack_workload(self, count: int, *, done: int = 0, rack: str = "r0") -> None:
         values = [{"domainCount": 1, "podCounts": {"universal": count}, "valuesPerLevel": [{"universal": rack}]}]
         given = {"name": "main", "count": count, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": str(count)}}
         given["topologyAssignment"] = {"levels": [RACK], "slices": values}
-        true = {"status": "True", "reason": "R", "message": "", "lastTransitionTime": self.now()}
         status: dict[str, Any] = {
             "admission": {"clusterQueue": "q", "podSetAssignments": [given]},
-            "conditions": [{"type": kind, **true} for kind in ("QuotaReserved", "Admitted")],
+            "conditions": [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")],
             "reclaimablePods": [{"name": "main", "count": done}] if done else [],
         }
         template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
         spec = {"queueName": "main", "podSets": [{"name": "main", "count": count, "template": template}]}
-        self.observed.workloads.put(made("Workload", "w", "ns", spec=spec, status=status, ownerReferences=[OWNER]))
+        self.put({"kind": "Workload", "metadata": {"name": "w", "ownerReferences": [OWNER]}, "spec": spec, "status": status})
 
     def rack_pods(self, *names: str, node: str = "", phase: str = "Running", ending: bool = False, cpu: str = "1") -> None:
         for name in names:
             containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
             spec: dict[str, Any] = {"containers": containers, "nodeSelector": {RACK: "r0"}} | ({"nodeName": node} if node else {})
-            notes = {"labels": {PODSET_LABEL: "main"}, "annotations": {WORKLOAD_ANNOTATION: "w", RANK_ANNOTATION: "0"}}
-            more: dict[str, Any] = {**notes, "ownerReferences": [OWNER]} | ({"deletionTimestamp": self.now()} if ending else {})
-            self.observed.pods.put(made("Pod", name, "ns", spec=spec, status={"phase": phase}, **more))
+            metadata: dict[str, Any] = {"name": name, "labels": {PODSET_LABEL: "main"}, "ownerReferences": [OWNER]}
+            metadata |= {"annotations": {WORKLOAD_ANNOTATION: "w", RANK_ANNOTATION: "0"}}
+            metadata |= {"deletionTimestamp": self.now()} if ending else {}
+            self.put({"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": phase}})
 
     def strangers(self, node: str, cpu: int) -> None:
         spec = {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}]}
-        self.observed.pods.put(made("Pod", f"other-{node}", "ns", spec=spec, status={"phase": "Running"}))
+        self.put({"kind": "Pod", "metadata": {"name": f"other-{node}"}, "spec": spec, "status": {"phase": "Running"}})
 
     def evicted(self) -> str | None:
         """Why, if it was."""
@@ -66,9 +65,9 @@ class PaperRacks(PaperNodes):
 
 
 @pytest.fixture
-def racks() -> PaperRacks:
+def racks() -> RacksHarness:
     """A workload of ten pods in a rack of two nodes, eight on a and two on b."""
-    racks = PaperRacks()
+    racks = RacksHarness()
     for name in ("a", "b"):
         racks.node(name)
     racks.rack_workload(10)
@@ -77,25 +76,25 @@ def racks() -> PaperRacks:
     return racks
 
 
-def test_nothing_is_done_while_all_run_or_the_rest_holds_them(racks: PaperRacks):
+def test_nothing_is_done_while_all_run_or_the_rest_holds_them(racks: RacksHarness):
     assert racks.look() == Done()
-    racks.drop_pod("b0")
+    racks.drop("Pod", "b0")
     assert racks.look() == Done(), "it is made anew, and the place is kept"
     racks.node("b", unschedulable=True)
-    racks.drop_pod("a0")
+    racks.drop("Pod", "a0")
     assert isinstance(racks.look(), RequeueAfter), "a takes the one, and b takes the other no more"
-    racks.drop_pod("a1")
+    racks.drop("Pod", "a1")
     racks.rack_pods("new", node="a")
     racks.node("b")
     assert racks.look() == Done()
     assert racks.statuses == []
 
 
-def test_what_the_rest_does_not_hold_is_evicted_with_the_reason_once_that_has_lasted(racks: PaperRacks):
+def test_what_the_rest_does_not_hold_is_evicted_with_the_reason_once_that_has_lasted(racks: RacksHarness):
     racks.node("b", ready=False)
     assert racks.look() == Done(), "its pods may be there again"
-    racks.drop_pod("b0")
-    racks.drop_pod("b1")
+    racks.drop("Pod", "b0")
+    racks.drop("Pod", "b1")
     assert racks.look() == RequeueAfter(DELAY_S)
     racks.wait(DELAY_S - 1)
     assert racks.look() == RequeueAfter(1)
@@ -107,9 +106,9 @@ def test_what_the_rest_does_not_hold_is_evicted_with_the_reason_once_that_has_la
     assert count_in_a_row({"metadata": {}, "status": racks.statuses[-1]}) == 1
 
 
-def test_a_shortage_that_ends_in_time_is_forgotten(racks: PaperRacks):
+def test_a_shortage_that_ends_in_time_is_forgotten(racks: RacksHarness):
     racks.node("b", ready=False)
-    racks.drop_pod("b0")
+    racks.drop("Pod", "b0")
     assert racks.look() == RequeueAfter(DELAY_S)
     racks.wait(DELAY_S - 1)
     racks.node("b")
@@ -119,7 +118,7 @@ def test_a_shortage_that_ends_in_time_is_forgotten(racks: PaperRacks):
     assert racks.statuses == []
 
 
-def test_pods_that_end_on_a_node_that_is_up_make_room_for_the_next(racks: PaperRacks):
+def test_pods_that_end_on_a_node_that_is_up_make_room_for_the_next(racks: RacksHarness):
     racks.strangers("b", 6)
     racks.rack_pods("b0", "b1", node="b", ending=True)
     assert racks.look() == Done()
@@ -127,29 +126,29 @@ def test_pods_that_end_on_a_node_that_is_up_make_room_for_the_next(racks: PaperR
     assert racks.look() == RequeueAfter(DELAY_S), "on one that is not they may end for ever"
 
 
-def test_a_node_that_is_gone_holds_nothing(racks: PaperRacks):
-    racks.drop_node("b")
+def test_a_node_that_is_gone_holds_nothing(racks: RacksHarness):
+    racks.drop("Node", "b")
     racks.wait(0)
     assert racks.look() == RequeueAfter(DELAY_S)
-    racks.drop_node("a")
+    racks.drop("Node", "a")
     racks.wait(DELAY_S)
     racks.look()
     assert racks.evicted() == f"Workload was evicted as its nodes failed: {RACK} r0 has room for 0 of 10 pod(s) of pod set main"
 
 
-def test_pods_that_come_no_more_need_no_room(racks: PaperRacks):
+def test_pods_that_come_no_more_need_no_room(racks: RacksHarness):
     racks.rack_pods("b0", "b1", node="b", phase="Succeeded")
     racks.node("b", ready=False)
     assert racks.look() == Done()
-    racks.drop_pod("b0")
+    racks.drop("Pod", "b0")
     racks.rack_workload(10, done=2)
     assert racks.look() == Done()
 
 
-def test_in_a_storm_nobody_is_evicted(racks: PaperRacks):
+def test_in_a_storm_nobody_is_evicted(racks: RacksHarness):
     racks.held = True
     racks.node("b", ready=False)
-    racks.drop_pod("b0")
+    racks.drop("Pod", "b0")
     racks.look()
     racks.wait(DELAY_S)
     assert racks.look() == RequeueAfter(STORM_LOOK_S)
@@ -166,13 +165,13 @@ def due(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return put
 
 
-def test_who_has_a_domain_is_looked_at_when_its_nodes_or_pods_change_and_nobody_else(racks: PaperRacks, due: list[object]):
+def test_who_has_a_domain_is_looked_at_when_its_nodes_or_pods_change_and_nobody_else(racks: RacksHarness, due: list[object]):
     racks.node("c", rack="r9")
     assert due == []
     racks.node("b", ready=False)
     assert KEY in due
     due.clear()
-    racks.drop_pod("b0")
+    racks.drop("Pod", "b0")
     assert KEY in due
     due.clear()
     racks.rack_workload(10, rack="r9")

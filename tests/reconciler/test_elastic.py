@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from core.names import ELASTIC_JOB, SLICE_NAME, SLICE_REPLACES
 from e2e import manifests, truth
-from e2e.cluster import Cluster
 from e2e.topogate import Topogate
+from tests.installed import Installed
 from tests.reconciler.scenes import Scene
 from tests.reconciler.test_reclaimable import narrow
 
@@ -19,12 +18,12 @@ Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def topogate(cluster: Cluster) -> Iterator[Topogate]:
+def topogate(installed: Installed) -> Topogate:
     """With the gate on that is off by default."""
-    with Topogate(cluster, leader_election=False) as running:
-        running.kill_reconciler()
-        running.start_reconciler(options=GATE)
-        yield running
+    running = installed.run()
+    running.kill_reconciler()
+    running.start_reconciler(options=GATE)
+    return running
 
 
 def submit(scene: Scene, name: str, *, pods: int, gpus: int = 2, **topology: Any) -> None:

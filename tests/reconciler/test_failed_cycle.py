@@ -12,22 +12,22 @@ from core.queueing import decisions
 from core.queueing.judge import Judge
 from core.queueing.pending import Group
 from core.state.facts import WorkloadFacts
-from tests.reconciler.measured import MeasuredPaper
+from tests.reconciler.measured import MeasuredHarness
 
 
 @pytest.fixture
-def paper() -> Iterator[MeasuredPaper]:
-    paper = MeasuredPaper()
-    yield paper
-    assert paper.metrics.shutdown()
+def harness() -> Iterator[MeasuredHarness]:
+    harness = MeasuredHarness()
+    yield harness
+    assert harness.metrics.shutdown()
 
 
-def is_admitted(paper: MeasuredPaper, name: str) -> bool:
-    return bool((paper.get("Workload", name).get("status") or {}).get("admission"))
+def is_admitted(harness: MeasuredHarness, name: str) -> bool:
+    return bool((harness.get("Workload", name).get("status") or {}).get("admission"))
 
 
-def test_workloads_around_one_with_a_decision_that_raises_are_admitted(paper: MeasuredPaper, monkeypatch: pytest.MonkeyPatch):
-    cycle = paper.scheduler._cycle
+def test_workloads_around_one_with_a_decision_that_raises_are_admitted(harness: MeasuredHarness, monkeypatch: pytest.MonkeyPatch):
+    cycle = harness.scheduler._cycle
     admit = cycle._admit
 
     def break_for_b(group: Group, workload: WorkloadFacts, found: Any) -> None:
@@ -37,20 +37,22 @@ def test_workloads_around_one_with_a_decision_that_raises_are_admitted(paper: Me
 
     monkeypatch.setattr(cycle, "_admit", break_for_b)
     for name in ("a", "b", "c"):
-        paper.workload(name, count=1, owner=None)
-    paper.decide()
-    paper.decide()
-    assert [is_admitted(paper, name) for name in ("a", "b", "c")] == [True, False, True]
-    assert [aside.obj["metadata"]["name"] for aside in paper.observed.set_aside.objects] == ["b"]
-    assert paper.observed.state.workloads.holding("ns/b") is None
+        harness.workload(name, count=1, owner=None)
+    harness.decide()
+    harness.decide()
+    assert [is_admitted(harness, name) for name in ("a", "b", "c")] == [True, False, True]
+    assert [aside.obj["metadata"]["name"] for aside in harness.observed.set_aside.objects] == ["b"]
+    assert harness.observed.state.workloads.holding("ns/b") is None
     monkeypatch.setattr(cycle, "_admit", admit)
-    changed = paper.get("Workload", "b")
-    paper.put({**changed, "spec": {**changed["spec"], "priority": 1}})
-    paper.decide()
-    assert is_admitted(paper, "b")
+    changed = harness.get("Workload", "b")
+    harness.put({**changed, "spec": {**changed["spec"], "priority": 1}})
+    harness.decide()
+    assert is_admitted(harness, "b")
 
 
-def test_workloads_around_one_with_a_piece_of_a_decision_that_raises_are_admitted(paper: MeasuredPaper, monkeypatch: pytest.MonkeyPatch):
+def test_workloads_around_one_with_a_piece_of_a_decision_that_raises_are_admitted(
+    harness: MeasuredHarness, monkeypatch: pytest.MonkeyPatch
+):
     """Found defect A5: an error in the second piece of a search ended the process, and each leader made the same search."""
     judge, run_piece = Judge.judge, pieces.run_piece
 
@@ -63,14 +65,14 @@ def test_workloads_around_one_with_a_piece_of_a_decision_that_raises_are_admitte
     monkeypatch.setattr(Judge, "judge", break_for_b)
     monkeypatch.setattr(decisions, "run_piece", lambda decision, _: run_piece(decision, lambda: True))
     for name in ("a", "b", "c"):
-        paper.workload(name, count=1, owner=None)
-    paper.decide()
-    paper.decide()
-    assert [is_admitted(paper, name) for name in ("a", "b", "c")] == [True, False, True]
-    assert [aside.obj["metadata"]["name"] for aside in paper.observed.set_aside.objects] == ["b"]
-    assert paper.observed.state.ledger.drift() == {}
+        harness.workload(name, count=1, owner=None)
+    harness.decide()
+    harness.decide()
+    assert [is_admitted(harness, name) for name in ("a", "b", "c")] == [True, False, True]
+    assert [aside.obj["metadata"]["name"] for aside in harness.observed.set_aside.objects] == ["b"]
+    assert harness.observed.state.ledger.drift() == {}
     monkeypatch.setattr(Judge, "judge", judge)
-    changed = paper.get("Workload", "b")
-    paper.put({**changed, "spec": {**changed["spec"], "priority": 1}})
-    paper.decide()
-    assert is_admitted(paper, "b")
+    changed = harness.get("Workload", "b")
+    harness.put({**changed, "spec": {**changed["spec"], "priority": 1}})
+    harness.decide()
+    assert is_admitted(harness, "b")

@@ -17,14 +17,14 @@ from core.podgroups.outside import Unanswered
 from core.runtime.errors import Unreachable
 from reconciler.group_plugins import OFTEN
 from reconciler.plugin_process import Launch
-from tests.reconciler.paper_plugins import (
+from tests.reconciler.harness_plugins import (
     KEY,
     NAME,
     SHORT,
     Counted,
     acme_is_found,
+    harness,
     launch,
-    paper,
     place,
     settle,
 )
@@ -70,7 +70,7 @@ __all__ = ["acme_is_found"]
 )
 async def test_one_that_fails_is_named_and_the_group_placed_without_it(bad: Launch, kind: str, says: str, caplog: pytest.LogCaptureFixture):
     counted = Counted()
-    async with paper(bad, launch("Prefers", name="good"), counted=counted) as opened:
+    async with harness(bad, launch("Prefers", name="good"), counted=counted) as opened:
         assert set((await place(opened)).values()) == {"r2-0"}, "the others are heard"
         status, _, message = opened.says
         assert (status, message.startswith("2 pods have their places; plugin acme was skipped: ")) == ("True", True)
@@ -85,7 +85,7 @@ async def test_one_that_fails_is_named_and_the_group_placed_without_it(bad: Laun
 
 async def test_one_that_hangs_is_ended_at_its_limit():
     counted = Counted()
-    async with paper(launch("Hangs"), limits=SHORT, counted=counted) as opened:
+    async with harness(launch("Hangs"), limits=SHORT, counted=counted) as opened:
         assert set((await place(opened)).values()) == {"r1-0"}
         assert opened.says[2] == "2 pods have their places; plugin acme was skipped: it did not answer within 0.3 s"
         assert not opened.plugins.pids
@@ -95,7 +95,7 @@ async def test_one_that_hangs_is_ended_at_its_limit():
 async def test_an_answer_to_another_question_is_none():
     """Two processes answer the first: what the second says is not taken for the answer to the next."""
     counted = Counted()
-    async with paper(launch("Doubles"), racks={"r1": (60,), "r2": (60,)}, counted=counted) as opened:
+    async with harness(launch("Doubles"), racks={"r1": (60,), "r2": (60,)}, counted=counted) as opened:
         for number in range(3):
             await place(opened, 1, f"g{number}")
     assert counted.counts[NAME, "answered"] + counted.counts[NAME, "nonsense"] >= 2
@@ -104,7 +104,7 @@ async def test_an_answer_to_another_question_is_none():
 
 async def test_groups_that_wait_for_one_that_hangs_wait_together():
     counted = Counted()
-    async with paper(launch("Hangs"), limits=SHORT, counted=counted) as opened:
+    async with harness(launch("Hangs"), limits=SHORT, counted=counted) as opened:
         for name in "ghij":
             opened.gang(1, name=name)
             opened.add(f"{name}-0", group=name)
@@ -114,7 +114,7 @@ async def test_groups_that_wait_for_one_that_hangs_wait_together():
 
 
 async def test_who_is_asked_about_something_else_each_time_is_passed_over():
-    async with paper(launch("Prefers")) as opened:
+    async with harness(launch("Prefers")) as opened:
         answers = opened.plugins.answers()
         answers.times = OFTEN + 2
         opened.gang(2)
@@ -131,30 +131,30 @@ async def test_who_is_asked_about_something_else_each_time_is_passed_over():
 
 async def test_what_was_found_out_of_a_lost_answer_is_found_out_anew_after_a_plugin_was_asked():
     """A place is given back, the answer to that is lost, and nobody sees it: what the API server says holds also after the wait."""
-    async with paper(launch("Answers", GENERATE, code="placements"), racks={"r1": (1, 1, 1)}) as opened:
+    async with harness(launch("Answers", GENERATE, code="placements"), racks={"r1": (1, 1, 1)}) as opened:
         opened.gang(2)
         opened.add("a", "b")
         await opened.groups.look(KEY)
         assert opened.held() == {"a": "r1-0", "b": "r1-1"}
-        node = opened.observed.nodes.store.get("r1-0")
-        assert node is not None
-        opened.observed.nodes.put({**node, "spec": {"unschedulable": True}, "metadata": {**node["metadata"], "resourceVersion": "1000"}})
+        opened.put({**opened.get("Node", "r1-0"), "spec": {"unschedulable": True}})
 
         def lose(what: str, name: str) -> None:
-            opened.pods[name]["status"]["nominatedNodeName"] = ""
-            opened.on_write = lambda what, name: None
+            opened.late.add("Pod")
+            opened.change(name, status={"phase": "Pending"})
+            opened.late.clear()
+            opened.on_step = lambda what, name: None
             raise Unreachable("lost")
 
-        opened.on_write = lose
+        opened.on_step = lose
         with pytest.raises(Unreachable):
             await opened.groups.look(KEY)
         await settle(opened)
         assert opened.where() == {"a": "r1-2", "b": "r1-1"}
-        assert opened.writes.count(("give back", "a")) == 1
+        assert opened.steps.count(("give back", "a")) == 1
 
 
 async def test_the_event_loop_has_its_turns_while_one_hangs():
-    async with paper(launch("Hangs"), limits=SHORT) as opened:
+    async with harness(launch("Hangs"), limits=SHORT) as opened:
         opened.gang(2)
         opened.add("a", "b")
         turns = 0
@@ -169,7 +169,7 @@ async def test_the_event_loop_has_its_turns_while_one_hangs():
 async def test_one_that_eats_memory_is_ended_at_its_limit():
     counted = Counted()
     limits = PluginLimits(call_s=60.0, start_s=60.0, memory_bytes=128 << 20)
-    async with paper(launch("Eats"), limits=limits, counted=counted) as opened:
+    async with harness(launch("Eats"), limits=limits, counted=counted) as opened:
         assert set((await place(opened)).values()) == {"r1-0"}
         assert opened.says[2].endswith("plugin acme was skipped: it asked for more memory than 128Mi")
         assert not opened.plugins.pids
@@ -178,7 +178,7 @@ async def test_one_that_eats_memory_is_ended_at_its_limit():
 
 async def test_what_is_printed_is_logged_and_disturbs_no_answer(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
-    async with paper(launch("Prints")) as opened:
+    async with harness(launch("Prints")) as opened:
         assert set((await place(opened)).values()) == {"r2-0"}
     said = [vars(record)["text"] for record in caplog.records if record.message == "a plugin prints"]
     assert said[0] == '{"answer": [1, 2, 3]}'
@@ -187,7 +187,7 @@ async def test_what_is_printed_is_logged_and_disturbs_no_answer(caplog: pytest.L
 
 async def test_one_that_was_killed_between_two_questions_is_begun_anew_and_nobody_is_to_blame():
     counted = Counted()
-    async with paper(launch("Prefers"), counted=counted) as opened:
+    async with harness(launch("Prefers"), counted=counted) as opened:
         await place(opened)
         first = opened.plugins.pids[NAME]
         os.kill(first, signal.SIGKILL)
@@ -201,7 +201,7 @@ async def test_one_that_was_killed_between_two_questions_is_begun_anew_and_nobod
 async def test_one_that_is_killed_while_it_thinks_is_asked_again(tmp_path: Path):
     """It answers one question of each process and hangs at the next, which another process then answers."""
     asleep = tmp_path / "asleep"
-    async with paper(launch("Hangs", first=1, path=str(asleep))) as opened:
+    async with harness(launch("Hangs", first=1, path=str(asleep))) as opened:
         await place(opened)
         first = opened.plugins.pids[NAME]
         opened.gang(2, name="h")
@@ -216,7 +216,7 @@ async def test_one_that_is_killed_while_it_thinks_is_asked_again(tmp_path: Path)
 
 async def test_what_it_has_started_ends_with_it(tmp_path: Path):
     path = tmp_path / "pid"
-    async with paper(launch("Brood", path=str(path))) as opened:
+    async with harness(launch("Brood", path=str(path))) as opened:
         assert set((await place(opened)).values()) == {"r1-0"}
     assert state_of(path) in ("", "Z"), "if it is still there, somebody else has to bury it"
 

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -17,6 +16,7 @@ from e2e.cluster import Cluster
 from e2e.process import Process
 from e2e.recount import recount
 from e2e.topogate import READY_MARK, Topogate
+from tests.installed import Installed
 from tests.reconciler.scenes import Scene
 from tests.reconciler.test_leadership import LEASE
 
@@ -25,9 +25,8 @@ FROZEN_S = 20.0
 
 
 @pytest.fixture
-def replicas(cluster: Cluster) -> Iterator[Topogate]:
-    with Topogate(cluster) as running:
-        yield running
+def replicas(installed: Installed) -> Topogate:
+    return installed.run(leader_election=True, is_fresh=True)
 
 
 def says(process: Process, mark: str) -> bool:

@@ -1,6 +1,6 @@
 """Plugins of other packages in real processes of their own: what they answer counts, and one that fails is named, ended and passed over.
 
-No control plane; `PaperGroups` stands for it.
+No control plane; `GroupsHarness` stands for it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from core.runtime.clock import Clock
 from reconciler import plugin_child
 from reconciler.group_plugins import LONGEST_PAUSE_S, PAUSE_S, GroupPlugins
 from reconciler.metrics import Recorder
+from sim.harness import NAMESPACE
 from tests.builders import RACK
-from tests.reconciler.paper_groups import NAMESPACE, PaperGroups
-from tests.reconciler.paper_plugins import (
+from tests.reconciler.harness_groups import GroupsHarness
+from tests.reconciler.harness_plugins import (
     KEY,
     NAME,
     PATIENT,
     RACKS,
     Counted,
     acme_is_found,
+    harness,
     is_there,
     launch,
-    paper,
     place,
     settle,
     with_plugins,
@@ -48,10 +49,10 @@ __all__ = ["acme_is_found"]
 
 
 async def test_a_scorer_changes_the_choice():
-    async with paper(launch("Prefers", name="prefers")) as opened:
+    async with harness(launch("Prefers", name="prefers")) as opened:
         assert set((await place(opened)).values()) == {"r2-0"}
         assert opened.says == ("True", "Scheduled", "2 pods have their places")
-    plain = PaperGroups(RACKS)
+    plain = GroupsHarness(RACKS)
     assert set((await place(plain)).values()) == {"r1-0"}
 
 
@@ -59,7 +60,7 @@ async def test_a_scorer_gets_its_arguments_and_counts_by_its_weight():
     counted = Counted()
     rules = GroupPluginRules(scorers=(PluginChoice("one", 1.0), PluginChoice("other", 1.5)), limits=PATIENT)
     outside = [launch("Prefers", name="one", prefers="r3"), launch("Prefers", name="other")]
-    opened = PaperGroups(RACKS, lambda clock: GroupPlugins(rules, clock, Recorder(counted), outside))
+    opened = GroupsHarness(RACKS, lambda clock: GroupPlugins(rules, clock, Recorder(counted), outside))
     try:
         assert set((await place(opened)).values()) == {"r2-0"}, "150 points for r2 are more than 100 for r3"
         assert counted.counts["one", "answered"] == counted.counts["other", "answered"] == 1
@@ -77,7 +78,7 @@ async def test_built_in_plugins_are_weighed_and_switched_off():
         ((PluginChoice("BinPacking"), PluginChoice("RankDistance", 100.0)), "r2"),
     ):
         rules = GroupPluginRules(scorers=scorers)
-        opened = PaperGroups({"r1": (2, 2, 8), "r2": (6,), "r3": (2, 3)}, _rules(rules))
+        opened = GroupsHarness({"r1": (2, 2, 8), "r2": (6,), "r3": (2, 3)}, _rules(rules))
         assert {node.partition("-")[0] for node in (await place(opened, 4)).values()} == {chosen}
 
 
@@ -87,7 +88,7 @@ def _rules(rules: GroupPluginRules) -> Callable[[Clock], GroupPlugins]:
 
 async def test_a_generator_parts_what_there_is():
     """Of the rack of four nodes one half is taken, which the usual scorers would not have told apart."""
-    async with paper(launch("Halves", GENERATE), racks={"r1": (1, 1, 1, 1)}) as opened:
+    async with harness(launch("Halves", GENERATE), racks={"r1": (1, 1, 1, 1)}) as opened:
         assert set((await place(opened)).values()) == {"r1-0", "r1-2"}
         assert await place(opened, 3, "h") == {}
         assert "none of 2 placement(s) takes 3 pod(s), the best takes 2" in opened.says[2]
@@ -97,7 +98,7 @@ async def test_a_generator_parts_what_there_is():
 async def test_a_generator_comes_first_where_the_list_has_it_first():
     rules = GroupPluginRules((PluginChoice(NAME), PluginChoice("TopologyPlacement")), limits=PATIENT)
     halves = [launch("Halves", GENERATE)]
-    opened = PaperGroups({"r1": (1, 1), "r2": (1, 1, 1)}, lambda clock: GroupPlugins(rules, clock, outside=halves))
+    opened = GroupsHarness({"r1": (1, 1), "r2": (1, 1, 1)}, lambda clock: GroupPlugins(rules, clock, outside=halves))
     try:
         # Every other node of all five: -0 has r1-0, r2-0 and r2-2, and the racks part that.
         assert set((await place(opened)).values()) == {"r2-0", "r2-2"}
@@ -109,7 +110,7 @@ async def test_what_a_plugin_is_handed_is_as_documented(tmp_path: Path):
     seen = tmp_path / "seen"
     arguments = {"path": str(seen)}
     launches = [launch("Records", GENERATE, **arguments), launch("Records", SCORE, **arguments)]
-    async with paper(*launches, racks={"r1": (4, 2), "r2": (3,)}) as opened:
+    async with harness(*launches, racks={"r1": (4, 2), "r2": (3,)}) as opened:
         await place(opened, 2)
     generate, score = map(json.loads, seen.read_text().splitlines())
     assert generate["placements"] == [
@@ -139,7 +140,7 @@ async def test_what_a_plugin_is_handed_is_as_documented(tmp_path: Path):
 
 async def test_nodes_are_told_once_and_anew_when_there_are_others(tmp_path: Path):
     seen = tmp_path / "seen"
-    async with paper(launch("Records", path=str(seen))) as opened:
+    async with harness(launch("Records", path=str(seen))) as opened:
         await place(opened, 1)
         opened.node("r9-0", "r9", 8)
         await place(opened, 1, "h")
@@ -150,7 +151,7 @@ async def test_nodes_are_told_once_and_anew_when_there_are_others(tmp_path: Path
 
 async def test_a_place_that_is_taken_while_a_plugin_thinks_is_not_given_twice():
     """Both groups ask at once; the decision is made on what there is when the answer comes."""
-    async with paper(launch("Prefers"), racks={"r1": (2,), "r2": (2,)}) as opened:
+    async with harness(launch("Prefers"), racks={"r1": (2,), "r2": (2,)}) as opened:
         for name in ("g", "h"):
             opened.gang(2, name=name)
             opened.add(f"{name}-0", f"{name}-1", group=name)
@@ -160,7 +161,7 @@ async def test_a_place_that_is_taken_while_a_plugin_thinks_is_not_given_twice():
 
 async def test_nobody_is_asked_where_there_is_nothing_to_choose(tmp_path: Path):
     seen = tmp_path / "seen"
-    async with paper(launch("Records", path=str(seen)), racks={"r1": (4,), "r2": (1,)}) as opened:
+    async with harness(launch("Records", path=str(seen)), racks={"r1": (4,), "r2": (1,)}) as opened:
         await place(opened, 2)
         assert not opened.plugins.pids
     assert not seen.exists()
@@ -171,7 +172,7 @@ async def test_nobody_is_asked_where_there_is_nothing_to_choose(tmp_path: Path):
 
 async def test_one_that_has_failed_is_left_alone_for_a_while_that_grows():
     counted = Counted()
-    async with paper(launch("Raises"), racks={"r1": (60,), "r2": (60,)}, counted=counted) as opened:
+    async with harness(launch("Raises"), racks={"r1": (60,), "r2": (60,)}, counted=counted) as opened:
 
         async def asked(number: int) -> bool:
             before = counted.counts[NAME, "raised"]
@@ -193,7 +194,7 @@ async def test_one_that_has_failed_is_left_alone_for_a_while_that_grows():
 
 async def test_once_it_answers_the_pause_is_short_again_and_nothing_is_said_of_it():
     counted, limits = Counted(), PluginLimits(call_s=1.0, start_s=60.0)
-    async with paper(launch("Hangs", first=1), limits=limits, counted=counted) as opened:
+    async with harness(launch("Hangs", first=1), limits=limits, counted=counted) as opened:
         results = []
         for number in range(5):  # answers, hangs, and so on: each process answers once
             await place(opened, 1, f"g{number}")
@@ -205,7 +206,7 @@ async def test_once_it_answers_the_pause_is_short_again_and_nothing_is_said_of_i
 
 async def test_a_group_that_waits_is_judged_again_when_a_plugin_that_was_missed_may_answer():
     """Without the generator nothing fits, for a reason of its own; nothing in the cluster changes."""
-    async with paper(launch("Answers", GENERATE, code="1/0"), racks={"r1": (1,)}) as opened:
+    async with harness(launch("Answers", GENERATE, code="1/0"), racks={"r1": (1,)}) as opened:
         assert await place(opened, 2) == {}
         assert "plugin acme was skipped: it raised ZeroDivisionError" in opened.says[2]
         opened.clock.time += PAUSE_S
@@ -216,11 +217,11 @@ async def test_a_group_that_waits_is_judged_again_when_a_plugin_that_was_missed_
 
 
 async def test_what_is_told_of_a_group_is_forgotten_with_it():
-    async with paper(launch("Raises")) as opened:
+    async with harness(launch("Raises")) as opened:
         await place(opened)
         assert opened.plugins.is_missed(KEY)
-        opened.drop("g-0")
-        opened.drop("g-1")
+        opened.drop("Pod", "g-0")
+        opened.drop("Pod", "g-1")
         assert not opened.plugins.is_missed(KEY)
 
 
@@ -230,7 +231,7 @@ async def test_what_is_told_of_a_group_is_forgotten_with_it():
 @pytest.mark.parametrize("target", ["Prefers", "Hangs"])
 async def test_no_process_outlives_its_owner(target: str):
     """At rest, or while it is asked."""
-    opened = PaperGroups(RACKS, with_plugins(launch(target)))
+    opened = GroupsHarness(RACKS, with_plugins(launch(target)))
     owner = asyncio.create_task(opened.plugins.run())
     opened.gang(2)
     opened.add("a", "b")
@@ -248,7 +249,7 @@ async def test_no_process_outlives_its_owner(target: str):
 @pytest.mark.parametrize(("events", "woken"), [(None, True), (["NodeTopologyChanged"], False), (["DevicesChanged"], True), ([], False)])
 async def test_a_waiting_group_is_woken_by_the_events_that_its_generator_names(events: list[str] | None, woken: bool):
     """Found defect G10: KEP-5732's EnqueueExtensions. A generator that names none is woken by all."""
-    async with paper(launch("Waits", GENERATE, events=events)) as opened:
+    async with harness(launch("Waits", GENERATE, events=events)) as opened:
         assert await place(opened) == {}
         facts = read_pod_group(opened.observed.pod_groups.store.list()[0])
         assert (GroupEvent.DEVICES_CHANGED in opened.plugins.list_events(facts)) is woken
@@ -257,7 +258,7 @@ async def test_a_waiting_group_is_woken_by_the_events_that_its_generator_names(e
 
 async def test_a_generator_that_names_an_unknown_event_is_passed_over():
     """Found defect G10."""
-    async with paper(launch("Waits", GENERATE, events=["Full moon"])) as opened:
+    async with harness(launch("Waits", GENERATE, events=["Full moon"])) as opened:
         assert len(await place(opened)) == 2
         assert "plugin acme was skipped: it cannot be used" in opened.says[2]
 

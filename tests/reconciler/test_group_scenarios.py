@@ -1,4 +1,4 @@
-"""The scenarios of kube-scheduler's own suite for topology-aware PodGroups, on paper: the reconciler of groups, and pods that are bound as
+"""The scenarios of kube-scheduler's own suite for topology-aware PodGroups: the reconciler of groups, and pods that are bound as
 they are let go."""
 
 from __future__ import annotations
@@ -8,23 +8,23 @@ from collections import Counter
 import pytest
 
 from e2e.scenarios.podgroups import CPUS_A_NODE, RACK, SCENARIOS, ZONE, Ask, Expect, Free, Scenario
-from tests.reconciler.paper_groups import PaperGroups
+from tests.reconciler.harness_groups import GroupsHarness
 
 
 class Play:
     """One scenario; groups are looked at in the order in which they came."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self.paper, self.scenario = PaperGroups({}), scenario
+        self.harness, self.scenario = GroupsHarness({}), scenario
         self.levels: dict[str, str] = {}  # by group
         self.domains: dict[str, dict[str, str]] = {}
         for rack, (zone, nodes) in scenario.racks.items():
             for number in range(nodes):
                 name = f"{rack}-{number}"
                 self.domains[name] = {RACK: rack, ZONE: zone}
-                self.paper.node(name, rack, CPUS_A_NODE, **self.domains[name])
+                self.harness.node(name, rack, CPUS_A_NODE, **self.domains[name])
         for node, cpus in scenario.taken.items():
-            self.paper.add(f"on-{node}", group="", cpu=cpus, nodeName=node, schedulingGates=[])
+            self.harness.add(f"on-{node}", group="", cpu=cpus, nodeName=node, schedulingGates=[])
 
     def play(self) -> None:
         for step in self.scenario.steps:
@@ -32,7 +32,7 @@ class Play:
                 case Ask():
                     self.ask(step)
                 case Free(node):
-                    self.paper.drop(f"on-{node}")
+                    self.harness.drop("Pod", f"on-{node}")
                 case Expect():
                     self.settle()
                     self.check(step)
@@ -41,18 +41,18 @@ class Play:
         if step.group not in self.levels:
             self.levels[step.group] = step.level
             policy = {"basic": {}} if step.minimum is None else {"gang": {"minCount": step.minimum}}
-            self.paper.group(policy, name=step.group, schedulingConstraints={"topologyConstraints": [{"level": step.level}]})
+            self.harness.group(policy, name=step.group, schedulingConstraints={"topologyConstraints": [{"level": step.level}]})
         for cpus in step.cpus:
-            self.paper.add(f"{step.group}-{len(self.paper.pods)}", group=step.group, cpu=cpus)
+            self.harness.add(f"{step.group}-{len(self.harness.pods)}", group=step.group, cpu=cpus)
 
     def settle(self) -> None:
         for group in self.levels:
-            self.paper.settle(group)
-            self.paper.bind()
+            self.harness.settle(group)
+            self.harness.bind()
 
     def check(self, expected: Expect) -> None:
         level = self.levels[expected.group]
-        nodes = [pod["spec"].get("nodeName") for name, pod in self.paper.pods.items() if name.startswith(f"{expected.group}-")]
+        nodes = [pod["spec"].get("nodeName") for name, pod in self.harness.pods.items() if name.startswith(f"{expected.group}-")]
         where = Counter(self.domains[node][level] for node in nodes if node)
         assert where.total() == expected.bound, dict(where)
         assert len(where) <= 1

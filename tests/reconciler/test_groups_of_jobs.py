@@ -28,6 +28,7 @@ from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
 from e2e.standins.mpijob import MPIJobStandIn
 from e2e.topogate import Topogate, managed
+from tests.installed import Installed
 from tests.reconciler.kinds.pods import bound, domains, hosts_by, live, template
 from tests.reconciler.kinds.test_jobset import replicated
 from tests.reconciler.scenes import JOBS, Scene
@@ -39,11 +40,11 @@ Obj = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def topogate(cluster: Cluster) -> Iterator[Topogate]:
-    with Topogate(cluster, leader_election=False, flags=GATE) as running:
-        probe = job("probe", "default", 1, "one", queue="main")
-        wait_for("the webhooks to be asked", partial(is_refused, cluster, probe))
-        yield running
+def topogate(cluster: Cluster, installed: Installed) -> Topogate:
+    running = installed.run(flags=GATE)
+    probe = job("probe", "default", 1, "one", queue="main")
+    wait_for("the webhooks to be asked", partial(is_refused, cluster, probe))
+    return running
 
 
 def is_refused(cluster: Cluster, obj: Obj) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a running job is another by now than what was admitted, on paper."""
+"""Whether a running job is another by now than what was admitted, on an API server in memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import pytest
 from core.jobs.job import Job
 from core.jobs.pod_rules import MAX_TEMPLATE_VALUES
 from core.jobs.trainjob import TrainJob
-from core.runtime.resource import Obj
 from core.runtime.workqueue import Item
 from reconciler import jobs
-from reconciler.apply import Writer
 from reconciler.jobs import Jobs, _is_resized
-from tests.reconciler.paper import Paper
+from sim.harness import Harness
+from tests.runtime.fakes import ManualClock
 
 NODE = {"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}, "spec": {"parallelism": 2}}
 
@@ -60,53 +59,44 @@ def test_train_jobs_are_queued_in_portions_when_their_runtime_changes(
 ):
     """Found by an attack: a runtime of 50,000 TrainJobs took 0.2 s of the event loop, that of any other namespace 0.1 s."""
     monkeypatch.setattr(jobs, "ADDED_AT_ONCE", 2)
-    paper = Paper()
-    watched = Jobs(paper.observed, cast("Writer", paper), paper.clock)
-
-    def made(name: str, **of: Any) -> Obj:
-        version = next(paper._versions)
-        return {"metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": str(version)}, **of}
-
+    harness = Harness(ManualClock())
+    watched = Jobs(harness.observed, harness.writer, harness.clock)
     for name in ("t0", "t1", "t2", "c"):
         runtime = {"name": "r", "kind": "ClusterTrainingRuntime" if name == "c" else "TrainingRuntime"}
-        paper.observed.jobs["TrainJob.trainer.kubeflow.org"].put(made(name, spec={"runtimeRef": runtime}))
+        harness.put({"kind": "TrainJob", "metadata": {"name": name}, "spec": {"runtimeRef": runtime}})
     entries = watched._queue._state._entries
     entries.clear()
-    runtime_made = made("r")
-    runtime_made["metadata"]["namespace"] = namespace
-    paper.observed.related.informers[f"{kind}.trainer.kubeflow.org"].put(runtime_made)
+    harness.put({"kind": kind, "metadata": {"name": "r", "namespace": namespace}})
     (changed,) = entries
     turns: list[int] = []
-    sleep = paper.clock.sleep
+    sleep = harness.clock.sleep
 
     async def count(seconds: float) -> None:
         turns.append(len(entries) - 1)
         await sleep(seconds)
 
-    paper.clock.sleep = count  # type: ignore[method-assign]
-    paper.wait_for(watched._reconcile(Item(changed, frozenset(), 0.0)))
+    harness.clock.sleep = count  # type: ignore[method-assign]
+    harness.wait_for(watched._reconcile(Item(changed, frozenset(), 0.0)))
     assert [key for _, key in cast("list[tuple[str, str]]", [key for key in entries if key != changed])] == added
     assert turns == [2] * (len(added) // 2)
 
 
 def test_train_job_with_runtime_that_is_too_large_waits_until_it_is_smaller():
     """Found by an attack: no webhook judges a runtime, and one of 1.4 MB took 0.2 to 1 s of the event loop at each look at its TrainJob."""
-    paper = Paper()
-    kind = TrainJob()
+    harness, kind = Harness(ManualClock()), TrainJob()
     job = {"metadata": {"name": "j", "namespace": "ns"}, "spec": {"runtimeRef": {"name": "r", "kind": "TrainingRuntime"}}}
 
     def put_runtime(arguments: int) -> None:
         template = {"spec": {"containers": [{"name": "c", "args": ["a"] * arguments}]}}
         spec = {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": template}}}]}}}
-        metadata = {"name": "r", "namespace": "ns", "uid": "r", "resourceVersion": str(next(paper._versions))}
-        paper.observed.related.informers["TrainingRuntime.trainer.kubeflow.org"].put({"metadata": metadata, "spec": spec})
+        harness.put({"kind": "TrainingRuntime", "metadata": {"name": "r"}, "spec": spec})
 
     put_runtime(MAX_TEMPLATE_VALUES)
-    expanded, why = paper.observed.related.expanded(kind, job)
+    expanded, why = harness.observed.related.expanded(kind, job)
     assert why is not None
     assert why.startswith("TrainingRuntime r is too large: at most 20000 values")
     assert kind.pod_sets(expanded) == []
     put_runtime(10)
-    expanded, why = paper.observed.related.expanded(kind, job)
+    expanded, why = harness.observed.related.expanded(kind, job)
     assert why is None
     assert len(kind.pod_sets(expanded)) == 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
 
 from e2e.api import wait_for
 from e2e.cluster import Cluster
 from e2e.topogate import READY_MARK, SYSTEM_NAMESPACE, Topogate
+from tests.installed import Installed
 from tests.reconciler.scenes import WORKLOADS, Scene
 from tests.reconciler.test_failing_with_spares import fill, spares, with_a_spare
 from tests.scraped import Scraped
@@ -19,9 +19,8 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/topo
 
 
 @pytest.fixture
-def elected(cluster: Cluster) -> Iterator[Topogate]:
-    with Topogate(cluster) as running:
-        yield running
+def elected(installed: Installed) -> Topogate:
+    return installed.run(leader_election=True, is_fresh=True)
 
 
 def is_ready(running: Topogate) -> bool:

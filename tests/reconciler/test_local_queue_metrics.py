@@ -9,26 +9,26 @@ import pytest
 from core.metric_names import BY_LOCAL_QUEUE
 from core.names import EVICTED
 from tests.builders import condition_json, local_queue_json
-from tests.reconciler.measured import MeasuredPaper
+from tests.reconciler.measured import MeasuredHarness
 
 MAIN = {"name": "main", "namespace": "ns"}
 
 
 @pytest.fixture
-def paper() -> Iterator[MeasuredPaper]:
-    paper = MeasuredPaper(by_local_queue=True)
-    paper.put({"kind": "LocalQueue", **local_queue_json("other", "cq")})
-    yield paper
-    assert paper.metrics.shutdown()
+def harness() -> Iterator[MeasuredHarness]:
+    harness = MeasuredHarness(by_local_queue=True)
+    harness.put({"kind": "LocalQueue", **local_queue_json("other", "cq")})
+    yield harness
+    assert harness.metrics.shutdown()
 
 
-def test_each_queue_tells_its_own(paper: MeasuredPaper):
-    paper.workload("w", count=2, owner=None)
-    paper.workload("large", count=100, owner=None)
-    paper.workload("elsewhere", count=1, owner=None, queue="other")
-    paper.pass_time(30)
-    paper.decide()
-    found = paper.scrape()
+def test_each_queue_tells_its_own(harness: MeasuredHarness):
+    harness.workload("w", count=2, owner=None)
+    harness.workload("large", count=100, owner=None)
+    harness.workload("elsewhere", count=1, owner=None, queue="other")
+    harness.pass_time(30)
+    harness.decide()
+    found = harness.scrape()
     for queue, cpus in (("main", 2), ("other", 1)):
         of = {"name": queue, "namespace": "ns"}
         assert found.value("kueue_local_queue_reserving_active_workloads", **of) == 1
@@ -41,24 +41,24 @@ def test_each_queue_tells_its_own(paper: MeasuredPaper):
     assert found.value("kueue_admitted_workloads_total", cluster_queue="cq") == 2
 
 
-def test_what_is_reserved_and_not_admitted_is_not_used_and_an_eviction_has_its_reason(paper: MeasuredPaper):
-    paper.workload("w", count=2, owner=None)
-    paper.decide()
-    paper.set_condition("w", "Admitted", status=False)
-    found = paper.scrape()
+def test_what_is_reserved_and_not_admitted_is_not_used_and_an_eviction_has_its_reason(harness: MeasuredHarness):
+    harness.workload("w", count=2, owner=None)
+    harness.decide()
+    harness.set_condition("w", "Admitted", status=False)
+    found = harness.scrape()
     assert found.value("kueue_local_queue_resource_reservation", **MAIN) == 2
     assert found.sum("kueue_local_queue_resource_usage", **MAIN) == 0
-    paper.set_condition("w", EVICTED, reason="Preempted")
-    assert paper.scrape().value("kueue_local_queue_evicted_workloads_total", **MAIN, reason="Preempted") == 1
+    harness.set_condition("w", EVICTED, reason="Preempted")
+    assert harness.scrape().value("kueue_local_queue_evicted_workloads_total", **MAIN, reason="Preempted") == 1
 
 
-def test_a_queue_is_active_as_its_condition_says(paper: MeasuredPaper):
+def test_a_queue_is_active_as_its_condition_says(harness: MeasuredHarness):
     def said() -> dict[tuple[str, ...], float]:
-        return paper.scrape().rows("kueue_local_queue_status", "name", "active")
+        return harness.scrape().rows("kueue_local_queue_status", "name", "active")
 
     assert said()["main", "Unknown"] == 1
     queue = {"kind": "LocalQueue", **local_queue_json("main", "cq")}
-    paper.put({**queue, "status": {"conditions": [condition_json("Active", reason="Ready")]}})
+    harness.put({**queue, "status": {"conditions": [condition_json("Active", reason="Ready")]}})
     assert {key: value for key, value in said().items() if key[0] == "main"} == {
         ("main", "True"): 1,
         ("main", "False"): 0,
@@ -67,12 +67,12 @@ def test_a_queue_is_active_as_its_condition_says(paper: MeasuredPaper):
 
 
 def test_without_the_gate_nothing_is_told_by_local_queue():
-    paper = MeasuredPaper()
-    paper.workload("w", count=2, owner=None)
-    paper.decide()
-    names = {sample.name for sample in paper.scrape().samples}
+    harness = MeasuredHarness()
+    harness.workload("w", count=2, owner=None)
+    harness.decide()
+    names = {sample.name for sample in harness.scrape().samples}
     assert not [name for name in names if name.startswith("kueue_local_queue_")]
-    assert paper.metrics.shutdown()
+    assert harness.metrics.shutdown()
 
 
 def test_a_mirror_has_the_labels_of_a_local_queue_in_place_of_the_others():

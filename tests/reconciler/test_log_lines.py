@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,16 @@ import yaml
 
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
+from tests.installed import Installed
 from tests.reconciler.scenes import Scene
 
 Line = dict[str, Any]
 
 
 @pytest.fixture
-def topogate(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Topogate]:
+def topogate(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> Topogate:
     monkeypatch.setenv("TOPOGATE_LOG_LEVEL", "DEBUG")
-    with Topogate(cluster, leader_election=False) as running:
-        yield running
+    return installed.run(is_fresh=True)
 
 
 def lines_of(log: Path) -> list[Line]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.names import JOB_COMPLETION_INDEX_LABEL, RESOURCE_IN_USE_FINALIZER
+from core.names import RESOURCE_IN_USE_FINALIZER
 from core.runtime import apart as apart_module
 from core.runtime.apart import run_apart
 from core.runtime.clock import SystemClock
@@ -16,8 +16,7 @@ from core.runtime.workqueue import Item
 from reconciler import observed, pods, ungater
 from reconciler.again import Again
 from reconciler.observed import Observed
-from tests.reconciler.paper import Paper
-from tests.reconciler.paper_pods import admit, pod, started
+from tests.reconciler.harness_pods import PodsHarness, admit, pod, started
 from tests.reconciler.test_ungater import Ungated, workload
 from tests.reconciler.test_ungater import pod as pod_of_job
 
@@ -37,111 +36,102 @@ async def test_work_on_many_objects_is_done_in_a_thread_and_on_few_where_it_is()
 
 def test_a_large_group_starts_in_portions_until_all_its_pods_run(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pods, "MOST_STARTED", 2)
-    paper, names = Paper(), [f"p{number}" for number in range(5)]
+    harness, names = PodsHarness(), [f"p{number}" for number in range(5)]
     for name in names:
-        paper.put(pod(name, total=5))
-    paper.run()
-    admit(paper, "g")
-    paper.run(1)
-    assert len(started(paper)) == 2
-    paper.run()
-    assert started(paper) == set(names)
+        harness.put(pod(name, total=5))
+    harness.run()
+    admit(harness, "g")
+    harness.run(1)
+    assert len(started(harness)) == 2
+    harness.run()
+    assert started(harness) == set(names)
 
 
 def test_pods_that_request_more_than_was_admitted_do_not_keep_others_of_a_large_group_from_starting(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pods, "MOST_STARTED", 1)
     monkeypatch.setattr(pods, "MOST_TOLD", 1)
-    paper = Paper()
+    harness = PodsHarness()
     for name in ("a", "b", "c"):
-        paper.put(pod(name, total=3))
-    paper.run()
-    admit(paper, "g")
+        harness.put(pod(name, total=3))
+    harness.run()
+    admit(harness, "g")
     for name in ("a", "b"):
-        before = paper.get("Pod", name)
-        paper.put({**before, "spec": {**before["spec"], "containers": pod(name, cpu="9")["spec"]["containers"]}})
-    paper.run()
-    assert started(paper) == {"c"}
-    assert [obj for obj, reason, _ in paper.events if reason == "WorkloadRefused"] == ["ns/a"]
-
-
-def ungated(paper: Ungated) -> None:
-    """The pods that were ungated are seen so."""
-    for name in paper.ungated:
-        before = paper.get("Pod", name)
-        number = before["metadata"]["labels"][JOB_COMPLETION_INDEX_LABEL]
-        paper.put({**before, "spec": {"nodeSelector": {"kubernetes.io/hostname": f"n{number}"}}})
+        before = harness.get("Pod", name)
+        harness.put({**before, "spec": {**before["spec"], "containers": pod(name, cpu="9")["spec"]["containers"]}})
+    harness.run()
+    assert started(harness) == {"c"}
+    assert [event.key for event in harness.events if event.reason == "WorkloadRefused"] == ["ns/a"]
 
 
 def test_pods_of_a_large_workload_are_ungated_in_portions(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ungater, "MOST_UNGATED", 1)
-    paper = Ungated()
-    paper.put(workload())
+    harness = Ungated()
+    harness.put(workload())
     for number in range(2):
-        paper.put(pod_of_job(number))
-    paper.reconcile()
-    assert paper.ungated == ["p0"]
-    ungated(paper)
-    paper.reconcile()
-    assert paper.ungated == ["p0", "p1"]
+        harness.put(pod_of_job(number))
+    harness.reconcile()
+    assert harness.ungated == ["p0"]
+    harness.reconcile()
+    assert harness.ungated == ["p0", "p1"]
 
 
 @pytest.mark.parametrize("change", ["evicted", "elsewhere", "gone"])
 def test_nothing_is_ungated_by_a_place_that_was_lost_while_it_was_planned(monkeypatch: pytest.MonkeyPatch, change: str):
-    paper = Ungated()
-    paper.put(workload())
+    harness = Ungated()
+    harness.put(workload())
     for number in range(2):
-        paper.put(pod_of_job(number))
+        harness.put(pod_of_job(number))
 
     async def meanwhile(count: int, work: Any) -> Any:
-        result, there = await run_apart(count, work), paper.get("Workload", "w")
+        result, there = await run_apart(count, work), harness.get("Workload", "w")
         if change == "gone":
-            paper.drop("Workload", "w")
+            harness.drop("Workload", "w")
         elif change == "evicted":
             evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": ""}
             conditions = [*there["status"]["conditions"], evicted]
-            paper.put({**there, "status": {**there["status"], "conditions": conditions}})
+            harness.put({**there, "status": {**there["status"], "conditions": conditions}})
         else:
-            paper.put({**there, "status": {**there["status"], "admission": {**there["status"]["admission"], "clusterQueue": "other"}}})
+            harness.put({**there, "status": {**there["status"], "admission": {**there["status"]["admission"], "clusterQueue": "other"}}})
         return result
 
     monkeypatch.setattr(ungater, "run_apart", meanwhile)
-    paper.wait_for(paper.ungater._reconcile(Item("ns/w", frozenset(), 0.0)))
-    assert paper.ungated == []
+    harness.wait_for(harness.ungater._reconcile(Item("ns/w", frozenset(), 0.0)))
+    assert harness.ungated == []
 
 
 def test_pods_of_workload_without_owner_stay_gated_if_it_is_deleted_while_they_are_planned(monkeypatch: pytest.MonkeyPatch):
     """Its quota is free once none of its pods runs: one that is ungated then runs beside whatever has the quota."""
-    paper, made = Ungated(), workload(None)
+    harness, made = Ungated(), workload(None)
     made["metadata"]["finalizers"] = [RESOURCE_IN_USE_FINALIZER]
-    paper.put(made)
+    harness.put(made)
     for number in range(2):
-        paper.put(pod_of_job(number, None))
+        harness.put(pod_of_job(number, None))
 
     async def meanwhile(count: int, work: Any) -> Any:
-        result, there = await run_apart(count, work), paper.get("Workload", "w")
-        paper.put({**there, "metadata": {**there["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+        result, there = await run_apart(count, work), harness.get("Workload", "w")
+        harness.put({**there, "metadata": {**there["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
         return result
 
     monkeypatch.setattr(ungater, "run_apart", meanwhile)
-    paper.wait_for(paper.ungater._reconcile(Item("ns/w", frozenset(), 0.0)))
-    assert paper.ungated == []
+    harness.wait_for(harness.ungater._reconcile(Item("ns/w", frozenset(), 0.0)))
+    assert harness.ungated == []
 
 
 def test_a_large_group_does_not_start_after_its_workload_changed_meanwhile(monkeypatch: pytest.MonkeyPatch):
-    paper = Paper()
+    harness = PodsHarness()
     for name in ("a", "b"):
-        paper.put(pod(name))
-    paper.run()
-    admit(paper, "g")
+        harness.put(pod(name))
+    harness.run()
+    admit(harness, "g")
 
     async def meanwhile(count: int, work: Any) -> Any:
-        result, there = await run_apart(count, work), paper.get("Workload", "g")
-        paper.put(there)
+        result, there = await run_apart(count, work), harness.get("Workload", "g")
+        harness.put(there)
         return result
 
     monkeypatch.setattr(pods, "run_apart", meanwhile)
-    paper.run(1)
-    assert started(paper) == set()
+    harness.run(1)
+    assert started(harness) == set()
 
 
 def _pods_before_their_owners() -> tuple[list[Obj], Obj]:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from core.runtime.workqueue import WorkQueue
-from reconciler.apply import Writer
 from reconciler.queues import Queues
-from tests.reconciler.paper_queues import QueuesPaper
+from tests.reconciler.harness_queues import QueuesHarness
 
 MANY = 50
 
 
 def test_at_the_start_each_is_put_in_line_once_and_later_a_change_of_one_looks_at_all(monkeypatch: pytest.MonkeyPatch):
-    paper = QueuesPaper()
+    harness = QueuesHarness()
     for number in range(MANY):
-        paper.put({"kind": "LocalQueue", "metadata": {"name": f"q{number}"}, "spec": {"clusterQueue": "cq"}})
+        harness.put({"kind": "LocalQueue", "metadata": {"name": f"q{number}"}, "spec": {"clusterQueue": "cq"}})
     put: Counter[Any] = Counter()
     monkeypatch.setattr(WorkQueue, "add_after", lambda self, key, delay, reason="": put.update([key]))
-    Queues(paper.observed, cast("Writer", paper), paper.clock)
+    Queues(harness.observed, harness.writer, harness.clock)
     everything = {("localqueues", f"ns/q{number}") for number in range(MANY)} | {
         ("localqueues", "ns/main"),
         ("clusterqueues", "cq"),
@@ -31,5 +30,5 @@ def test_at_the_start_each_is_put_in_line_once_and_later_a_change_of_one_looks_a
     assert put.keys() == everything
     assert {key: count for key, count in put.items() if key[0] == "localqueues" and count > 1} == {}
     put.clear()
-    paper.put({"kind": "LocalQueue", "metadata": {"name": "q1"}, "spec": {"clusterQueue": "another"}})
+    harness.put({"kind": "LocalQueue", "metadata": {"name": "q1"}, "spec": {"clusterQueue": "another"}})
     assert put.keys() >= everything

@@ -15,6 +15,7 @@ from e2e import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from e2e.writes_proxy import Cut, WritesProxy
+from tests.installed import Installed
 from tests.reconciler.kinds.pods import pod_spec
 from tests.reconciler.scenes import Scene
 
@@ -24,11 +25,11 @@ GROUPS = "/apis/topogate.dev/v1alpha1/namespaces/{}/podgroups"
 
 
 @pytest.fixture(scope="module")
-def topogate(cluster: Cluster) -> Iterator[Topogate]:
-    with Topogate(cluster, leader_election=False) as running:
-        running.kill_reconciler()
-        running.start_reconciler(options=GATE)
-        yield running
+def topogate(installed: Installed) -> Topogate:
+    running = installed.run()
+    running.kill_reconciler()
+    running.start_reconciler(options=GATE)
+    return running
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LAB
 from e2e import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
+from tests.installed import Installed
 from tests.podgroups.devices import claim_spec, device_class, resource_slice, template
 from tests.reconciler.kinds.pods import pod_spec
 from tests.reconciler.scenes import Scene
@@ -23,11 +24,11 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
 
 
 @pytest.fixture(scope="module")
-def topogate(cluster: Cluster) -> Iterator[Topogate]:
-    with Topogate(cluster, leader_election=False) as running:
-        running.kill_reconciler()
-        running.start_reconciler(options=GATE)
-        yield running
+def topogate(installed: Installed) -> Topogate:
+    running = installed.run()
+    running.kill_reconciler()
+    running.start_reconciler(options=GATE)
+    return running
 
 
 class Hall(Scene):

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from core.names import TRACEPARENT_ANNOTATION
+from e2e.api import wait_for
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
 from e2e.otlp import Receiver
-from e2e.topogate import Topogate
+from tests.installed import Installed
 from tests.reconciler.scenes import Scene
 from tests.reconciler.test_podgroups import GATE, GROUPS, add, gang, places, told
 
@@ -23,8 +24,9 @@ def hall(cluster: Cluster) -> Iterator[Scene]:
     scene.close()
 
 
-def test_one_trace_from_the_first_look_to_the_last_bound_pod(cluster: Cluster, hall: Scene) -> None:
-    with Receiver() as receiver, Topogate(cluster, leader_election=False, otlp_endpoint=receiver.endpoint) as topogate:
+def test_one_trace_from_the_first_look_to_the_last_bound_pod(installed: Installed, hall: Scene) -> None:
+    with Receiver() as receiver:
+        topogate = installed.run(otlp_endpoint=receiver.endpoint, is_fresh=True)
         topogate.kill_reconciler()
         topogate.start_reconciler(options=GATE)
         gang(hall, "train", 4)
@@ -38,11 +40,10 @@ def test_one_trace_from_the_first_look_to_the_last_bound_pod(cluster: Cluster, h
             hall.api.delete(f"/api/v1/namespaces/{hall.namespace}/pods/train-{number}", grace_period_s=0)
         add(hall, "train", 4, 5, gpus=2)
         hall.eventually("all to be bound", lambda now: len(places(now, "train")) == 4)
-        topogate.stop()
-        spans = receiver.spans()
-    group = hall.api.get(f"{GROUPS.format(hall.namespace)}/train")
-    _, trace_id, root, _ = group["metadata"]["annotations"][TRACEPARENT_ANNOTATION].split("-")
-    mine = [span for span in spans if span.trace_id == trace_id]
+        group = hall.api.get(f"{GROUPS.format(hall.namespace)}/train")
+        _, trace_id, root, _ = group["metadata"]["annotations"][TRACEPARENT_ANNOTATION].split("-")
+        wait_for("the last span", lambda: any(span.name == "pods.bound" for span in receiver.spans(trace_id)))
+        mine = receiver.spans(trace_id)
     assert {span.name for span in mine} == {"podgroup.story", "placement.solve", "places.keep", "pods.ungate", "pods.bound"}
     assert {span.parent_id for span in mine} == {"", root}
     assert sentence in {span.attributes.get("topogate.message") for span in mine}

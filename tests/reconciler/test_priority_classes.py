@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 
-from core.names import API_VERSION, PRIORITY_CLASS_LABEL
-from core.runtime.client import Client
+from core.names import PRIORITY_CLASS_LABEL
 from core.runtime.controller import Retryable
-from core.runtime.watch_step import Applied
-from reconciler.apply import Writer
-from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
-from tests.reconciler.paper import Paper
-from tests.reconciler.paper_pods import pod
+from sim.harness import Harness
+from tests.reconciler.harness_pods import PodsHarness, pod
 from tests.runtime.fakes import ManualClock
 
 
 def told(*classes: str, asked: str = "urgnt") -> str:
     """What is said of a class that is not among these."""
-    observed = Observed(cast("Client", None), ManualClock())
+    harness = Harness(ManualClock())
     for number, name in enumerate(classes):
-        metadata = {"name": name, "uid": name, "resourceVersion": str(number + 1)}
-        made = {"apiVersion": API_VERSION, "kind": "WorkloadPriorityClass", "metadata": metadata, "value": number}
-        observed.workload_priority_classes._fold(Applied(made))
-    steps = WorkloadSteps(observed, cast("Writer", None))
+        harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": number})
+    steps = WorkloadSteps(harness.observed, harness.writer)
     with pytest.raises(Retryable) as error:
         steps.priority({PRIORITY_CLASS_LABEL: asked}, lambda: None)
     return str(error.value)
@@ -51,12 +43,12 @@ def test_it_is_told_that_there_is_none():
 
 @pytest.mark.parametrize("group", [None, "g"])
 def test_pods_are_told_too(group: str | None):
-    paper = Paper()
+    harness = PodsHarness()
     for name in ("a", "b") if group else ("a",):
         asked = pod(name, group=group)
         asked["metadata"]["labels"][PRIORITY_CLASS_LABEL] = "urgnt"
-        paper.put(asked)
+        harness.put(asked)
     with pytest.raises(Retryable):
-        paper.run()
-    assert paper.messages == [f'WorkloadPriorityClass "urgnt" does not exist; there is none at all. {WAITS}']
-    assert paper.events == [("ns/a", "WorkloadRefused", "Warning")]
+        harness.run()
+    message = f'WorkloadPriorityClass "urgnt" does not exist; there is none at all. {WAITS}'
+    assert harness.events == [("Pod", "ns/a", "WorkloadRefused", message, "Warning")]

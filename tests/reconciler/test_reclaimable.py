@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 from core.model.gates import read_gates
@@ -18,7 +18,7 @@ from reconciler.observed import Observed
 from reconciler.reclaimable import Reclaimable
 from tests.builders import pod_set_json, workload_json
 from tests.reconciler.scenes import Scene
-from tests.reconciler.test_activity import TimedPaper
+from tests.reconciler.test_activity import TimedHarness
 from tests.runtime.fakes import ManualClock
 
 QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{}queue"
@@ -50,45 +50,37 @@ def narrow(scene: Scene, quota: int) -> None:
     scene.api.patch(QUEUE.format(scene.prefix), {"spec": {"resourceGroups": queue["spec"]["resourceGroups"]}})
 
 
-# --- on paper -----------------------------------------------------------------------------------------------
+# --- on an API server in memory -----------------------------------------------------------------------------------------------
 
 
-class DonePaper(TimedPaper):
+class DoneHarness(TimedHarness):
     """An admitted workload of two pods, and the controller of what is done of it."""
 
-    def now(self) -> str:
-        return "2026-01-01T00:00:00Z"
-
-    async def apply_admission(self, workload: Obj, status: Mapping[str, Any], *, strict: bool) -> Obj:
-        """What another manager owns stays."""
-        kept = {name: value for name, value in workload["status"].items() if name == "reclaimablePods"}
-        return await super().apply_admission(workload, {**kept, **status}, strict=strict)
-
-    async def apply_reclaimable(self, workload: Obj, entries: Sequence[Mapping[str, Any]]) -> Obj:
-        return self.put({**workload, "status": {**workload["status"], "reclaimablePods": [dict(entry) for entry in entries]}})
+    def __init__(self) -> None:
+        super().__init__(ManualClock())
 
     def look(self) -> None:
-        done = Reclaimable(self.observed, cast("Writer", self), self.clock)
+        done = Reclaimable(self.observed, self.writer, self.clock)
         self.wait_for(done._reconcile(Item("ns/train", frozenset(), 0.0)))
 
 
 def test_a_job_that_begins_anew_is_queued_for_all_it_needs():
     """As a JobSet does whose failure policy restarts it: its pods would wait for ever for places that are others' by now."""
-    paper = DonePaper()
-    paper.job(succeeded=1)
-    paper.train_for(1000)
-    paper.look()
-    assert paper.train["status"]["reclaimablePods"] == [{"name": "main", "count": 1}]
-    assert not paper.is_true("Evicted")
-    paper.job(succeeded=0)
-    paper.look()
-    assert paper.is_true("Evicted")
-    assert "made again" in (find_condition(paper.train, "Evicted") or {})["message"]
-    paper.look()
-    assert paper.train["status"]["reclaimablePods"] == [{"name": "main", "count": 1}], "it still holds its quota"
-    paper.wait_for(paper.stop_job())
-    paper.look()
-    assert paper.train["status"]["reclaimablePods"] == []
+    harness = DoneHarness()
+    harness.job(succeeded=1)
+    harness.train_for(1000)
+    harness.look()
+    assert harness.train["status"]["reclaimablePods"] == [{"name": "main", "count": 1}]
+    assert not harness.is_true("Evicted")
+    harness.job(succeeded=0)
+    harness.look()
+    assert harness.is_true("Evicted")
+    assert "made again" in (find_condition(harness.train, "Evicted") or {})["message"]
+    harness.look()
+    assert harness.train["status"]["reclaimablePods"] == [{"name": "main", "count": 1}], "it still holds its quota"
+    harness.wait_for(harness.stop_job())
+    harness.look()
+    assert not harness.train["status"].get("reclaimablePods")
 
 
 def test_pods_that_name_a_group_and_are_no_members_give_no_quota_back():

@@ -1,8 +1,8 @@
-"""Pods that nobody will ungate, on paper: each is told once why it waits and what would help, the others nothing."""
+"""Pods that nobody will ungate, on an API server in memory: each is told once why it waits and what would help, the others nothing."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -20,9 +20,9 @@ from core.names import (
 )
 from core.runtime.workqueue import Item
 from reconciler import strangers
-from reconciler.apply import Writer
 from reconciler.strangers import Strangers
-from tests.reconciler.paper import Paper
+from sim.harness import Harness
+from tests.runtime.fakes import ManualClock
 
 Json = dict[str, Any]
 KINDS = {kind.kind: kind for kind in pod_kinds()}
@@ -32,12 +32,14 @@ PARENT_LABELS = {
 }
 
 
-class Watched(Paper):
-    """A paper on which strangers are looked for."""
+class Watched(Harness):
+    """Strangers among pods are looked for."""
+
+    clock: ManualClock
 
     def __init__(self) -> None:
-        super().__init__()
-        self.strangers = Strangers(self.observed, cast("Writer", self), self.clock)
+        super().__init__(ManualClock())
+        self.strangers = Strangers(self.observed, self.writer, self.clock)
 
     def look(self, name: str = "p") -> list[str]:
         """What is told of a pod by looking once more."""
@@ -64,7 +66,7 @@ class Watched(Paper):
 
 
 @pytest.fixture
-def paper() -> Watched:
+def harness() -> Watched:
     return Watched()
 
 
@@ -97,61 +99,61 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("case", STRANGERS)
-def test_a_pod_that_nobody_will_ungate_is_told_once_why_and_what_would_help(paper: Watched, case: str):
+def test_a_pod_that_nobody_will_ungate_is_told_once_why_and_what_would_help(harness: Watched, case: str):
     pod, told = STRANGERS[case]
-    paper.put(workload())
+    harness.put(workload())
     orphan = workload(None, **{JOB_UID_LABEL: "uid-gone"})
-    paper.put({**orphan, "metadata": {**orphan["metadata"], "name": "orphan"}})
-    paper.put(pod)
-    assert paper.is_suspected()
-    (message,) = paper.look()
+    harness.put({**orphan, "metadata": {**orphan["metadata"], "name": "orphan"}})
+    harness.put(pod)
+    assert harness.is_suspected()
+    (message,) = harness.look()
     assert told in message
-    paper.clock.time += 3600
-    assert paper.look() == []
-    assert paper.events == [("ns/p", "PodStaysGated", "Warning")]
+    harness.clock.time += 3600
+    assert harness.look() == []
+    assert [(event.key, event.reason, event.type) for event in harness.events] == [("ns/p", "PodStaysGated", "Warning")]
 
 
-def test_pod_that_requests_more_than_its_unowned_workload_reads_the_excess(paper: Watched):
-    paper.put({**workload(None), "spec": {"podSets": [{"name": "main", "count": 1, "template": {}}]}})
+def test_pod_that_requests_more_than_its_unowned_workload_reads_the_excess(harness: Watched):
+    harness.put({**workload(None), "spec": {"podSets": [{"name": "main", "count": 1, "template": {}}]}})
     pod = gated("w")
-    paper.put({**pod, "spec": {**pod["spec"], "containers": [{"resources": {"requests": {"cpu": "2"}}}]}})
-    (message,) = paper.look()
+    harness.put({**pod, "spec": {**pod["spec"], "containers": [{"resources": {"requests": {"cpu": "2"}}}]}})
+    (message,) = harness.look()
     assert "stays on: the pod requests 2 cpu; a pod of pod set main requests 0 (Workload w); delete the pod" in message
 
 
-def test_a_pod_of_a_leader_worker_set_that_another_made_is_told_so(paper: Watched):
-    paper.put({"kind": "LeaderWorkerSet", "metadata": {"name": "lws", "uid": "uid-lws"}, "spec": {}})
-    paper.put(queued({SUSPENDING_PARENT: LEADER_WORKER}, **PARENT_LABELS))
-    assert paper.look() == ["LeaderWorkerSet lws, of which it says it is, has not made it; delete the pod"]
+def test_a_pod_of_a_leader_worker_set_that_another_made_is_told_so(harness: Watched):
+    harness.put({"kind": "LeaderWorkerSet", "metadata": {"name": "lws", "uid": "uid-lws"}, "spec": {}})
+    harness.put(queued({SUSPENDING_PARENT: LEADER_WORKER}, **PARENT_LABELS))
+    assert harness.look() == ["LeaderWorkerSet lws, of which it says it is, has not made it; delete the pod"]
 
 
-def test_a_pod_whose_workload_is_there_or_that_waits_for_its_turn_is_told_nothing(paper: Watched):
-    paper.put(workload())
+def test_a_pod_whose_workload_is_there_or_that_waits_for_its_turn_is_told_nothing(harness: Watched):
+    harness.put(workload())
     for pod in (gated("w", JOB), queued({}), {**gated("none-such"), "status": {"phase": "Failed"}}):
-        paper.put(pod)
-        assert not paper.is_suspected()
-        assert paper.look() == []
+        harness.put(pod)
+        assert not harness.is_suspected()
+        assert harness.look() == []
 
 
-def test_a_pod_becomes_a_stranger_when_its_workload_goes(paper: Watched):
-    paper.put(workload())
-    paper.put(gated("w", JOB))
-    paper.drop("Workload", "w")
-    paper.look_at_pods()
-    assert paper.is_suspected()
-    assert len(paper.look()) == 1
+def test_a_pod_becomes_a_stranger_when_its_workload_goes(harness: Watched):
+    harness.put(workload())
+    harness.put(gated("w", JOB))
+    harness.drop("Workload", "w")
+    harness.look_at_pods()
+    assert harness.is_suspected()
+    assert len(harness.look()) == 1
 
 
-def test_pods_of_workload_that_goes_are_added_in_portions(paper: Watched, monkeypatch: pytest.MonkeyPatch):
+def test_pods_of_workload_that_goes_are_added_in_portions(harness: Watched, monkeypatch: pytest.MonkeyPatch):
     """Found by an attack: 50,000 of them took 0.4 s of the event loop."""
     monkeypatch.setattr(strangers, "ADDED_AT_ONCE", 2)
-    paper.put(workload())
+    harness.put(workload())
     made = gated("w", JOB)
     names = [f"p{number}" for number in range(5)]
     for name in names:
-        paper.put({**made, "metadata": {**made["metadata"], "name": name}})
-    paper.drop("Workload", "w")
-    assert not any(map(paper.is_suspected, names))
-    queued_at = paper.look_at_pods()
+        harness.put({**made, "metadata": {**made["metadata"], "name": name}})
+    harness.drop("Workload", "w")
+    assert not any(map(harness.is_suspected, names))
+    queued_at = harness.look_at_pods()
     assert queued_at == [2, 4]
-    assert all(map(paper.is_suspected, names))
+    assert all(map(harness.is_suspected, names))

@@ -6,12 +6,12 @@ from core.model.node_health import HealthRules
 from core.names import PODS_SCHEDULABLE
 from core.runtime.controller import Done, RequeueAfter
 from core.state.facts import find_condition
-from tests.reconciler.paper_nodes import KEY, STRICT_STORMS, PaperNodes
+from tests.reconciler.harness_nodes import KEY, STRICT_STORMS, NodesHarness
 
 DELAY_S = HealthRules().unschedulable_delay_s
 
 
-class PaperStuck(PaperNodes):
+class StuckHarness(NodesHarness):
     """Two of the workload's pods are assigned to n0, and one to n1; of those on n0 one runs, the other does not fit."""
 
     def __init__(self, rules: HealthRules | None = None) -> None:
@@ -39,95 +39,94 @@ class PaperStuck(PaperNodes):
 
     @property
     def condition(self) -> tuple[str, str, str] | None:
-        workload = self.observed.workloads.store.get(KEY)
-        found = find_condition(workload or {}, PODS_SCHEDULABLE)
+        found = find_condition(self.get("Workload", "w"), PODS_SCHEDULABLE)
         return (found["status"], found["reason"], found["message"]) if found is not None else None
 
 
 def test_what_stays_unschedulable_beside_others_is_told_once_and_handed_over():
-    paper = PaperStuck()
-    assert paper.look() == RequeueAfter(DELAY_S)
-    assert (paper.stuck, paper.condition, paper.events, paper.woken) == (None, None, [], 0)
-    paper.clock.time += DELAY_S
-    assert isinstance(paper.look(), RequeueAfter)
-    assert paper.stuck == {"main": (("n0", 1),)}
+    harness = StuckHarness()
+    assert harness.look() == RequeueAfter(DELAY_S)
+    assert (harness.stuck, harness.condition, harness.told, harness.woken) == (None, None, [], 0)
+    harness.clock.time += DELAY_S
+    assert isinstance(harness.look(), RequeueAfter)
+    assert harness.stuck == {"main": (("n0", 1),)}
     why = "where others of its workload run: 0/2 nodes: Insufficient cpu"
     message = f"pod waits cannot be scheduled on node n0, {why}. Another place is looked for"
-    assert paper.condition == ("False", "Unschedulable", message)
-    assert (paper.events, paper.woken) == ([("Unschedulable", message)], 1)
-    paper.look()
-    assert (len(paper.events), len(paper.conditions), paper.woken) == (1, 1, 1)
-    assert (paper.statuses, paper.ended) == ([], []), "no node is lost, and no pod ended"
+    assert harness.condition == ("False", "Unschedulable", message)
+    assert (harness.told, harness.woken) == ([("Unschedulable", message)], 1)
+    harness.look()
+    assert (len(harness.told), len(harness.writes), harness.woken) == (1, 2, 1)
+    assert (harness.statuses, harness.ended) == ([], []), "no node is lost, and no pod ended"
 
 
 def test_a_decision_whose_write_failed_is_asked_for_again():
-    paper = PaperStuck()
-    paper.clock.time += DELAY_S
-    paper.look()
-    paper.observed.state.observe_stuck(KEY, None)  # as the cycle does when it has found a place
-    assert isinstance(paper.look(), RequeueAfter)
-    assert paper.stuck == {"main": (("n0", 1),)}
-    assert paper.woken == 2
+    harness = StuckHarness()
+    harness.clock.time += DELAY_S
+    harness.look()
+    harness.observed.state.observe_stuck(KEY, None)  # as the cycle does when it has found a place
+    assert isinstance(harness.look(), RequeueAfter)
+    assert harness.stuck == {"main": (("n0", 1),)}
+    assert harness.woken == 2
 
 
 def test_who_has_its_place_elsewhere_by_now_needs_no_other():
-    paper = PaperStuck()
-    paper.clock.time += DELAY_S
-    paper.look()
-    paper.workload("n0", "n1", "n2")
-    paper.node("n2")
-    assert paper.look() == Done()
-    assert paper.stuck is None
+    harness = StuckHarness()
+    harness.clock.time += DELAY_S
+    harness.look()
+    harness.workload("n0", "n1", "n2")
+    harness.node("n2")
+    assert harness.look() == Done()
+    assert harness.stuck is None
 
 
 def test_when_it_is_bound_all_is_well_again():
-    paper = PaperStuck()
-    paper.clock.time += DELAY_S
-    paper.look()
-    paper.pod("waits", "n0")
-    assert paper.look() == Done()
-    assert paper.stuck is None
-    assert paper.condition is not None
-    assert paper.condition[:2] == ("True", "Scheduled")
+    harness = StuckHarness()
+    harness.clock.time += DELAY_S
+    harness.look()
+    harness.pod("waits", "n0")
+    assert harness.look() == Done()
+    assert harness.stuck is None
+    assert harness.condition is not None
+    assert harness.condition[:2] == ("True", "Scheduled")
 
 
 def test_what_ends_on_the_node_makes_room_and_is_waited_for():
-    paper = PaperStuck()
-    paper.pod("ends", "n0", ending=True)
-    paper.clock.time += DELAY_S
-    assert paper.look() == Done()
-    assert (paper.stuck, paper.condition) == (None, None)
+    harness = StuckHarness()
+    harness.pod("ends", "n0", ending=True)
+    harness.clock.time += DELAY_S
+    assert harness.look() == Done()
+    assert (harness.stuck, harness.condition) == (None, None)
 
 
 def test_where_nothing_runs_the_whole_node_is_lost():
-    paper = PaperStuck()
-    paper.drop_pod("runs")
-    paper.clock.time += DELAY_S
-    paper.look()
-    assert (paper.unhealthy, paper.stuck) == (["n0"], None)
+    harness = StuckHarness()
+    harness.drop("Pod", "runs")
+    harness.clock.time += DELAY_S
+    harness.look()
+    assert (harness.unhealthy, harness.stuck) == (["n0"], None)
 
 
 def test_of_more_pods_than_places_only_so_many_get_others():
-    paper = PaperStuck()
-    paper.wait("one too many")
-    paper.clock.time += DELAY_S
-    paper.look()
-    assert paper.stuck == {"main": (("n0", 1),)}
+    harness = StuckHarness()
+    harness.wait("one-too-many")
+    harness.clock.time += DELAY_S
+    harness.look()
+    assert harness.stuck == {"main": (("n0", 1),)}
 
 
 def test_in_a_storm_nothing_is_moved():
-    paper = PaperStuck(HealthRules(storm=STRICT_STORMS))
+    harness = StuckHarness(HealthRules(storm=STRICT_STORMS))
     for name in ("n2", "n3", "n4"):
-        paper.node(name, ready=False, rack=name)
-    paper.clock.time += DELAY_S
-    assert isinstance(paper.look(), RequeueAfter)
-    assert (paper.stuck, paper.condition) == (None, None)
+        harness.node(name, ready=False, rack=name)
+    harness.clock.time += DELAY_S
+    assert isinstance(harness.look(), RequeueAfter)
+    assert (harness.stuck, harness.condition) == (None, None)
 
 
 def test_who_is_gone_has_nothing_stuck():
-    paper = PaperStuck()
-    paper.clock.time += DELAY_S
-    paper.look()
-    paper.observed.workloads.fill([])
-    assert paper.look() == Done()
-    assert paper.stuck is None
+    harness = StuckHarness()
+    harness.clock.time += DELAY_S
+    harness.look()
+    harness.drop("Workload", "w")
+    assert harness.look() == Done()
+    assert harness.stuck is None

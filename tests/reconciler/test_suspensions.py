@@ -1,29 +1,31 @@
-"""A running job is suspended: by its user, who wants it to stay so, or by topogate, which starts it again. On paper."""
+"""A running job is suspended: by its user, who wants it to stay so, or by topogate, which starts it again. On harness."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from core.jobs.contract import Defaults, JobKind
+from core.jobs.contract import Defaults
 from core.jobs.job import Job
 from core.jobs.replicas import ReplicatedKind
 from core.names import QUEUE_NAME_LABEL, REASON_SUSPENDED_BY_USER, RESOURCE_IN_USE_FINALIZER, WORKLOAD_ANNOTATION
-from core.plan.merge import merge_patch
 from core.plan.workload import workload_name
-from core.runtime.resource import Obj
-from core.runtime.watch_step import Applied
+from core.runtime.errors import Conflict
+from core.runtime.resource import Obj, PatchKind
 from core.runtime.workqueue import Item
 from core.state.facts import find_condition
-from reconciler.apply import FIELD_MANAGER, Writer
+from reconciler import resources as r
+from reconciler.apply import FIELD_MANAGER
 from reconciler.jobs import Jobs
 from reconciler.slim import with_writers_of, writers
-from tests.reconciler.paper import Paper
+from sim.harness import Harness
+from sim.server import Request
+from tests.runtime.fakes import ManualClock
 
 Json = dict[str, Any]
 USER = "kubectl-patch"
+JOBS = r.resource_of(Job())
 
 
 def suspended_by(name: str) -> Json:
@@ -31,57 +33,42 @@ def suspended_by(name: str) -> Json:
     return {"manager": name, "operation": "Update", "fieldsV1": {"f:spec": {"f:suspend": {}}}}
 
 
-class JobPaper(Paper):
+class JobHarness(Harness):
     """A Job that was admitted and runs, of two pods."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.is_late = False  # the watch of Jobs brings nothing new
-        self.jobs = Jobs(self.observed, cast("Writer", self), self.clock)
-        self._informers["Job"] = self.observed.jobs["Job.batch"]
+        super().__init__(ManualClock())
+        self.jobs = Jobs(self.observed, self.writer, self.clock)
         metadata: Json = {"name": "train", "namespace": "ns", "labels": {QUEUE_NAME_LABEL: "main"}}
         spec: Json = {"parallelism": 2, "completions": 4, "template": {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}}
-        job = self.put(Job().default({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}, Defaults()))
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train", "controller": True}
-        conditions = [{"type": kind, "status": "True", "reason": kind, "message": ""} for kind in ("QuotaReserved", "Admitted")]
+        made = Job().default({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}, Defaults())
+        job = self.wait_for(self.client.create(JOBS, made, field_manager=USER))
+        self.owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": job["metadata"]["uid"], "controller": True}
+        conditions = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
         given = [{"name": "main", "count": 2, "flavors": {}, "resourceUsage": {}}]
         self.name = workload_name(Job(), job)
         self.put(
             {
                 "kind": "Workload",
-                "metadata": {"name": self.name, "finalizers": [RESOURCE_IN_USE_FINALIZER], "ownerReferences": [owner]},
+                "metadata": {"name": self.name, "finalizers": [RESOURCE_IN_USE_FINALIZER], "ownerReferences": [self.owner]},
                 "spec": {"queueName": "main", "active": True, "podSets": [pod_set.to_wire() for pod_set in Job().pod_sets(job)]},
                 "status": {"conditions": conditions, "admission": {"clusterQueue": "q", "podSetAssignments": given}},
             }
         )
-        started = {**job["spec"]["template"], "metadata": {"annotations": {WORKLOAD_ANNOTATION: self.name}}}
-        self.write(suspend=False, template=started, by=FIELD_MANAGER)
+        self.write(suspend=False, template={"metadata": {"annotations": {WORKLOAD_ANNOTATION: self.name}}}, by=FIELD_MANAGER)
+
+    @property
+    def job(self) -> Obj:
+        return self.get("Job", "train")
 
     def write(self, *, by: str, **spec: Any) -> None:
-        """A change of the Job; who changes its suspension is known from then on."""
-        job = self.get("Job", "train")
-        metadata = job["metadata"]
-        if "suspend" in spec and spec["suspend"] != job["spec"].get("suspend"):
-            metadata = {**metadata, "managedFields": [suspended_by(by)]}
-        self.put({**job, "metadata": metadata, "spec": {**job["spec"], **spec}})
-
-    def put(self, obj: Mapping[str, Any]) -> Obj:
-        informer = self._informers.pop("Job") if self.is_late and obj["kind"] == "Job" else None
-        stored = super().put(obj)
-        if informer is not None:
-            self._informers["Job"] = informer
-        return stored
-
-    def catch_up(self) -> None:
-        """The watch brings what has happened."""
-        self.is_late = False
-        self.put(self.get("Job", "train"))
+        """A change of the Job; the API server records which manager changed its suspension."""
+        self.wait_for(self.client.patch(JOBS, "train", "ns", {"spec": spec}, kind=PatchKind.MERGE, field_manager=by))
 
     def put_back(self) -> None:
         """The Job as it was before it was started; its Workload is admitted."""
-        template = self.get("Job", "train")["spec"]["template"]
-        self.write(suspend=True, template={**template, "metadata": {}}, by=FIELD_MANAGER)
-        assert not Job().is_started(self.get("Job", "train"))
+        self.write(suspend=True, template={"metadata": {"annotations": None}}, by=FIELD_MANAGER)
+        assert not Job().is_started(self.job)
 
     def preempt(self) -> None:
         """For the sake of another workload."""
@@ -106,122 +93,121 @@ class JobPaper(Paper):
     def evicted_for(self) -> str:
         return str((find_condition(self.workload, "Evicted") or {}).get("reason") or "")
 
-    async def change_job(self, kind: JobKind, job: Obj, changed: Mapping[str, Any]) -> Obj:
-        spec = merge_patch(job, changed).get("spec") or {}
-        self.write(by=FIELD_MANAGER, **{key: changed["spec"][key] for key in spec})
-        return self.get("Job", "train")
-
 
 @pytest.fixture
-def paper() -> JobPaper:
-    return JobPaper()
+def harness() -> JobHarness:
+    return JobHarness()
 
 
-def test_a_user_who_suspends_before_topogate_stops_the_job_keeps_it_suspended(paper: JobPaper):
-    paper.write(parallelism=4, by=USER)
-    paper.step()
-    assert paper.evicted_for == "DeactivatedDueToJobChanged"
-    paper.write(suspend=True, by=USER)
-    paper.step(6)
-    assert paper.evicted_for == REASON_SUSPENDED_BY_USER
-    assert paper.workload["spec"]["active"] is False
-    assert "admission" not in paper.workload["status"]
-    assert not Job().is_started(paper.get("Job", "train"))
-    paper.write(suspend=False, by=USER)
-    paper.step(6)
-    assert paper.workload["spec"]["active"] is True
-    assert paper.get("Job", "train")["spec"]["suspend"] is True
+def test_a_user_who_suspends_before_topogate_stops_the_job_keeps_it_suspended(harness: JobHarness):
+    harness.write(parallelism=4, by=USER)
+    harness.step()
+    assert harness.evicted_for == "DeactivatedDueToJobChanged"
+    harness.write(suspend=True, by=USER)
+    harness.step(6)
+    assert harness.evicted_for == REASON_SUSPENDED_BY_USER
+    assert harness.workload["spec"]["active"] is False
+    assert "admission" not in harness.workload["status"]
+    assert not Job().is_started(harness.job)
+    harness.write(suspend=False, by=USER)
+    harness.step(6)
+    assert harness.workload["spec"]["active"] is True
+    assert harness.job["spec"]["suspend"] is True
 
 
-def test_a_stop_of_topogate_is_no_users_suspension(paper: JobPaper):
-    paper.write(parallelism=4, by=USER)
-    paper.step(2)
-    assert paper.get("Job", "train")["spec"]["suspend"] is True
-    paper.write(suspend=True, by=USER)  # changes nothing: that it was meant cannot be seen
-    paper.step(6)
-    assert paper.evicted_for == "DeactivatedDueToJobChanged"
-    assert paper.workload["spec"]["active"] is True
-    assert paper.workload["spec"]["podSets"][0]["count"] == 4
+def test_a_stop_of_topogate_is_no_users_suspension(harness: JobHarness):
+    harness.write(parallelism=4, by=USER)
+    harness.step(2)
+    assert harness.job["spec"]["suspend"] is True
+    harness.write(suspend=True, by=USER)  # changes nothing: that it was meant cannot be seen
+    harness.step(6)
+    assert harness.evicted_for == "DeactivatedDueToJobChanged"
+    assert harness.workload["spec"]["active"] is True
+    assert harness.workload["spec"]["podSets"][0]["count"] == 4
 
 
-def test_a_start_that_is_not_seen_yet_is_not_taken_for_a_job_that_has_stopped(paper: JobPaper):
+def test_a_start_that_is_not_seen_yet_is_not_taken_for_a_job_that_has_stopped(harness: JobHarness):
     """Its quota would be given back while it runs, and its next admission find it so."""
-    paper.put_back()
-    paper.is_late = True
-    paper.step()
-    assert paper.get("Job", "train")["spec"]["suspend"] is False
-    paper.preempt()
-    paper.step(6)
-    assert "admission" in paper.workload["status"]
-    paper.catch_up()
-    paper.step(6)
-    assert "admission" not in paper.workload["status"]
-    assert paper.get("Job", "train")["spec"]["suspend"] is True
-    assert not Job().is_started(paper.get("Job", "train"))
+    harness.put_back()
+    harness.late.add("Job")
+    harness.step()
+    assert harness.job["spec"]["suspend"] is False
+    harness.preempt()
+    harness.step(6)
+    assert "admission" in harness.workload["status"]
+    harness.catch_up()
+    harness.step(6)
+    assert "admission" not in harness.workload["status"]
+    assert harness.job["spec"]["suspend"] is True
+    assert not Job().is_started(harness.job)
 
 
-def test_a_job_made_anew_is_not_behind_what_was_written_to_the_one_before(paper: JobPaper):
-    paper.put_back()
-    paper.is_late = True
-    paper.step()
-    paper.is_late = False
-    fresh = paper.get("Job", "train")
-    for version in ("1", "2"):
-        metadata = {**fresh["metadata"], "uid": "uid-another", "resourceVersion": version}
-        paper.observed.jobs["Job.batch"]._fold(Applied({**fresh, "metadata": metadata}))
-    assert paper.jobs._written == {}
+def test_a_job_made_anew_is_not_behind_what_was_written_to_the_one_before(harness: JobHarness):
+    harness.put_back()
+    harness.late.add("Job")
+    harness.step()
+    harness.catch_up()
+    fresh = harness.job
+    for _ in range(2):
+        harness.put({**fresh, "metadata": {**fresh["metadata"], "uid": "uid-another"}})
+    assert harness.jobs._written == {}
 
 
-def test_a_job_that_topogate_stopped_and_that_is_admitted_before_its_templates_are_restored_is_started_anew(paper: JobPaper):
+def test_a_job_that_topogate_stopped_and_that_is_admitted_before_its_templates_are_restored_is_started_anew(harness: JobHarness):
     """As happens where its quota was given back too early, or its Workload deleted by force."""
-    paper.write(suspend=True, by=FIELD_MANAGER)
-    paper.step(3)
-    assert paper.evicted_for == ""
-    assert paper.workload["spec"]["active"] is True
-    assert paper.get("Job", "train")["spec"]["suspend"] is False
-    assert Job().is_started(paper.get("Job", "train"))
+    harness.write(suspend=True, by=FIELD_MANAGER)
+    harness.step(3)
+    assert harness.evicted_for == ""
+    assert harness.workload["spec"]["active"] is True
+    assert harness.job["spec"]["suspend"] is False
+    assert Job().is_started(harness.job)
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known by whom", "nobody knows by whom"])
-def test_a_job_that_its_user_suspends_gives_its_quota_back(paper: JobPaper, known: bool):
-    paper.write(suspend=True, by=USER)
+def test_a_job_that_its_user_suspends_gives_its_quota_back(harness: JobHarness, known: bool):
+    harness.write(suspend=True, by=USER)
     if not known:
-        job = paper.get("Job", "train")
-        paper.put({**job, "metadata": {key: value for key, value in job["metadata"].items() if key != "managedFields"}})
-    paper.step(6)
-    assert paper.evicted_for == REASON_SUSPENDED_BY_USER
-    assert paper.workload["spec"]["active"] is False
-    assert "admission" not in paper.workload["status"]
+        job = harness.job
+        harness.drop("Job", "train")
+        harness.put(job)
+    harness.step(6)
+    assert harness.evicted_for == REASON_SUSPENDED_BY_USER
+    assert harness.workload["spec"]["active"] is False
+    assert "admission" not in harness.workload["status"]
 
 
-def test_what_an_administrator_deactivated_stays_so_when_the_user_suspends_and_unsuspends(paper: JobPaper):
-    workload = paper.workload
-    paper.put({**workload, "spec": {**workload["spec"], "active": False}})
-    paper.step()
-    assert paper.evicted_for == "Deactivated"
-    paper.write(suspend=True, by=USER)
-    paper.step(6)
-    paper.write(suspend=False, by=USER)
-    paper.step(6)
-    assert paper.workload["spec"]["active"] is False
-    assert paper.get("Job", "train")["spec"]["suspend"] is True
+def test_what_an_administrator_deactivated_stays_so_when_the_user_suspends_and_unsuspends(harness: JobHarness):
+    workload = harness.workload
+    harness.put({**workload, "spec": {**workload["spec"], "active": False}})
+    harness.step()
+    assert harness.evicted_for == "Deactivated"
+    harness.write(suspend=True, by=USER)
+    harness.step(6)
+    harness.write(suspend=False, by=USER)
+    harness.step(6)
+    assert harness.workload["spec"]["active"] is False
+    assert harness.job["spec"]["suspend"] is True
 
 
 @pytest.mark.parametrize(("grace_s", "is_named", "gives_back"), [(0, True, True), (30, True, False), (30, False, True)])
 def test_a_stopped_job_waits_for_pods_that_end_and_not_for_those_of_which_only_a_finalizer_is_left(
-    paper: JobPaper, grace_s: int, is_named: bool, gives_back: bool
+    harness: JobHarness, grace_s: int, is_named: bool, gives_back: bool
 ):
     """Of an index that fails by itself the Job controller keeps the last pod until it makes another, which needs the job to run. Nor is a
     pod waited for that the Job has adopted: it names no workload."""
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train", "controller": True}
-    metadata = {"name": "train-0", "ownerReferences": [owner], "deletionTimestamp": paper.now(), "deletionGracePeriodSeconds": grace_s}
-    metadata["annotations"] = {WORKLOAD_ANNOTATION: paper.name} if is_named else {}
-    paper.put({"kind": "Pod", "metadata": metadata, "spec": {"nodeName": "lost", "containers": []}, "status": {"phase": "Running"}})
-    paper.write(parallelism=4, by=USER)
-    paper.step(2)
-    paper.put({**paper.get("Job", "train"), "status": {"terminating": 1}})
-    paper.step(6)
-    assert ("admission" not in paper.workload["status"]) == gives_back
+    metadata = {
+        "name": "train-0",
+        "ownerReferences": [harness.owner],
+        "deletionTimestamp": harness.now(),
+        "deletionGracePeriodSeconds": grace_s,
+    }
+    metadata["annotations"] = {WORKLOAD_ANNOTATION: harness.name} if is_named else {}
+    harness.put({"kind": "Pod", "metadata": metadata, "spec": {"nodeName": "lost", "containers": []}, "status": {"phase": "Running"}})
+    harness.write(parallelism=4, by=USER)
+    harness.step(2)
+    harness.put({**harness.job, "status": {"terminating": 1}})
+    harness.step(6)
+    assert ("admission" not in harness.workload["status"]) == gives_back
 
 
 @pytest.mark.parametrize(
@@ -246,25 +232,20 @@ def test_deep_fields_are_found():
     assert writers(with_writers_of(ReplicatedKind.suspend_path)({"metadata": {"managedFields": [entry]}})) == {"a"}
 
 
-def test_an_eviction_of_a_job_suspended_by_its_user_undoes_nothing_that_was_written_meanwhile(monkeypatch: pytest.MonkeyPatch):
+def test_an_eviction_of_a_job_suspended_by_its_user_undoes_nothing_that_was_written_meanwhile(harness: JobHarness):
     """Found defect D6: a body made from the cache was applied with force, and a replacement of nodes was undone under running pods."""
-    paper = JobPaper()
-    written: list[tuple[Any, bool]] = []
-    apply, deactivate = paper.apply_admission, paper.deactivate
 
-    async def replace_meanwhile(workload: Obj, reason: str) -> Obj:
-        moved = paper.get("Workload", paper.name)
-        status = {**moved["status"], "admission": {**moved["status"]["admission"], "clusterQueue": "another"}}
-        paper.put({**moved, "status": status})
-        return await deactivate(paper.get("Workload", paper.name), reason)
+    def replace_meanwhile(request: Request) -> None:
+        if (request.kind.kind, request.subresource) == ("Workload", "status"):
+            harness.on_write = lambda _: None
+            status = harness.workload["status"]
+            harness.put({**harness.workload, "status": {**status, "admission": {**status["admission"], "clusterQueue": "another"}}})
 
-    async def note(workload: Obj, status: Mapping[str, Any], *, strict: bool) -> Obj:
-        written.append(((status.get("admission") or {}).get("clusterQueue"), strict))
-        return await apply(workload, status, strict=strict)
-
-    monkeypatch.setattr(paper, "deactivate", replace_meanwhile)
-    monkeypatch.setattr(paper, "apply_admission", note)
-    paper.write(suspend=True, by=USER)
-    paper.step(2)
-    assert ("another", True) in written
-    assert all(strict for _, strict in written)
+    harness.on_write = replace_meanwhile
+    harness.write(suspend=True, by=USER)
+    with pytest.raises(Conflict):
+        harness.step()
+    assert harness.workload["status"]["admission"]["clusterQueue"] == "another"
+    harness.step()
+    assert harness.evicted_for == REASON_SUSPENDED_BY_USER
+    assert harness.workload["status"]["admission"]["clusterQueue"] == "another"

@@ -1,4 +1,4 @@
-"""Who begins to lead hears of what there is piece by piece, on paper: what changes meanwhile is not lost, and nothing is decided before.
+"""Who begins to lead hears of what there is piece by piece: what changes meanwhile is not lost, and nothing is decided before.
 
 Compared with parts that were told of everything in one go, in the moment in which it began.
 """
@@ -6,6 +6,7 @@ Compared with parts that were told of everything in one go, in the moment in whi
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -23,7 +24,6 @@ from core.runtime.store import object_key
 from reconciler.app import RECOUNTED_AT_ONCE, Deciding, Reconciler
 from reconciler.strangers import _PodsOf
 from tests.builders import RACK
-from tests.reconciler.paper_nodes import made
 from tests.runtime.fakes import ManualClock
 
 HOSTS = ("a", "b", "c")
@@ -78,6 +78,15 @@ class Interrupted(ManualClock):
         self.turns += 1
         if self.left:
             self.left.pop(0)()
+
+
+_versions = itertools.count(1)
+
+
+def made(kind: str, name: str, namespace: str | None = None, *, spec: Any, status: Any = None, **metadata: Any) -> Obj:
+    base: dict[str, Any] = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(next(_versions)), **metadata}
+    base |= {"namespace": namespace} if namespace else {}
+    return {"apiVersion": "v1", "kind": kind, "metadata": base, "spec": spec, "status": status or {}}
 
 
 def _node(name: str, ready: bool) -> Obj:

@@ -1,10 +1,10 @@
-"""Cases of the podsets family that are pods and their workloads: answered by the reconciler of pods, on paper."""
+"""Cases of the podsets family that are pods and their workloads: answered by the reconciler of pods, on an API server in memory."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from core.names import IS_GROUP_WORKLOAD, QUEUE_NAME_LABEL
-from tests.reconciler.paper import Paper
+from tests.reconciler.harness_pods import PodsHarness
 
 FRAMEWORKS = ("pod", "leaderworkerset", "statefulset")
 GOING = "pods that are all on their way out are no reason for a new workload, where the peer makes one for those that will follow"
@@ -33,24 +33,25 @@ def rule(case: Mapping[str, Any]) -> str | None:
 
 def reconciled(case: Mapping[str, Any]) -> dict[str, Any]:
     """Workloads after all units have been reconciled, and what users were told."""
-    paper = Paper()
+    harness = PodsHarness()
     first = case["objects"][0]
     unqueued = QUEUE_NAME_LABEL not in (first["metadata"].get("labels") or {})
     of_pod = {"apiVersion": "v1", "kind": "Pod", "name": first["metadata"]["name"], "uid": first["metadata"].get("uid"), "controller": True}
     for workload in case.get("workloads_before") or ():
         if IS_GROUP_WORKLOAD not in (workload["metadata"].get("annotations") or {}):  # records show no owners
             workload = {**workload, "metadata": {**workload["metadata"], "ownerReferences": [of_pod]}}
-        paper.put(
+        harness.put(
             {"kind": "Workload", **workload, "spec": {**workload["spec"], "podSets": [_whole(p) for p in workload["spec"]["podSets"]]}}
         )
     for i, obj in enumerate(case["objects"]):
         labels = obj["metadata"].get("labels") or {}
         queued = {**labels, QUEUE_NAME_LABEL: "queue"} if unqueued and not i else labels
-        paper.put({**obj, "metadata": {**obj["metadata"], "labels": queued}})
-    paper.run()
+        harness.put({**obj, "metadata": {**obj["metadata"], "labels": queued}})
+    harness.run()
+    events = {(event.key, event.reason, event.type) for event in harness.events}
     return {
-        "workloads_after": [_shown(workload, unqueued) for workload in paper.all("Workload")],
-        "events": sorted(({"object": key, "reason": reason, "type": kind} for key, reason, kind in paper.events), key=str),
+        "workloads_after": [_shown(workload, unqueued) for workload in harness.all("Workload")],
+        "events": sorted(({"object": key, "reason": reason, "type": kind} for key, reason, kind in events), key=str),
     }
 
 

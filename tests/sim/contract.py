@@ -90,6 +90,8 @@ class Sequence:
                 status = {"requeueState": {"count": chance.randint(1, 2)}} if chance.random() < 0.5 else {}
             if chance.random() < 0.3:
                 status["admission"] = self._admission()
+            if chance.random() < 0.3:
+                status["reclaimablePods"] = [{"name": "main", "count": chance.randint(0, 1)}] if chance.random() < 0.5 else []
             body = {**head, "metadata": {"name": name, **self._preconditions()}, "status": status}
             params = {**self._manager(), **({"force": "true"} if chance.random() < 0.7 else {})}
             return Op("PATCH", f"{path}/status", params, body, APPLY)

@@ -9,7 +9,7 @@ import pytest
 from core.names import TOPOLOGY_GATE
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
-from sim.models import RUN_SECONDS
+from sim.models.kubelets import RUN_SECONDS
 from sim.server import Refused
 from sim.world import World
 

@@ -1,4 +1,4 @@
-"""What a decision leaves on the traces of those that it is about: on paper, with the scheduler that decides in production."""
+"""What a decision leaves on the traces of those that it is about, with the scheduler that decides in production."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from e2e.otlp import SpanRecord
 from reconciler import tracing
 from reconciler.steps import WorkloadSteps
 from reconciler.tracing import nanoseconds
-from tests.builders import RACK, cluster_queue_json, pod_set_json
-from tests.reconciler.paper_queues import QueuesPaper
-from tests.reconciler.test_second_pass import PassPaper
+from tests.builders import RACK, pod_set_json
+from tests.reconciler.harness_queues import QueuesHarness
+from tests.reconciler.test_second_pass import PassHarness
 from tests.traces.conftest import CollectAll
 
 SOLVE = "placement.solve"
 STORY = f"00-{'c' * 32}-{'d' * 16}-01"
 
 
-class Told(QueuesPaper):
+class Told(QueuesHarness):
     """Workloads that have come by admission requests, each with a trace of its own."""
 
     def submit(self, name: str, *, count: int, priority: int = 0, topology: Mapping[str, Any] | None = None) -> Obj:
@@ -38,9 +38,6 @@ class Told(QueuesPaper):
         spec = {"queueName": "main", "priority": priority, "podSets": [pod_set_json("main", count, topology=topology)]}
         metadata = {"name": name, "annotations": {TRACEPARENT_ANNOTATION: story}, "creationTimestamp": "2026-01-01T00:00:10Z"}
         return self.put({"kind": "Workload", "metadata": metadata, "spec": spec})
-
-    def queue(self, quota: int = 10, **spec: Any) -> None:
-        self.put({"kind": "ClusterQueue", **cluster_queue_json("cq", {"gpu": str(quota)}, **spec)})
 
     def sentence(self, name: str) -> str:
         """What the user reads of why it waits."""
@@ -50,7 +47,7 @@ class Told(QueuesPaper):
         return str(found["message"])
 
     def steps(self) -> WorkloadSteps:
-        return WorkloadSteps(self.observed, self.pods._writer)
+        return WorkloadSteps(self.observed, self.writer)
 
 
 def of(spans: list[SpanRecord], name: str, workload: str) -> list[SpanRecord]:
@@ -66,7 +63,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no rack holds it": ({"count": 5, "topology": {"required": RACK}}, {}),
     "its level does not exist": ({"count": 1, "topology": {"required": "no/such-level"}}, {}),
     "it asks for more than there is quota": ({"count": 11}, {}),
-    "others hold the quota": ({"count": 4}, {"quota": 3}),
+    "others hold the quota": ({"count": 4}, {"quota": {"gpu": "3"}}),
     "its queue is stopped": ({"count": 1}, {"stopPolicy": "Hold"}),
 }
 
@@ -74,21 +71,21 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("why", REFUSALS)
 def test_whoever_is_refused_has_the_sentence_of_the_condition_on_the_trace(why: str, collect_all: CollectAll):
     asked, queue = REFUSALS[why]
-    paper = Told()
-    paper.queue(**queue)
-    paper.submit("w", **asked)
-    paper.decide()
+    harness = Told()
+    harness.queue(**{"quota": {"gpu": "10"}, **queue})
+    harness.submit("w", **asked)
+    harness.decide()
     (solve,) = of(collect_all(), SOLVE, "w")
-    assert solve.attributes["topogate.message"] == paper.sentence("w")
+    assert solve.attributes["topogate.message"] == harness.sentence("w")
     assert solve.attributes["topogate.refused"] is True
     assert solve.attributes["topogate.decision.pass"] == "first"
     assert not solve.is_error
 
 
 def test_each_flavor_tried_and_each_level_with_its_best_domain_are_events(collect_all: CollectAll):
-    paper = Told()
-    paper.submit("w", count=5, topology={"required": RACK})
-    paper.decide()
+    harness = Told()
+    harness.submit("w", count=5, topology={"required": RACK})
+    harness.decide()
     (solve,) = of(collect_all(), SOLVE, "w")
     (refused,) = events(solve, "flavor.refused")
     assert (refused["topogate.flavor.name"], refused["topogate.pod_set.name"]) == ("gpu", "main")
@@ -98,9 +95,9 @@ def test_each_flavor_tried_and_each_level_with_its_best_domain_are_events(collec
 
 
 def test_who_widens_shows_the_best_domain_of_the_level_that_was_asked_for(collect_all: CollectAll):
-    paper = Told()
-    paper.submit("w", count=5, topology={"preferred": RACK})
-    paper.decide()
+    harness = Told()
+    harness.submit("w", count=5, topology={"preferred": RACK})
+    harness.decide()
     (solve,) = of(collect_all(), SOLVE, "w")
     assert solve.attributes["topogate.refused"] is False
     assert [attributes["topogate.flavor.name"] for attributes in events(solve, "flavor.assigned")] == ["gpu"]
@@ -110,17 +107,17 @@ def test_who_widens_shows_the_best_domain_of_the_level_that_was_asked_for(collec
 
 
 def test_victims_are_events_of_the_decision_and_their_evictions_are_linked_to_it(collect_all: CollectAll):
-    paper = Told()
-    paper.queue(4, preemption={"withinClusterQueue": "LowerPriority"})
+    harness = Told()
+    harness.queue({"gpu": "4"}, preemption={"withinClusterQueue": "LowerPriority"})
     for name in ("small", "other"):
-        paper.submit(name, count=2)
-    paper.decide()
-    paper.submit("large", count=4, priority=10)
-    paper.decide()
+        harness.submit(name, count=2)
+    harness.decide()
+    harness.submit("large", count=4, priority=10)
+    harness.decide()
     spans = collect_all()
     (solve,) = of(spans, SOLVE, "large")
     assert solve.attributes["topogate.victim.count"] == 2
-    assert solve.attributes["topogate.message"] == paper.sentence("large")
+    assert solve.attributes["topogate.message"] == harness.sentence("large")
     victims = {attributes["topogate.victim.name"]: attributes for attributes in events(solve, "victim.chosen")}
     assert set(victims) == {"ns/small", "ns/other"}
     assert victims["ns/small"]["topogate.reason"] == "InClusterQueue"
@@ -130,7 +127,7 @@ def test_victims_are_events_of_the_decision_and_their_evictions_are_linked_to_it
         assert (solve.trace_id, solve.span_id) in evicted.links
         assert evicted.trace_id != solve.trace_id
         assert evicted.attributes["topogate.preemptor.name"] == "ns/large"
-        told = find_condition(paper.get("Workload", name), EVICTED)
+        told = find_condition(harness.get("Workload", name), EVICTED)
         assert told is not None
         assert evicted.attributes["topogate.message"] == told["message"]
 
@@ -146,19 +143,19 @@ def test_who_waits_for_those_that_are_leaving_names_them(collect_all: CollectAll
 
 
 def test_after_an_eviction_the_wait_begins_anew_with_it(collect_all: CollectAll):
-    paper = Told()
-    paper.submit("w", count=4)
-    paper.decide()
-    paper.clock.time += 30
-    steps = paper.steps()
-    paper.wait_for(steps.evict(paper.get("Workload", "w"), "PodsReadyTimeout", "not ready in time"))
-    paper.wait_for(steps.give_back(paper.get("Workload", "w")))
-    workload = paper.get("Workload", "w")
+    harness = Told()
+    harness.submit("w", count=4)
+    harness.decide()
+    harness.pass_time(30)
+    steps = harness.steps()
+    harness.wait_for(steps.evict(harness.get("Workload", "w"), "PodsReadyTimeout", "not ready in time"))
+    harness.wait_for(steps.give_back(harness.get("Workload", "w")))
+    workload = harness.get("Workload", "w")
     for condition in workload["status"]["conditions"]:
         if condition["type"] == EVICTED:
             condition["lastTransitionTime"] = "2026-01-01T00:17:00Z"
-    paper.put({**workload, "status": {**workload["status"], "requeueState": {"count": 2}}})
-    paper.decide()
+    harness.put({**workload, "status": {**workload["status"], "requeueState": {"count": 2}}})
+    harness.decide()
     spans = collect_all()
     first, second = of(spans, "workload.queued", "w")
     created, evicted_at = (datetime.fromisoformat(f"2026-01-01T00:{when}+00:00") for when in ("00:10", "17:00"))
@@ -174,11 +171,11 @@ def test_after_an_eviction_the_wait_begins_anew_with_it(collect_all: CollectAll)
 
 
 def test_a_cycle_says_whether_it_refused_anybody(collect_all: CollectAll):
-    paper = Told()
-    paper.submit("fits", count=1)
-    paper.decide()
-    paper.submit("refused", count=11)
-    paper.decide()
+    harness = Told()
+    harness.submit("fits", count=1)
+    harness.decide()
+    harness.submit("refused", count=11)
+    harness.decide()
     cycles = [span.attributes for span in collect_all() if span.name == "scheduler.cycle"]
     assert cycles == [{"topogate.verdict.count": 1, "topogate.refused": refused} for refused in (False, True)]
 
@@ -187,15 +184,15 @@ def test_a_collector_that_hangs_slows_no_decision():
     """It takes connections and never says a word, for longer than the exporter would wait."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
         sending = telemetry.setup("x", endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}")
-        paper, began = Told(), time.monotonic()
+        harness, began = Told(), time.monotonic()
         for number in range(40):
-            paper.submit(f"w{number}", count=11)
-            paper.decide()
+            harness.submit(f"w{number}", count=11)
+            harness.decide()
         assert time.monotonic() - began < 5, "of 40 decisions, each with its spans"
         began = time.monotonic()
         assert not sending.shutdown(timeout_s=0.1)
         assert time.monotonic() - began < 2
-    assert all(paper.sentence(f"w{number}") for number in range(40))
+    assert all(harness.sentence(f"w{number}") for number in range(40))
 
 
 # --- the second pass ------------------------------------------------------------------------------------------
@@ -203,24 +200,24 @@ def test_a_collector_that_hangs_slows_no_decision():
 
 @pytest.mark.looptime
 async def test_attempts_of_a_second_pass_and_the_wait_for_its_checks_are_told(collect_all: CollectAll):
-    paper = PassPaper()
-    paper.submit(5)
-    workload = paper.get("Workload", "w")
-    paper.put({**workload, "metadata": {**workload["metadata"], "annotations": {TRACEPARENT_ANNOTATION: STORY}}})
-    async with paper.running():
+    harness = PassHarness()
+    harness.submit(5)
+    workload = harness.get("Workload", "w")
+    harness.put({**workload, "metadata": {**workload["metadata"], "annotations": {TRACEPARENT_ANNOTATION: STORY}}})
+    async with harness.running():
         await asyncio.sleep(1)
-        paper.say_ready()
+        harness.say_ready()
         await asyncio.sleep(15)  # virtual: two attempts fail
-        paper.node("r1-m", "r1")
+        harness.node("r1-m", "r1")
         await asyncio.sleep(1)
     spans = [span for span in collect_all() if span.trace_id == STORY.split("-")[1]]
     solves = [(s.attributes["topogate.decision.pass"], s.attributes["topogate.refused"]) for s in spans if s.name == SOLVE]
     assert solves == [("first", False), ("second", True), ("second", True), ("second", False)]
     failed = [span for span in spans if span.name == SOLVE and span.attributes["topogate.refused"]]
-    told = {message for kind, _, reason, message in paper.stories if kind == "Workload" and reason == EVENT_SECOND_PASS_FAILED}
+    told = {event.message for event in harness.events if event.reason == EVENT_SECOND_PASS_FAILED}
     assert {span.attributes["topogate.message"] for span in failed} == told
     (checked,) = [span for span in spans if span.name == "workload.checked"]
     assert events(checked, "check.state") == [{"topogate.check.name": "check", "topogate.check.state": "Ready"}]
     reserved, admitted = [span for span in spans if span.name == "workload.admit"]
-    assert checked.start_ns == nanoseconds(datetime(2026, 1, 1, tzinfo=UTC)), "when it got quota, by the paper's clock"
+    assert checked.start_ns == nanoseconds(datetime(2026, 1, 1, tzinfo=UTC)), "when it got quota, by its clock"
     assert reserved.end_ns <= checked.end_ns <= admitted.start_ns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from core.names import QUOTA_RESERVED
@@ -9,20 +11,19 @@ from e2e import stories, truth
 from e2e.api import wait_for
 from e2e.cluster import Cluster
 from e2e.otlp import Receiver
+from tests.installed import Installed
 from tests.traces.scene import scene
-from tests.webhook.beside import topogate_beside
 
 pytestmark = pytest.mark.cluster
 REVIEW = "admission.review"
 SLOW = ["--trace-slow", "60"]  # on a busy machine a write may well take a quarter of a second
 
 
-def test_of_two_jobs_only_the_one_that_had_to_wait_is_told_of(cluster: Cluster):
-    with (
-        Receiver() as receiver,
-        topogate_beside(cluster, receiver.endpoint, ["--trace-ratio", "0", *SLOW]) as running,
-        scene(cluster, "sampled") as here,
-    ):
+def test_of_two_jobs_only_the_one_that_had_to_wait_is_told_of(cluster: Cluster, installed: Installed):
+    with contextlib.ExitStack() as stack:
+        receiver = stack.enter_context(Receiver())
+        running = installed.run(otlp_endpoint=receiver.endpoint, flags=["--trace-ratio", "0", *SLOW], is_fresh=True)
+        here = stack.enter_context(scene(cluster, "sampled"))
         here.submit("first", pods=1, gpus=1)  # may be refused for a moment: the queue, or its nodes, are not seen yet
         here.wait_bound("first", 1)
         here.submit("fits", pods=2, gpus=8)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from core.names import TRACEPARENT_ANNOTATION
 from e2e.otlp import SpanRecord
-from tests.reconciler.paper_groups import NAMESPACE, PaperGroups
+from tests.reconciler.harness_groups import GroupsHarness
 from tests.traces.conftest import CollectAll
 
 
-def told(paper: PaperGroups, name: str = "g") -> str:
-    group = paper.observed.pod_groups.store.get(f"{NAMESPACE}/{name}")
-    assert group is not None
-    return str(group["metadata"]["annotations"][TRACEPARENT_ANNOTATION])
+def told(harness: GroupsHarness, name: str = "g") -> str:
+    return str(harness.get("PodGroup", name)["metadata"]["annotations"][TRACEPARENT_ANNOTATION])
 
 
 def names(spans: list[SpanRecord]) -> list[str]:
@@ -19,15 +17,15 @@ def names(spans: list[SpanRecord]) -> list[str]:
 
 
 def test_a_group_that_waited_is_told_whole_in_one_trace(collect_all: CollectAll):
-    paper = PaperGroups({"r1": (1, 1), "r2": (1,)})
-    paper.gang(3)
-    paper.add("p0", "p1", "p2")
-    paper.settle()
-    waited = paper.says[2]
-    paper.node("r2-1", "r2", 2)
-    paper.settle()
-    paper.bind()
-    paper.settle()
+    harness = GroupsHarness({"r1": (1, 1), "r2": (1,)})
+    harness.gang(3)
+    harness.add("p0", "p1", "p2")
+    harness.settle()
+    waited = harness.says[2]
+    harness.node("r2-1", "r2", 2)
+    harness.settle()
+    harness.bind()
+    harness.settle()
     spans = collect_all()
     assert names(spans) == ["placement.solve", "placement.solve", "places.keep", "podgroup.story", "pods.bound", "pods.ungate"]
     (first,), (ungated,) = ([span for span in spans if span.name == name] for name in ("podgroup.story", "pods.ungate"))
@@ -42,29 +40,26 @@ def test_a_group_that_waited_is_told_whole_in_one_trace(collect_all: CollectAll)
     assert found.attributes["topogate.refused"] is False
     places = {event["k8s.node.name"]: event["topogate.pod.count"] for _, event in ungated.events}
     assert places == {"r2-0": 1, "r2-1": 2}
-    assert {pod["metadata"]["annotations"][TRACEPARENT_ANNOTATION] for pod in paper.pods.values()} == {told(paper)}
-    assert told(paper).split("-")[1:3] == [first.trace_id, first.span_id]
+    assert {pod["metadata"]["annotations"][TRACEPARENT_ANNOTATION] for pod in harness.pods.values()} == {told(harness)}
+    assert told(harness).split("-")[1:3] == [first.trace_id, first.span_id]
 
 
 def test_one_that_has_a_story_goes_on_with_it(collect_all: CollectAll):
-    paper = PaperGroups({"r1": (2,)})
-    group = paper.gang(1)
+    harness = GroupsHarness({"r1": (2,)})
+    group = harness.gang(1)
     story = f"00-{'a' * 32}-{'b' * 16}-01"
-    metadata = {**group["metadata"], "annotations": {TRACEPARENT_ANNOTATION: story}, "resourceVersion": "99"}
-    paper.observed.pod_groups.put({**group, "metadata": metadata})
-    paper.add("p0")
-    paper.settle()
+    harness.put({**group, "metadata": {**group["metadata"], "annotations": {TRACEPARENT_ANNOTATION: story}}})
+    harness.add("p0")
+    harness.settle()
     spans = collect_all()
     assert names(spans) == ["placement.solve", "places.keep", "pods.ungate"]
     assert {(span.trace_id, span.parent_id) for span in spans} == {("a" * 32, "b" * 16)}
 
 
 def test_nothing_is_written_where_nobody_traces():
-    paper = PaperGroups({"r1": (2,)})
-    paper.gang(1)
-    paper.add("p0")
-    paper.settle()
-    group = paper.observed.pod_groups.store.get(f"{NAMESPACE}/g")
-    assert group is not None
-    assert "annotations" not in group["metadata"]
-    assert "annotations" not in paper.pods["p0"]["metadata"]
+    harness = GroupsHarness({"r1": (2,)})
+    harness.gang(1)
+    harness.add("p0")
+    harness.settle()
+    assert "annotations" not in harness.get("PodGroup", "g")["metadata"]
+    assert "annotations" not in harness.pods["p0"]["metadata"]

@@ -11,8 +11,7 @@ from core.names import TRACEPARENT_ANNOTATION
 from core.runtime.errors import Invalid
 from e2e.otlp import SpanRecord
 from reconciler import tracing
-from tests.reconciler.paper import Paper
-from tests.reconciler.paper_pods import KINDS, admit, pod
+from tests.reconciler.harness_pods import KINDS, PodsHarness, admit, pod
 from tests.reconciler.test_ungater import Ungated
 from tests.reconciler.test_ungater import pod as gated_pod
 from tests.reconciler.test_ungater import workload as admitted_workload
@@ -36,17 +35,17 @@ def by_name(spans: list[SpanRecord]) -> dict[str, SpanRecord]:
 
 
 def test_the_pods_of_a_group_are_linked_to_its_story_and_lead_to_it_once_they_are_started(collect_all: CollectAll):
-    paper = Paper()
+    harness = PodsHarness()
     for name, letter in (("p0", "a"), ("p1", "b")):
         made = pod(name)
         made["metadata"]["annotations"][TRACEPARENT_ANNOTATION] = story(letter)
-        paper.put(made)
-    paper.run()
-    (workload,) = paper.all("Workload")
+        harness.put(made)
+    harness.run()
+    (workload,) = harness.all("Workload")
     assert named(workload) == story("a"), "that of the pod which came first"
-    admit(paper, workload["metadata"]["name"])
-    paper.run()
-    assert {named(obj) for obj in paper.all("Pod")} == {story("a")}
+    admit(harness, workload["metadata"]["name"])
+    harness.run()
+    assert {named(obj) for obj in harness.all("Pod")} == {story("a")}
     spans = by_name(collect_all())
     for name in ("workload.create", "job.start"):
         assert spans[name].trace_id == "a" * 32
@@ -55,19 +54,19 @@ def test_the_pods_of_a_group_are_linked_to_its_story_and_lead_to_it_once_they_ar
 
 
 def test_a_batch_of_ungated_pods_is_one_span_with_its_domains_its_cause_and_who_failed(collect_all: CollectAll):
-    paper = Ungated()
+    harness = Ungated()
     workload = admitted_workload()
     workload["metadata"]["annotations"] = {TRACEPARENT_ANNOTATION: story("a")}
-    paper.put(workload)
+    harness.put(workload)
     for index in range(2):
         made = gated_pod(index)
         made["metadata"]["annotations"][TRACEPARENT_ANNOTATION] = story("a" if index else "b")
-        paper.put(made)
-    with tracing.step("placement.solve", paper.get("Workload", "w")) as decision:
+        harness.put(made)
+    with tracing.step("placement.solve", harness.get("Workload", "w")) as decision:
         tracing._remember(tracing._decision, story("a"), f"00-{'a' * 32}-{decision.get_span_context().span_id:016x}-01")
-    paper.contradictory = {"p1"}
+    harness.contradictory = {"p1"}
     with pytest.raises(Invalid):
-        paper.reconcile()
+        harness.reconcile()
     spans = by_name(collect_all())
     ungate = spans["pods.ungate"]
     assert ungate.links == [("a" * 32, spans["placement.solve"].span_id), link("b")]

@@ -15,8 +15,8 @@ from e2e.api import wait_for
 from e2e.cluster import Cluster
 from e2e.otlp import Receiver, SpanRecord
 from e2e.stories import STORY
+from tests.installed import Installed
 from tests.traces.scene import Scene, scene
-from tests.webhook.beside import topogate_beside
 
 MALFORMED = "00-zz-\n-01" + "x" * 1000
 CREATED_BY_USER, REVIEW = "/mutate-batch-v1-job", "admission.review"
@@ -37,28 +37,30 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(cluster: Cluster) -> Iterator[Told]:
+def told(cluster: Cluster, installed: Installed) -> Iterator[Told]:
     """A job that fits; two with traceparents of their own making, which fit, too; and one that does not."""
-    with Receiver() as receiver, topogate_beside(cluster, receiver.endpoint), scene(cluster, "story") as here:
-        here.submit("fits", pods=4, gpus=2)
-        here.wait_bound("fits", 4)
-        forged = f"00-{here.story('fits')}-{'1' * 16}-00"  # somebody else's trace, and not to be sampled
-        here.submit("forged", pods=1, annotations={TRACEPARENT_ANNOTATION: forged})
-        here.submit("malformed", pods=1, annotations={TRACEPARENT_ANNOTATION: MALFORMED, "keep": "this"})
-        for job in ("forged", "malformed"):
-            here.wait_bound(job, 1)
-            patch = {"metadata": {"annotations": {TRACEPARENT_ANNOTATION: MALFORMED, "later": "too"}}}
-            cluster.api.patch(f"/apis/batch/v1/namespaces/story/jobs/{job}", patch)
-        here.submit("refused", pods=3, gpus=8)  # last, so that nothing changes its reason any more
-        wait_for("a reason", lambda: truth.condition(here.read().workload_of("refused"), QUOTA_RESERVED))
-        stories = {job: here.story(job) for job in ("fits", "refused", "forged", "malformed")}
-        whole = {job: set(STORY) if job != "refused" else {REVIEW, "workload.create", "placement.solve"} for job in stories}
+    with Receiver() as receiver:
+        installed.run(otlp_endpoint=receiver.endpoint)
+        with scene(cluster, "story") as here:
+            here.submit("fits", pods=4, gpus=2)
+            here.wait_bound("fits", 4)
+            forged = f"00-{here.story('fits')}-{'1' * 16}-00"  # somebody else's trace, and not to be sampled
+            here.submit("forged", pods=1, annotations={TRACEPARENT_ANNOTATION: forged})
+            here.submit("malformed", pods=1, annotations={TRACEPARENT_ANNOTATION: MALFORMED, "keep": "this"})
+            for job in ("forged", "malformed"):
+                here.wait_bound(job, 1)
+                patch = {"metadata": {"annotations": {TRACEPARENT_ANNOTATION: MALFORMED, "later": "too"}}}
+                cluster.api.patch(f"/apis/batch/v1/namespaces/story/jobs/{job}", patch)
+            here.submit("refused", pods=3, gpus=8)  # last, so that nothing changes its reason any more
+            wait_for("a reason", lambda: truth.condition(here.read().workload_of("refused"), QUOTA_RESERVED))
+            stories = {job: here.story(job) for job in ("fits", "refused", "forged", "malformed")}
+            whole = {job: set(STORY) if job != "refused" else {REVIEW, "workload.create", "placement.solve"} for job in stories}
 
-        def arrived() -> bool:
-            return all(whole[job] <= {span.name for span in receiver.spans(trace)} for job, trace in stories.items())
+            def arrived() -> bool:
+                return all(whole[job] <= {span.name for span in receiver.spans(trace)} for job, trace in stories.items())
 
-        wait_for("the spans", arrived)
-        yield Told(here, here.read(), receiver.spans(), {job: receiver.spans(trace) for job, trace in stories.items()})
+            wait_for("the spans", arrived)
+            yield Told(here, here.read(), receiver.spans(), {job: receiver.spans(trace) for job, trace in stories.items()})
 
 
 @pytest.mark.parametrize("job", ["fits", "forged", "malformed"])

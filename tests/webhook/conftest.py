@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.cluster import Cluster
 from e2e.otlp import Receiver
 from e2e.topogate import Topogate
-from tests.webhook.beside import topogate_beside
+from tests.installed import Installed
 
 # No event loop but those of the tests themselves (tests/runtime/conftest.py says why).
 asyncio.set_event_loop(None)
@@ -24,6 +23,5 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture(scope="module")
-def topogate(cluster: Cluster, receiver: Receiver) -> Iterator[Topogate]:
-    with topogate_beside(cluster, receiver.endpoint) as running:
-        yield running
+def topogate(installed: Installed, receiver: Receiver) -> Topogate:
+    return installed.run(otlp_endpoint=receiver.endpoint)

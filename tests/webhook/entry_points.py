@@ -28,11 +28,11 @@ from e2e.standins.ray import RayClusterStandIn
 from e2e.standins.training import PyTorchJobStandIn
 from e2e.topogate import Topogate, managed
 from tests.e2e.users import RBAC, may, refused, user_of
+from tests.installed import Installed
 from tests.reconciler.kinds.pods import of_set
 from tests.reconciler.kinds.pods import template as pod_template
 from tests.reconciler.kinds.test_jobset import jobset, replicated
 from tests.reconciler.scenes import JOBS, Scene
-from tests.webhook.beside import topogate_beside
 
 pytestmark = pytest.mark.cluster
 Obj = dict[str, Any]
@@ -79,9 +79,9 @@ MANAGED_NAMESPACE, LABELLED = "managed namespace", "jobs with a queue label"
 
 
 @pytest.fixture(scope="module")
-def stage(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Stage]:
+def stage(cluster: Cluster, installed: Installed, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    topogate = installed.run()
     with (
-        topogate_beside(cluster) as topogate,
         JobSetStandIn(cluster.api) as jobsets,
         RayClusterStandIn(cluster.api) as ray,
         PyTorchJobStandIn(cluster.api) as torch,

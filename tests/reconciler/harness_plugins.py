@@ -1,4 +1,4 @@
-"""Groups on paper that are placed with plugins of another package, each in a real process; `acme_plugins.py` has the plugins."""
+"""Groups on harness that are placed with plugins of another package, each in a real process; `acme_plugins.py` has the plugins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from core.runtime.metrics import Instrument
 from reconciler.group_plugins import GroupPlugins
 from reconciler.metrics import Recorder
 from reconciler.plugin_process import Launch
-from tests.reconciler.paper_groups import NAMESPACE, PaperGroups
+from sim.harness import NAMESPACE
+from tests.reconciler.harness_groups import GroupsHarness
 
 KEY = GroupKey(NAMESPACE, "g")
 PATIENT = PluginLimits(call_s=60.0, start_s=60.0)
@@ -61,9 +62,9 @@ def with_plugins(*launches: Launch, limits: PluginLimits = PATIENT, counted: Cou
 
 
 @asynccontextmanager
-async def paper(*launches: Launch, racks: Mapping[str, tuple[int, ...]] = RACKS, **options: Any) -> AsyncIterator[PaperGroups]:
+async def harness(*launches: Launch, racks: Mapping[str, tuple[int, ...]] = RACKS, **options: Any) -> AsyncIterator[GroupsHarness]:
     """Groups that are placed with these plugins; none of their processes is left."""
-    opened = PaperGroups(racks, with_plugins(*launches, **options))
+    opened = GroupsHarness(racks, with_plugins(*launches, **options))
     try:
         yield opened
     finally:
@@ -72,7 +73,7 @@ async def paper(*launches: Launch, racks: Mapping[str, tuple[int, ...]] = RACKS,
         assert not [pid for pid in pids.values() if is_there(pid)]
 
 
-async def place(opened: PaperGroups, count: int = 2, group: str = "g") -> dict[str, str]:
+async def place(opened: GroupsHarness, count: int = 2, group: str = "g") -> dict[str, str]:
     """A gang of so many pods, as far as it gets; nodes of those that were let go."""
     opened.gang(count, name=group)
     names = [f"{group}-{number}" for number in range(count)]
@@ -81,11 +82,11 @@ async def place(opened: PaperGroups, count: int = 2, group: str = "g") -> dict[s
     return {name: node for name, node in opened.where().items() if name in names}
 
 
-async def settle(opened: PaperGroups, group: str = "g") -> Done | RequeueAfter:
+async def settle(opened: GroupsHarness, group: str = "g") -> Done | RequeueAfter:
     for _ in range(10):
-        before = len(opened.writes)
+        before = len(opened.steps)
         result = await opened.groups.look(GroupKey(NAMESPACE, group))
-        if len(opened.writes) == before:
+        if len(opened.steps) == before:
             return result
     raise AssertionError("it does not come to rest")
 

@@ -1,0 +1,159 @@
+"""What happens to nodes in a scenario, and what administrators do."""
+
+import random
+from typing import Any
+
+from e2e import manifests
+from e2e.nodes import NodePool, node_objects
+from sim.users import Steps
+from sim.world import World
+
+Json = dict[str, Any]
+GPUS = 8  # of a node
+_KUEUE = "kueue.x-k8s.io"
+_TAINT = "example.com/repair"
+
+
+class Administrators:
+    """Administrators of a pool of nodes, which fail now and then.
+
+    Once `has_lowered_quota` more may run than there is quota for: what is admitted runs on.
+    """
+
+    def __init__(self, world: World, chance: random.Random, pool: NodePool) -> None:
+        self._world, self._chance, self._pool = world, chance, pool
+        self._removed: list[Json] = []
+        self.has_lowered_quota = False
+        self.steps: Steps = [
+            (2, self._fail_node),
+            (1, self._fail_rack),
+            (2, self.restore),
+            (1, self._cordon_node),
+            (1, self._drain_node),
+            (1, self._taint_node),
+            (1, self._relabel_node),
+            (2, self._change_quota),
+            (1, self._stop_queue),
+            (1, self._change_flavor),
+            (1, self._delete_topology),
+        ]
+
+    def make_nodes(self) -> None:
+        """Creates the nodes, all ready."""
+        for node in node_objects(self._pool):
+            self._world.apply(make_ready(node, "True"))
+
+    # --- nodes --------------------------------------------------------------------------------------
+
+    def _choose_node(self) -> Json:
+        return self._chance.choice(self._world.objects("", "nodes"))
+
+    def _fail_node(self) -> str:
+        nodes = self._world.objects("", "nodes")
+        return self._fail(self._chance.choice(nodes)) if len(nodes) > 1 else "none"
+
+    def _fail(self, node: Json) -> str:
+        name = node["metadata"]["name"]
+        if self._chance.random() < 0.4:
+            self._removed.append({part: node[part] for part in ("metadata", "status")})
+            self._world.delete(node)
+            return f"{name} is gone"
+        self._world.kubelets.down.add(name)
+        self._set_ready(node, "Unknown")
+        return f"{name} is not ready"
+
+    def _fail_rack(self) -> str:
+        label, nodes = self._pool.rack_label, self._world.objects("", "nodes")
+        rack = self._choose_node()["metadata"]["labels"][label]
+        failed = [node for node in nodes if node["metadata"]["labels"][label] == rack]
+        return ", ".join(map(self._fail, failed)) if len(failed) < len(nodes) else "none"
+
+    def _set_ready(self, node: Json, status: str) -> None:
+        self._world.patch("", "nodes", node, {"status": make_ready(node, status)["status"]}, "status")
+
+    def restore(self) -> str:
+        """Makes nodes, queues and topologies again what they were, but for quotas and racks; returns nothing that is worth a word."""
+        for node in self._removed:
+            metadata = {name: node["metadata"][name] for name in ("name", "labels")}
+            self._world.apply(make_ready({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": node["status"]}, "True"))
+        self._removed = []
+        for node in self._world.objects("", "nodes"):
+            name, spec = node["metadata"]["name"], node.get("spec") or {}
+            if name in self._world.kubelets.down:
+                self._world.kubelets.down.discard(name)
+                self._set_ready(node, "True")
+                self._world.kubelets.look_at_node(name)
+            own = [taint for taint in spec.get("taints") or () if taint["key"] != _TAINT]
+            if spec.get("unschedulable") or len(own) < len(spec.get("taints") or ()):
+                self._world.patch("", "nodes", node, {"spec": {"unschedulable": None, "taints": own or None}})
+        for plural in ("clusterqueues", "localqueues"):
+            for queue in self._world.objects(_KUEUE, plural):
+                if queue["spec"].get("stopPolicy") not in (None, "None"):
+                    self._world.patch(_KUEUE, plural, queue, {"spec": {"stopPolicy": "None"}})
+        if not self._world.objects(_KUEUE, "topologies"):
+            self._world.apply(manifests.topology("t", self._pool.levels))
+        return ""
+
+    def _cordon_node(self) -> str:
+        node = self._choose_node()
+        self._world.patch("", "nodes", node, {"spec": {"unschedulable": True}})
+        return str(node["metadata"]["name"])
+
+    def _drain_node(self) -> str:
+        name, pods = self._cordon_node(), self._world.objects("", "pods")
+        for pod in pods:
+            if pod["spec"].get("nodeName") == name and not pod["metadata"].get("deletionTimestamp"):
+                self._world.delete(pod)
+        return name
+
+    def _taint_node(self) -> str:
+        node, effect = self._choose_node(), self._chance.choice(["NoSchedule", "NoExecute"])
+        taints = [taint for taint in (node.get("spec") or {}).get("taints") or () if taint["key"] != _TAINT]
+        self._world.patch("", "nodes", node, {"spec": {"taints": [*taints, {"key": _TAINT, "effect": effect}]}})
+        return f"{node['metadata']['name']} {effect}"
+
+    def _relabel_node(self) -> str:
+        """Another rack of the same block or of another."""
+        node, like = self._choose_node(), self._choose_node()
+        labels = {label: like["metadata"]["labels"][label] for label in (self._pool.block_label, self._pool.rack_label)}
+        self._world.patch("", "nodes", node, {"metadata": {"labels": labels}})
+        return f"{node['metadata']['name']} is in {labels[self._pool.rack_label]}"
+
+    # --- queues -------------------------------------------------------------------------------------
+
+    def _change_quota(self) -> str:
+        queue = self._chance.choice(self._world.objects(_KUEUE, "clusterqueues"))
+        [group] = queue["spec"]["resourceGroups"]
+        [flavor] = group["flavors"]
+        count = str(self._chance.randint(GPUS, 4 * self._pool.nodes * GPUS))
+        before = int(next(each["nominalQuota"] for each in flavor["resources"] if each["name"] == "nvidia.com/gpu"))
+        self.has_lowered_quota |= int(count) < before
+        resources = [{**each, "nominalQuota": count} if each["name"] == "nvidia.com/gpu" else each for each in flavor["resources"]]
+        changed = [{**group, "flavors": [{**flavor, "resources": resources}]}]
+        self._world.patch(_KUEUE, "clusterqueues", queue, {"spec": {"resourceGroups": changed}})
+        return f"{queue['metadata']['name']} has {count} after {before}"
+
+    def _stop_queue(self) -> str:
+        plural = self._chance.choice(["clusterqueues", "localqueues"])
+        queue, policy = self._chance.choice(self._world.objects(_KUEUE, plural)), self._chance.choice(["Hold", "HoldAndDrain"])
+        self._world.patch(_KUEUE, plural, queue, {"spec": {"stopPolicy": policy}})
+        return f"{queue['kind']} {queue['metadata']['name']} {policy}"
+
+    def _change_flavor(self) -> str:
+        """What its pods tolerate."""
+        [flavor] = self._world.objects(_KUEUE, "resourceflavors")
+        tolerations = self._chance.choice([[], [{"key": _TAINT, "operator": "Exists", "effect": "NoSchedule"}]])
+        self._world.patch(_KUEUE, "resourceflavors", flavor, {"spec": {"tolerations": tolerations}})
+        return f"{len(tolerations)} tolerations"
+
+    def _delete_topology(self) -> str:
+        topologies = self._world.objects(_KUEUE, "topologies")
+        for topology in topologies:
+            self._world.delete(topology)
+        return f"{len(topologies)} deleted"
+
+
+def make_ready(node: Json, status: str) -> Json:
+    """A node with this status of its condition Ready."""
+    ready = {"type": "Ready", "status": status, "reason": "Kubelet", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    return {**node, "status": {**(node.get("status") or {}), "conditions": [ready]}}

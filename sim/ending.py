@@ -1,0 +1,148 @@
+"""How a scenario may end: what is read off the objects when time has passed in peace.
+
+Each job of a user is over and its workload says so, or it waits with a reason, or all of its pods run. What a controller wants is read off
+the objects that make pods: Jobs, ReplicaSets, StatefulSets, and the kinds whose operators make them.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from core.names import MANAGED, POD_GROUP_NAME, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
+from sim.models.apps import REPLICA_SET, STATEFUL_SET
+from sim.models.base import JOB, POD, controller_of, has_condition, is_over, phase_of
+from sim.models.operators import Operator
+from sim.world import World
+
+Json = dict[str, Any]
+_ENDS = ("Complete", "Completed", "Succeeded", "Failed")
+_STATES = (("phase",), ("jobDeploymentStatus",), ("applicationState", "state"))
+_SUSPENDED = (("spec", "suspend"), ("spec", "runPolicy", "suspend"), ("spec", "rayClusterConfig", "suspend"))
+_OF_USERS = ("", "apps", "batch")
+
+
+def list_roots(world: World) -> list[Json]:
+    """Objects with a queue that no other controls: what users have submitted, by kind and name."""
+    operators = {model.resource for model in world.models if isinstance(model, Operator)}
+    groups = [resource for resource in world.server.objects if resource[0] in _OF_USERS or resource in operators]
+    found = (obj for resource in groups for obj in world.objects(*resource))
+    return [obj for obj in found if QUEUE_NAME_LABEL in (obj["metadata"].get("labels") or {}) and controller_of(obj) is None]
+
+
+def find_unsettled(world: World) -> Iterator[str]:
+    """Sentences about what is left over."""
+    workloads = world.objects("kueue.x-k8s.io", "workloads")
+    for root in list_roots(world):
+        yield from _judge_root(root, [each for each in workloads if _owns(root, each)])
+    uids = {stored.obj["metadata"]["uid"] for objects in world.server.objects.values() for stored in objects.values()}
+    for each in workloads:
+        named = each["metadata"].get("ownerReferences") or ()
+        if named and not any(owner["uid"] in uids for owner in named):
+            yield f"workload {each['metadata']['name']} has no job"
+        elif not has_condition(each, "Finished") and not has_condition(each, "Admitted") and not _find_reason(each):
+            yield f"workload {each['metadata']['name']} waits without a reason"
+    yield from _judge_makers(world)
+    by_key = {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in workloads}
+    for pod in world.objects(*POD):
+        yield from _judge_pod(world, pod, by_key)
+
+
+def _owns(root: Json, workload: Json) -> bool:
+    metadata, of_root = workload["metadata"], root["metadata"]
+    is_group = metadata["name"] == _group_of(root) and metadata["namespace"] == of_root["namespace"]
+    return is_group or any(owner["uid"] == of_root["uid"] for owner in metadata.get("ownerReferences") or ())
+
+
+def _group_of(obj: Json) -> str:
+    """The group that a pod belongs to, empty where it is in none."""
+    return str((obj["metadata"].get("labels") or {}).get(POD_GROUP_NAME) or "")
+
+
+def _is_kept(pod: Json) -> bool:
+    """Whether a pod has ended and is kept until its group has another in its place (docs/pods.md)."""
+    return bool(_group_of(pod)) and is_over(pod) and MANAGED in (pod["metadata"].get("finalizers") or ())
+
+
+def _judge_root(root: Json, workloads: list[Json]) -> Iterator[str]:
+    shown = f"{root['kind']} {root['metadata']['name']}"
+    if root["kind"] == "Pod" and _is_kept(root):
+        return
+    if root["metadata"].get("deletionTimestamp"):
+        yield f"{shown} is ending"
+    elif has_ended(root):
+        if not all(has_condition(each, "Finished") for each in workloads):
+            yield f"{shown} is over, and its workload does not say so"
+    elif not workloads and root["kind"] != "Deployment" and (root.get("spec") or {}).get("replicas") != 0:
+        yield f"{shown} has no workload"
+    elif any(has_condition(each, "Admitted") for each in workloads) and is_suspended(root):
+        yield f"{shown} is admitted and suspended"
+    elif workloads and not any(has_condition(each, "Admitted") for each in workloads) and is_suspended(root) is False:
+        yield f"{shown} waits and is not suspended"
+
+
+def has_ended(root: Json) -> bool:
+    """Whether the status of a job says that it is over."""
+    if root["kind"] == "Pod":
+        return is_over(root)
+    states = {str(_get(root.get("status"), path)).upper() for path in _STATES}
+    return any(has_condition(root, kind) for kind in _ENDS) or bool(states & {"SUCCEEDED", "COMPLETE", "COMPLETED", "FAILED"})
+
+
+def is_suspended(root: Json) -> bool | None:
+    """Whether a job is suspended; None of a kind that cannot be."""
+    if root["apiVersion"] == "v1" or root["apiVersion"].startswith("apps/") or root["kind"] == "LeaderWorkerSet":
+        return None
+    return any(bool(_get(root, path)) for path in _SUSPENDED)
+
+
+def _get(value: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        value = (value or {}).get(name)
+    return value
+
+
+def _find_reason(workload: Json) -> str:
+    found = (c["message"] for c in (workload.get("status") or {}).get("conditions") or () if c["type"] == "QuotaReserved")
+    return next(found, "")
+
+
+def _judge_makers(world: World) -> Iterator[str]:
+    """What makes pods has as many as it wants."""
+    for resource in (JOB, REPLICA_SET, STATEFUL_SET):
+        for maker in world.objects(*resource):
+            uid, name = maker["metadata"]["uid"], maker["metadata"]["name"]
+            live = sum((controller_of(pod) or {}).get("uid") == uid and not is_over(pod) for pod in world.objects(*POD))
+            wanted = _count_wanted(maker)
+            if live != wanted:
+                yield f"{maker['kind']} {name} has {live} pods, and wants {wanted}"
+    for model in world.models:
+        if isinstance(model, Operator):
+            for maker in world.objects(*model.resource):
+                missing = model.list_missing(maker)
+                if missing:
+                    yield f"{maker['kind']} {maker['metadata']['name']} has no {', '.join(missing)}"
+
+
+def _count_wanted(maker: Json) -> int:
+    spec, status = maker["spec"], maker.get("status") or {}
+    if maker["kind"] != "Job":
+        return int(spec["replicas"])
+    if has_ended(maker) or spec.get("suspend"):
+        return 0
+    left = spec["completions"] - status.get("succeeded", 0) if "completions" in spec else spec["parallelism"]
+    return int(min(spec["parallelism"], left))
+
+
+def _judge_pod(world: World, pod: Json, workloads: dict[tuple[str, str], Json]) -> Iterator[str]:
+    """A pod of a queue is over, or bound and its workload is admitted, or it has gates and its workload waits."""
+    metadata, name = pod["metadata"], pod["metadata"]["name"]
+    if metadata.get("deletionTimestamp") and not _is_kept(pod):
+        yield f"pod {name} is ending"
+    elif not is_over(pod):
+        named = (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION)
+        is_admitted = has_condition(workloads.get((metadata["namespace"], named or ""), {}), "Admitted")
+        gates = [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
+        if pod["spec"].get("nodeName"):
+            if not is_admitted:
+                yield f"pod {name} runs, and its workload {named} is not admitted"
+        elif is_admitted or not gates:
+            yield f"pod {name} is {phase_of(pod)} with gates {gates}, and its workload {named} is {'' if is_admitted else 'not '}admitted"

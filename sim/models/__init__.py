@@ -1,0 +1,43 @@
+"""Small models of what else writes in a cluster: controllers, kube-scheduler, kubelets, and the garbage collectors.
+
+Each looks at what has changed a moment later, and writes through the API server as its real one does. What they do is what topogate can see
+of the real ones, no more.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from sim.models.apps import DeploymentController, ReplicaSetController, StatefulSetController
+from sim.models.base import Model
+from sim.models.jobs import JobController
+from sim.models.kubelets import Kubelets, PodGarbageCollector
+from sim.models.nodes import NodeLifecycle
+from sim.models.operators import OPERATORS, Operator
+from sim.models.owners import GarbageCollector
+from sim.models.scheduler import Scheduler
+from sim.server import Server
+
+MODELS: tuple[type[Model], ...] = (
+    GarbageCollector,
+    JobController,
+    ReplicaSetController,
+    DeploymentController,
+    StatefulSetController,
+    Scheduler,
+    Kubelets,
+    NodeLifecycle,
+    PodGarbageCollector,
+)
+
+
+def start_models(server: Server, loop: asyncio.AbstractEventLoop, now: Callable[[], datetime]) -> list[Model]:
+    """All of them, of operators, too; each looks at what changes from now on."""
+    models = [model(server, loop, now) for model in MODELS]
+    return [*models, *(Operator(described, server, loop, now) for described in OPERATORS)]
+
+
+def define_kinds() -> list[dict[str, Any]]:
+    """The definitions of the kinds of all operators."""
+    return [definition for described in OPERATORS for definition in described.definitions()]

@@ -1,0 +1,89 @@
+"""Kubelets, whose containers end after the time that a pod says, and the garbage collector of pods whose node is gone."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, key_of_node, phase_of, set_pod_condition
+from sim.server import Change, Server
+
+RUN_SECONDS = "sim.topogate.dev/run-seconds"  # annotation of a pod: its containers end well after so long
+ENDS_BADLY = "sim.topogate.dev/fails"
+
+
+class Kubelets(Model):
+    """All kubelets: pods that are bound run, end after their time, and go when they are deleted. A node that is `down` does nothing."""
+
+    user = "system:node"
+    resources = (POD,)
+
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, now: Callable[[], datetime]) -> None:
+        super().__init__(server, loop, now)
+        self.down: set[str] = set()
+        self._since: dict[str, float] = {}
+
+    def look_at_node(self, node: str) -> None:
+        """The kubelet of a node is back."""
+        for key, stored in sorted(self.server.objects[POD].items()):
+            if stored.obj["spec"].get("nodeName") == node:
+                self.add(POD, key)
+
+    def look(self, resource: tuple[str, str], key: Key) -> None:
+        pod = self.find(POD, key)
+        node = pod["spec"].get("nodeName") if pod is not None else None
+        if pod is None or not node or node in self.down or (key_of_node(node) not in self.server.objects[NODE]):
+            return
+        uid = pod["metadata"]["uid"]
+        if pod["metadata"].get("deletionTimestamp"):
+            if not is_over(pod):
+                self.patch(POD, key, {"status": {"phase": "Failed", "conditions": _readiness(pod, "False", self.time())}}, "status")
+            found = self.find(POD, key)
+            if found is not None and found["metadata"].get("deletionGracePeriodSeconds"):
+                self.delete(POD, found, gracePeriodSeconds=0)
+            return
+        if is_over(pod):
+            return
+        if phase_of(pod) != "Running":
+            self._since[uid] = self.loop.time()
+            status = {"phase": "Running", "startTime": self.time(), "conditions": _readiness(pod, "True", self.time())}
+            self.patch(POD, key, {"status": status}, "status")
+        notes = pod["metadata"].get("annotations") or {}
+        if RUN_SECONDS in notes:
+            left = float(notes[RUN_SECONDS]) - (self.loop.time() - self._since.setdefault(uid, self.loop.time()))
+            if left > 0:
+                self.add(POD, key, left)
+                return
+            phase = "Failed" if notes.get(ENDS_BADLY) else "Succeeded"
+            self.patch(POD, key, {"status": {"phase": phase, "conditions": _readiness(pod, "False", self.time())}}, "status")
+
+
+def _readiness(pod: Json, status: str, time: str) -> list[Json]:
+    kept = [c for c in (pod.get("status") or {}).get("conditions") or () if c["type"] not in ("Ready", "ContainersReady", "Initialized")]
+    ready = {"status": status, "lastProbeTime": None, "lastTransitionTime": time}
+    return [*kept, *({"type": kind, **ready} for kind in ("Initialized", "ContainersReady", "Ready"))]
+
+
+class PodGarbageCollector(Model):
+    """Pods on nodes that are gone."""
+
+    resources = (NODE, POD)
+    after_s = 2.0
+
+    def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
+        if change.resource == NODE and change.new is None:
+            for key, stored in sorted(self.server.objects[POD].items()):
+                if stored.obj["spec"].get("nodeName") == change.last["metadata"]["name"]:
+                    yield POD, key
+        elif change.resource == POD and change.new is not None:
+            yield POD, key_of(change.new)
+
+    def look(self, resource: tuple[str, str], key: Key) -> None:
+        pod = self.find(POD, key)
+        node = pod["spec"].get("nodeName") if pod is not None else None
+        if pod is None or not node or key_of_node(node) in self.server.objects[NODE]:
+            return
+        if not is_over(pod):
+            conditions = set_pod_condition(pod, "DisruptionTarget", "True", self.time(), "DeletionByPodGC")
+            status = {"phase": "Failed", **({"conditions": conditions} if conditions else {})}
+            self.patch(POD, key, {"status": status}, "status")
+        self.delete(POD, pod, gracePeriodSeconds=0)

@@ -1,0 +1,137 @@
+"""What users do in a scenario: they submit, change and delete jobs."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from core.names import PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
+from sim.catalogue import make_job
+from sim.ending import has_ended, is_suspended, list_roots
+from sim.world import World
+
+Json = dict[str, Any]
+Steps = Sequence[tuple[int, Callable[[], str]]]  # how often, and what: each returns what it did
+_WORKLOADS = ("kueue.x-k8s.io", "workloads")
+
+
+class Users:
+    """Users of some teams, who submit no more than so many jobs of at most so many pods each."""
+
+    def __init__(self, world: World, chance: random.Random, teams: Sequence[str], jobs: int, most: int) -> None:
+        self._world, self._chance, self._teams, self._most = world, chance, teams, most
+        self._left, self._number = jobs, 0
+        self.steps: Steps = [
+            (8, self._submit),
+            (3, self._delete_job),
+            (2, self._scale_job),
+            (1, self._suspend_job),
+            (1, self._resume_job),
+            (1, self._change_template),
+            (1, self._change_priority),
+            (1, self._change_queue),
+            (1, self._deactivate),
+            (2, self._activate),
+            (1, self._delete_pod),
+        ]
+
+    # --- jobs ---------------------------------------------------------------------------------------
+
+    def _submit(self) -> str:
+        made = []
+        for _ in range(min(self._left, self._chance.randint(1, 4))):
+            self._left -= 1
+            self._number += 1
+            made.append(self._submit_one(f"job-{self._number}"))
+        return ", ".join(made)
+
+    def _submit_one(self, name: str) -> str:
+        team = self._chance.choice(self._teams)
+        objects = make_job(name, team, self._chance, self._most)
+        for obj in objects:
+            self._world.apply(obj)
+        return f"{objects[-1]['kind']} {team}/{name}"
+
+    def _choose(self, *, is_waiting: bool = False) -> Json | None:
+        """A job that is not over, or None."""
+        roots = [root for root in list_roots(self._world) if not has_ended(root) and not (is_waiting and not is_suspended(root))]
+        return self._chance.choice(roots) if roots else None
+
+    def _delete_job(self) -> str:
+        roots = list_roots(self._world)
+        if not roots:
+            return "none"
+        job, policy = self._chance.choice(roots), self._chance.choice(["Background", "Foreground", "Orphan"])
+        self._world.delete(job, propagationPolicy=policy)
+        return f"{job['kind']} {job['metadata']['name']} ({policy})"
+
+    def _scale_job(self) -> str:
+        job = self._choose()
+        count = self._chance.randint(0, self._most)
+        if job is None:
+            return "none"
+        if job["kind"] in ("Deployment", "StatefulSet", "LeaderWorkerSet"):
+            spec: Json = {"replicas": count}
+        elif job["kind"] == "Job" and is_suspended(job) and job["spec"]["completionMode"] != "Indexed":
+            spec = {"parallelism": max(1, count)}
+        elif job["kind"] == "RayCluster":
+            [group] = job["spec"]["workerGroupSpecs"]
+            spec = {"workerGroupSpecs": [{**group, "minReplicas": 0, "replicas": count, "maxReplicas": max(count, 1)}]}
+        else:
+            return "none"
+        return self._patch(job, {"spec": spec})
+
+    def _suspend_job(self) -> str:
+        return self._set_suspend(value=True)
+
+    def _resume_job(self) -> str:
+        return self._set_suspend(value=False)
+
+    def _set_suspend(self, *, value: bool) -> str:
+        job = self._choose()
+        if job is None or is_suspended(job) is None:
+            return "none"
+        spec: Json = {"suspend": value}
+        if "runPolicy" in job["spec"]:
+            spec = {"runPolicy": spec}
+        elif job["kind"] == "RayService":
+            spec = {"rayClusterConfig": spec}
+        return self._patch(job, {"spec": spec})
+
+    def _change_template(self) -> str:
+        """What may be changed while a job waits; a Deployment is rolled out."""
+        job = self._choose()
+        if job is None or job["kind"] not in ("Job", "Deployment", "StatefulSet") or is_suspended(job) is False:
+            return "none"
+        notes = {"example.com/edit": str(self._chance.randint(1, 3))}
+        return self._patch(job, {"spec": {"template": {"metadata": {"annotations": notes}}}})
+
+    def _change_priority(self) -> str:
+        job, name = self._choose(), self._chance.choice(["low", "high"])
+        return self._patch(job, {"metadata": {"labels": {PRIORITY_CLASS_LABEL: name}}}) if job is not None else "none"
+
+    def _change_queue(self) -> str:
+        job, name = self._choose(is_waiting=True), self._chance.choice(["main", "other"])
+        return self._patch(job, {"metadata": {"labels": {QUEUE_NAME_LABEL: name}}}) if job is not None else "none"
+
+    def _patch(self, obj: Json, body: Json) -> str:
+        self._world.patch(*self._world.resource_of(obj), obj, body)
+        return f"{obj['kind']} {obj['metadata']['name']} {body}"
+
+    # --- workloads and pods -------------------------------------------------------------------------
+
+    def _deactivate(self) -> str:
+        workloads = self._world.objects(*_WORKLOADS)
+        return self._patch(self._chance.choice(workloads), {"spec": {"active": False}}) if workloads else "none"
+
+    def _activate(self) -> str:
+        """Whatever is not active becomes so."""
+        idle = [each for each in self._world.objects(*_WORKLOADS) if each["spec"].get("active") is False]
+        return ", ".join(self._patch(each, {"spec": {"active": True}}) for each in idle)
+
+    def _delete_pod(self) -> str:
+        pods = [pod for pod in self._world.objects("", "pods") if not pod["metadata"].get("deletionTimestamp")]
+        if not pods:
+            return "none"
+        pod = self._chance.choice(pods)
+        self._world.delete(pod)
+        return str(pod["metadata"]["name"])

@@ -1,0 +1,83 @@
+"""`python -m tests.chart.rights_of_a_run`: whether the rights of both processes are those that a whole run of the tests used.
+
+Each process of a run writes to `out/asked` what the processes beside its control plane asked of the API server. This reads them all, once
+the run is over: nothing that was asked may have been refused, and all that is granted must have been used.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import webhook.chart
+from core.jobs.kinds import KINDS
+from core.jobs.pod_kinds import pod_kinds
+from core.runtime.rights import Right
+from e2e.accounts import user_of
+from e2e.asked import read_asked
+from e2e.topogate import SYSTEM_NAMESPACE
+from reconciler import rights
+from tests.chart.test_generated import granted
+
+ASKED = Path(__file__).parents[2] / "out" / "asked"
+GRANTED = {
+    "webhook": webhook.chart.in_cluster(),
+    "reconciler": rights.in_cluster() | granted(rights.in_own_namespace()) | granted(rights.of_pause()),
+}
+
+# The same code asks the same of each kind; which of them a run nests, stops in an odd moment or finds without its CRD is chance.
+OF_KINDS = {
+    (group, resource, verb)
+    for group, resource, verb in GRANTED["webhook"] | GRANTED["reconciler"]
+    if any(group == kind.group and resource.partition("/")[0] == kind.plural for kind in (*KINDS, *pod_kinds(KINDS)))
+    or resource.endswith("trainingruntimes")
+}
+# A workload is read singly only where writes of several meet; tests of --nominate-nodes go through a proxy, which has other credentials.
+# Groups of kube-scheduler's own are served by a control plane of their own (tests/reconciler/test_podgroups_as_kube_scheduler.py).
+OF_NATIVE_GROUPS = {right for right in GRANTED["reconciler"] if right[0] == "scheduling.k8s.io" and right[1] != "priorityclasses"}
+SELDOM = OF_KINDS | OF_NATIVE_GROUPS | {("kueue.x-k8s.io", "workloads", "get"), ("", "pods/status", "patch")}
+
+
+def write_asked(audit_folder: Path, to: str) -> None:
+    """Writes what was asked by the log of one API server, as `out/asked/<to>.json`."""
+    ASKED.mkdir(parents=True, exist_ok=True)
+    found = {name: read_asked(audit_folder, refused=refused) for name, refused in (("used", False), ("refused", True))}
+    listed = {name: {user: sorted(asked) for user, asked in users.items()} for name, users in found.items()}
+    (ASKED / f"{to}.json").write_text(json.dumps(listed))
+
+
+def find_problems(folder: Path = ASKED) -> list[str]:
+    """Sentences about rights that are missing and rights that no process used; none if all is well."""
+    used: dict[str, set[Right]] = defaultdict(set)
+    problems = []
+    files = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    for file in files:
+        for user, asked in file["refused"].items():
+            problems += [f"{user} was refused {describe(tuple(right))}" for right in asked]
+        for user, asked in file["used"].items():
+            used[user] |= {(group, resource, verb) for group, resource, verb in asked}
+    for part, rights_of_part in GRANTED.items():
+        mine = used[user_of(part, SYSTEM_NAMESPACE)]
+        problems += [f"the {part} is granted {describe(right)} and did not use it" for right in sorted(rights_of_part - SELDOM - mine)]
+        if not mine & OF_KINDS:
+            problems.append(f"the {part} used no right on a kind of jobs")
+    return problems
+
+
+def describe(right: Right) -> str:
+    """A right in words."""
+    group, resource, verb = right
+    return f"{verb} {resource} of {group or 'the core group'}"
+
+
+def main() -> int:
+    problems = find_problems()
+    print(*problems, sep="\n", end="\n" if problems else "")
+    print(f"rights: {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""The reconciler of nodes' health on an API server in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core.model.node_health import HealthRules, StormRules
+from core.names import HOSTNAME_LABEL, MANAGER_ADMISSION, PODSET_LABEL, RANK_ANNOTATION, WORKLOAD_ANNOTATION
+from core.runtime.controller import Result
+from reconciler.node_health import NodeHealth
+from reconciler.storms import Storms
+from sim.harness import Harness
+from tests.builders import RACK, flavor_json, topology_json
+from tests.runtime.fakes import ManualClock
+
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job", "controller": True}
+KEY = "ns/w"
+
+
+class NodesHarness(Harness):
+    """Nodes in racks of a topology, and one workload with a pod on each of some of them."""
+
+    clock: ManualClock
+
+    def __init__(self, rules: HealthRules | None = None, *, owner: Mapping[str, Any] = OWNER) -> None:
+        super().__init__(ManualClock(0))
+        rules = rules or HealthRules()
+        self.storms = Storms(self.observed, self.clock, rules.storm)
+        self.health = NodeHealth(self.observed, self.writer, self.clock, rules, self.storms.holds)
+        self._owner = owner
+        self.put({"kind": "Topology", **topology_json("t", (RACK, HOSTNAME_LABEL))})
+        self.put({"kind": "ResourceFlavor", **flavor_json("f", "t")})
+
+    def node(self, name: str, *, ready: bool = True, rack: str = "r0", host: str | None = None, **spec: Any) -> None:
+        labels = {RACK: rack, HOSTNAME_LABEL: host or name}
+        condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": self.now()}
+        status = {"conditions": [condition], "allocatable": {"cpu": "8", "pods": "9"}}
+        self.put({"kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": spec, "status": status})
+
+    def workload(self, *hosts: str, unhealthy: Sequence[str] = (), is_admitted: bool = True, host_in_template: str = "") -> None:
+        values = [{"domainCount": 1, "podCounts": {"universal": 1}, "valuesPerLevel": [{"universal": host}]} for host in hosts]
+        given = {"name": "main", "count": len(hosts), "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": str(len(hosts))}}
+        given["topologyAssignment"] = {"levels": [HOSTNAME_LABEL], "slices": values}
+        conditions = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
+        status: dict[str, Any] = {"admission": {"clusterQueue": "q", "podSetAssignments": [given]}, "conditions": conditions}
+        status |= {"unhealthyNodes": [{"name": name} for name in unhealthy]} if unhealthy else {}
+        template: dict[str, Any] = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+        if host_in_template:
+            template["spec"]["nodeSelector"] = {HOSTNAME_LABEL: host_in_template}
+        status = status if is_admitted else {}
+        spec = {"queueName": "main", "podSets": [{"name": "main", "count": len(hosts), "template": template}]}
+        self.put({"kind": "Workload", "metadata": {"name": "w", "ownerReferences": [self._owner]}, "spec": spec, "status": status})
+
+    def pod(
+        self,
+        name: str,
+        node: str = "",
+        *,
+        pinned: str = "",
+        by_us: bool = True,
+        ending: bool = False,
+        phase: str = "Running",
+        **status: Any,
+    ) -> None:
+        """Bound, or pinned to a node; `by_us`: the ungater has said where it is."""
+        spec: dict[str, Any] = {"containers": []} | ({"nodeName": node} if node else {})
+        spec |= {"nodeSelector": {HOSTNAME_LABEL: pinned or node}}
+        stamped = {RANK_ANNOTATION: "0"} if by_us else {}
+        metadata = {"name": name, "creationTimestamp": self.now(), "labels": {PODSET_LABEL: "main"}, "ownerReferences": [self._owner]}
+        metadata |= {"annotations": {WORKLOAD_ANNOTATION: "w", **stamped}} | ({"deletionTimestamp": self.now()} if ending else {})
+        self.put({"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": phase, **status}})
+
+    def look(self) -> Result:
+        return self.wait_for(self.health.look(KEY))
+
+    @property
+    def statuses(self) -> list[Mapping[str, Any]]:
+        """Of the workload, as health decided them."""
+        return [request.body["status"] for request in self.writes if request.params.get("fieldManager") == MANAGER_ADMISSION]
+
+    @property
+    def unhealthy(self) -> list[str] | None:
+        """As the last of these says; None where there was none."""
+        return [node["name"] for node in self.statuses[-1].get("unhealthyNodes") or ()] if self.statuses else None
+
+    @property
+    def ended(self) -> list[str]:
+        """Pods that were made to fail."""
+        return [request.name for request in self.writes if request.kind.kind == "Pod"]
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        """Reason and message of each event."""
+        return [(event.reason, event.message) for event in self.events]
+
+
+STRICT_STORMS = StormRules(min_nodes=3)
