@@ -169,7 +169,9 @@ class Harness:
         managers = dict(stored.managers) if stored is not None else {}
         if kind.kind == "Workload":
             managers |= _own_admission(kind, body)
-        self.server._store(Request("update", kind, *key), stored, self.server._complete(kind, body), managers)
+        self.server._store(
+            Request("update", kind, *key), stored, self.server._complete(kind, body, stored.obj if stored is not None else None), managers
+        )
         return self.get(f"{kind.kind}.{kind.group}", key[1], key[0])
 
     def drop(self, kind: str, name: str, namespace: str = NAMESPACE) -> None:

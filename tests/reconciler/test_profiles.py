@@ -28,7 +28,9 @@ def uneven(cluster: Cluster, topogate: Topogate) -> Scene:
         }
         metadata = {"name": f"other-{number}", "namespace": scene.namespace}
         scene.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    scene.eventually("the others to be bound", lambda now: len([pod for pod in now.pods if pod["spec"].get("nodeName")]) == 4)
+    scene.eventually(
+        "the others to be bound", lambda now: sum(bool(pod["spec"].get("nodeName")) for pod in now.pods_in(scene.namespace)) == 4
+    )
     return scene
 
 

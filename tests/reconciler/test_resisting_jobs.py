@@ -177,7 +177,9 @@ def test_preempted_stateful_set_that_a_finalizer_keeps_from_being_deleted_gives_
     made["metadata"]["finalizers"] = ["example.com/mine"]
     sets = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets"
     user.create(sets, made)
-    scene.eventually("its pods to be bound", lambda now: sum(bool(pod["spec"].get("nodeName")) for pod in now.pods) == 2)
+    scene.eventually(
+        "its pods to be bound", lambda now: sum(bool(pod["spec"].get("nodeName")) for pod in now.pods_in(scene.namespace)) == 2
+    )
     user.request("DELETE", f"{sets}/victim?propagationPolicy=Background")
     try:
         preempt(scene, high)

@@ -11,7 +11,7 @@ import pytest
 from core.names import API_VERSION, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, TOPOLOGY_GATE
 from e2e import manifests
 from e2e.nodes import node_objects
-from sim.models.base import is_over
+from sim.models.base import POD, is_over
 from sim.models.kubelets import RUN_SECONDS
 from sim.server import Request
 from sim.transport import Faults
@@ -233,7 +233,7 @@ def find_left(world: World) -> Iterator[str]:
     for job in world.objects("batch", "jobs"):
         if not any(condition["type"] == "Complete" for condition in (job.get("status") or {}).get("conditions") or ()):
             yield f"job {job['metadata']['name']}"
-    for pod in world.objects("", "pods"):
+    for pod in world.objects(*POD):
         if not is_over(pod):
             yield f"pod {pod['metadata']['name']}"
     for workload in world.objects("kueue.x-k8s.io", "workloads"):
