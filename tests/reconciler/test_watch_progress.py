@@ -1,0 +1,87 @@
+"""Whether a watch has delivered what was written before a resource version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.watch_progress import MOST_KEPT, WatchProgress
+
+
+@dataclass
+class FakeWatcher:
+    version: str = "10"
+    opened: int = 1
+    delivered: int = 1
+    refreshes: int = 0
+
+    def refresh(self) -> None:
+        self.refreshes += 1
+
+    def open_anew(self) -> None:
+        self.opened += 1
+
+    def deliver(self) -> None:
+        self.delivered = self.opened
+
+
+def ask(watcher: Any) -> WatchProgress:
+    return WatchProgress(watcher)
+
+
+def test_version_that_the_watch_has_passed_is_passed_at_once():
+    watcher = FakeWatcher(version="12")
+    assert ask(watcher).has_passed("job", "12")
+    assert watcher.refreshes == 0
+
+
+def test_version_ahead_of_the_watch_is_passed_once_a_stream_opened_later_has_delivered():
+    watcher = FakeWatcher()
+    progress = ask(watcher)
+    assert not progress.has_passed("job", "12")
+    assert watcher.refreshes == 1
+    watcher.deliver()  # a bookmark of the stream that was open already
+    assert not progress.has_passed("job", "12")
+    watcher.open_anew()
+    assert not progress.has_passed("job", "12")
+    watcher.deliver()
+    assert progress.has_passed("job", "12")
+
+
+def test_version_of_the_first_call_holds_while_the_object_changes():
+    watcher = FakeWatcher()
+    progress = ask(watcher)
+    assert not progress.has_passed("job", "12")
+    watcher.version = "12"
+    assert progress.has_passed("job", "15")
+
+
+def test_stream_that_was_opened_anew_is_left_open_until_it_has_delivered():
+    """Each question of a busy minute would close it before its bookmark, and no question would ever be answered."""
+    watcher = FakeWatcher()
+    progress = ask(watcher)
+    for number in range(100):
+        assert not progress.has_passed(number, "12")
+    assert watcher.refreshes == 1
+    watcher.open_anew()
+    assert not progress.has_passed("late", "13")
+    assert watcher.refreshes == 1
+    watcher.deliver()
+    assert all(progress.has_passed(number, "12") for number in range(100))
+    assert not progress.has_passed("late", "13")
+    assert watcher.refreshes == 2, "what was asked after the stream was opened needs another one"
+
+
+def test_questions_that_are_never_repeated_are_forgotten():
+    watcher = FakeWatcher()
+    progress = ask(watcher)
+    for number in range(MOST_KEPT):
+        progress.has_passed(number, "12")
+    watcher.open_anew()
+    watcher.deliver()
+    progress.has_passed("another", "13")
+    assert len(progress._questions) == 1
+
+
+def test_resource_that_is_not_watched_delays_nothing():
+    assert ask(FakeWatcher(version="")).has_passed("job", "12")
