@@ -86,6 +86,7 @@ def arrivals() -> Iterator[float]:
         second += 1
 
 
+@pytest.mark.long
 async def test_two_rotations_under_load_refuse_nobody(cluster: Cluster, replicas: Replicas):
     load = Load(cluster, replicas)
     leaves = [replicas.secret()["tls.crt"]]

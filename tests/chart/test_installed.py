@@ -107,6 +107,7 @@ def others() -> Iterator[Obj]:
             }
 
 
+@pytest.mark.long
 def test_a_release_is_installed_upgraded_rolled_back_removed_and_installed_again(release: Release):
     """Under the predecessor only the webhook runs: today's reconciler needs rights that it does not grant."""
     alone = {"replicas": 1, "podDisruptionBudget": {"enabled": False}}
@@ -190,6 +191,7 @@ def test_missing_definitions_are_told_and_waited_for(release: Release):
     wait_for("that to be told", lambda: '"the cluster can be seen"' in pod.log)
 
 
+@pytest.mark.long
 def test_crds_of_another_origin_are_taken_over_only_when_told_to(release: Release):
     for crd in load_crds():
         release.api.patch(f"{CRDS}/{crd['metadata']['name']}?fieldManager=another", crd, APPLY_PATCH)
@@ -203,6 +205,7 @@ def test_crds_of_another_origin_are_taken_over_only_when_told_to(release: Releas
     with_nodes.close()
 
 
+@pytest.mark.long
 def test_crds_may_be_somebody_elses(release: Release):
     for crd in load_crds():
         crd["spec"]["conversion"] = {"strategy": "None"}
@@ -218,6 +221,7 @@ def test_a_second_release_is_refused(release: Release, own: Cluster, tmp_path: P
         second.apply("install", CHART, second.values())
 
 
+@pytest.mark.long
 def test_an_upgrade_leaves_the_ca_that_the_webhook_has_told_and_a_new_installation_goes_on_with_it(release: Release):
     values = {name: value for name, value in release.values().items() if name != "certs"}
     release.apply("install", CHART, values)

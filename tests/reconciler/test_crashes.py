@@ -12,6 +12,7 @@ from e2e import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from e2e.writes_proxy import Cut, WritesProxy
+from tests.long import mark_long
 from tests.reconciler.scenes import Scene
 
 SEED = 20724
@@ -39,7 +40,7 @@ def test_the_points_are_twenty() -> None:
     assert len(_points()) == POINTS
 
 
-@pytest.mark.parametrize(("at", "after"), _points())
+@pytest.mark.parametrize(("at", "after"), mark_long(_points(), but={1, 4, 8, 12, 16}))
 def test_killed_at_any_write_both_jobs_still_end_up_bound(
     at: int, after: bool, scene: Scene, topogate: Topogate, proxy: WritesProxy, kubeconfig: Path
 ) -> None:
@@ -68,7 +69,7 @@ def test_killed_at_any_write_both_jobs_still_end_up_bound(
         scene.eventually("the scene to be empty", lambda now: not now.workloads and not any(now.pods_of(name) for name in names))
 
 
-@pytest.mark.parametrize("at", range(3, 9))
+@pytest.mark.parametrize("at", mark_long(range(3, 9), but={0, 3}))
 def test_a_write_whose_answer_is_lost_is_found_out_about_and_never_books_twice(
     at: int, scene: Scene, topogate: Topogate, proxy: WritesProxy
 ) -> None:

@@ -11,6 +11,7 @@ from e2e import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from e2e.writes_proxy import Cut, WritesProxy
+from tests.long import mark_long
 from tests.reconciler.scenes import Scene
 from tests.reconciler.test_failed_nodes import fail, places, whole_again
 
@@ -28,7 +29,7 @@ def wide(cluster: Cluster, topogate: Topogate, kubeconfig: Path) -> Iterator[Sce
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("at", range(1, WRITES + 1))
+@pytest.mark.parametrize("at", mark_long(range(1, WRITES + 1), but={1}))
 def test_killed_at_any_write_of_a_replacement_the_job_is_whole_again(
     at: int, after: bool, wide: Scene, topogate: Topogate, proxy: WritesProxy, kubeconfig: Path
 ) -> None:

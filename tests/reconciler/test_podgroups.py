@@ -16,6 +16,7 @@ from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from e2e.writes_proxy import Cut, WritesProxy
 from tests.installed import Installed
+from tests.long import mark_long
 from tests.reconciler.kinds.pods import pod_spec
 from tests.reconciler.scenes import Scene
 
@@ -194,7 +195,7 @@ def cut_hall(hall: Scene, topogate: Topogate, proxy: WritesProxy, kubeconfig: Pa
     topogate.start_reconciler(options=GATE)
 
 
-@pytest.mark.parametrize(("at", "after"), [(1, False), (2, True), (3, False), (4, True), (5, False), (6, True), (7, False), (8, True)])
+@pytest.mark.parametrize(("at", "after"), mark_long([(at, at % 2 == 0) for at in range(1, 9)], but={1, 4, 6}))
 def test_killed_between_the_writes_of_a_gang_it_is_whole_with_the_next_process(
     at: int, after: bool, cut_hall: Scene, topogate: Topogate, proxy: WritesProxy, kubeconfig: Path
 ) -> None:
@@ -215,7 +216,7 @@ def test_killed_between_the_writes_of_a_gang_it_is_whole_with_the_next_process(
     assert len(racks_of(cut_hall, now, "train")) == 1
 
 
-@pytest.mark.parametrize("at", [1, 3, 4, 6])
+@pytest.mark.parametrize("at", mark_long([1, 3, 4, 6], but={1, 3}))
 def test_a_write_whose_answer_is_lost_is_found_out_about(at: int, cut_hall: Scene, proxy: WritesProxy) -> None:
     proxy.cut(Cut(at, True, lambda: None))
     for name in ("one", "other"):

@@ -18,6 +18,7 @@ from e2e.cluster import Cluster
 from e2e.standins.autoscaler import AutoscalerStandIn, Eta, Nodes, Refusal
 from e2e.topogate import Topogate
 from e2e.writes_proxy import Cut, WritesProxy
+from tests.long import mark_long
 from tests.reconciler.provisioning import AT_ONCE, ROOT, Provisioned, evicted, has_quota, reasons_of_events, why_evicted
 from tests.reconciler.scenes import GPU, Scene
 
@@ -274,7 +275,8 @@ STATUS = "PATCH .*/workloads/.*/status"
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(
-    ("only", "at"), [("POST .*/podtemplates", 1), ("POST .*/provisioningrequests", 1), (STATUS, 1), (STATUS, 2), (STATUS, 3)]
+    ("only", "at"),
+    mark_long([("POST .*/podtemplates", 1), ("POST .*/provisioningrequests", 1), (STATUS, 1), (STATUS, 2), (STATUS, 3)], but={1, 3}),
 )
 def test_whoever_follows_a_killed_reconciler_asks_no_second_time(
     only: str, at: int, after: bool, scene: Scene, make: Make, proxy: WritesProxy, topogate: Topogate, options: list[str], watched: Path
@@ -296,7 +298,7 @@ def test_whoever_follows_a_killed_reconciler_asks_no_second_time(
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("at", [2, 3, 4])
+@pytest.mark.parametrize("at", mark_long([2, 3, 4], but={1}))
 def test_whoever_follows_a_killed_reconciler_counts_a_failure_once(
     at: int, after: bool, scene: Scene, make: Make, proxy: WritesProxy, topogate: Topogate, options: list[str], watched: Path
 ) -> None:
