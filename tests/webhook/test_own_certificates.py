@@ -9,7 +9,7 @@ import pytest
 
 from certs import pki
 from certs.rotation import Configuration
-from tests.certs.paper import CONFIGURATIONS, NAME, Replica, Server
+from tests.certs.in_memory import CONFIGURATIONS, NAME, Replica, Server
 from webhook.__main__ import _files_or_own
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
