@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import copy
-import json
 import types
 from collections.abc import Coroutine, Generator, Iterable
 from datetime import UTC, datetime, timedelta
@@ -18,12 +17,10 @@ from certs.pki import KeyPair
 from certs.plan import Policy
 from certs.rotation import KINDS, Configuration, Rotation, Target
 from core.runtime.client import Client
-from core.runtime.errors import KubeError, error_for
+from core.runtime.errors import KubeError
 from core.runtime.resource import Obj
-from core.runtime.transport import Transport
-from sim.harness import Harness
-from sim.routes import carry_out, find_request
-from sim.server import Refused, Request, to_bytes
+from sim.harness import DirectTransport, Harness
+from sim.server import Request
 from tests.runtime.fakes import ManualClock
 
 START = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -49,40 +46,28 @@ class Clock:
         raise AssertionError("tests look by themselves")
 
 
-class SteppedTransport(Transport):
-    """Requests pause before they take effect when the server is `pausing`, so that tests decide whose turn it is."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-
-    async def request(self, method: str, path: str, *, body: bytes | None = None, content_type: str = "", **options: Any) -> bytes:
-        request = find_request(self._server.server, method, path, options.get("params") or {}, body, content_type)
-        if self._server.pausing:
-            await pause()
-        self._server.check(request)
-        try:
-            answer = carry_out(self._server.server, request)
-        except Refused as refused:
-            raise error_for(refused.code, json.dumps(refused.status).encode()) from refused
-        if request.verb != "get":
-            self._server.writes.append(request)
-        return to_bytes(answer)
-
-
 class Server(Harness):
-    """Configurations, and perhaps the Secret. `fail` says how requests end, by verb and plural."""
+    """Configurations, and perhaps the Secret. `fail` says how requests end, by verb and plural.
+
+    Requests pause before they take effect when `pausing`, so that tests decide whose turn it is.
+    """
 
     def __init__(self, configurations: Iterable[Configuration] = CONFIGURATIONS, *, pausing: bool = False) -> None:
         super().__init__(ManualClock())
-        self.client = Client(SteppedTransport(self))
+        self.client = Client(DirectTransport(self.server, self.meet))
         self.pausing = pausing
+        self.tried: list[str] = []  # plurals of what was to be written
         self.fail: dict[tuple[str, str], KubeError] = {}
         for one in configurations:
             self.put(configuration_object(one))
 
-    def check(self, request: Request) -> None:
+    async def meet(self, request: Request) -> None:
+        if self.pausing:
+            await pause()
         if (error := self.fail.get((request.verb, request.kind.plural))) is not None:
             raise error
+        if request.verb != "get":
+            self.tried.append(request.kind.plural)
 
     def bundles(self, one: Configuration) -> list[bytes]:
         return [base64.b64decode(config.get("caBundle", "")) for config in client_configs(one, self.configuration(one))]

@@ -123,9 +123,9 @@ class Recording(Server):
         super().__init__()
         self.asked: set[tuple[str, str, str]] = set()
 
-    def check(self, request: Request) -> None:
+    async def meet(self, request: Request) -> None:
         self.asked.add((request.kind.group, request.kind.plural, request.verb))
-        super().check(request)
+        await super().meet(request)
 
 
 VERBS = {"create": "create", "get": "get", "delete": "delete", "apply": "patch", "patch": "patch", "replace": "update"}
