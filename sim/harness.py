@@ -91,14 +91,14 @@ class DirectTransport(Transport):
 
     address = "https://in-memory.example:6443"
 
-    def __init__(self, server: Server, meet: Callable[[Request], Awaitable[None]]) -> None:
-        self._server, self._meet = server, meet
+    def __init__(self, server: Server, meet: Callable[[Request], Awaitable[None]], user: str = USER) -> None:
+        self._server, self._meet, self._user = server, meet, user
 
     async def aclose(self) -> None:
         """Nothing is open."""
 
     async def request(self, method: str, path: str, *, body: bytes | None = None, content_type: str = "", **options: Any) -> bytes:
-        request = find_request(self._server, method, path, options.get("params") or {}, body, content_type)
+        request = find_request(self._server, method, path, options.get("params") or {}, body, content_type, self._user)
         await self._meet(request)
         try:
             return to_bytes(carry_out(self._server, request))

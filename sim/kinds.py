@@ -83,6 +83,7 @@ def build_in() -> list[Kind]:
         of("apps", "deployments", "Deployment", has_status=True, has_generation=True),
         of("apps", "replicasets", "ReplicaSet", has_status=True, has_generation=True),
         of("apps", "statefulsets", "StatefulSet", has_status=True, has_generation=True),
+        of("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview", namespaced=False),
         of("batch", "jobs", "Job", has_status=True, has_generation=True),
         of("coordination.k8s.io", "leases", "Lease"),
         of("node.k8s.io", "runtimeclasses", "RuntimeClass", namespaced=False),
