@@ -20,6 +20,7 @@ from core.runtime.client import Client
 from core.runtime.clock import Clock, SystemClock
 from core.runtime.errors import error_for
 from core.runtime.informer import Informer
+from core.runtime.store import object_key
 from core.runtime.transport import Transport
 from core.runtime.watch_step import Applied, Deleted
 from reconciler.apply import Writer
@@ -222,13 +223,7 @@ class Harness:
         """Events, in the order in which they were recorded."""
         made = (change.new for change in self.server.history if change.resource == ("", "events") and change.new is not None)
         return [
-            Event(
-                about["kind"],
-                "/".join(filter(None, (about.get("namespace"), about["name"]))),
-                event["reason"],
-                event["message"],
-                event["type"],
-            )
+            Event(about["kind"], object_key({"metadata": about}), event["reason"], event["message"], event["type"])
             for event in made
             for about in [event["involvedObject"]]
         ]

@@ -99,7 +99,7 @@ def handshake(held: HeldCertificate, bundle: bytes) -> None:
 
 
 def test_real_handshakes_succeed_through_two_rotations_of_the_ca():
-    """OpenSSL judges by the real time, so the paper clock is set to it and waits are short."""
+    """OpenSSL judges by the real time, so the clock is set to it and waits are short."""
     server, held = Server(), HeldCertificate()
     own = parse([*OWN, "--cert-configuration", "validating/v", "--cert-overlap", "40", "--cert-settle", "2"]).own
     assert own is not None
