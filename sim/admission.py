@@ -5,13 +5,14 @@ decides. ValidatingAdmissionPolicies are left to the real API server.
 """
 
 import itertools
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from core.api.admission import AdmissionRequest, GroupVersionKind, GroupVersionResource, UserInfo, patch_of
 from sim.files import read_yaml
 from sim.kinds import Kind
+from sim.patches import apply_json_patch
 from sim.server import Refused, Request, Resource, Server
 
 Json = dict[str, Any]
@@ -73,37 +74,6 @@ def _holds(condition: str, old: Json | None, new: Json | None) -> bool:
     if condition == "has-another-spec":
         return old is None or new is None or old.get("spec") != new.get("spec")
     return True
-
-
-def apply_json_patch(obj: Json, operations: Sequence[Mapping[str, Any]]) -> Json:
-    """JSON Patch (RFC 6902) with what webhooks use of it: add, replace and remove."""
-    for operation in operations:
-        path = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
-        obj = _change(obj, path, operation)
-    return obj
-
-
-def _change(value: Any, path: Sequence[str], operation: Mapping[str, Any]) -> Any:
-    if not path:
-        return operation["value"]
-    name, rest = path[0], path[1:]
-    if isinstance(value, list):
-        items, at = list(value), len(value) if name == "-" else int(name)
-        if rest:
-            items[at] = _change(items[at], rest, operation)
-        elif operation["op"] == "remove":
-            del items[at]
-        elif operation["op"] == "add":
-            items.insert(at, operation["value"])
-        else:
-            items[at] = operation["value"]
-        return items
-    changed = dict(value)
-    if not rest and operation["op"] == "remove":
-        del changed[name]
-    else:
-        changed[name] = _change(value.get(name), rest, operation) if rest else operation["value"]
-    return changed
 
 
 class Admission:

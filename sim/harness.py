@@ -7,7 +7,7 @@ import asyncio
 import atexit
 import json
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,7 +18,10 @@ from core.names import MANAGER_ADMISSION
 from core.plan.admission import managed_status
 from core.runtime.client import Client
 from core.runtime.clock import Clock, SystemClock
+from core.runtime.errors import error_for
 from core.runtime.informer import Informer
+from core.runtime.store import object_key
+from core.runtime.transport import Transport
 from core.runtime.watch_step import Applied, Deleted
 from reconciler.apply import Writer
 from reconciler.observed import Observed
@@ -26,7 +29,8 @@ from sim import fields
 from sim.fields import Manager
 from sim.kinds import POD_LISTS, Kind, build_in, read_definitions
 from sim.loop import VirtualLoop
-from sim.server import Change, Request, Server, Stored
+from sim.routes import carry_out, find_request
+from sim.server import Change, Refused, Request, Server, Stored, to_bytes
 from sim.transport import Faults, SimTransport
 
 Json = dict[str, Any]
@@ -81,6 +85,26 @@ class DelayedTransport(SimTransport):
         if method != "GET":
             await asyncio.sleep(self.delay_s)
         return await super().request(method, path, **options)
+
+
+class DirectTransport(Transport):
+    """Requests are carried out without latency; `meet` is awaited before each, and raises what goes wrong."""
+
+    address = "https://in-memory.example:6443"
+
+    def __init__(self, server: Server, meet: Callable[[Request], Awaitable[None]], user: str = USER) -> None:
+        self._server, self._meet, self._user = server, meet, user
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None, content_type: str = "", **options: Any) -> bytes:
+        request = find_request(self._server, method, path, options.get("params") or {}, body, content_type, self._user)
+        await self._meet(request)
+        try:
+            return to_bytes(carry_out(self._server, request))
+        except Refused as refused:
+            raise error_for(refused.code, json.dumps(refused.status).encode()) from refused
 
 
 class Harness:
@@ -201,13 +225,7 @@ class Harness:
         """Events, in the order in which they were recorded."""
         made = (change.new for change in self.server.history if change.resource == ("", "events") and change.new is not None)
         return [
-            Event(
-                about["kind"],
-                "/".join(filter(None, (about.get("namespace"), about["name"]))),
-                event["reason"],
-                event["message"],
-                event["type"],
-            )
+            Event(about["kind"], object_key({"metadata": about}), event["reason"], event["message"], event["type"])
             for event in made
             for about in [event["involvedObject"]]
         ]

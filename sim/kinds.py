@@ -67,12 +67,14 @@ def build_in() -> list[Kind]:
     def of(group: str, plural: str, kind: str, **more: Any) -> Kind:
         return Kind(group, "v1", plural, kind, keys=POD_LISTS, **more)
 
+    of_cluster = {"namespaced": False, "has_generation": True}
     return [
         core("namespaces", "Namespace", namespaced=False, has_status=True),
         core("nodes", "Node", namespaced=False, has_status=True),
         core("pods", "Pod", has_status=True, has_generation=True),
         core("events", "Event"),
         core("configmaps", "ConfigMap"),
+        core("secrets", "Secret"),
         core("podtemplates", "PodTemplate", has_generation=True),
         core("limitranges", "LimitRange"),
         core("persistentvolumeclaims", "PersistentVolumeClaim", has_status=True),
@@ -81,10 +83,13 @@ def build_in() -> list[Kind]:
         of("apps", "deployments", "Deployment", has_status=True, has_generation=True),
         of("apps", "replicasets", "ReplicaSet", has_status=True, has_generation=True),
         of("apps", "statefulsets", "StatefulSet", has_status=True, has_generation=True),
+        of("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview", namespaced=False),
         of("batch", "jobs", "Job", has_status=True, has_generation=True),
         of("coordination.k8s.io", "leases", "Lease"),
         of("node.k8s.io", "runtimeclasses", "RuntimeClass", namespaced=False),
         of("scheduling.k8s.io", "priorityclasses", "PriorityClass", namespaced=False, has_generation=True),
+        of("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", **of_cluster),
+        of("admissionregistration.k8s.io", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", **of_cluster),
         of("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False, has_status=True),
     ]
 

@@ -1,6 +1,6 @@
-"""Patches of the API server: merge patch (RFC 7386) and strategic merge patch (of built-in types)."""
+"""Patches of the API server: merge patch (RFC 7386), strategic merge patch (of built-in types) and JSON patch (RFC 6902)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.kinds import SETS
@@ -70,3 +70,34 @@ def _in_order(there: dict[Any, Json], patched: dict[Any, Json]) -> list[tuple[An
         takes_left = not right or (bool(left) and right[0] in there and order.index(left[0]) < order.index(right[0]))
         result.append((left.pop(0), there) if takes_left else (right.pop(0), patched))
     return result
+
+
+def apply_json_patch(obj: Json, operations: Sequence[Mapping[str, Any]]) -> Json:
+    """A JSON patch with add, replace and remove."""
+    for operation in operations:
+        path = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
+        obj = _change(obj, path, operation)
+    return obj
+
+
+def _change(value: Any, path: Sequence[str], operation: Mapping[str, Any]) -> Any:
+    if not path:
+        return operation["value"]
+    name, rest = path[0], path[1:]
+    if isinstance(value, list):
+        items, at = list(value), len(value) if name == "-" else int(name)
+        if rest:
+            items[at] = _change(items[at], rest, operation)
+        elif operation["op"] == "remove":
+            del items[at]
+        elif operation["op"] == "add":
+            items.insert(at, operation["value"])
+        else:
+            items[at] = operation["value"]
+        return items
+    changed = dict(value)
+    if not rest and operation["op"] == "remove":
+        del changed[name]
+    else:
+        changed[name] = _change(value.get(name), rest, operation) if rest else operation["value"]
+    return changed

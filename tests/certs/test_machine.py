@@ -18,7 +18,7 @@ from certs.pki import BACKDATE, certificates, issue_ca
 from certs.plan import MAX_RETIRING
 from certs.rotation import KINDS, Configuration
 from core.runtime.errors import Forbidden
-from tests.certs.paper import CONFIGURATIONS, START, Replica, Server, accepts
+from tests.certs.in_memory import CONFIGURATIONS, START, Replica, Server, accepts
 
 FOREIGN = issue_ca("somebody else", START, timedelta(days=36500)).certificate
 SPANS = [timedelta(seconds=70), timedelta(hours=1), timedelta(hours=7), timedelta(hours=25), timedelta(days=40), timedelta(days=300)]
@@ -81,7 +81,7 @@ class Rotating(RuleBasedStateMachine):
     def lose_the_secret(self, how):
         self.losses += 1
         if how == "deleted":
-            self.server.delete_secret()
+            self.server.drop("Secret", "certs")
         elif how == "emptied":
             self.server.edit_secret(**dict.fromkeys([key.replace(".", "_") for key in self.server.secret]))
         else:
@@ -94,7 +94,7 @@ class Rotating(RuleBasedStateMachine):
             self.server.fail[where] = Forbidden(403, "Forbidden", "no right to patch")
 
     def usable(self) -> bool:
-        return ("secrets", "certs") in self.server.objects and isinstance(from_data(self.server.secret, self.now), Held)
+        return self.server.has_secret and isinstance(from_data(self.server.secret, self.now), Held)
 
     def edited_now(self):
         """Configurations that are still as a hand left them."""

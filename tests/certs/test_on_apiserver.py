@@ -15,7 +15,7 @@ from core.runtime.resource import PatchKind
 from e2e import manifests
 from e2e.api import APPLY_PATCH, wait_for
 from e2e.cluster import Cluster
-from tests.certs.paper import START
+from tests.certs.in_memory import START
 from tests.certs.replicas import CONVERTED, REGISTRATIONS, Replicas
 
 # So they look every half second, and a rotation takes some ten.

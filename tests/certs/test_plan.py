@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 from certs import pki
 from certs.held import ABSENT, Early, Held, Unusable, from_data, to_data
 from certs.plan import Plan, Policy, decide, is_acceptable, is_settled, problems_of_serving
-from tests.certs.paper import NAME, START
+from tests.certs.in_memory import NAME, START
 
 POLICY = Policy()
 DAY = timedelta(days=1)

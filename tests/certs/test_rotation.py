@@ -1,8 +1,7 @@
-"""Two replicas and an API server on paper: they race, are refused, are lied to by hand, and end in the same place."""
+"""Two replicas and an API server in memory: they race, are refused, are lied to by hand, and end in the same place."""
 
 from __future__ import annotations
 
-import copy
 import logging
 from datetime import timedelta
 
@@ -10,7 +9,8 @@ import pytest
 
 from certs.rotation import Rotation
 from core.runtime.errors import Forbidden, ServerError
-from tests.certs.paper import CONFIGURATIONS, CRD, MUTATING, START, TARGET, VALIDATING, Replica, Server, accepts
+from sim.server import Change
+from tests.certs.in_memory import CONFIGURATIONS, CRD, MUTATING, START, TARGET, VALIDATING, Replica, Server, accepts, configuration_object
 
 FORBIDDEN = Forbidden(403, "Forbidden", "webhooks may not do that")
 
@@ -27,9 +27,9 @@ def test_from_nothing_to_ready_in_one_look():
     assert replica.rotation.why_not_ready() == ""
     assert all_accept(server, replica)
     assert len(replica.handed) == 1
-    writes = len(server.writes)
+    writes = len(server.tried)
     replica.look()
-    assert len(server.writes) == writes, "at rest nothing is written"
+    assert len(server.tried) == writes, "at rest nothing is written"
 
 
 @pytest.mark.parametrize("turns", range(1, 9))
@@ -53,10 +53,10 @@ def test_of_two_that_create_the_secret_one_succeeds_and_the_other_reads_it():
     for replica in (one, two):
         for _ in range(reads + 1):
             replica.step()
-    assert server.writes == []
+    assert server.tried == []
     one.look()
     two.look()
-    assert server.writes.count("secrets") == 2, "made once, marked as trusted once"
+    assert server.tried.count("secrets") == 3, "made once, after an attempt that failed, and marked as trusted once"
     assert one.rotation.served == two.rotation.served
 
 
@@ -68,7 +68,7 @@ def test_asked_for_a_new_ca_they_rotate_and_nobody_is_left_behind():
     before = server.secret["signer.crt"]
     server.annotate_secret(**{"topogate.dev__rotate-ca": "", "kept": "yes"})
     one.look()
-    assert server.objects["secrets", "certs"]["metadata"]["annotations"] == {"kept": "yes"}
+    assert server.get("Secret", "certs")["metadata"]["annotations"] == {"kept": "yes"}
     assert server.secret["next.crt"] in server.bundles(CRD)[0]
     assert one.rotation.served == two.rotation.served
     for replica in (one, two):
@@ -141,8 +141,7 @@ def test_configurations_that_do_not_exist_yet_are_said_so_and_get_theirs_when_th
     replica = Replica(server)
     replica.look()
     assert replica.rotation.why_not_ready() == "validating/v does not exist or has no webhook"
-    late = Server([VALIDATING]).objects["validatingwebhookconfigurations", "v"]
-    server.put("validatingwebhookconfigurations", late)
+    server.put(configuration_object(VALIDATING))
     replica.look()
     assert replica.rotation.why_not_ready() == ""
 
@@ -203,7 +202,7 @@ def test_a_secret_that_is_set_back_to_one_of_earlier_takes_nobody_away():
     server = Server()
     one, two = Replica(server), Replica(server)
     one.look()
-    earlier = copy.deepcopy(server.objects["secrets", "certs"])
+    earlier = server.get("Secret", "certs")
     two.look()
     server.annotate_secret(**{"topogate.dev__rotate-ca": ""})
     for days in (0, 1, 2):
@@ -212,7 +211,7 @@ def test_a_secret_that_is_set_back_to_one_of_earlier_takes_nobody_away():
             replica.look()
     in_use = server.secret["signer.crt"]
     assert server.bundles(CRD) == [in_use]
-    server.put("secrets", earlier)
+    server.put(earlier)
     one.look()
     for replica in (one, two):
         assert all_accept(server, replica)
@@ -223,12 +222,12 @@ def test_a_secret_that_is_set_back_to_one_of_earlier_takes_nobody_away():
 def test_a_replica_whose_clock_is_far_behind_keeps_its_hands_off(caplog):
     server = Server()
     Replica(server).look()
-    writes = list(server.writes)
+    writes = list(server.tried)
     late = Replica(server, timedelta(days=-9000))
     with caplog.at_level(logging.WARNING):
         late.look()
         late.look()
-    assert server.writes == writes
+    assert server.tried == writes
     assert late.rotation.why_not_ready().startswith("by our clock it is 2001-")
     assert len(caplog.records) == 1
 
@@ -238,7 +237,8 @@ def test_a_configuration_that_is_taken_away_does_not_take_those_away_who_come_by
     server = Server()
     replica = Replica(server)
     replica.look()
-    gone = server.objects.pop(("validatingwebhookconfigurations", "v"))
+    gone = server.configuration(VALIDATING)
+    server.drop(gone["kind"], "v")
     with caplog.at_level(logging.WARNING):
         replica.look()
         replica.look()
@@ -247,7 +247,7 @@ def test_a_configuration_that_is_taken_away_does_not_take_those_away_who_come_by
     late = Replica(server)
     late.look()
     assert late.rotation.why_not_ready() == "validating/v does not exist or has no webhook", "who has never seen it cannot know"
-    server.put("validatingwebhookconfigurations", gone)
+    server.put(gone)
     replica.look()
     assert replica.rotation.why_not_ready() == ""
 
@@ -256,14 +256,12 @@ def test_somebody_who_writes_against_it_is_told_of(caplog):
     server = Server()
     replica = Replica(server)
     replica.look()
-    patch = server.patch
 
-    async def patch_and_be_undone(*args, **options):
-        answer = await patch(*args, **options)
-        server.edit(MUTATING, b"\0mine")
-        return answer
+    def undo(_: Change) -> None:
+        if server.bundles(MUTATING) != [b"\0mine"] * 2:
+            server.edit(MUTATING, b"\0mine")
 
-    server.patch = patch_and_be_undone  # type: ignore[method-assign]
+    server.server.on_change.append(undo)
     server.edit(MUTATING, b"\0mine")
     with caplog.at_level(logging.WARNING):
         replica.look()
@@ -281,10 +279,10 @@ def test_when_what_is_served_ends_is_told():
 def test_a_secret_of_somebody_else_keeps_its_type_and_labels():
     server = Server()
     metadata = {"name": "certs", "namespace": "ns", "labels": {"helm": "yes"}, "managedFields": [{}]}
-    server.put("secrets", {"metadata": metadata, "type": "Opaque", "data": {}})
+    server.put({"kind": "Secret", "metadata": metadata, "type": "Opaque", "data": {}})
     replica = Replica(server)
     replica.look()
-    secret = server.objects["secrets", "certs"]
+    secret = server.get("Secret", "certs")
     assert (secret["type"], secret["metadata"]["labels"]) == ("Opaque", {"helm": "yes"})
     assert replica.rotation.why_not_ready() == ""
 
@@ -318,7 +316,7 @@ async def test_the_loop_outlives_errors_tells_them_once_and_looks_every_ten_seco
     server.fail["get", "secrets"] = FORBIDDEN
     clock = FewLooks(3)
     with caplog.at_level(logging.WARNING), pytest.raises(Enough):
-        await Rotation(server, TARGET, lambda pair: None, clock).run()
+        await Rotation(server.client, TARGET, lambda pair: None, clock).run()
     assert clock.slept == [10.0] * 3
     assert [vars(record)["error"] for record in caplog.records] == [str(FORBIDDEN)]
 
@@ -328,7 +326,7 @@ async def test_what_is_refused_again_and_again_is_told_once(caplog, where):
     server = Server()
     server.fail[where] = FORBIDDEN
     with caplog.at_level(logging.WARNING), pytest.raises(Enough):
-        await Rotation(server, TARGET, lambda pair: None, FewLooks(5)).run()
+        await Rotation(server.client, TARGET, lambda pair: None, FewLooks(5)).run()
     assert len(caplog.records) == 1
 
 

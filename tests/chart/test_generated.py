@@ -11,8 +11,6 @@ import pytest
 import yaml
 
 import webhook.chart
-from certs.rotation import KINDS as CONFIGURATIONS
-from certs.rotation import SECRETS
 from core.jobs.kinds import KINDS
 from core.runtime import generated
 from core.runtime.client import Client
@@ -20,7 +18,8 @@ from core.runtime.clock import SystemClock
 from core.runtime.rights import rules
 from reconciler import apply, resources, rights
 from reconciler.observed import Observed
-from tests.certs.paper import Replica, Server
+from sim.server import Request
+from tests.certs.in_memory import Replica, Server
 from webhook.policies import policies
 
 FOLDER = webhook.chart.FOLDER
@@ -124,10 +123,9 @@ class Recording(Server):
         super().__init__()
         self.asked: set[tuple[str, str, str]] = set()
 
-    async def _turn(self, verb: str, plural: str) -> None:
-        (resource,) = (one for one in (SECRETS, *CONFIGURATIONS.values()) if one.plural == plural)
-        self.asked.add((resource.group, plural, verb))
-        await super()._turn(verb, plural)
+    async def meet(self, request: Request) -> None:
+        self.asked.add((request.kind.group, request.kind.plural, request.verb))
+        await super().meet(request)
 
 
 VERBS = {"create": "create", "get": "get", "delete": "delete", "apply": "patch", "patch": "patch", "replace": "update"}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import typer
@@ -18,8 +17,10 @@ from cli.pause import What, register
 from cli.stopping import Unable, press, release, set_stops, tell_status, who_am_i
 from core.model.pause import Pause, Stop
 from core.runtime.client import Client
-from core.runtime.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
-from core.runtime.resource import Obj, Page, Resource
+from core.runtime.errors import Forbidden
+from core.runtime.resource import Obj
+from sim.harness import DirectTransport, Harness
+from sim.server import Request
 from tests.builders import condition_json
 from tests.runtime.fakes import ManualClock
 
@@ -28,71 +29,32 @@ asyncio.set_event_loop(None)
 NAMESPACE = "topogate-system"
 
 
-class Server:
+class Server(Harness):
     """One ConfigMap, ClusterQueues, and who asks. `before_write` is done by somebody else, each before one write."""
 
     def __init__(self) -> None:
-        self.stored: Obj | None = None
-        self.queues: list[Obj] = []
-        self.user: str | KubeError = "alice"
-        self.before_write: list[Callable[[], None]] = []
-        self._versions = itertools.count(1)
+        super().__init__(ManualClock())
+        self.client = Client(DirectTransport(self.server, self.meet, "alice"))
+        self.forbidden = {"secret"}  # names of namespaces, and kinds
+        self.before_write: list[Callable[[], object]] = []
+        self.put({"kind": "Namespace", "metadata": {"name": NAMESPACE}})
 
     @property
-    def client(self) -> Client:
-        return cast("Client", self)
+    def stored(self) -> Obj | None:
+        return next(iter(self.all("ConfigMap")), None)
 
     @property
     def pause(self) -> Pause:
         return Pause.read(self.stored or {})
 
-    def put(self, data: Mapping[str, Any]) -> None:
-        version = str(next(self._versions))
-        uid = self.stored["metadata"]["uid"] if self.stored is not None else f"uid-{version}"
-        self.stored = {"metadata": {"uid": uid, "resourceVersion": version}, "data": dict(data)}
+    def store(self, data: Mapping[str, Any]) -> None:
+        self.put({"kind": "ConfigMap", "metadata": {"name": "topogate-pause", "namespace": NAMESPACE}, "data": data})
 
-    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Obj:
+    async def meet(self, request: Request) -> None:
         await asyncio.sleep(0)
-        if resource.kind == "Namespace":
-            if name == "secret":
-                raise Forbidden(403, "Forbidden", "you may not look at namespaces")
-            if name != NAMESPACE:
-                raise NotFound(404, "NotFound", "no such namespace")
-            return {"metadata": {"name": name}}
-        if self.stored is None or (name, namespace) != ("topogate-pause", NAMESPACE):
-            raise NotFound(404, "NotFound", "no such ConfigMap")
-        return self.stored
-
-    async def create(self, resource: Resource, body: Mapping[str, Any], *, field_manager: str = "") -> Obj:
-        await asyncio.sleep(0)
-        if resource.kind == "SelfSubjectReview":
-            if isinstance(self.user, KubeError):
-                raise self.user
-            return {"status": {"userInfo": {"username": self.user}}}
-        self._disturb()
-        if body["metadata"]["namespace"] != NAMESPACE:
-            raise NotFound(404, "NotFound", "no such namespace")
-        if self.stored is not None:
-            raise AlreadyExists(409, "AlreadyExists", "it is there")
-        self.put(body["data"])
-        return dict(body)
-
-    async def patch(self, resource: Resource, name: str, namespace: str, body: Mapping[str, Any], **_options: Any) -> Obj:
-        await asyncio.sleep(0)
-        self._disturb()
-        if self.stored is None:
-            raise NotFound(404, "NotFound", "it was deleted")
-        if body["metadata"] != self.stored["metadata"]:
-            raise Conflict(409, "Conflict", "it has changed")
-        data = {**self.stored["data"], **body["data"]}
-        self.put({key: value for key, value in data.items() if value is not None})
-        return self.stored
-
-    async def list(self, resource: Resource) -> Page:
-        return Page(self.queues, "1")
-
-    def _disturb(self) -> None:
-        if self.before_write:
+        if {request.name, request.kind.kind} & self.forbidden:
+            raise Forbidden(403, "Forbidden", "you may not")
+        if request.kind.kind == "ConfigMap" and request.verb != "get" and self.before_write:
             self.before_write.pop(0)()
 
 
@@ -126,7 +88,7 @@ async def test_what_is_written_says_who_since_when_and_why(server: Server):
 
 
 async def test_of_two_at_once_for_the_same_the_second_hears_of_the_first(server: Server):
-    server.before_write.append(lambda: server.put({"admissions": Stop("admissions", "T", "bob", "earlier").to_text()}))
+    server.before_write.append(lambda: server.store({"admissions": Stop("admissions", "T", "bob", "earlier").to_text()}))
     assert await pause(server) == ["admissions were paused before, by bob since T: earlier; that stands"]
     assert server.pause.admissions == Stop("admissions", "T", "bob", "earlier")
 
@@ -139,17 +101,14 @@ async def test_two_at_once_for_different_things_do_not_overwrite_each_other(serv
 
 
 async def test_it_may_be_deleted_under_way(server: Server):
-    def delete() -> None:
-        server.stored = None
-
-    server.put({"other": "key"})
-    server.before_write.append(delete)
+    server.store({"other": "key"})
+    server.before_write.append(lambda: server.drop("ConfigMap", "topogate-pause", NAMESPACE))
     assert await pause(server) == ["admissions are paused"]
     assert server.pause.admissions is not None
 
 
 async def test_keys_of_others_stay_as_they_are(server: Server):
-    server.put({"other": "key"})
+    server.store({"other": "key"})
     await pause(server, What.ALL)
     await resume(server, What.ALL)
     assert server.stored is not None
@@ -157,8 +116,8 @@ async def test_keys_of_others_stay_as_they_are(server: Server):
 
 
 async def test_what_others_change_all_the_time_is_given_up_with_a_word(server: Server):
-    server.put({})
-    server.before_write = [lambda: server.put({})] * 100
+    server.store({})
+    server.before_write = [lambda: server.store({})] * 100
     with pytest.raises(Unable, match="was changed by others 10 times while it was to be written; try again"):
         await set_stops(server.client, NAMESPACE, {"admissions": Stop("admissions")})
 
@@ -171,21 +130,23 @@ async def test_resuming_what_is_not_paused_says_so(server: Server):
 async def test_who_it_is_the_machine_says_where_the_server_does_not(server: Server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("USER", "carol")
     assert await who_am_i(server.client) == "alice"
-    server.user = Forbidden(403, "Forbidden", "no")
+    server.forbidden.add("SelfSubjectReview")
     assert await who_am_i(server.client) == "carol"
 
 
 def queue(name: str, active: bool, reason: str) -> Obj:
-    return {"metadata": {"name": name}, "status": {"conditions": [condition_json("Active", active, reason=reason)]}}
+    return {"kind": "ClusterQueue", "metadata": {"name": name}, "status": {"conditions": [condition_json("Active", active, reason=reason)]}}
 
 
 async def test_it_is_in_force_when_no_queue_admits_anything_whatever_the_reason(server: Server):
-    server.queues = [queue("a", False, "AdmissionsPaused"), queue("b", False, "Stopped")]
+    for found in (queue("a", False, "AdmissionsPaused"), queue("b", False, "Stopped")):
+        server.put(found)
     assert (await pause(server, wait=True))[1:] == ["in force: all 2 ClusterQueue(s) say so, after 0.0 s"]
 
 
 async def test_that_a_queue_does_not_hear_of_it_is_an_error_that_says_what_may_be_wrong(server: Server):
-    server.queues = [queue("a", False, "AdmissionsPaused"), queue("b", True, "Ready")]
+    for found in (queue("a", False, "AdmissionsPaused"), queue("b", True, "Ready")):
+        server.put(found)
     with pytest.raises(
         Unable, match=r"1 of 2 ClusterQueue\(s\), b for one, do not say that admissions are paused; is a reconciler running"
     ):

@@ -13,7 +13,8 @@ from core.runtime.errors import Forbidden
 from core.runtime.lease import Election, LeaderElection
 from reconciler.app import Reconciler
 from reconciler.health import QUEUE_STUCK_S, WATCH_SILENT_S, Health
-from tests.runtime.fakes import LeaseServer, ManualClock
+from tests.runtime.fakes import ManualClock
+from tests.runtime.lease_server import LeaseServer
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ async def test_who_waits_for_the_lease_is_ready_once_it_knows_who_has_it(health:
     server = LeaseServer()
     server.failing = Forbidden(403, "Forbidden", "leases")
     other = Election("ns", "lease", "another", lease_duration_s=3600, renew_deadline_s=10)
-    health.election = LeaderElection(cast("Client", server), "ns", "lease", "mine", clock=clock)
+    health.election = LeaderElection(server.client, "ns", "lease", "mine", clock=clock)
 
     async def lead() -> None:
         pytest.fail("another one leads")

@@ -17,6 +17,7 @@ from core.state.facts import PodFacts
 from reconciler import resources as r
 from reconciler.app import Deciding, Reconciler
 from reconciler.set_aside import SetAsideEvents
+from sim.harness import Harness
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json
 from tests.runtime.fakes import ManualClock
 
@@ -138,32 +139,22 @@ def test_a_node_that_cannot_be_read_any_more_gets_no_more_pods():
     assert observed.state.nodes["n0"].state.allocatable["cpu"] == 4000
 
 
-class Events:
-    """What is written, as the API server gets it."""
-
-    def __init__(self) -> None:
-        self.written: list[tuple[str, str, str]] = []
-        self.first = asyncio.Event()
-
-    async def event(self, resource: Any, obj: Obj, reason: str, message: str, *, warning: bool) -> None:
-        self.written.append((obj["metadata"]["name"], reason, message))
-        self.first.set()
-
-
 async def test_an_object_that_is_set_aside_has_one_event_and_one_log_line(caplog: pytest.LogCaptureFixture):
     reconciler, _ = whole()
-    observed, events = reconciler.observed, Events()
-    task = asyncio.create_task(SetAsideEvents(observed.set_aside, events).run())  # type: ignore[arg-type]
+    observed, harness = reconciler.observed, Harness(ManualClock())
+    task = asyncio.create_task(SetAsideEvents(observed.set_aside, harness.writer).run())
     for version in ("1", "2", "3"):
         pod = pod_json("odd", node="n0", cpu="much")
         pod["metadata"]["resourceVersion"] = version
         observed.pods.put(pod)
-    await events.first.wait()
+    async with asyncio.timeout(60):
+        while not harness.events:  # noqa: ASYNC110, the writer is a task of its own
+            await asyncio.sleep(0.001)
     task.cancel()
     await asyncio.wait([task])
-    [(name, reason, message)] = events.written
-    assert (name, reason) == ("odd", EVENT_SET_ASIDE)
-    assert "'much'" in message
+    [event] = harness.events
+    assert (event.key, event.reason) == (f"{NAMESPACE}/odd", EVENT_SET_ASIDE)
+    assert "'much'" in event.message
     lines = [record for record in caplog.records if record.message == "object set aside"]
     assert [record.__dict__["object"] for record in lines] == [f"{NAMESPACE}/odd"]
 

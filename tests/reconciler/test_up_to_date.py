@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from typing import Any, cast
 
 import pytest
 
 from core.runtime.client import Client
 from core.runtime.errors import Unreachable
-from core.runtime.resource import Page
 from reconciler.observed import CATCH_UP_S, Observed
+from sim.harness import DirectTransport, list_kinds
+from sim.server import Request, Server
 from tests.runtime.fakes import ManualClock
 
 
-class Written:
-    """An API server at version 100, which does not answer at first."""
+def connect() -> Client:
+    """To an API server at version 100, which does not answer at first."""
+    server = Server(list_kinds(), now=lambda: "", chance=random.Random(1))
+    server.version, failures = 100, [Unreachable("away"), Unreachable("away")]
 
-    def __init__(self) -> None:
-        self.failures = 2
+    async def fail(_: Request) -> None:
+        if failures:
+            raise failures.pop()
 
-    async def list_page(self, *_: Any, **__: Any) -> Page:
-        if self.failures:
-            self.failures -= 1
-            raise Unreachable("away")
-        return Page([], "100")
+    return Client(DirectTransport(server, fail))
 
 
 class Turning(ManualClock):
@@ -50,7 +50,7 @@ def follower(version: str) -> Observed:
 
 
 async def wait(observed: Observed, clock: Turning) -> None:
-    await observed.wait_for_watches(cast("Client", Written()), clock)
+    await observed.wait_for_watches(connect(), clock)
 
 
 async def test_new_leader_with_all_watches_up_to_date_opens_none_anew():

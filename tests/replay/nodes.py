@@ -1,88 +1,50 @@
-"""The nodes family: which nodes are lost for which workloads and which pods are ended, through `reconciler.node_health` as it runs, with a
-writer that writes down; and what of nodes and pods counts, by the facts that the state is folded from."""
+"""The nodes family: which nodes are lost for which workloads and which pods are ended, through `reconciler.node_health` as it runs, on
+an API server in memory; and what of nodes and pods counts, by the facts that the state is folded from."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from core.jobs.templates import asks_for_topology
 from core.model.admission import admission_from_wire
 from core.model.gates import read_gates
 from core.model.node_health import HealthRules
 from core.names import DOMAIN_SIZE_ANNOTATION, EVENT_NODE_UNHEALTHY, EVICTED, HOSTNAME_LABEL
-from core.runtime.client import Client
 from core.runtime.controller import RequeueAfter
 from core.runtime.resource import Obj
 from core.state.facts import NodeFacts, PodFacts
-from reconciler.apply import Writer
 from reconciler.node_health import NodeHealth, state_of
-from reconciler.observed import Observed
+from sim.harness import Harness
 from tests.runtime.fakes import ManualClock
 
 Json = Mapping[str, Any]
-_INFORMERS = {"Node": "nodes", "Pod": "pods", "Workload": "workloads", "ResourceFlavor": "flavors", "Topology": "topologies"}
+_ORDER = ("Topology", "ResourceFlavor", "Node", "Pod", "Workload")
 _OWNER = "made-by-the-job"
 
 
-class Paper:
+class NodesOfCase(Harness):
     """What NodeHealth sees and writes."""
 
     def __init__(self, objects: list[Obj], gates: Mapping[str, bool], judged: Collection[str]) -> None:
         """Nodes that are not `judged` are well: a case leaves them out."""
+        super().__init__(ManualClock(0))  # which is the `now` of every case
         there = {obj["metadata"]["name"] for obj in objects if obj["kind"] == "Node"}
         others = {host for obj in objects if obj["kind"] == "Workload" for host in _hosts(obj)} - there - set(judged)
         objects = [*objects, *({"kind": "Node", "metadata": {"name": host}, "status": {"conditions": [_READY]}} for host in others)]
-        self.clock = ManualClock(0)  # which is the `now` of every case
-        self.observed = Observed(cast("Client", None), self.clock)
         chosen = read_gates([f"{name}={str(value).lower()}" for name, value in gates.items()])
-        self.health = NodeHealth(self.observed, cast("Writer", self), self.clock, HealthRules().with_gates(chosen))
-        self.workloads: dict[str, dict[str, Any]] = {}
-        self.pods: dict[str, dict[str, Any]] = {}
-        self.events: list[dict[str, str]] = []
-        by_resource: dict[str, list[Obj]] = {}
-        for obj in objects:
-            by_resource.setdefault(_INFORMERS[obj["kind"]], []).append(_prepared(obj))
-        for name in ("topologies", "flavors", "nodes", "pods", "workloads"):
-            getattr(self.observed, name).fill(by_resource.get(name, ()))
-        for obj in by_resource.get("workloads", ()):
-            self.workloads[_key(obj)] = obj
-        for obj in by_resource.get("pods", ()):
-            self.pods[_key(obj)] = obj
+        self.health = NodeHealth(self.observed, self.writer, self.clock, HealthRules().with_gates(chosen))
+        for obj in sorted(objects, key=lambda obj: _ORDER.index(obj["kind"])):
+            self.put(_prepared(obj))
 
     def run(self) -> float | None:
         """Looks at every workload once; when it is to look again."""
-        loop = asyncio.new_event_loop()
-        try:
-            results = [loop.run_until_complete(self.health.look(key)) for key in sorted(self.workloads)]
-        finally:
-            loop.close()
+        results = [self.wait_for(self.health.look(_key(workload))) for workload in self.all("Workload")]
         waits = [result.seconds for result in results if isinstance(result, RequeueAfter)]
         return min(waits, default=None)
-
-    # --- the writer ---------------------------------------------------------------------------------------------
-
-    def now(self) -> str:
-        return self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    async def apply_admission(self, workload: Obj, status: Json, *, strict: bool) -> Obj:
-        assert strict
-        self.workloads[_key(workload)] = {**workload, "status": dict(status)}
-        return self.workloads[_key(workload)]
-
-    async def terminate_pod(self, pod: Obj, message: str) -> Obj:
-        assert message
-        condition = {"type": "TerminatedByKueue", "status": "True", "reason": "UnschedulableOnAssignedNode"}
-        found = self.pods[_key(pod)]
-        self.pods[_key(pod)] = {**found, "status": {"phase": "Failed", "conditions": [condition]}}
-        return self.pods[_key(pod)]
-
-    async def event(self, resource: object, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False) -> None:
-        self.events.append({"object": _key(obj), "reason": reason, "type": "Warning" if warning else "Normal"})
 
 
 _READY = {"type": "Ready", "status": "True"}
@@ -120,10 +82,10 @@ def answer(case: Json) -> dict[str, Any]:
         return _reconciled(case)
     if case["kind"] == "workload_health_on_node":
         objects = [*case["objects"], *(() if any(o["kind"] == "Node" for o in case["objects"]) else (case["node"],))]
-        paper = Paper(objects, case["gates"], [case["node_name"]])
-        paper.run()
-        lost = any(_unhealthy(workload) for workload in paper.workloads.values())
-        ended = sorted(_key(pod).partition("/")[2] for pod in paper.pods.values() if _has_ended(pod))
+        replayed = NodesOfCase(objects, case["gates"], [case["node_name"]])
+        replayed.run()
+        lost = any(_unhealthy(workload) for workload in replayed.all("Workload"))
+        ended = sorted(_key(pod).partition("/")[2] for pod in replayed.all("Pod") if _has_ended(pod))
         return {"health": "Unhealthy" if lost else "Healthy", "pods_to_terminate": ended}
     if case["kind"] == "node_update_class":
         return {"result": _matters(case["node"]) != _matters(case["old_node"])}
@@ -149,16 +111,20 @@ def _usage(pod: Json | None) -> tuple[Any, ...]:
 
 
 def _reconciled(case: Json) -> dict[str, Any]:
-    paper = Paper(case["objects"], case["gates"], case["requests"])
-    wait = paper.run()
+    replayed = NodesOfCase(case["objects"], case["gates"], case["requests"])
+    wait = replayed.run()
     return {
         "results": [{"requeue_after_seconds": wait or 0}],
         "workloads_after": [
-            {"name": name, "unhealthy_nodes": _unhealthy(workload), "evicted": _evicted(workload)}
-            for name, workload in sorted(paper.workloads.items())
+            {"name": _key(workload), "unhealthy_nodes": _unhealthy(workload), "evicted": _evicted(workload)}
+            for workload in replayed.all("Workload")
         ],
-        "pods_after": sorted(name for name, pod in paper.pods.items() if _has_ended(pod)),
-        "events": [event for event in paper.events if event["reason"] != EVENT_NODE_UNHEALTHY],  # ours: why a node is lost
+        "pods_after": sorted(_key(pod) for pod in replayed.all("Pod") if _has_ended(pod)),
+        "events": [
+            {"object": event.key, "reason": event.reason, "type": event.type}
+            for event in replayed.events
+            if event.reason != EVENT_NODE_UNHEALTHY  # ours: why a node is lost
+        ],
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from core.runtime.errors import AlreadyExists, Conflict, Gone, KubeError, NotFound
+from core.runtime.errors import Gone, KubeError
 from core.runtime.resource import Obj, Page, Resource
 
 CONFIG_MAP = Resource("", "v1", "configmaps", "ConfigMap")
@@ -180,54 +180,3 @@ class FakeClient:
             except TimeoutError:
                 yield bookmark(self.server.version)
                 return
-
-
-class LeaseServer:
-    """One Lease with versions, as a client for elections. `failing` makes every request fail, `hanging` makes it never end."""
-
-    def __init__(self) -> None:
-        self.address = "https://lease.example:6443"
-        self.lease: Obj | None = None
-        self.version = 0
-        self.failing: KubeError | None = None
-        self.hanging = False
-        self.writes: list[str] = []
-
-    async def __aenter__(self) -> LeaseServer:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        return None
-
-    async def _disturb(self) -> None:
-        await asyncio.sleep(0)
-        if self.hanging:
-            await asyncio.sleep(10**9)
-        if self.failing is not None:
-            raise self.failing
-
-    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Obj:
-        await self._disturb()
-        if self.lease is None:
-            raise NotFound(404, "NotFound", name)
-        return self.lease
-
-    async def create(self, resource: Resource, body: Obj) -> Obj:
-        await self._disturb()
-        return self.put(body, create=True)
-
-    async def replace(self, resource: Resource, body: Obj) -> Obj:
-        await self._disturb()
-        return self.put(body, create=False)
-
-    def put(self, body: Obj, *, create: bool) -> Obj:
-        if create and self.lease is not None:
-            raise AlreadyExists(409, "AlreadyExists", "lease")
-        if not create and self.lease is None:
-            raise NotFound(404, "NotFound", "lease")
-        if not create and body["metadata"].get("resourceVersion") != str(self.version):
-            raise Conflict(409, "Conflict", "lease")
-        self.version += 1
-        self.lease = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.version)}}
-        self.writes.append(str(body["spec"]["holderIdentity"]))
-        return self.lease

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from core.runtime.client import Client
 from core.runtime.errors import Conflict, Forbidden, KubeError, NotFound, Unreachable
 from core.runtime.lease import Election, LeaderElection, LeadershipLost
 from core.runtime.resource import Obj
-from tests.runtime.fakes import LeaseServer
+from tests.runtime.lease_server import LeaseServer
 
 NAMES = ["one", "two", "three"]
 CANDIDATES = st.sampled_from(NAMES)
@@ -119,7 +119,7 @@ def test_a_new_holder_is_counted_and_a_renewal_is_not():
 
 
 def make_election(server: LeaseServer, identity: str = "one") -> LeaderElection:
-    return LeaderElection(cast(Client, server), "ns", "lease", identity, chance=lambda: 0.0)
+    return LeaderElection(server.client, "ns", "lease", identity, chance=lambda: 0.0)
 
 
 async def idle() -> None:
@@ -217,33 +217,24 @@ async def test_a_lease_that_another_held_meanwhile_is_lost_though_it_is_free(loo
 async def test_renewals_go_on_while_the_loop_stands_still_and_end_when_it_does_for_too_long(monkeypatch: pytest.MonkeyPatch):
     """Found defect B1: a decision of a minute cost the lease, and the next leader made the same decision."""
     server = LeaseServer()
-    renewed = 0
-    original = server.replace
 
-    async def replace(*arguments: Any, **options: Any) -> Any:
-        nonlocal renewed
-        renewed += 1
-        return await original(*arguments, **options)
+    async def connect() -> Client:
+        return server.client
 
-    monkeypatch.setattr(server, "replace", replace)
-
-    async def connect() -> Any:
-        return server
-
-    election = LeaderElection(cast(Client, server), "ns", "lease", "one", retry_period_s=0.02, connect=connect)
+    election = LeaderElection(server.client, "ns", "lease", "one", retry_period_s=0.02, connect=connect)
 
     async def work() -> None:
-        await until(lambda: renewed >= 1)
-        before = renewed
-        while renewed < before + 3:  # no await: the loop stands still meanwhile
+        await until(lambda: len(server.writes) > 1)
+        before = len(server.writes)
+        while len(server.writes) < before + 3:  # no await: the loop stands still meanwhile
             pass
         assert election.leads
         stopped = threading.Event()
         monkeypatch.setattr("core.runtime.lease.PROGRESS_S", -1.0)
         stopped.wait(0.2)
-        before = renewed
+        before = len(server.writes)
         stopped.wait(0.2)
-        assert renewed == before
+        assert len(server.writes) == before
 
     await election.run(work)
     assert holder(server) == ""
@@ -323,12 +314,12 @@ async def test_a_cancelled_leader_gives_the_lease_back_even_if_cancelled_again()
 async def test_an_api_server_that_is_down_is_named_in_a_warning_at_most_once_a_minute(caplog: pytest.LogCaptureFixture, how: str):
     server = LeaseServer()
     server.hanging = how == "hanging"
-    server.failing = Unreachable("GET https://lease.example:6443/apis: connection refused")
+    server.failing = Unreachable("GET https://in-memory.example:6443/apis: connection refused")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(150):
             await make_election(server).run(idle)
     told = [(record.getMessage(), vars(record).get("address")) for record in caplog.records if record.levelname == "WARNING"]
-    assert told == [("the API server cannot be reached", "https://lease.example:6443")] * 3
+    assert told == [("the API server cannot be reached", "https://in-memory.example:6443")] * 3
 
 
 @pytest.mark.looptime
@@ -376,12 +367,11 @@ async def test_the_next_takes_over_at_once_from_a_leader_that_gave_up_and_late_f
     assert led[1][1] <= 10 + 3.1
 
     # The second dies without a word: its lease stays, and nobody renews it.
-    frozen = server.lease
+    server.failing = Unreachable("dead")
     second.cancel()
     await asyncio.wait({second})
-    server.lease = frozen
-    assert frozen is not None
-    server.version = int(frozen["metadata"]["resourceVersion"])
+    server.failing = None
+    assert holder(server) == "second"
     died_at = loop.time()
     await make_election(server, "third").run(lambda: lead("third", 1))
     assert led[-1][0] == "third"

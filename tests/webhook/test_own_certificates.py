@@ -9,7 +9,7 @@ import pytest
 
 from certs import pki
 from certs.rotation import Configuration
-from tests.certs.paper import CONFIGURATIONS, NAME, Replica, Server
+from tests.certs.in_memory import CONFIGURATIONS, NAME, Replica, Server
 from webhook.__main__ import _files_or_own
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
@@ -99,7 +99,7 @@ def handshake(held: HeldCertificate, bundle: bytes) -> None:
 
 
 def test_real_handshakes_succeed_through_two_rotations_of_the_ca():
-    """OpenSSL judges by the real time, so the paper clock is set to it and waits are short."""
+    """OpenSSL judges by the real time, so the clock is set to it and waits are short."""
     server, held = Server(), HeldCertificate()
     own = parse([*OWN, "--cert-configuration", "validating/v", "--cert-overlap", "40", "--cert-settle", "2"]).own
     assert own is not None

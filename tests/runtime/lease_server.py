@@ -1,0 +1,53 @@
+"""What elections compete for: one Lease on an API server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+
+from core.runtime.client import Client
+from core.runtime.errors import KubeError, error_for
+from core.runtime.resource import Obj
+from sim.harness import DirectTransport
+from sim.kinds import build_in
+from sim.server import Refused, Request, Server
+
+
+class LeaseServer:
+    """An API server with namespace `ns`. `failing` makes every request fail, `hanging` makes it never end."""
+
+    def __init__(self) -> None:
+        self.api = Server(build_in(), now=lambda: "2026-01-01T00:00:00Z", chance=random.Random(1))
+        self.client = Client(DirectTransport(self.api, self._disturb))
+        self.failing: KubeError | None = None
+        self.hanging = False
+        self._kind = self.api.kinds["coordination.k8s.io", "v1", "leases"]
+        namespace = {"metadata": {"name": "ns"}}
+        self.api.create(Request("create", self.api.kinds["", "v1", "namespaces"], "", body=namespace))
+
+    async def _disturb(self, _: Request) -> None:
+        await asyncio.sleep(0)
+        if self.hanging:
+            await asyncio.sleep(10**9)
+        if self.failing is not None:
+            raise self.failing
+
+    @property
+    def lease(self) -> Obj | None:
+        stored = self.api.objects[self._kind.resource].get(("ns", "lease"))
+        return {"apiVersion": self._kind.api_version, "kind": "Lease", **stored.obj} if stored is not None else None
+
+    @property
+    def writes(self) -> list[str]:
+        """Holders that were written, one after the other."""
+        written = (change.new for change in self.api.history if change.resource == self._kind.resource)
+        return [str(lease["spec"]["holderIdentity"]) for lease in written if lease is not None]
+
+    def put(self, body: Obj, *, create: bool) -> Obj:
+        """The answer to a request that arrives now. Raises a KubeError."""
+        write, verb = (self.api.create, "create") if create else (self.api.update, "update")
+        try:
+            return write(Request(verb, self._kind, "ns", "" if create else "lease", body=body))
+        except Refused as refused:
+            raise error_for(refused.code, json.dumps(refused.status).encode()) from refused
