@@ -18,6 +18,7 @@ from tests.reconciler.kinds.pods import bound, domains, live
 from tests.reconciler.scenes import Scene
 from tests.reconciler.test_podgroups import GATE, told
 
+pytestmark = pytest.mark.cluster
 AT_ONCE = 5  # control planes on two cores have no more to give
 
 
