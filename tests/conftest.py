@@ -54,14 +54,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(SCENE_TIMEOUT_S))
     # What topogate registers holds for the whole cluster: tests without it come first. Late those that restart the API server: the
-    # controllers of the control plane then back off for a while.
-    items.sort(
-        key=lambda item: (
-            item.get_closest_marker("cluster") is not None,
-            "test_real_apiserver" in item.nodeid,
-            "installed" in getattr(item, "fixturenames", ()),
-        )
-    )
+    # controllers of the control plane then back off for a while. Files stay whole, since a process plays them so.
+    order: dict[Path, tuple[bool, ...]] = {}
+    for item in items:
+        on_cluster, with_topogate = item.get_closest_marker("cluster") is not None, "installed" in getattr(item, "fixturenames", ())
+        order[item.path] = max(order.get(item.path, ()), (on_cluster, "test_real_apiserver" in item.nodeid, with_topogate))
+    items.sort(key=lambda item: order[item.path])
     first = next((item for item in items if item.get_closest_marker("cluster")), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))
