@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from sim.models.base import JOB, POD, Json, Key, OwnerModel, controller_of, has_condition, is_over, key_of, make_pod, owner_of, phase_of
+from e2e.standins.pods import has_condition
+from sim.models.base import JOB, POD, Json, Key, OwnerModel, controller_of, is_over, key_of, make_pod, owner_of, phase_of
 from sim.server import Change
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -30,11 +31,7 @@ class JobController(OwnerModel):
             return
         job = self.find(JOB, key)
         pods = self._pods_of(key, job)
-        if job is None or job["metadata"].get("deletionTimestamp"):
-            for pod in pods:
-                self._untrack(pod)
-            return
-        if any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in (job.get("status") or {}).get("conditions") or ()):
+        if job is None or job["metadata"].get("deletionTimestamp") or has_condition(job, "Complete") or has_condition(job, "Failed"):
             for pod in pods:
                 self._untrack(pod)
             return
