@@ -7,7 +7,7 @@ the objects that make pods: Jobs, ReplicaSets, StatefulSets, and the kinds whose
 from collections.abc import Iterator
 from typing import Any
 
-from core.names import JOB_UID_LABEL, MANAGED, POD_GROUP_NAME, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
+from core.names import JOB_UID_LABEL, MANAGED, POD_GROUP_NAME, QUEUE_NAME_LABEL, SUSPENDING_PARENT, WORKLOAD_ANNOTATION
 from e2e.standins.pods import has_condition
 from sim.models.apps import REPLICA_SET, STATEFUL_SET
 from sim.models.base import JOB, POD, controller_of, is_over, phase_of
@@ -26,7 +26,8 @@ def list_roots(world: World) -> list[Json]:
     operators = {model.resource for model in world.models if isinstance(model, Operator)}
     groups = [resource for resource in world.server.objects if resource[0] in _OF_USERS or resource in operators]
     found = (obj for resource in groups for obj in world.objects(*resource))
-    return [obj for obj in found if QUEUE_NAME_LABEL in (obj["metadata"].get("labels") or {}) and controller_of(obj) is None]
+    alone = (obj for obj in found if QUEUE_NAME_LABEL in (obj["metadata"].get("labels") or {}) and controller_of(obj) is None)
+    return [obj for obj in alone if SUSPENDING_PARENT not in (obj["metadata"].get("annotations") or {})]  # pods that a parent has let go
 
 
 def find_unsettled(world: World) -> Iterator[str]:
