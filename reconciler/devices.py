@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from core.podgroups.devices import NotServed, read_claim, read_class, read_slice, read_template
+from core.podgroups.devices import Matcher, NotServed, read_claim, read_class, read_slice, read_template
 from core.podgroups.inventory import Inventory
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -40,9 +40,14 @@ class Devices(Served):
         )
 
     async def judge(self, namespace: str, templates: Sequence[str]) -> None:
-        """Sees which devices claims made from templates may have, in turns. Expressions that take too long are refused."""
+        """Sees which devices claims made from templates may have, in turns. Expressions that take too long for
+        the devices of one slice are refused for all that follow."""
         began, turn = time.thread_time(), 0.0
+        refused: dict[Matcher, str] = {}
         for one, matcher in self.inventory.to_judge(namespace, templates):
+            if matcher in refused:  # a try for each slice of 5,000 nodes would take 20 minutes
+                one.refuse(matcher, refused[matcher])
+                continue
             spent, judging = 0.0, one.judging(matcher)
             for _ in judging:
                 now = time.thread_time()
@@ -50,6 +55,7 @@ class Devices(Served):
                 if spent > MOST_CPU_S:
                     texts = " and ".join(map(repr, matcher.expressions))
                     why = f"{texts} takes more than {MOST_CPU_S:g} s for the {len(one.devices)} devices of a slice of pool {one.pool}"
+                    refused[matcher] = why
                     with contextlib.suppress(StopIteration):
                         judging.throw(NotServed(why))
                     break

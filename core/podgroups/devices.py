@@ -112,17 +112,24 @@ class ResourceSlice:
         has had enough throws NotServed, and that is the answer."""
         if matcher in self.answers:
             return
-        if len(self.answers) >= _KEPT:
-            del self.answers[next(iter(self.answers))]
         answers = []
         try:
             for device in self.devices:
                 answers.append(self._judge(device, matcher))
                 yield
         except NotServed as error:
-            self.answers[matcher] = str(error)
+            self.refuse(matcher, str(error))
         else:
-            self.answers[matcher] = tuple(answers)
+            self._remember(matcher, tuple(answers))
+
+    def refuse(self, matcher: Matcher, why: str) -> None:
+        """Notes that a matcher cannot be evaluated."""
+        self._remember(matcher, why)
+
+    def _remember(self, matcher: Matcher, answer: _Answers | str) -> None:
+        if len(self.answers) >= _KEPT:
+            del self.answers[next(iter(self.answers))]
+        self.answers[matcher] = answer
 
     def _judge(self, device: Device, matcher: Matcher) -> str | None:
         for expression in matcher.expressions:

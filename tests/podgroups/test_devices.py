@@ -375,3 +375,11 @@ def test_answers_of_many_matchers_are_not_kept_for_ever() -> None:
     for number in range(300):
         assert one.judge(Matcher((f"device.driver == '{DRIVER}' || {number} == 0",))) == ("",)
     assert len(one.answers) == 128
+
+
+@pytest.mark.parametrize("expression", [f'device.attributes["{DRIVER}"].model == "a"', "no expression"])
+def test_pool_for_which_an_expression_of_another_group_fails_is_served(view: FreeCapacity, expression: str) -> None:
+    bad = template("bad", claim_spec(1, expression), namespace="other")
+    there = inventory(*pool_of_nodes("p", {"a": 2, "b": 1}), bad)
+    there.keep("theirs", Kept("other", "a", (PodClaim("bad", ""),)))
+    assert placed(ask(view, there, asked(3))) == {"a": 2, "b": 1}

@@ -181,3 +181,15 @@ def test_an_expression_that_takes_long_is_refused_and_tried_once(monkeypatch: py
     assert harness.says[1] == "Invalid"
     assert "takes more than -1 s for the 8 devices of a slice of pool gpu.example.com/p" in harness.says[2]
     assert len(evaluated) == 1, "of the first device"
+
+
+def test_expression_that_took_long_for_one_slice_is_not_tried_for_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.devices.MOST_CPU_S", -1.0)
+    evaluated: list[str] = []
+    monkeypatch.setattr("core.podgroups.devices.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
+    harness = GroupsHarness({"r1": (2,)})
+    harness.devices(device_class(), template(), *(resource_slice(f"p{number}", 8) for number in range(20)))
+    assert harness.observed.devices is not None
+    harness.wait_for(harness.observed.devices.judge(NAMESPACE, (TEMPLATE,)))
+    harness.wait_for(harness.observed.devices.judge(NAMESPACE, (TEMPLATE,)))
+    assert len(evaluated) == 1
