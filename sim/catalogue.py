@@ -40,9 +40,9 @@ def read_examples() -> dict[str, list[Json]]:
     return found
 
 
-def make_job(name: str, namespace: str, chance: random.Random, most: int) -> list[Json]:
-    """The objects of a job of some kind, the job last; each of its numbers of pods is at most `most`."""
-    objects = deepcopy(read_examples()[chance.choice(list(read_examples()))])
+def make_job(name: str, namespace: str, chance: random.Random, most: int, example: str = "") -> list[Json]:
+    """The objects of a job like an example, or like any, the job last; each of its numbers of pods is at most `most`."""
+    objects = deepcopy(read_examples()[example or chance.choice(list(read_examples()))])
     is_group = len(objects) > 1 and objects[-1]["kind"] == "Pod"
     count = chance.randint(1, min(most, 3) if objects[-1]["kind"] in _NESTED else most)
     gpus, other = chance.choice(["1", "4", "8"]), chance.choice([REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOPOLOGY])

@@ -7,9 +7,10 @@ the objects that make pods: Jobs, ReplicaSets, StatefulSets, and the kinds whose
 from collections.abc import Iterator
 from typing import Any
 
-from core.names import MANAGED, POD_GROUP_NAME, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
+from core.names import JOB_UID_LABEL, MANAGED, POD_GROUP_NAME, QUEUE_NAME_LABEL, SUSPENDING_PARENT, WORKLOAD_ANNOTATION
+from e2e.standins.pods import has_condition
 from sim.models.apps import REPLICA_SET, STATEFUL_SET
-from sim.models.base import JOB, POD, controller_of, has_condition, is_over, phase_of
+from sim.models.base import JOB, POD, controller_of, is_over, phase_of
 from sim.models.operators import Operator
 from sim.world import World
 
@@ -25,7 +26,8 @@ def list_roots(world: World) -> list[Json]:
     operators = {model.resource for model in world.models if isinstance(model, Operator)}
     groups = [resource for resource in world.server.objects if resource[0] in _OF_USERS or resource in operators]
     found = (obj for resource in groups for obj in world.objects(*resource))
-    return [obj for obj in found if QUEUE_NAME_LABEL in (obj["metadata"].get("labels") or {}) and controller_of(obj) is None]
+    alone = (obj for obj in found if QUEUE_NAME_LABEL in (obj["metadata"].get("labels") or {}) and controller_of(obj) is None)
+    return [obj for obj in alone if SUSPENDING_PARENT not in (obj["metadata"].get("annotations") or {})]  # pods that a parent has let go
 
 
 def find_unsettled(world: World) -> Iterator[str]:
@@ -60,6 +62,11 @@ def _group_of(obj: Json) -> str:
 def _is_kept(pod: Json) -> bool:
     """Whether a pod has ended and is kept until its group has another in its place (docs/pods.md)."""
     return bool(_group_of(pod)) and is_over(pod) and MANAGED in (pod["metadata"].get("finalizers") or ())
+
+
+def _is_orphaned(workload: Json) -> bool:
+    """Whether the job of a workload was deleted without it: pods of it that have gates never start, and hold what it was given."""
+    return JOB_UID_LABEL in (workload["metadata"].get("labels") or {}) and not workload["metadata"].get("ownerReferences")
 
 
 def _judge_root(root: Json, workloads: list[Json]) -> Iterator[str]:
@@ -139,10 +146,11 @@ def _judge_pod(world: World, pod: Json, workloads: dict[tuple[str, str], Json]) 
         yield f"pod {name} is ending"
     elif not is_over(pod):
         named = (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION)
-        is_admitted = has_condition(workloads.get((metadata["namespace"], named or ""), {}), "Admitted")
+        workload = workloads.get((metadata["namespace"], named or ""), {})
+        is_admitted = has_condition(workload, "Admitted")
         gates = [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
         if pod["spec"].get("nodeName"):
             if not is_admitted:
                 yield f"pod {name} runs, and its workload {named} is not admitted"
-        elif is_admitted or not gates:
+        elif (is_admitted and not _is_orphaned(workload)) or not gates:
             yield f"pod {name} is {phase_of(pod)} with gates {gates}, and its workload {named} is {'' if is_admitted else 'not '}admitted"

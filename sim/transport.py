@@ -142,8 +142,8 @@ class SimTransport(Transport):
                     async with asyncio.timeout_at(until):
                         await has_news.wait()
                 except TimeoutError:
+                    bookmark = loop.time() + BOOKMARK_S
                     if loop.time() < end and not self.faults.is_silent:
-                        bookmark = loop.time() + BOOKMARK_S
                         yield to_bytes(self._make_bookmark(request, version))
                 if self.faults.is_cut:
                     raise Unreachable(f"GET {path}: the watch broke")

@@ -21,15 +21,16 @@ _TEMPLATES = {
 
 
 class AppWrapperStandIn(StandIn):
-    """Makes its components, with what their pod set infos say on their templates, and deletes them when it is suspended."""
+    """Makes its components, with what their pod set infos say on their templates, and deletes them when it is suspended or has failed."""
 
     group, version, kind, plural = "workload.codeflare.dev", "v1beta2", "AppWrapper", "appwrappers"
 
     def reconcile(self, obj: Obj) -> None:
-        if obj["metadata"].get("deletionTimestamp") or (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        phase = (obj.get("status") or {}).get("phase")
+        if obj["metadata"].get("deletionTimestamp") or phase == "Succeeded":
             return
         outcomes = list[str]()
-        suspended, deployed = bool(obj["spec"].get("suspend")), False
+        suspended, deployed = bool(obj["spec"].get("suspend")) or phase == "Failed", False
         for component in obj["spec"]["components"]:
             wrapped = _with_infos(component)
             wrapped["metadata"] |= {"namespace": obj["metadata"]["namespace"], "ownerReferences": [self.owner_of(obj)]}
@@ -41,6 +42,8 @@ class AppWrapperStandIn(StandIn):
                 self.api.request("DELETE", f"{path}/{wrapped['metadata']['name']}?propagationPolicy=Background")
             elif not suspended and there is None:
                 self.api.create(path, wrapped)
+        if phase == "Failed":
+            return
         phase = "Failed" if "Failed" in outcomes else "Succeeded" if set(outcomes) == {"Succeeded"} else "Running"
         status: Obj = {"phase": "Suspended" if suspended else phase}
         if deployed:

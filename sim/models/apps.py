@@ -5,7 +5,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sim.models.base import POD, Json, Key, OwnerModel, has_condition, is_over, key_of, make_pod, owner_of, phase_of
+from e2e.standins.pods import has_condition
+from sim.models.base import POD, Json, Key, OwnerModel, is_over, key_of, make_pod, owner_of, phase_of
 
 REPLICA_SET, DEPLOYMENT, STATEFUL_SET = ("apps", "replicasets"), ("apps", "deployments"), ("apps", "statefulsets")
 HASH, REVISION_HASH = "pod-template-hash", "controller-revision-hash"

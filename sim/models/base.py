@@ -166,11 +166,6 @@ def make_pod(owner: Json, template: Json, labels: Mapping[str, str], notes: Mapp
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": dict(template.get("spec") or {})}
 
 
-def has_condition(obj: Mapping[str, Any], kind: str) -> bool:
-    """Whether a condition of an object is true."""
-    return any(c["type"] == kind and c["status"] == "True" for c in (obj.get("status") or {}).get("conditions") or ())
-
-
 def phase_of(pod: Mapping[str, Any]) -> str:
     """The phase of a pod."""
     return str((pod.get("status") or {}).get("phase") or "Pending")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from e2e.standins.pods import has_condition
 from sim.models.base import JOB, POD, Json, Key, OwnerModel, controller_of, is_over, key_of, make_pod, owner_of, phase_of
 from sim.server import Change
 
@@ -30,57 +31,59 @@ class JobController(OwnerModel):
             return
         job = self.find(JOB, key)
         pods = self._pods_of(key, job)
-        if job is None or job["metadata"].get("deletionTimestamp"):
-            for pod in pods:
-                self._untrack(pod)
-            return
-        if any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in (job.get("status") or {}).get("conditions") or ()):
+        if job is None or job["metadata"].get("deletionTimestamp") or has_condition(job, "Complete") or has_condition(job, "Failed"):
             for pod in pods:
                 self._untrack(pod)
             return
         spec, status = job["spec"], job.get("status") or {}
-        ended = [pod for pod in pods if is_over(pod) and TRACKED in (pod["metadata"].get("finalizers") or ())]
+        ended = [pod for pod in pods if _is_counted(job, pod)]
         succeeded = status.get("succeeded", 0) + sum(phase_of(pod) == "Succeeded" for pod in ended)
-        # What is deleted before it has ended, as on suspension, is not taken for a failure.
-        failed = status.get("failed", 0) + sum(phase_of(pod) == "Failed" and "deletionTimestamp" not in pod["metadata"] for pod in ended)
+        failed = status.get("failed", 0) + sum(phase_of(pod) != "Succeeded" for pod in ended)
         done = self._indexes_done(status) | {self._index_of(pod) for pod in ended if phase_of(pod) == "Succeeded"}
         live = [pod for pod in pods if not is_over(pod)]
         active = [pod for pod in live if not pod["metadata"].get("deletionTimestamp")]
-        completions, parallelism = spec.get("completions"), spec.get("parallelism", 1)
+        completions, parallelism = spec.get("completions"), spec["parallelism"]
         conditions = [dict(condition) for condition in status.get("conditions") or ()]
-        new: Json = {**status, "succeeded": succeeded, "failed": failed, "ready": sum(phase_of(pod) == "Running" for pod in active)}
+        new: Json = {**status, "succeeded": succeeded, "failed": failed}
         is_complete = succeeded >= completions if completions is not None else bool(succeeded) and not live
-        is_failed = failed > spec.get("backoffLimit", 6)
+        is_failed = failed > spec["backoffLimit"]
         wanted = 0
         if is_complete or is_failed:
-            kind, reason = ("Complete", "CompletionsReached") if is_complete else ("Failed", "BackoffLimitExceeded")
+            early, kind, reason, message = _ENDS[is_complete]
+            set_condition(conditions, early, "True", reason, message, self.time())
             if not live:
-                set_condition(conditions, kind, "True", reason, self.time())
+                set_condition(conditions, kind, "True", reason, message, self.time())
                 new |= {"completionTime": self.time()} if is_complete else {}
         elif spec.get("suspend"):
-            set_condition(conditions, "Suspended", "True", "JobSuspended", self.time())
+            set_condition(conditions, "Suspended", "True", "JobSuspended", "Job suspended", self.time())
             new.pop("startTime", None)
         else:
             if any(condition["type"] == "Suspended" for condition in conditions):
-                set_condition(conditions, "Suspended", "False", "JobResumed", self.time())
+                set_condition(conditions, "Suspended", "False", "JobResumed", "Job resumed", self.time())
             new.setdefault("startTime", self.time())
             wanted = parallelism if completions is None else min(parallelism, completions - succeeded)
         self._end_or_make(key, job, active, live, wanted, done)
-        now_live = [pod for pod in self._pods_of(key, job) if not is_over(pod) and not pod["metadata"].get("deletionTimestamp")]
-        ending = sum(not is_over(pod) and bool(pod["metadata"].get("deletionTimestamp")) for pod in self._pods_of(key, job))
-        new |= {"active": len(now_live), "terminating": ending, "conditions": conditions}
-        if spec.get("completionMode") == "Indexed" and done:
-            new["completedIndexes"] = ",".join(map(str, sorted(done)))
-        new = {name: value for name, value in new.items() if value not in (0, [], None)}
+        new |= self._count_live(key, job) | {"conditions": conditions}
+        if spec.get("completionMode") == "Indexed":
+            new["completedIndexes"] = _show_indexes(done)
+        kept = ("ready", "terminating", "uncountedTerminatedPods")  # of these the Job controller writes also what is none
+        new = {name: value for name, value in new.items() if value not in (0, [], None, "") or name in kept}
         if new != status:
             removed = {name: None for name in status if name not in new}
             self.patch(JOB, key, {"status": {**new, **removed}}, "status")
-        for pod in (*ended, *(pod for pod in live if pod["metadata"].get("deletionTimestamp"))):  # those that end are replaced
+        for pod in ended:
             self._untrack(pod)
+
+    def _count_live(self, key: Key, job: Json) -> Json:
+        live = [pod for pod in self._pods_of(key, job) if not is_over(pod)]
+        staying = [pod for pod in live if not pod["metadata"].get("deletionTimestamp")]
+        ready = sum(has_condition(pod, "Ready") for pod in staying)
+        return {"active": len(staying), "ready": ready, "terminating": len(live) - len(staying), "uncountedTerminatedPods": {}}
 
     def _end_or_make(self, key: Key, job: Json, active: list[Json], live: list[Json], wanted: int, done: set[int]) -> None:
         over = len(active) - wanted
         for pod in sorted(active, key=lambda pod: (phase_of(pod) == "Running", bool(pod["spec"].get("nodeName"))))[: max(0, over)]:
+            self._untrack(pod)  # so that it is no failure
             self.delete(POD, pod)
         missing = (
             max(0, wanted - len(active)) if not (job["spec"].get("podReplacementPolicy") == "Failed" and len(live) > len(active)) else 0
@@ -127,15 +130,45 @@ class JobController(OwnerModel):
 
     @staticmethod
     def _indexes_done(status: Json) -> set[int]:
-        return {int(part) for part in (status.get("completedIndexes") or "").split(",") if part}
+        done = set[int]()
+        for part in filter(None, (status.get("completedIndexes") or "").split(",")):
+            first, _, last = part.partition("-")
+            done |= set(range(int(first), int(last or first) + 1))
+        return done
 
 
-def set_condition(conditions: list[Json], kind: str, status: str, reason: str, time: str) -> None:
+# By whether it is complete: the condition that comes first, that at the end, their reason and message.
+_ENDS = {
+    True: ("SuccessCriteriaMet", "Complete", "CompletionsReached", "Reached expected number of succeeded pods"),
+    False: ("FailureTarget", "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
+}
+
+
+def _is_counted(job: Json, pod: Json) -> bool:
+    """Whether a pod has ended and is still to be counted. One that is deleted counts as failed, where the policy does not say to wait."""
+    if TRACKED not in (pod["metadata"].get("finalizers") or ()):
+        return False
+    is_lost = bool(pod["metadata"].get("deletionTimestamp")) and job["spec"]["podReplacementPolicy"] != "Failed"
+    return is_over(pod) or is_lost
+
+
+def _show_indexes(done: set[int]) -> str:
+    """`0,2-5,7`, as in `status.completedIndexes`."""
+    parts = list[list[int]]()
+    for index in sorted(done):
+        if parts and parts[-1][-1] == index - 1:
+            parts[-1].append(index)
+        else:
+            parts.append([index])
+    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}{',' if len(part) == 2 else '-'}{part[-1]}" for part in parts)
+
+
+def set_condition(conditions: list[Json], kind: str, status: str, reason: str, message: str, time: str) -> None:
     """Sets a condition of a Job."""
     old = next((condition for condition in conditions if condition["type"] == kind), None)
     if old is not None and old["status"] == status:
         return
-    new = {"type": kind, "status": status, "reason": reason, "message": reason, "lastProbeTime": time, "lastTransitionTime": time}
+    new = {"type": kind, "status": status, "reason": reason, "message": message, "lastProbeTime": time, "lastTransitionTime": time}
     if old is None:
         conditions.append(new)
     else:
