@@ -1,45 +1,77 @@
 """A random life of a cluster: teams, jobs, nodes that fail, administrators; and faults between topogate and the API server.
 
-What is played depends on the seed alone. After each step the audit of objects (`e2e.recount`) must hold. When the faults have ended and
-time has passed, everything runs, has finished, or waits with a reason, and nothing is written any more.
+What is played depends on the seed and the list of steps alone. While it is played the audit of objects (`e2e.recount`) must hold. When the
+faults have ended and time has passed, everything runs, has finished, or waits with a reason, nothing is written any more, and a process
+that begins anew has nothing to add.
 """
 
 import random
-from collections.abc import Callable
-from datetime import timedelta
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from core.names import TOPOLOGY_GATE
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
+from sim import faults
 from sim.models import ENDS_BADLY, RUN_SECONDS, is_over
-from sim.server import Refused, Request
-from sim.transport import Faults
-from sim.world import World
+from sim.server import LEASES, Change, Refused, Request
+from sim.world import Broken, World
 
 Json = dict[str, Any]
 TEAMS = ("red", "blue")
-STEPS, QUIET_S = 40, 1800.0
+QUIET_S, LONG_QUIET_S, PEACE_S = 330.0, 1800.0, 120.0
 GPUS = 8  # of a node
+REPLICAS = 2
+WORKLOADS = "kueue.x-k8s.io", "workloads"
+_OTHER_STEPS = {"delete_job": 4, "scale_job": 2, "fail_node": 4, "restore_nodes": 4, "cordon": 2, "change_quota": 2}  # weights
 
 
-class Broken(Exception):
-    """What must hold does not."""
+class Size(NamedTuple):
+    """How much there is in a scenario."""
+
+    jobs: int = 50
+    others: int = 25  # steps of users, nodes and administrators
+    faults: int = 8
+
+
+class Step(NamedTuple):
+    """What happens at one moment, and how much time passes then. What it chooses depends on its own seed: others may be left out."""
+
+    name: str
+    detail: str
+    seed: int
+    wait_s: float
+
+
+def plan(seed: int, size: Size) -> list[Step]:
+    """The steps of a seed, in their order."""
+    chance, jobs = random.Random(f"steps of {seed}"), size.jobs
+    begun = [("begin_fault", kind) for kind in chance.sample(faults.KINDS, min(size.faults, len(faults.KINDS)))]
+    chosen = chance.choices(list(_OTHER_STEPS), list(_OTHER_STEPS.values()), k=size.others)
+    named = [*begun, *((name, "") for name in chosen)]
+    while jobs > 0:
+        count = min(jobs, chance.randint(1, 4))
+        named.append(("submit", str(count)))
+        jobs -= count
+    chance.shuffle(named)
+    return [Step(name, detail, chance.getrandbits(32), chance.choice([0.2, 1.0, 5.0, 30.0])) for name, detail in named]
 
 
 class Scenario:
     """One life of one cluster."""
 
-    def __init__(self, seed: int, jobs: int = 50) -> None:
+    def __init__(self, seed: int, size: Size = Size(), steps: Sequence[Step] | None = None) -> None:  # noqa: B008, a frozen value
+        """`steps` are those of the seed if none are given."""
         self.seed, self.chance = seed, random.Random(seed)
+        self.steps = plan(seed, size) if steps is None else steps
         self.world = World(seed)
         self.pool = NodePool(blocks=2, racks=2, nodes=self.chance.randint(2, 4))
         self.log: list[str] = []
-        self._jobs_left, self._number = jobs, 0
-        self._faults = Faults(random.Random(self.chance.random()))
-        self._to_die = 0.0
-        self._deaths = random.Random(self.chance.random())
+        self.stale_reasons: list[str] = []
+        self._number = 0
+        self._troubles = faults.Troubles(self.world)
         self._removed: list[Json] = []
+        self._quiet_s = LONG_QUIET_S if self.chance.random() < 0.1 else QUIET_S
         self._set_up()
 
     # --- the cluster --------------------------------------------------------------------------------
@@ -62,52 +94,54 @@ class Scenario:
             world.apply(
                 {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
             )
-        world.start_reconciler(self._faults, self._dies)
-
-    def _dies(self, _: Request) -> bool:
-        return self._deaths.random() < self._to_die
+        world.start_replicas(REPLICAS)
 
     # --- playing ------------------------------------------------------------------------------------
 
     def play(self) -> None:
-        """Plays it. Raises Broken with what is broken, and what ended a reconciler."""
-        steps: list[tuple[int, Callable[[], str]]] = [
-            (8, self._submit),
-            (2, self._delete_job),
-            (1, self._scale_job),
-            (2, self._fail_node),
-            (2, self._restore_nodes),
-            (1, self._cordon),
-            (1, self._change_quota),
-            (2, self._begin_fault),
-            (2, self._end_faults),
-        ]
-        for _ in range(STEPS):
-            [step] = self.chance.choices([each for _, each in steps], [weight for weight, _ in steps])
-            try:
-                told = step()
-            except Refused as refused:
-                told = f"refused: {refused}"
-            self.log.append(f"{self.world.loop.time():8.1f} {step.__name__.strip('_')} {told}")
-            self._pass_time(self.chance.choice([0.2, 1.0, 5.0, 30.0]))
-        self._end_faults()
+        """Plays it. Raises Broken with what is broken."""
+        for step in self.steps:
+            self._play(step)
+        self._troubles.end()
         self._restore_nodes()
-        self._pass_time(QUIET_S)
+        self._pass_quiet_time()
         self._check_end()
+        self._check_with_a_fresh_process()
+
+    def _play(self, step: Step) -> None:
+        self.chance = random.Random(step.seed)
+        try:
+            told = self._begin_fault(step.detail) if step.name == "begin_fault" else self._do(step)
+        except Refused as refused:
+            told = f"refused: {refused}"
+        self.log.append(f"{self.world.loop.time():8.1f} {step.name} {told}")
+        self._pass_time(step.wait_s)
+
+    def _do(self, step: Step) -> str:
+        if step.name == "submit":
+            return self._submit(int(step.detail))
+        done: str = getattr(self, f"_{step.name}")()
+        return done
+
+    def _begin_fault(self, kind: str) -> str:
+        return self._troubles.begin(kind, self.chance)
+
+    def _pass_quiet_time(self) -> None:
+        """Until nothing has been written for a while; for a long time in some scenarios."""
+        end, written = self.world.loop.time() + LONG_QUIET_S, -1
+        while self.world.loop.time() < end and self.world.server.writes != written:
+            written = self.world.server.writes
+            self._pass_time(self._quiet_s)
 
     def _pass_time(self, seconds: float) -> None:
         while seconds > 0:
             self.world.run_for(min(seconds, 5.0))
             seconds -= 5.0
-            broken = self.world.find_broken()
-            if broken:
-                raise Broken("; ".join(broken))
+            self.world.audit()
 
     def _check_end(self) -> None:
         """Raises Broken where something is left over."""
-        before = self.world.server.writes
-        self.world.run_for(120)
-        problems = [f"{self.world.server.writes - before} writes in two minutes of peace"] if self.world.server.writes > before else []
+        problems = self._find_writes("in peace")
         workloads = {each["metadata"]["ownerReferences"][0]["uid"]: each for each in self.world.objects("kueue.x-k8s.io", "workloads")}
         jobs = {each["metadata"]["uid"]: each for each in self.world.objects("batch", "jobs")}
         for uid, job in jobs.items():
@@ -119,6 +153,32 @@ class Scenario:
                 problems.append(f"pod {pod['metadata']['name']} is {'gated' if gated else 'ending'}")
         if problems:
             raise Broken("; ".join(problems))
+
+    def _find_writes(self, when: str) -> list[str]:
+        """What is written in two minutes, when nothing should be: a sentence, or nothing."""
+        written = self._watch_peace()
+        named = sorted({f"{change.resource[1]} {change.last['metadata']['name']}" for change in written})
+        return [f"{len(written)} writes {when}: {', '.join(named[:5])}"] if written else []
+
+    def _watch_peace(self) -> list[Change]:
+        """What is written in two minutes, but for leases."""
+        written = list[Change]()
+        self.world.server.on_change.append(written.append)
+        self.world.run_for(PEACE_S)
+        self.world.server.on_change.remove(written.append)
+        return [change for change in written if change.resource != LEASES]
+
+    def _check_with_a_fresh_process(self) -> None:
+        """Raises Broken where a reconciler that has seen nothing else decides otherwise. Notes the waiting workloads for which it has
+        another reason than they say."""
+        for replica in self.world.replicas:
+            replica.kill()
+        written = [change for change in self._watch_peace() if change.resource[1] != "events"]
+        told = [change for change in written if change.resource == WORKLOADS and _has_another_reason(change)]
+        self.stale_reasons = sorted(f"{change.last['metadata']['name']}: {_reason_of(change.old)}" for change in told)
+        others = sorted({f"{change.resource[1]} {change.last['metadata']['name']}" for change in written if change not in told})
+        if others:
+            raise Broken(f"{len(others)} objects changed by a fresh process: {', '.join(others[:5])}")
 
     def _judge_job(self, job: Json, workload: Json | None) -> list[str]:
         name, status = job["metadata"]["name"], job.get("status") or {}
@@ -142,10 +202,9 @@ class Scenario:
 
     # --- what users do ------------------------------------------------------------------------------
 
-    def _submit(self) -> str:
+    def _submit(self, count: int) -> str:
         made = []
-        for _ in range(min(self._jobs_left, self.chance.randint(1, 4))):
-            self._jobs_left -= 1
+        for _ in range(count):
             self._number += 1
             made.append(self._submit_one(f"job-{self._number}"))
         return ", ".join(made)
@@ -247,37 +306,23 @@ class Scenario:
         self._patch("kueue.x-k8s.io", "clusterqueues", queue, {"spec": {"resourceGroups": changed}})
         return f"{queue['metadata']['name']} has {count}"
 
-    # --- faults -------------------------------------------------------------------------------------
 
-    def _begin_fault(self) -> str:
-        faults, chance = self._faults, self.chance
-        kind = chance.choice(["crashes", "lost requests", "lost answers", "shed", "slow", "silent", "cut", "compact", "clock"])
-        if kind == "crashes":
-            self._to_die = chance.choice([0.01, 0.05, 0.2])
-        elif kind == "lost requests":
-            faults.lost_request = 0.2
-        elif kind == "lost answers":
-            faults.lost_answer = 0.2
-        elif kind == "shed":
-            faults.shed = 0.2
-        elif kind == "slow":
-            faults.is_slow = 0.1
-        elif kind == "silent":
-            faults.is_silent = True
-        elif kind == "cut":
-            faults.is_cut = True
-        elif kind == "compact":
-            self.world.server.compact()
-        else:
-            self.world.clock.skew = timedelta(seconds=chance.choice([-3600, -5, 5, 3600]))
-        return kind
+def _reason_of(workload: Json | None) -> str:
+    """Why a workload waits, as it says."""
+    conditions = ((workload or {}).get("status") or {}).get("conditions") or ()
+    return next((c["message"] for c in conditions if c["type"] == "QuotaReserved" and c["status"] == "False"), "")
 
-    def _end_faults(self) -> str:
-        faults = self._faults
-        faults.lost_request = faults.lost_answer = faults.shed = faults.is_slow = self._to_die = 0.0
-        faults.is_silent = faults.is_cut = False
-        self.world.clock.skew = timedelta()
-        return ""
+
+def _has_another_reason(change: Change) -> bool:
+    """Whether all that a change did to a workload is that it waits for another reason."""
+
+    def strip(workload: Json | None) -> Json:
+        found = workload or {}
+        status = found.get("status") or {}
+        states = {c["type"]: c["status"] for c in status.get("conditions") or ()}
+        return {**found, "metadata": found.get("metadata", {}).get("uid"), "status": {**status, "conditions": states}}
+
+    return bool(_reason_of(change.old) and _reason_of(change.new)) and strip(change.old) == strip(change.new)
 
 
 def _has(workload: Json, kind: str) -> bool:

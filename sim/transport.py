@@ -7,14 +7,16 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.runtime.errors import NotLeading, Unreachable, error_for
+from core.runtime.errors import KubeError, NotLeading, Unreachable, error_for
 from core.runtime.transport import Fence, Transport
+from sim.loop import NOBODY, Process
 from sim.routes import carry_out, find_request
-from sim.server import Change, Refused, Request, Server, to_bytes
+from sim.server import Refused, Request, Server, to_bytes
 
 Json = dict[str, Any]
-LATENCY_S = 0.001
+LATENCY_S, TIMEOUT_S = 0.001, 30.0
 REFRESH_S, BOOKMARK_S = 2.0, 60.0  # before the end of a stream, and between two bookmarks
+LATE_S = 1.0  # after which a watch that delivers nothing is looked at again
 
 
 @dataclass(slots=True)
@@ -26,23 +28,36 @@ class Faults:
     lost_answer: float = 0.0  # it is carried out, and nobody is told
     shed: float = 0.0  # 429
     is_slow: float = 0.0  # it takes seconds
+    dies: float = 0.0  # the process ends before a write, or after it
     is_silent: bool = False  # watches deliver nothing
+    lagging: str = ""  # the watch of this resource delivers nothing
     is_cut: bool = False  # nothing arrives at all
 
+    def end(self) -> None:
+        """From now on nothing goes wrong."""
+        self.lost_request = self.lost_answer = self.shed = self.is_slow = self.dies = 0.0
+        self.is_silent, self.lagging, self.is_cut = False, "", False
 
-Dies = Callable[[Request], bool]
-"""Asked before each write and after it: whether the process ends at this moment."""
+    def is_late(self, request: Request) -> bool:
+        """Whether a watch delivers nothing now."""
+        return self.is_silent or self.lagging == request.kind.plural
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The process that sends: as whom, and what is done when it dies, or has written. What it had sent arrives nevertheless."""
+
+    user: str
+    process: Process | None = None
+    die: Callable[[], None] = lambda: None
+    on_write: Callable[[Request], None] = lambda _: None
 
 
 class SimTransport(Transport):
-    """One process's way to the API server. Once the process has ended nothing arrives there, and nothing comes back."""
+    """One process's way to the API server."""
 
-    def __init__(
-        self, server: Server, user: str, faults: Faults, dies: Dies = lambda _: False, end: Callable[[], None] = lambda: None
-    ) -> None:
-        """`end` is called when the process ends."""
-        self._server, self._user, self.faults, self._dies, self._end = server, user, faults, dies, end
-        self._is_dead = False
+    def __init__(self, server: Server, sender: Sender, faults: Faults) -> None:
+        self._server, self._sender, self.faults = server, sender, faults
 
     @property
     def address(self) -> str:
@@ -62,35 +77,53 @@ class SimTransport(Transport):
         timeout_s: float | None = None,
         fence: Fence | None = None,
     ) -> bytes:
-        faults, chance = self.faults, self.faults.chance
-        await self._live_on()
-        await asyncio.sleep(LATENCY_S * (1 + chance.random()) + (chance.uniform(0, 20) if chance.random() < faults.is_slow else 0))
-        if faults.is_cut or chance.random() < faults.lost_request:
-            raise Unreachable(f"{method} {path}: the connection was refused")
-        if fence is not None and fence() <= 0:
+        faults, chance, loop = self.faults, self.faults.chance, asyncio.get_running_loop()
+        limit = TIMEOUT_S if timeout_s is None else timeout_s
+        if fence is not None and (limit := min(limit, fence())) <= 0:
             raise NotLeading
+        delay = LATENCY_S * (1 + chance.random()) + (chance.uniform(0, 20) if chance.random() < faults.is_slow else 0)
+        is_lost = faults.is_cut or chance.random() < faults.lost_request
+        if is_lost or delay >= limit:
+            await asyncio.sleep(min(delay, limit))
+            raise Unreachable(f"{method} {path}: {'the connection was refused' if is_lost else f'no answer within {limit:g} s'}")
         try:
-            request = find_request(self._server, method, path, params or {}, body, content_type, self._user)
+            request = find_request(self._server, method, path, params or {}, body, content_type, self._sender.user)
+        except Refused as refused:
+            raise _explain(refused) from refused
+        answer: asyncio.Future[bytes] = loop.create_future()
+        loop.call_later(delay, self._arrive, request, answer, context=NOBODY)
+        return await answer
+
+    def _arrive(self, request: Request, answer: asyncio.Future[bytes]) -> None:
+        """What the API server does with a request, whatever has become of the sender; nothing if the connection was closed meanwhile."""
+        if answer.done():
+            return
+        is_write = request.verb not in ("get", "list")
+        if is_write and self._dies():
+            return
+        chance, faults = self.faults.chance, self.faults
+        result: bytes | KubeError
+        try:
             if chance.random() < faults.shed:
                 raise Refused(429, "TooManyRequests", "too many requests, please try again later", retryAfterSeconds=1)
-            is_write = request.verb not in ("get", "list", "watch")
-            await self._live_on(request if is_write else None)
-            answer = carry_out(self._server, request)
-            await self._live_on(request if is_write else None)
+            answered = carry_out(self._server, request)
+            result = self._server.to_bytes(answered) if "name" in answered["metadata"] else to_bytes(answered)
         except Refused as refused:
-            raise error_for(refused.code, json.dumps(refused.status).encode()) from refused
+            result = _explain(refused)
+        else:
+            if is_write:
+                self._sender.on_write(request)
+        if is_write and self._dies():
+            return
         if chance.random() < faults.lost_answer:
-            raise Unreachable(f"{method} {path}: the answer broke off")
-        await asyncio.sleep(LATENCY_S * chance.random())
-        return to_bytes(answer)
+            result = Unreachable("the answer broke off")
+        answer.get_loop().call_later(LATENCY_S * chance.random(), _tell, answer, result, context=NOBODY)
 
-    async def _live_on(self, written: Request | None = None) -> None:
-        """Returns only in a process that lives."""
-        if written is not None and not self._is_dead and self._dies(written):
-            self._is_dead = True
-            self._end()
-        if self._is_dead:
-            await asyncio.get_running_loop().create_future()
+    def _dies(self) -> bool:
+        process = self._sender.process
+        if process is not None and not process.is_dead and self.faults.chance.random() < self.faults.dies:
+            self._sender.die()
+        return process is not None and process.is_dead
 
     async def lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The events of a watch, with bookmarks, until its time is over."""
@@ -99,45 +132,54 @@ class SimTransport(Transport):
             raise Unreachable(f"GET {path}: the connection was refused")
         loop = asyncio.get_running_loop()
         try:
-            request = find_request(self._server, "GET", path, params, None, "", self._user)
+            request = find_request(self._server, "GET", path, params, None, "", self._sender.user)
         except Refused as refused:
-            raise error_for(refused.code, json.dumps(refused.status).encode()) from refused
+            raise _explain(refused) from refused
         end, version = loop.time() + float(params.get("timeoutSeconds") or 3600), int(params.get("resourceVersion") or 0)
         bookmark, has_news = loop.time() + BOOKMARK_S, asyncio.Event()
-
-        def wake(change: Change) -> None:
-            if change.resource == request.kind.resource:
-                has_news.set()
-
-        self._server.on_change.append(wake)
+        self._server.watchers[request.kind.resource].append(has_news.set)
         try:
             while loop.time() < end:
-                await self._live_on()
                 has_news.clear()
-                if not self.faults.is_silent:
+                if not self.faults.is_late(request):
                     try:
                         events = self._server.read_changes(request, version)
                     except Refused as refused:
                         yield to_bytes({"type": "ERROR", "object": refused.status})
                         return
                     for number, event in events:
-                        yield to_bytes(event)
+                        yield b'{"type":"%s","object":%s}' % (event["type"].encode(), self._server.to_bytes(event["object"]))
                         version = number
                     version = max(version, self._server.version)
                 until = min(bookmark, end - REFRESH_S if loop.time() < end - REFRESH_S else end)
+                if self.faults.is_late(request):
+                    until = min(until, loop.time() + LATE_S)
                 try:
                     async with asyncio.timeout_at(until):
                         await has_news.wait()
                 except TimeoutError:
-                    if loop.time() < end and not self.faults.is_silent:
-                        bookmark = loop.time() + BOOKMARK_S
+                    bookmark = loop.time() + BOOKMARK_S
+                    if loop.time() < end and not self.faults.is_late(request):
                         yield to_bytes(self._make_bookmark(request, version))
                 if self.faults.is_cut:
                     raise Unreachable(f"GET {path}: the watch broke")
         finally:
-            self._server.on_change.remove(wake)
+            self._server.watchers[request.kind.resource].remove(has_news.set)
 
     @staticmethod
     def _make_bookmark(request: Request, version: int) -> Json:
         obj = {"kind": request.kind.kind, "apiVersion": request.kind.api_version, "metadata": {"resourceVersion": str(version)}}
         return {"type": "BOOKMARK", "object": obj}
+
+
+def _tell(answer: asyncio.Future[bytes], result: bytes | KubeError) -> None:
+    if answer.done():
+        return
+    if isinstance(result, bytes):
+        answer.set_result(result)
+    else:
+        answer.set_exception(result)
+
+
+def _explain(refused: Refused) -> KubeError:
+    return error_for(refused.code, json.dumps(refused.status).encode())

@@ -6,25 +6,26 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from core.jobs.kinds import KINDS
-from core.placement.profile import profiles_from_gates
-from core.runtime.client import Client
 from core.runtime.resource import Resource
 from e2e.recount import Objects, find_broken
-from reconciler.app import Reconciler
+from e2e.recount_places import find_misplaced
 from sim.admission import Admission
 from sim.files import read_yaml
 from sim.kinds import build_in, read_definitions
 from sim.loop import VirtualClock, VirtualLoop
 from sim.models import MODELS, Kubelets, Model
+from sim.replica import Replica
 from sim.routes import find_kind
-from sim.server import Request, Server
-from sim.transport import Dies, Faults, SimTransport
+from sim.server import LEASES, Request, Server
 from webhook.review import Reviews
 
 Json = dict[str, Any]
 CRDS = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "crds"
-RECONCILER = "system:serviceaccount:topogate-system:topogate-reconciler"
+UNAUDITED = (LEASES, ("", "events"))
+
+
+class Broken(Exception):
+    """What must hold does not."""
 
 
 class World:
@@ -41,10 +42,8 @@ class World:
         self.server = Server(kinds, now=self.time, chance=random.Random(self.chance.random()))
         self.server._admit = Admission(self.server, Reviews(self._has_default_queue, find=self._find).answer)
         self.models: list[Model] = [model(self.server, self.loop, self.clock.now) for model in MODELS]
-        self.reconcilers: list[asyncio.Task[None]] = []
-        self._ended: list[asyncio.Task[None]] = []
-        self.leader: Reconciler | None = None  # the one that was started last
-        self.crashes = 0
+        self.replicas: list[Replica] = []
+        self._audited = 0  # version
         for name in ("default", "kube-system", "topogate-system"):
             self.apply(
                 {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}
@@ -91,12 +90,32 @@ class World:
         head = {"apiVersion": kind.api_version, "kind": kind.kind}
         return [{**head, **stored.obj} for _, stored in sorted(self.server.objects[group, plural].items())]
 
+    @property
+    def version(self) -> int:
+        """Of the last change of what is audited: neither leases nor events."""
+        return max(self.server.find_last_change(kind.resource) for kind in self.server.kinds.values() if kind.resource not in UNAUDITED)
+
     def find_broken(self) -> list[str]:
-        """What the audit of objects finds now (`e2e.recount`)."""
+        """What the audit of objects finds now (`e2e.recount`); nothing if no object has changed since it last found nothing."""
+        version = self.version
+        if version == self._audited:
+            return []
+        broken = self._audit()
+        self._audited = version if not broken else 0
+        return broken
+
+    def audit(self) -> None:
+        """Raises Broken with what the audit finds."""
+        broken = self.find_broken()
+        if broken:
+            raise Broken("; ".join(broken))
+
+    def _audit(self) -> list[str]:
         found = {name: self.objects("", name) for name in ("nodes", "pods", "namespaces")}
         named = {"workloads": "workloads", "cluster_queues": "clusterqueues", "cohorts": "cohorts", "local_queues": "localqueues"}
         named["resource_flavors"] = "resourceflavors"
-        return list(find_broken(Objects(**found, **{name: self.objects("kueue.x-k8s.io", plural) for name, plural in named.items()})))
+        objects = Objects(**found, **{name: self.objects("kueue.x-k8s.io", plural) for name, plural in named.items()})
+        return [*find_broken(objects), *find_misplaced(objects.workloads, objects.pods, objects.nodes)]
 
     @property
     def kubelets(self) -> Kubelets:
@@ -105,40 +124,21 @@ class World:
 
     # --- topogate -----------------------------------------------------------------------------------
 
-    def start_reconciler(self, faults: Faults | None = None, dies: Dies = lambda _: False) -> None:
-        """Starts a reconciler that leads. One that `dies` is started again some seconds later, as a Deployment does."""
-        faults = faults or Faults(random.Random(self.chance.random()))
-
-        def end() -> None:
-            self.crashes += 1
-            task.cancel()
-            self.reconcilers.remove(task)
-            self._ended.append(task)
-            self.loop.call_later(self.chance.uniform(1, 10), self.start_reconciler, faults, dies)
-
-        client = Client(SimTransport(self.server, RECONCILER, faults, dies, end))
-        reconciler = Reconciler(client, self.clock, profiles_from_gates({}), kinds=KINDS)
-
-        async def work() -> None:
-            async with asyncio.TaskGroup() as group:
-                await reconciler.follow(group)
-                await reconciler.lead()
-
-        self.leader = reconciler
-        task = self.loop.create_task(work())
-        self.reconcilers.append(task)
+    def start_replicas(self, count: int) -> None:
+        """Starts replicas of the reconciler; one alone leads without an election."""
+        for name in "abc"[:count]:
+            self.replicas.append(Replica(self.server, self.loop, name, random.Random(self.chance.random()), is_elected=count > 1))
 
     def run_for(self, seconds: float) -> None:
-        """Lets time pass. Raises what ended a reconciler."""
+        """Lets time pass. Raises Broken where a replica ends by itself, or writes though another one leads."""
         self.loop.run_until_complete(asyncio.sleep(seconds))
-        for task in self.reconcilers:
-            if task.done():
-                task.result()
+        problems = [problem for replica in self.replicas for problem in replica.problems]
+        if problems:
+            raise Broken("; ".join(problems))
 
     def close(self) -> None:
         """Ends all."""
-        for task in self.reconcilers:
-            task.cancel()
-        self.loop.run_until_complete(asyncio.gather(*self.reconcilers, *self._ended, return_exceptions=True))
+        ending = [task for replica in self.replicas for task in replica.end()]
+        self.loop.run_until_complete(asyncio.gather(*ending, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
