@@ -42,7 +42,7 @@ def play(seed: int, size: Size, steps: Sequence[Step] | None = None, *, tells: b
     """Plays a scenario to its end, or until something is broken."""
     scenario = Scenario(seed, size, steps)
     world, digest = scenario.world, hashlib.sha256()
-    world.server.on_change.append(lambda change: digest.update(json.dumps([change.version, change.resource, change.last]).encode()))
+    world.server.on_change.append(lambda change: digest.update(world.server.write_out(change)))
     try:
         scenario.play()
         problem = ""

@@ -93,6 +93,7 @@ class Server:
     def __init__(self, kinds: Iterable[Kind], *, now: Callable[[], str], chance: random.Random, admit: Admit = _admit_all) -> None:
         """`now` is the wall clock as the API writes it."""
         self.kinds: dict[tuple[str, str, str], Kind] = {}
+        self.kind_of: dict[Resource, Kind] = {}  # at the version that was served first
         self.objects: dict[Resource, dict[Key, Stored]] = {}
         self.version = 1
         self.history: list[Change] = []
@@ -111,6 +112,7 @@ class Server:
     def serve(self, kind: Kind) -> None:
         """From now on objects of the kind can be written."""
         self.kinds[kind.group, kind.version, kind.plural] = kind
+        self.kind_of.setdefault(kind.resource, kind)
         self.objects.setdefault(kind.resource, {})
         self._changes.setdefault(kind.resource, [])
         self.watchers.setdefault(kind.resource, [])
@@ -205,6 +207,10 @@ class Server:
         if found is None:
             found = self._written[key] = metadata, to_bytes(answer)  # an id stands for an object that is kept
         return found[1]
+
+    def write_out(self, change: Change) -> bytes:
+        """The object of a change as watchers are sent it."""
+        return self.to_bytes(self._present(self.kind_of[change.resource], change.last))
 
     def _find(self, request: Request) -> Stored:
         stored = self.objects[request.kind.resource].get((request.namespace, request.name))
