@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-all check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover bench-nodes bench-storm bench-podgroups bench-worst bench-soak traces cluster cluster-stop kind fmt generate wheel image lock lock-debian
+.PHONY: help venv demo test test-fast test-all simulate-faults check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover bench-nodes bench-storm bench-podgroups bench-worst bench-soak traces cluster cluster-stop kind fmt generate wheel image lock lock-debian
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test-all: $(STAMP) ## also the long tests: images, Helm upgrades, Jaeger, every 
 	@$(BIN)/python -m e2e.binaries
 	@$(PYTEST)
 	@$(BIN)/python -m tests.chart.rights_of_a_run
+
+simulate-faults: $(STAMP) ## play SEEDS=10000 random lives of a cluster with faults, for at most MINUTES=90; started again it goes on
+	@$(BIN)/python -m sim.many --seeds $(or $(SEEDS),10000) --processes $(PROCESSES) --minutes $(or $(MINUTES),90)
 
 check: $(STAMP) ## lint, types, the dependency law, drift of generated files, plain English
 	@$(BIN)/ruff check .

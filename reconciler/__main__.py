@@ -80,26 +80,13 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             )
             client.fence = health.election.count_seconds_left
 
-        async def wait_and_lead() -> None:
-            await reconciler.observed.wait_for_watches(client, clock)
-            await reconciler.lead()
-
         def is_leading() -> bool:
             return reconciler.deciding is not None and (health.election is None or health.election.leads)
-
-        async def work() -> None:
-            async with asyncio.TaskGroup() as group:
-                # Seen before it is led: whoever takes over decides at once, however much there is to list.
-                await reconciler.follow(group)
-                if health.election is not None:
-                    await health.election.run(wait_and_lead)
-                else:
-                    await reconciler.lead()
 
         async def main(group: asyncio.TaskGroup) -> None:
             eternal(group, "event loop lag", LoopLag(clock, on_lag=recorder.lagged).run())
             eternal(group, "metrics", metrics.run(clock))
-            eternal(group, "the reconciler", work())
+            eternal(group, "the reconciler", reconciler.run(health.election))
 
         async def stop() -> None:
             health.stopping = True

@@ -28,6 +28,7 @@ from core.runtime.clock import Clock
 from core.runtime.controller import Controller
 from core.runtime.garbage import give_back_pages
 from core.runtime.latecomers import telling_later
+from core.runtime.lease import LeaderElection
 from core.runtime.metrics import Reading
 from core.runtime.tasks import eternal
 from core.state.ledger import Drift
@@ -99,7 +100,7 @@ class Reconciler:
         group_plugins: GroupPluginRules = GroupPluginRules(),  # noqa: B008, a frozen value
         recorder: Recorder = UNRECORDED,
     ) -> None:
-        self._clock = clock
+        self._client, self._clock = client, clock
         self.is_complete = False  # whether everything has been listed once
         self.deciding: Deciding | None = None
         self.observed = Observed(
@@ -137,6 +138,22 @@ class Reconciler:
     def read_gauges(self) -> Reading:
         """What is so now, as the leader says it: of several replicas one must."""
         return self.deciding.read_gauges() if self.deciding is not None else {}
+
+    async def run(self, election: LeaderElection | None) -> None:
+        """Never returns: follows what there is, and decides while it is elected, or always without an election. Raises what ends a part
+        in an exception group: LeadershipLost among others."""
+
+        async def wait_and_lead() -> None:
+            await self.observed.wait_for_watches(self._client, self._clock)
+            await self.lead()
+
+        async with asyncio.TaskGroup() as group:
+            # Seen before it is led: whoever takes over decides at once, however much there is to list.
+            await self.follow(group)
+            if election is not None:
+                await election.run(wait_and_lead)
+            else:
+                await self.lead()
 
     async def follow(self, group: asyncio.TaskGroup) -> None:
         """Lists everything and keeps it up to date in `group`; returns once it is listed."""

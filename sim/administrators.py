@@ -5,38 +5,40 @@ from typing import Any
 
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
-from sim.users import Steps
 from sim.world import World
 
 Json = dict[str, Any]
 GPUS = 8  # of a node
 _KUEUE = "kueue.x-k8s.io"
 _TAINT = "example.com/repair"
+WEIGHTS = {  # how often each step is taken
+    "fail_node": 2,
+    "fail_rack": 1,
+    "restore": 2,
+    "cordon_node": 1,
+    "drain_node": 1,
+    "taint_node": 1,
+    "relabel_node": 1,
+    "change_quota": 2,
+    "stop_queue": 1,
+    "change_flavor": 1,
+    "delete_topology": 1,
+}
 
 
 class Administrators:
-    """Administrators of a pool of nodes, which fail now and then.
+    """Administrators of a pool of nodes, which fail now and then."""
 
-    Once `has_lowered_quota` more may run than there is quota for: what is admitted runs on.
-    """
-
-    def __init__(self, world: World, chance: random.Random, pool: NodePool) -> None:
-        self._world, self._chance, self._pool = world, chance, pool
+    def __init__(self, world: World, pool: NodePool, *, lowers_quota: bool) -> None:
+        self._world, self._pool, self._lowers_quota = world, pool, lowers_quota
+        self._chance = random.Random(0)
         self._removed: list[Json] = []
-        self.has_lowered_quota = False
-        self.steps: Steps = [
-            (2, self._fail_node),
-            (1, self._fail_rack),
-            (2, self.restore),
-            (1, self._cordon_node),
-            (1, self._drain_node),
-            (1, self._taint_node),
-            (1, self._relabel_node),
-            (2, self._change_quota),
-            (1, self._stop_queue),
-            (1, self._change_flavor),
-            (1, self._delete_topology),
-        ]
+
+    def play(self, name: str, chance: random.Random) -> str:
+        """Takes a step of `WEIGHTS`; returns what was done. Raises Refused."""
+        self._chance = chance
+        done: str = self.restore() if name == "restore" else getattr(self, f"_{name}")()
+        return done
 
     def make_nodes(self) -> None:
         """Creates the nodes, all ready."""
@@ -116,6 +118,9 @@ class Administrators:
         """Another rack of the same block or of another."""
         node, like = self._choose_node(), self._choose_node()
         labels = {label: like["metadata"]["labels"][label] for label in (self._pool.block_label, self._pool.rack_label)}
+        if labels.items() <= node["metadata"]["labels"].items():
+            return "none"
+        self._world.relabelled.add(node["metadata"]["name"])
         self._world.patch("", "nodes", node, {"metadata": {"labels": labels}})
         return f"{node['metadata']['name']} is in {labels[self._pool.rack_label]}"
 
@@ -127,7 +132,9 @@ class Administrators:
         [flavor] = group["flavors"]
         count = str(self._chance.randint(GPUS, 4 * self._pool.nodes * GPUS))
         before = int(next(each["nominalQuota"] for each in flavor["resources"] if each["name"] == "nvidia.com/gpu"))
-        self.has_lowered_quota |= int(count) < before
+        if int(count) < before and not self._lowers_quota:
+            return "none: what runs beyond a smaller quota runs on"
+        self._world.has_lowered_quota |= int(count) < before
         resources = [{**each, "nominalQuota": count} if each["name"] == "nvidia.com/gpu" else each for each in flavor["resources"]]
         changed = [{**group, "flavors": [{**flavor, "resources": resources}]}]
         self._world.patch(_KUEUE, "clusterqueues", queue, {"spec": {"resourceGroups": changed}})

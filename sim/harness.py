@@ -31,7 +31,7 @@ from sim.kinds import POD_LISTS, Kind, build_in, read_definitions
 from sim.loop import VirtualLoop
 from sim.routes import carry_out, find_request
 from sim.server import Change, Refused, Request, Server, Stored, to_bytes
-from sim.transport import Faults, SimTransport
+from sim.transport import Faults, Sender, SimTransport
 
 Json = dict[str, Any]
 Result = TypeVar("Result")
@@ -115,12 +115,12 @@ class Harness:
         self.clock = clock
         self.server = Server(list_kinds(), now=self.now, chance=random.Random(1))
         self.faults = Faults(random.Random(2))
-        self.transport = DelayedTransport(self.server, USER, self.faults, self._meet)
-        self.client = Client(self.transport)
-        self.writer = Writer(self.client, clock, paused=lambda: self.observed.state.pause)
         self.writes: list[Request] = []  # that were carried out for `client`
         self.on_write: Callable[[Request], None] = lambda _: None  # called before each; raises Refused or a KubeError
-        self._arrived: Request | None = None
+        sender = Sender(USER, on_write=self.writes.append, before_write=lambda request: self.on_write(request))
+        self.transport = DelayedTransport(self.server, sender, self.faults)
+        self.client = Client(self.transport)
+        self.writer = Writer(self.client, clock, paused=lambda: self.observed.state.pause)
         self.late: set[str] = set()  # kinds whose changes are not observed before `catch_up`
         self._missed: list[Change] = []
         self._watches: dict[tuple[str, str], list[tuple[Request, Informer]]] = {}
@@ -249,15 +249,6 @@ class Harness:
                 loop.run_until_complete(asyncio.wait(left))
 
     # --- inside -------------------------------------------------------------------------------------
-
-    def _meet(self, request: Request) -> bool:
-        """Called before and after each write; False: the client lives on."""
-        if request is self._arrived:
-            self.writes.append(request)
-        else:
-            self._arrived = request
-            self.on_write(request)
-        return False
 
     def _find_kind(self, called: str, api_version: str = "") -> Kind:
         """By name, or name and group (`Job.batch`)."""

@@ -1,13 +1,20 @@
-"""An event loop in virtual time: it never waits, and time passes only when nothing is left to do now."""
+"""An event loop in virtual time: it never waits, and time passes only when nothing is left to do now.
+
+The processes of a world share it. What belongs to one is known by its context, so that a process can stand still while others go on.
+"""
 
 import asyncio
 import contextvars
+import heapq
 import selectors
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+NOBODY = contextvars.Context()
+"""Of what happens outside of all processes, as on the network."""
 Result = TypeVar("Result")
 
 
@@ -42,6 +49,9 @@ class _NothingToRead(selectors.BaseSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """What a thread would do is done at once, so that a run is the same each time."""
 
+    _ready: deque[asyncio.Handle]  # of asyncio's base loop, as `_scheduled`
+    _scheduled: list[asyncio.TimerHandle]
+
     def __init__(self) -> None:
         self._time = _NothingToRead()
         super().__init__(self._time)
@@ -49,6 +59,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Seconds since the beginning."""
         return self._time.now
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As in every loop; a process that stands still does not notice the time."""
+        timer = _Timer(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def _call_soon(self, callback: Any, args: Any, context: contextvars.Context | None) -> asyncio.Handle:
+        handle = _Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
 
     def run_in_executor(self, executor: Any, func: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:  # type: ignore[override]
         """The result of a call, made now."""
@@ -58,6 +82,57 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         except Exception as error:
             future.set_exception(error)
         return future
+
+
+class Process:
+    """What is done in one process: it may stand still (SIGSTOP), and then nothing of it runs until it goes on."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self.is_frozen = False
+        self.is_dead = False
+        self.held: list[asyncio.Handle] = []
+
+    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begins work that belongs to the process, with all that comes of it."""
+        context = contextvars.copy_context()
+        context.run(_PROCESS.set, self)
+        return self._loop.create_task(work, context=context)
+
+    def freeze(self) -> None:
+        """From now on nothing of it runs."""
+        self.is_frozen = True
+
+    def thaw(self) -> None:
+        """What was due meanwhile runs now."""
+        self.is_frozen = False
+        self._loop._ready.extend(self.held)
+        self.held = []
+
+    def kill(self) -> None:
+        """Nothing of it runs any more, not even what ends it."""
+        self.is_dead = True
+        self.freeze()
+
+
+_PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class _Handle(asyncio.Handle):
+    __slots__ = ()
+    _context: contextvars.Context
+
+    def _run(self) -> None:
+        process = self._context.get(_PROCESS)
+        if process is not None and process.is_frozen:
+            process.held.append(self)
+        else:
+            asyncio.Handle._run(self)
+
+
+class _Timer(asyncio.TimerHandle):
+    __slots__ = ()
+    _run = _Handle._run
 
 
 class VirtualClock:

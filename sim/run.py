@@ -1,46 +1,159 @@
-"""Plays random lives of a cluster: `python -m sim.run --seed N [--count M]`. Exit code 1 if one fails, with its seed."""
+"""Plays random lives of a cluster: `python -m sim.run --seed N [--count M]`. Exit code 1 if one fails, with its seed.
+
+Of the first that fails the fewest steps that fail alike are looked for, printed, and written to `out/`, to be played with `--steps`.
+"""
 
 import argparse
+import gc
+import hashlib
+import json
 import logging
 import os
+import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
 
-from sim.scenario import Scenario
+from core.runtime.garbage import spare_what_lives
+from sim.scenario import Scenario, Size, Step, plan
+from sim.server import LEASES
+from sim.shrink import classify, shrink
+
+LIMIT_S = 600.0  # of CPU, for a seed
+OUT = Path(__file__).parent.parent / "out"
 
 
-def play(seed: int, *, tells: bool) -> str:
-    """What went wrong; empty if nothing did."""
-    scenario = Scenario(seed)
+class Played(NamedTuple):
+    """What came of a scenario. `problem` is empty if it holds; `digest` stands for all writes."""
+
+    problem: str
+    writes: int
+    renewals: int
+    deaths: int
+    lost: int
+    seconds: float
+    digest: str
+    stale_reasons: list[str]
+    log: list[str]
+
+
+class TooLong(KeyboardInterrupt):
+    """A scenario does not end: an event loop handles all other exceptions itself."""
+
+
+@contextmanager
+def limit_time(seconds: float) -> Iterator[None]:
+    """Raises TooLong where it was after so many seconds of CPU."""
+
+    def end(*_: object) -> None:
+        raise TooLong(f"no end after {seconds:.0f} s of CPU")
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 10.0)
     try:
-        scenario.play()
-        problem = ""
-    except BaseException as error:
-        problem = f"{type(error).__name__}: {error}" if not tells else traceback.format_exc()
+        yield
     finally:
-        scenario.world.close()
-    if problem or tells:
-        print(*scenario.log, sep="\n")
-    world = scenario.world
-    print(f"seed {seed}: {problem or 'ok'} ({world.server.writes} writes, {world.crashes} crashes, {world.loop.time():.0f} s)", flush=True)
-    return problem
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def play(seed: int, size: Size, steps: Sequence[Step] | None = None, *, tells: bool = False, limit_s: float = LIMIT_S) -> Played:
+    """Plays a scenario to its end, or until something is broken, or it takes too long."""
+    scenario = Scenario(seed, size, steps)
+    world, digest = scenario.world, hashlib.sha256()
+    world.server.on_change.append(lambda change: digest.update(world.server.write_out(change)))
+    try:
+        with limit_time(limit_s):
+            scenario.play()
+        problem = ""
+    except (Exception, TooLong) as error:
+        problem = f"{type(error).__name__}: {error}"
+        if tells or isinstance(error, TooLong):
+            traceback.print_exc()
+    finally:
+        with suppress(TooLong), limit_time(limit_s):
+            world.close()
+        gc.collect()
+    deaths, lost = (sum(counts) for counts in zip(*((each.deaths, each.lost) for each in world.replicas), strict=True))
+    renewals, told = world.server.written[LEASES], digest.hexdigest()[:16]
+    return Played(problem, world.server.writes, renewals, deaths, lost, world.loop.time(), told, scenario.stale_reasons, scenario.log)
+
+
+def use_fixed_hashes(module: str, arguments: Sequence[str]) -> None:
+    """Starts the program anew if hashes are random: the order of sets is part of what a seed stands for."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(sys.executable, [sys.executable, "-m", module, *arguments], {**os.environ, "PYTHONHASHSEED": "0"})
+
+
+def prepare() -> None:
+    """Makes the collector of cycles look at what a scenario makes only, and seldom."""
+    spare_what_lives()
+    gc.set_threshold(200_000, 20, 100)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m sim.run", description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=1)
+    for name, value in Size()._asdict().items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--steps", type=Path, help="a file with the steps to play, as a failure writes it")
+    parser.add_argument("--shrink-s", type=float, default=60.0, help="for how long fewer steps are looked for that fail alike")
     parser.add_argument("--log", action="store_true", help="what happens in each, and topogate's log")
     options = parser.parse_args(arguments)
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of what a seed stands for
-        os.execve(sys.executable, [sys.executable, "-m", "sim.run", *(arguments or sys.argv[1:])], {**os.environ, "PYTHONHASHSEED": "0"})
+    use_fixed_hashes("sim.run", arguments or sys.argv[1:])
     logging.basicConfig(level=logging.INFO if options.log else logging.CRITICAL)
-    began, failed = time.monotonic(), 0
+    size = Size(options.jobs, options.others, options.faults)
+    steps = read_steps(options.steps) if options.steps else None
+    prepare()
+    began, failed, writes, renewals = time.process_time(), 0, 0, 0
     for seed in range(options.seed, options.seed + options.count):
-        failed += bool(play(seed, tells=options.log))
-    print(f"{options.count - failed} of {options.count} hold, {time.monotonic() - began:.0f} s")
+        played = play(seed, size, steps, tells=options.log)
+        if played.problem and not failed and not steps:
+            shortest = find_shortest(seed, size, played.problem, options.shrink_s)
+            path = write_steps(seed, shortest)
+            print(f"{len(shortest)} steps fail alike: --seed {seed} --steps {path}", *shortest, sep="\n  ")
+        failed, writes, renewals = failed + bool(played.problem), writes + played.writes, renewals + played.renewals
+        if options.log:
+            print(*played.log, *played.stale_reasons, sep="\n")
+        print(
+            f"seed {seed}: {played.problem or 'ok'} ({played.writes} writes, {played.deaths} crashes, {played.lost} leaderships lost, "
+            f"{len(played.stale_reasons)} reasons out of date, {played.seconds:.0f} s, {played.digest})",
+            flush=True,
+        )
+    spent = time.process_time() - began
+    print(
+        f"{options.count - failed} of {options.count} hold, {spent:.0f} s of CPU, {60 * writes / spent:.0f} writes a minute, "
+        f"{60 * (writes + renewals) / spent:.0f} with those of leases"
+    )
     return 1 if failed else 0
+
+
+def find_shortest(seed: int, size: Size, problem: str, seconds: float) -> list[Step]:
+    """The fewest steps of a seed found in some seconds that fail as all of them do."""
+    until, kind = time.monotonic() + seconds, classify(problem)
+
+    def fails(steps: Sequence[Step]) -> bool:
+        return classify(play(seed, size, steps).problem) == kind
+
+    return shrink(plan(seed, size), fails, lambda: time.monotonic() < until)
+
+
+def write_steps(seed: int, steps: Sequence[Step]) -> Path:
+    """The file that has been written."""
+    OUT.mkdir(exist_ok=True)
+    path = OUT / f"steps-of-seed-{seed}.json"
+    path.write_text(json.dumps(steps, indent=1) + "\n")
+    return path
+
+
+def read_steps(path: Path) -> list[Step]:
+    """The steps in a file."""
+    return [Step(*each) for each in json.loads(path.read_text())]
 
 
 if __name__ == "__main__":

@@ -1,46 +1,78 @@
 """A random life of a cluster: teams, jobs, nodes that fail, administrators; and faults between topogate and the API server.
 
-What is played depends on the seed alone. After each step the audit of objects (`e2e.recount`) must hold. When the faults have ended and
-time has passed, everything runs, has finished, or waits with a reason, and nothing is written any more.
+What is played depends on the seed and the list of steps alone. While it is played the audit of objects (`e2e.recount`) must hold. When the
+faults have ended and time has passed, everything runs, has finished, or waits with a reason, nothing is written any more, and a process
+that begins anew has nothing to add.
 """
 
 import random
-from datetime import timedelta
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from e2e import manifests
 from e2e.nodes import NodePool
+from sim import administrators, faults, users
 from sim.administrators import GPUS, Administrators
 from sim.ending import find_unsettled
-from sim.server import Refused, Request
-from sim.transport import Faults
+from sim.server import LEASES, Change, Refused
 from sim.users import Users
-from sim.world import World
+from sim.world import UNAUDITED, Broken, World
 
 Json = dict[str, Any]
 TEAMS = ("red", "blue")
-STEPS, QUIET_S = 40, 1800.0
+QUIET_S, LONG_QUIET_S, LONGEST_S = 330.0, 1800.0, 7200.0  # containers run for 300 s at most
+FRESH_S = 60.0
+REPLICAS = 2
+WORKLOADS = "kueue.x-k8s.io", "workloads"
 
-_OF_QUOTA = ("may use", "to share")  # what the audit says of quotas (e2e.recount_quota)
+
+class Size(NamedTuple):
+    """How much there is in a scenario."""
+
+    jobs: int = 50
+    others: int = 25  # steps of users, nodes and administrators
+    faults: int = 8
 
 
-class Broken(Exception):
-    """What must hold does not."""
+class Step(NamedTuple):
+    """What happens at one moment, and how much time passes then. What it chooses depends on its own seed: others may be left out."""
+
+    name: str
+    detail: str
+    seed: int
+    wait_s: float
+
+
+def plan(seed: int, size: Size) -> list[Step]:
+    """The steps of a seed, in their order."""
+    chance, jobs = random.Random(f"steps of {seed}"), size.jobs
+    begun = [("begin_fault", kind) for kind in chance.sample(faults.KINDS, min(size.faults, len(faults.KINDS)))]
+    weights = users.WEIGHTS | administrators.WEIGHTS
+    chosen = chance.choices(list(weights), list(weights.values()), k=size.others)
+    named = [*begun, *((name, "") for name in chosen)]
+    while jobs > 0:
+        count = min(jobs, chance.randint(1, 4))
+        named.append(("submit", str(count)))
+        jobs -= count
+    chance.shuffle(named)
+    return [Step(name, detail, chance.getrandbits(32), chance.choice([0.2, 1.0, 5.0, 30.0])) for name, detail in named]
 
 
 class Scenario:
     """One life of one cluster."""
 
-    def __init__(self, seed: int, jobs: int = 50) -> None:
+    def __init__(self, seed: int, size: Size = Size(), steps: Sequence[Step] | None = None) -> None:  # noqa: B008, a frozen value
+        """`steps` are those of the seed if none are given."""
         self.seed, self.chance = seed, random.Random(seed)
+        self.steps = plan(seed, size) if steps is None else steps
         self.world = World(seed)
         self.pool = NodePool(blocks=2, racks=2, nodes=self.chance.randint(2, 4))
         self.log: list[str] = []
-        self._faults = Faults(random.Random(self.chance.random()))
-        self._to_die = 0.0
-        self._deaths = random.Random(self.chance.random())
-        self._users = Users(self.world, self.chance, TEAMS, jobs, 2 * self.pool.nodes)
-        self._administrators = Administrators(self.world, self.chance, self.pool)
+        self.stale_reasons: list[str] = []
+        self._troubles = faults.Troubles(self.world)
+        self._users = Users(self.world, TEAMS, 2 * self.pool.nodes)
+        self._administrators = Administrators(self.world, self.pool, lowers_quota=self.chance.random() < 0.5)
+        self._quiet_s = LONG_QUIET_S if self.chance.random() < 0.1 else QUIET_S
         self._set_up()
 
     # --- the cluster --------------------------------------------------------------------------------
@@ -57,82 +89,96 @@ class Scenario:
             spec = {"cohortName": "all", **({"preemption": preemption} if preemption else {})}
             world.apply(manifests.cluster_queue(team, quota, strategy=strategy, **spec))
             world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
-            world.apply(manifests.local_queue("main", team, team))
-            world.apply(manifests.local_queue("other", team, team))
+            for name in ("main", "other"):
+                world.apply(manifests.local_queue(name, team, team))
         for name, value in (("low", 1), ("high", 100)):
             world.apply(
                 {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
             )
-        world.start_reconciler(self._faults, self._dies)
-
-    def _dies(self, _: Request) -> bool:
-        return self._deaths.random() < self._to_die
+        world.start_replicas(REPLICAS)
 
     # --- playing ------------------------------------------------------------------------------------
 
     def play(self) -> None:
-        """Plays it. Raises Broken with what is broken, and what ended a reconciler."""
-        steps = [*self._users.steps, *self._administrators.steps, (2, self._begin_fault), (2, self._end_faults)]
-        for _ in range(STEPS):
-            [step] = self.chance.choices([each for _, each in steps], [weight for weight, _ in steps])
-            try:
-                told = step()
-            except Refused as refused:
-                told = f"refused: {refused}"
-            self.log.append(f"{self.world.loop.time():8.1f} {step.__name__.strip('_')} {told}")
-            self._pass_time(self.chance.choice([0.2, 1.0, 5.0, 30.0]))
-        self._end_faults()
+        """Plays it. Raises Broken with what is broken."""
+        for step in self.steps:
+            self._play(step)
+        self._troubles.end()
         self._administrators.restore()
-        self._pass_time(QUIET_S)
+        self._pass_quiet_time()
         self._check_end()
+        self._check_with_a_fresh_process()
+
+    def _play(self, step: Step) -> None:
+        try:
+            told = self._do(step, random.Random(step.seed))
+        except Refused as refused:
+            told = f"refused: {refused}"
+        self.log.append(f"{self.world.loop.time():8.1f} {step.name} {told}")
+        self._pass_time(step.wait_s)
+
+    def _do(self, step: Step, chance: random.Random) -> str:
+        if step.name == "begin_fault":
+            return self._troubles.begin(step.detail, chance)
+        if step.name == "submit":
+            return self._users.submit(int(step.detail), chance)
+        players = self._users if step.name in users.WEIGHTS else self._administrators
+        return players.play(step.name, chance)
+
+    def _pass_quiet_time(self) -> None:
+        """Until nothing has been written for a while; for a long time in some scenarios. Raises Broken where that does not come."""
+        server, loop = self.world.server, self.world.loop
+        end, last, writes = loop.time() + LONGEST_S, loop.time(), server.writes
+        while loop.time() < last + self._quiet_s:
+            self._pass_time(10.0)
+            if server.writes > writes:
+                last, writes = loop.time(), server.writes
+            if last > end:
+                named = sorted(
+                    {f"{each.resource[1]} {each.last['metadata']['name']}" for each in server.history if each.resource != LEASES}
+                )
+                raise Broken(f"writes in peace: {', '.join(named[-5:])}")
 
     def _pass_time(self, seconds: float) -> None:
         while seconds > 0:
             self.world.run_for(min(seconds, 5.0))
             seconds -= 5.0
-            broken = self.world.find_broken()
-            if self._administrators.has_lowered_quota:
-                broken = [told for told in broken if not any(words in told for words in _OF_QUOTA)]
-            if broken:
-                raise Broken("; ".join(broken))
+            self.world.audit()
 
     def _check_end(self) -> None:
         """Raises Broken where something is left over."""
-        before = self.world.server.writes
-        self.world.run_for(120)
-        problems = [f"{self.world.server.writes - before} writes in two minutes of peace"] if self.world.server.writes > before else []
-        problems += find_unsettled(self.world)
+        problems = list(find_unsettled(self.world))
         if problems:
             raise Broken("; ".join(problems))
 
-    # --- faults -------------------------------------------------------------------------------------
+    def _check_with_a_fresh_process(self) -> None:
+        """Raises Broken where a reconciler that has seen nothing else decides otherwise. Notes the waiting workloads for which it has
+        another reason than they say."""
+        begin = self.world.server.version
+        for replica in self.world.replicas:
+            replica.kill()
+        self.world.run_for(FRESH_S)
+        written = [change for change in self.world.server.history if change.version > begin and change.resource not in UNAUDITED]
+        told = [change for change in written if change.resource == WORKLOADS and _has_another_reason(change)]
+        self.stale_reasons = sorted(f"{change.last['metadata']['name']}: {_reason_of(change.old)}" for change in told)
+        others = sorted({f"{change.resource[1]} {change.last['metadata']['name']}" for change in written if change not in told})
+        if others:
+            raise Broken(f"{len(others)} objects changed by a fresh process: {', '.join(others[:5])}")
 
-    def _begin_fault(self) -> str:
-        faults, chance = self._faults, self.chance
-        kind = chance.choice(["crashes", "lost requests", "lost answers", "shed", "slow", "silent", "cut", "compact", "clock"])
-        if kind == "crashes":
-            self._to_die = chance.choice([0.01, 0.05, 0.2])
-        elif kind == "lost requests":
-            faults.lost_request = 0.2
-        elif kind == "lost answers":
-            faults.lost_answer = 0.2
-        elif kind == "shed":
-            faults.shed = 0.2
-        elif kind == "slow":
-            faults.is_slow = 0.1
-        elif kind == "silent":
-            faults.is_silent = True
-        elif kind == "cut":
-            faults.is_cut = True
-        elif kind == "compact":
-            self.world.server.compact()
-        else:
-            self.world.clock.skew = timedelta(seconds=chance.choice([-3600, -5, 5, 3600]))
-        return kind
 
-    def _end_faults(self) -> str:
-        faults = self._faults
-        faults.lost_request = faults.lost_answer = faults.shed = faults.is_slow = self._to_die = 0.0
-        faults.is_silent = faults.is_cut = False
-        self.world.clock.skew = timedelta()
-        return ""
+def _reason_of(workload: Json | None) -> str:
+    """Why a workload waits, as it says."""
+    conditions = ((workload or {}).get("status") or {}).get("conditions") or ()
+    return next((c["message"] for c in conditions if c["type"] == "QuotaReserved" and c["status"] == "False"), "")
+
+
+def _has_another_reason(change: Change) -> bool:
+    """Whether all that a change did to a workload is that it waits for another reason."""
+
+    def strip(workload: Json | None) -> Json:
+        found = workload or {}
+        status = found.get("status") or {}
+        states = {c["type"]: c["status"] for c in status.get("conditions") or ()}
+        return {**found, "metadata": found.get("metadata", {}).get("uid"), "status": {**status, "conditions": states}}
+
+    return bool(_reason_of(change.old) and _reason_of(change.new)) and strip(change.old) == strip(change.new)

@@ -7,6 +7,7 @@ request, carried out whole. Objects are never changed once stored, so that what 
 import json
 import random
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names, as in Kubernetes
 APPLY, MERGE, STRATEGIC, JSON_PATCH = (
     f"application/{name}" for name in ("apply-patch+yaml", "merge-patch+json", "strategic-merge-patch+json", "json-patch+json")
 )
+LEASES = "coordination.k8s.io", "leases"
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 BEFORE = Manager("before-first-apply", "Update")
 BOOKMARK_EVERY_S = 60.0
@@ -91,13 +93,15 @@ class Server:
     def __init__(self, kinds: Iterable[Kind], *, now: Callable[[], str], chance: random.Random, admit: Admit = _admit_all) -> None:
         """`now` is the wall clock as the API writes it."""
         self.kinds: dict[tuple[str, str, str], Kind] = {}
+        self.kind_of: dict[Resource, Kind] = {}  # at the version that was served first
         self.objects: dict[Resource, dict[Key, Stored]] = {}
         self.version = 1
         self.history: list[Change] = []
         self._changes: dict[Resource, list[Change]] = {}  # the history of each resource
+        self._last: Counter[Resource] = Counter()  # version of its last change
+        self.written: Counter[Resource] = Counter()  # writes
         self._written: dict[tuple[int, str], tuple[Json, bytes]] = {}  # objects as they are sent, by the id of their metadata
         self.first_version = 1  # of the history that is kept; what is older is gone
-        self.writes = 0
         self.on_change: list[Callable[[Change], None]] = []
         self.watchers: dict[Resource, list[Callable[[], None]]] = {}  # woken by each change of a resource
         self._now, self._chance, self._admit = now, chance, admit
@@ -108,9 +112,19 @@ class Server:
     def serve(self, kind: Kind) -> None:
         """From now on objects of the kind can be written."""
         self.kinds[kind.group, kind.version, kind.plural] = kind
+        self.kind_of.setdefault(kind.resource, kind)
         self.objects.setdefault(kind.resource, {})
         self._changes.setdefault(kind.resource, [])
         self.watchers.setdefault(kind.resource, [])
+
+    @property
+    def writes(self) -> int:
+        """How many there were, but for those of leases: these go on for ever."""
+        return self.written.total() - self.written[LEASES]
+
+    def find_last_change(self, resource: Resource) -> int:
+        """The version of the last change of any object of a resource; 0 if there was none."""
+        return self._last[resource]
 
     def compact(self) -> None:
         """Forgets the history: watches and continue tokens from before are answered 410."""
@@ -193,6 +207,10 @@ class Server:
         if found is None:
             found = self._written[key] = metadata, to_bytes(answer)  # an id stands for an object that is kept
         return found[1]
+
+    def write_out(self, change: Change) -> bytes:
+        """The object of a change as watchers are sent it."""
+        return self.to_bytes(self._present(self.kind_of[change.resource], change.last))
 
     def _find(self, request: Request) -> Stored:
         stored = self.objects[request.kind.resource].get((request.namespace, request.name))
@@ -405,7 +423,8 @@ class Server:
         return last
 
     def _note(self, change: Change) -> None:
-        self.writes += 1
+        self.written[change.resource] += 1
+        self._last[change.resource] = change.version
         self.history.append(change)
         self._changes[change.resource].append(change)
         for tell in self.on_change:

@@ -6,16 +6,19 @@ import random
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
-from core.runtime.errors import NotLeading, Unreachable, error_for
+from core.runtime.errors import KubeError, NotLeading, Unreachable, error_for
 from core.runtime.transport import Fence, Transport
+from sim.loop import NOBODY, Process
 from sim.routes import carry_out, find_request
-from sim.server import Change, Refused, Request, Server, to_bytes
+from sim.server import Refused, Request, Server, to_bytes
 
 Json = dict[str, Any]
-LATENCY_S = 0.001
+LATENCY_S, TIMEOUT_S = 0.001, 30.0
 REFRESH_S, BOOKMARK_S = 2.0, 60.0  # before the end of a stream, and between two bookmarks
+LATE_S = 1.0  # after which a watch that is late is looked at again
 
 
 @dataclass(slots=True)
@@ -27,24 +30,39 @@ class Faults:
     lost_answer: float = 0.0  # it is carried out, and nobody is told
     shed: float = 0.0  # 429
     is_slow: float = 0.0  # it takes seconds
+    dies: float = 0.0  # the process ends before a write, or after it
     is_silent: bool = False  # watches deliver nothing
     is_cut: bool = False  # nothing arrives at all
-    late_s: dict[str, float] = field(default_factory=dict)  # by plural of a resource: by how much an open stream of it is behind
+    late_s: dict[str, float] = field(default_factory=dict)  # by plural of a resource: by how much an open watch of it is behind
+
+    def end(self) -> None:
+        """From now on nothing goes wrong."""
+        self.lost_request = self.lost_answer = self.shed = self.is_slow = self.dies = 0.0
+        self.is_silent = self.is_cut = False
+        self.late_s.clear()
+
+    def find_delay(self, request: Request) -> float:
+        """By how many seconds a watch is behind now; infinite where it delivers nothing."""
+        return inf if self.is_silent else self.late_s.get(request.kind.plural, 0.0)
 
 
-Dies = Callable[[Request], bool]
-"""Asked before each write and after it: whether the process ends at this moment."""
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The process that sends: as whom, and what is done when it dies, and before and after its writes. What it had sent arrives
+    nevertheless. `before_write` raises what comes in place of the answer."""
+
+    user: str
+    process: Process | None = None
+    die: Callable[[], None] = lambda: None
+    on_write: Callable[[Request], None] = lambda _: None
+    before_write: Callable[[Request], None] = lambda _: None
 
 
 class SimTransport(Transport):
-    """One process's way to the API server. Once the process has ended nothing arrives there, and nothing comes back."""
+    """One process's way to the API server."""
 
-    def __init__(
-        self, server: Server, user: str, faults: Faults, dies: Dies = lambda _: False, end: Callable[[], None] = lambda: None
-    ) -> None:
-        """`end` is called when the process ends."""
-        self._server, self._user, self.faults, self._dies, self._end = server, user, faults, dies, end
-        self._is_dead = False
+    def __init__(self, server: Server, sender: Sender, faults: Faults) -> None:
+        self._server, self._sender, self.faults = server, sender, faults
 
     @property
     def address(self) -> str:
@@ -64,35 +82,57 @@ class SimTransport(Transport):
         timeout_s: float | None = None,
         fence: Fence | None = None,
     ) -> bytes:
-        faults, chance = self.faults, self.faults.chance
-        await self._live_on()
-        await asyncio.sleep(LATENCY_S * (1 + chance.random()) + (chance.uniform(0, 20) if chance.random() < faults.is_slow else 0))
-        if faults.is_cut or chance.random() < faults.lost_request:
-            raise Unreachable(f"{method} {path}: the connection was refused")
-        if fence is not None and fence() <= 0:
+        faults, chance, loop = self.faults, self.faults.chance, asyncio.get_running_loop()
+        limit = TIMEOUT_S if timeout_s is None else timeout_s
+        if fence is not None and (limit := min(limit, fence())) <= 0:
             raise NotLeading
+        delay = LATENCY_S * (1 + chance.random()) + (chance.uniform(0, 20) if chance.random() < faults.is_slow else 0)
+        is_lost = faults.is_cut or chance.random() < faults.lost_request
+        if is_lost or delay >= limit:
+            await asyncio.sleep(min(delay, limit))
+            raise Unreachable(f"{method} {path}: {'the connection was refused' if is_lost else f'no answer within {limit:g} s'}")
         try:
-            request = find_request(self._server, method, path, params or {}, body, content_type, self._user)
+            request = find_request(self._server, method, path, params or {}, body, content_type, self._sender.user)
+        except Refused as refused:
+            raise _explain(refused) from refused
+        answer: asyncio.Future[bytes] = loop.create_future()
+        loop.call_later(delay, self._arrive, request, answer, context=NOBODY)
+        return await answer
+
+    def _arrive(self, request: Request, answer: asyncio.Future[bytes]) -> None:
+        """What the API server does with a request, whatever has become of the sender; nothing if the connection was closed meanwhile."""
+        if answer.done():
+            return
+        is_write = request.verb not in ("get", "list")
+        if is_write and self._dies():
+            return
+        chance, faults = self.faults.chance, self.faults
+        result: bytes | Exception
+        try:
             if chance.random() < faults.shed:
                 raise Refused(429, "TooManyRequests", "too many requests, please try again later", retryAfterSeconds=1)
-            is_write = request.verb not in ("get", "list", "watch")
-            await self._live_on(request if is_write else None)
-            answer = carry_out(self._server, request)
-            await self._live_on(request if is_write else None)
+            if is_write:
+                self._sender.before_write(request)
+            answered = carry_out(self._server, request)
+            result = self._server.to_bytes(answered) if "name" in answered["metadata"] else to_bytes(answered)
         except Refused as refused:
-            raise error_for(refused.code, json.dumps(refused.status).encode()) from refused
+            result = _explain(refused)
+        except Exception as error:  # raised by `before_write`
+            result = error
+        else:
+            if is_write:
+                self._sender.on_write(request)
+        if is_write and self._dies():
+            return
         if chance.random() < faults.lost_answer:
-            raise Unreachable(f"{method} {path}: the answer broke off")
-        await asyncio.sleep(LATENCY_S * chance.random())
-        return to_bytes(answer)
+            result = Unreachable("the answer broke off")
+        answer.get_loop().call_later(LATENCY_S * chance.random(), _tell, answer, result, context=NOBODY)
 
-    async def _live_on(self, written: Request | None = None) -> None:
-        """Returns only in a process that lives."""
-        if written is not None and not self._is_dead and self._dies(written):
-            self._is_dead = True
-            self._end()
-        if self._is_dead:
-            await asyncio.get_running_loop().create_future()
+    def _dies(self) -> bool:
+        process = self._sender.process
+        if process is not None and not process.is_dead and self.faults.chance.random() < self.faults.dies:
+            self._sender.die()
+        return process is not None and process.is_dead
 
     async def lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The events of a watch, with bookmarks, until its time is over."""
@@ -101,32 +141,27 @@ class SimTransport(Transport):
             raise Unreachable(f"GET {path}: the connection was refused")
         loop = asyncio.get_running_loop()
         try:
-            request = find_request(self._server, "GET", path, params, None, "", self._user)
+            request = find_request(self._server, "GET", path, params, None, "", self._sender.user)
         except Refused as refused:
-            raise error_for(refused.code, json.dumps(refused.status).encode()) from refused
+            raise _explain(refused) from refused
         end, version = loop.time() + float(params.get("timeoutSeconds") or 3600), int(params.get("resourceVersion") or 0)
         bookmark, has_news = loop.time() + BOOKMARK_S, asyncio.Event()
-        told, to_tell = self._server.version, deque[tuple[float, int]]()  # what there is when a stream is opened is never late
+        told, to_tell = self._server.version, deque[tuple[float, int]]()  # what there is when a stream is opened is late only if all is
 
-        def wake(change: Change) -> None:
-            if change.resource == request.kind.resource:
-                late_s = self.faults.late_s.get(request.kind.plural, 0.0)
-                to_tell.append((loop.time() + late_s, change.version))
-                if late_s:
-                    loop.call_later(late_s, has_news.set)
-                else:
-                    has_news.set()
+        def wake() -> None:
+            to_tell.append((loop.time(), self._server.version))
+            has_news.set()
 
-        self._server.on_change.append(wake)
+        self._server.watchers[request.kind.resource].append(wake)
         try:
             while loop.time() < end:
-                await self._live_on()
                 has_news.clear()
-                while to_tell and to_tell[0][0] <= loop.time() + LATENCY_S:
+                late_s = self.faults.find_delay(request)
+                while to_tell and to_tell[0][0] + late_s <= loop.time() + LATENCY_S:
                     told = to_tell.popleft()[1]
                 if not to_tell:
                     told = self._server.version
-                if not self.faults.is_silent:
+                if late_s < inf:
                     try:
                         events = self._server.read_changes(request, version)
                     except Refused as refused:
@@ -134,23 +169,37 @@ class SimTransport(Transport):
                         return
                     for number, event in events:
                         if number <= told:
-                            yield to_bytes(event)
+                            yield b'{"type":"%s","object":%s}' % (event["type"].encode(), self._server.to_bytes(event["object"]))
                             version = number
                     version = max(version, told)
-                until = min(bookmark, end - REFRESH_S if loop.time() < end - REFRESH_S else end)
+                due = min(bookmark, end - REFRESH_S if loop.time() < end - REFRESH_S else end)
+                until = min(due, loop.time() + LATE_S) if late_s else due
                 try:
                     async with asyncio.timeout_at(until):
                         await has_news.wait()
                 except TimeoutError:
-                    bookmark = loop.time() + BOOKMARK_S
-                    if loop.time() < end and not self.faults.is_silent:
+                    if due <= loop.time() < end and self.faults.find_delay(request) < inf:
                         yield to_bytes(self._make_bookmark(request, version))
+                    bookmark = loop.time() + BOOKMARK_S if due <= loop.time() else bookmark
                 if self.faults.is_cut:
                     raise Unreachable(f"GET {path}: the watch broke")
         finally:
-            self._server.on_change.remove(wake)
+            self._server.watchers[request.kind.resource].remove(wake)
 
     @staticmethod
     def _make_bookmark(request: Request, version: int) -> Json:
         obj = {"kind": request.kind.kind, "apiVersion": request.kind.api_version, "metadata": {"resourceVersion": str(version)}}
         return {"type": "BOOKMARK", "object": obj}
+
+
+def _tell(answer: asyncio.Future[bytes], result: bytes | Exception) -> None:
+    if answer.done():
+        return
+    if isinstance(result, bytes):
+        answer.set_result(result)
+    else:
+        answer.set_exception(result)
+
+
+def _explain(refused: Refused) -> KubeError:
+    return error_for(refused.code, json.dumps(refused.status).encode())

@@ -1,7 +1,7 @@
 """What users do in a scenario: they submit, change and delete jobs."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from core.names import PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
@@ -10,36 +10,41 @@ from sim.ending import has_ended, is_suspended, list_roots
 from sim.world import World
 
 Json = dict[str, Any]
-Steps = Sequence[tuple[int, Callable[[], str]]]  # how often, and what: each returns what it did
+WEIGHTS = {  # how often each step is taken
+    "delete_job": 3,
+    "scale_job": 2,
+    "suspend_job": 1,
+    "resume_job": 1,
+    "change_template": 1,
+    "change_priority": 1,
+    "change_queue": 1,
+    "deactivate": 1,
+    "activate": 2,
+    "delete_pod": 1,
+}
 _WORKLOADS = ("kueue.x-k8s.io", "workloads")
 
 
 class Users:
-    """Users of some teams, who submit no more than so many jobs of at most so many pods each."""
+    """Users of some teams, who submit jobs of at most so many pods each."""
 
-    def __init__(self, world: World, chance: random.Random, teams: Sequence[str], jobs: int, most: int) -> None:
-        self._world, self._chance, self._teams, self._most = world, chance, teams, most
-        self._left, self._number = jobs, 0
-        self.steps: Steps = [
-            (8, self._submit),
-            (3, self._delete_job),
-            (2, self._scale_job),
-            (1, self._suspend_job),
-            (1, self._resume_job),
-            (1, self._change_template),
-            (1, self._change_priority),
-            (1, self._change_queue),
-            (1, self._deactivate),
-            (2, self._activate),
-            (1, self._delete_pod),
-        ]
+    def __init__(self, world: World, teams: Sequence[str], most: int) -> None:
+        self._world, self._teams, self._most = world, teams, most
+        self._chance = random.Random(0)
+        self._number = 0
+
+    def play(self, name: str, chance: random.Random) -> str:
+        """Takes a step of `WEIGHTS`; returns what was done. Raises Refused."""
+        self._chance = chance
+        done: str = getattr(self, f"_{name}")()
+        return done
 
     # --- jobs ---------------------------------------------------------------------------------------
 
-    def _submit(self) -> str:
-        made = []
-        for _ in range(min(self._left, self._chance.randint(1, 4))):
-            self._left -= 1
+    def submit(self, count: int, chance: random.Random) -> str:
+        """Submits jobs; returns which. Raises Refused."""
+        self._chance, made = chance, []
+        for _ in range(count):
             self._number += 1
             made.append(self._submit_one(f"job-{self._number}"))
         return ", ".join(made)

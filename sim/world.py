@@ -6,26 +6,31 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from core.jobs.kinds import KINDS
-from core.placement.profile import profiles_from_gates
-from core.runtime.client import Client
 from core.runtime.resource import Resource
 from e2e.recount import Objects, find_broken
-from reconciler.app import Reconciler
+from e2e.recount_places import find_misplaced, is_well
 from sim.admission import Admission
 from sim.files import read_yaml
 from sim.kinds import build_in, read_definitions
 from sim.loop import VirtualClock, VirtualLoop
 from sim.models import define_kinds, start_models
+from sim.models.base import NODE
 from sim.models.kubelets import Kubelets
+from sim.replica import Replica
 from sim.routes import find_kind
-from sim.server import MERGE, Request, Server
-from sim.transport import Dies, Faults, SimTransport
+from sim.server import LEASES, MERGE, Change, Request, Server
+from sim.transport import Faults
 from webhook.review import Reviews
 
 Json = dict[str, Any]
 CRDS = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "crds"
-RECONCILER = "system:serviceaccount:topogate-system:topogate-reconciler"
+_OF_QUOTA = ("may use", "to share")  # what the audit says of quotas (e2e.recount_quota)
+DOUBTED_S = 200.0  # after a node was lost: its pods have been replaced, perhaps, and are on their way out
+UNAUDITED = (LEASES, ("", "events"))
+
+
+class Broken(Exception):
+    """What must hold does not."""
 
 
 class World:
@@ -42,10 +47,12 @@ class World:
         self.server = Server(kinds, now=self.time, chance=random.Random(self.chance.random()))
         self.server._admit = Admission(self.server, Reviews(self._has_default_queue, find=self._find).answer)
         self.models = start_models(self.server, self.loop, self.clock.now)
-        self.reconcilers: list[asyncio.Task[None]] = []
-        self._ended: list[asyncio.Task[None]] = []
-        self.leader: Reconciler | None = None  # the one that was started last
-        self.crashes = 0
+        self.replicas: list[Replica] = []
+        self._audited = 0  # version
+        self._lost_at: dict[str, float] = {}  # nodes that were gone or not well, and when they were so last
+        self.server.on_change.append(self._note_lost)
+        self.relabelled: set[str] = set()  # nodes: what runs there was placed by other labels
+        self.has_lowered_quota = False  # more may run than there is quota for: what is admitted runs on
         for name in ("default", "kube-system", "topogate-system"):
             self.apply(
                 {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}
@@ -88,9 +95,8 @@ class World:
 
     def patch(self, group: str, plural: str, obj: Json, body: Json, subresource: str = "") -> None:
         """Merge patch by a user. Raises Refused."""
-        kind = next(kind for kind in self.server.kinds.values() if kind.resource == (group, plural))
         key = obj["metadata"].get("namespace") or "", obj["metadata"]["name"]
-        self.server.patch(Request("patch", kind, *key, subresource, {}, body, MERGE, "user"))
+        self.server.patch(Request("patch", self.server.kind_of[group, plural], *key, subresource, {}, body, MERGE, "user"))
 
     def resource_of(self, obj: Json) -> tuple[str, str]:
         """What an object is stored under."""
@@ -98,16 +104,46 @@ class World:
 
     def objects(self, group: str, plural: str) -> list[Json]:
         """All objects of a resource, by namespace and name."""
-        kind = next(kind for kind in self.server.kinds.values() if kind.resource == (group, plural))
+        kind = self.server.kind_of[group, plural]
         head = {"apiVersion": kind.api_version, "kind": kind.kind}
         return [{**head, **stored.obj} for _, stored in sorted(self.server.objects[group, plural].items())]
 
+    @property
+    def version(self) -> int:
+        """Of the last change of what is audited: neither leases nor events."""
+        return max(self.server.find_last_change(kind.resource) for kind in self.server.kinds.values() if kind.resource not in UNAUDITED)
+
     def find_broken(self) -> list[str]:
-        """What the audit of objects finds now (`e2e.recount`)."""
+        """What the audit of objects finds now (`e2e.recount`); nothing if no object has changed since it last found nothing."""
+        version = self.version
+        if version == self._audited:
+            return []
+        broken = self._audit()
+        self._audited = version if not broken else 0
+        return broken
+
+    def audit(self) -> None:
+        """Raises Broken with what the audit finds."""
+        broken = self.find_broken()
+        if broken:
+            raise Broken("; ".join(broken))
+
+    def _note_lost(self, change: Change) -> None:
+        if change.resource == NODE and (change.new is None or not is_well(change.new)):
+            self._lost_at[change.last["metadata"]["name"]] = self.loop.time()
+
+    def _audit(self) -> list[str]:
         found = {name: self.objects("", name) for name in ("nodes", "pods", "namespaces")}
         named = {"workloads": "workloads", "cluster_queues": "clusterqueues", "cohorts": "cohorts", "local_queues": "localqueues"}
         named["resource_flavors"] = "resourceflavors"
-        return list(find_broken(Objects(**found, **{name: self.objects("kueue.x-k8s.io", plural) for name, plural in named.items()})))
+        objects = Objects(**found, **{name: self.objects("kueue.x-k8s.io", plural) for name, plural in named.items()})
+        now = self.loop.time()
+        doubted = self.relabelled | {name for name, at in self._lost_at.items() if now < at + DOUBTED_S}
+        judged = [node for node in objects.nodes if node["metadata"]["name"] not in doubted]
+        broken = find_broken(objects)
+        if self.has_lowered_quota:
+            broken = (told for told in broken if not any(words in told for words in _OF_QUOTA))
+        return [*broken, *find_misplaced(objects.workloads, objects.pods, judged)]
 
     @property
     def kubelets(self) -> Kubelets:
@@ -116,40 +152,26 @@ class World:
 
     # --- topogate -----------------------------------------------------------------------------------
 
-    def start_reconciler(self, faults: Faults | None = None, dies: Dies = lambda _: False) -> None:
-        """Starts a reconciler that leads. One that `dies` is started again some seconds later, as a Deployment does."""
-        faults = faults or Faults(random.Random(self.chance.random()))
+    def start_replicas(self, count: int) -> None:
+        """Starts replicas of the reconciler that elect a leader; one alone leads without an election."""
+        for name in "abc"[:count]:
+            self.replicas.append(Replica(self.server, self.loop, name, random.Random(self.chance.random()), is_elected=count > 1))
 
-        def end() -> None:
-            self.crashes += 1
-            task.cancel()
-            self.reconcilers.remove(task)
-            self._ended.append(task)
-            self.loop.call_later(self.chance.uniform(1, 10), self.start_reconciler, faults, dies)
-
-        client = Client(SimTransport(self.server, RECONCILER, faults, dies, end))
-        reconciler = Reconciler(client, self.clock, profiles_from_gates({}), kinds=KINDS)
-
-        async def work() -> None:
-            async with asyncio.TaskGroup() as group:
-                await reconciler.follow(group)
-                await reconciler.lead()
-
-        self.leader = reconciler
-        task = self.loop.create_task(work())
-        self.reconcilers.append(task)
+    def start_reconciler(self, faults: Faults | None = None) -> None:
+        """Starts a replica alone, which leads without an election."""
+        chance = random.Random(self.chance.random())
+        self.replicas.append(Replica(self.server, self.loop, "a", chance, is_elected=False, faults=faults))
 
     def run_for(self, seconds: float) -> None:
-        """Lets time pass. Raises what ended a reconciler."""
+        """Lets time pass. Raises Broken where a replica ends by itself, or writes though another one leads."""
         self.loop.run_until_complete(asyncio.sleep(seconds))
-        for task in self.reconcilers:
-            if task.done():
-                task.result()
+        problems = [problem for replica in self.replicas for problem in replica.problems]
+        if problems:
+            raise Broken("; ".join(problems))
 
     def close(self) -> None:
         """Ends all."""
-        for task in self.reconcilers:
-            task.cancel()
-        self.loop.run_until_complete(asyncio.gather(*self.reconcilers, *self._ended, return_exceptions=True))
+        ending = [task for replica in self.replicas for task in replica.end()]
+        self.loop.run_until_complete(asyncio.gather(*ending, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()

@@ -105,7 +105,7 @@ class Cycle:
         self._passed: set[str] = set()  # uids of workloads that have had theirs since all had one
         self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
-        self._blocked: set[str] = set()  # StrictFIFO queues whose head waits
+        self._blocked: dict[str, str] = {}  # StrictFIFO queues whose head waits, and its uid
         self._placed: set[str] = set()  # uids of workloads that had their turn in the round, and wait for others to go
         self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
         self._unwritable: dict[str, tuple[WorkloadFacts, int, NotFound]] = {}  # by uid: why what was decided could not be written
@@ -190,7 +190,7 @@ class Cycle:
         self._claims.begin(self._pending)
         self._ways = {}
         if not self._is_cut:
-            self._blocked, self._borrowing, self._placed = set(), set(), set()
+            self._blocked, self._borrowing, self._placed = {}, set(), set()
         if self._is_for_passes:
             yield from self._second_passes(run)
             if self._are_passes_cut:
@@ -365,6 +365,7 @@ class Cycle:
         if queue is not None and problem is None and not is_blocked:
             obstacle = find_obstacle(self._state, queue, self._pods_ready)
         if queue is not None and is_blocked:
+            self._drop_refusals(turn, self._blocked[queue.name])
             why = f'ClusterQueue "{queue.name}" is StrictFIFO and a workload that is before this one cannot be admitted yet'
             yield from self._tell(turn, NotFound(REASON_PENDING_EVALUATION, why, ()), turns, run)
         elif obstacle is not None:
@@ -376,6 +377,15 @@ class Cycle:
                 turns.put_off(turn)
             else:
                 yield from self._serve(turn, queue, may_borrow, turns, run)
+
+    def _drop_refusals(self, turn: Turn, head: str) -> None:
+        """Whoever was at the head of a StrictFIFO queue once and is behind another one now waits for that, not for what it was refused
+        then. Who waits for others to go keeps what it was promised. `head` is the uid of the workload at the head."""
+        for _, workload in turn.group.members[turn.at :] if self._own else ():
+            uid = workload.uid
+            if uid in self._own and uid != head and uid not in self._unwritable and self._claims.of(uid) is None:
+                del self._own[uid]
+                turn.group.unheard[uid] = None
 
     def _serve(self, turn: Turn, queue: ClusterQueueFacts, may_borrow: bool, turns: Turns, run: _Run) -> Iterator[Verdict]:
         group, workload, uid = turn.group, turn.workload, turn.workload.uid
@@ -400,7 +410,7 @@ class Cycle:
             self._note(group, workload, queue, outcome)
         self._place(workload)
         if queue.strict:
-            self._blocked.add(queue.name)
+            self._blocked.setdefault(queue.name, uid)
         if is_busy or uid in self._own or group.refusal is None:  # what comes next in the group may fare otherwise, or has yet to be judged
             turns.pass_on(turn)
             if not is_busy and uid in self._own and self._is_news(group, workload, self._own[uid].outcome):

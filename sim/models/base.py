@@ -74,7 +74,7 @@ class Model:
 
     def kind(self, resource: tuple[str, str]) -> Kind:
         """The kind of a resource, at the version in which it is served."""
-        return next(kind for kind in self.server.kinds.values() if kind.resource == resource)
+        return self.server.kind_of[resource]
 
     def request(self, verb: str, resource: tuple[str, str], key: Key, body: Any = None, subresource: str = "") -> Request:
         """A request of this component."""

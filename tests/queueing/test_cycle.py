@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION, REASON_SUSPENDED
+from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION, REASON_SUSPENDED, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.queueing import judge as judge_module
 from core.queueing.flavors import find_admission
 from core.queueing.outcome import Found, NotFound
@@ -146,6 +146,20 @@ def test_those_behind_a_strict_head_are_judged_when_it_is_out_of_the_way(how: st
     else:
         scene.submit("head", 1)
     assert {"small", "tiny"} <= admitted(scene.run())
+
+
+def test_former_head_behind_another_one_waits_for_it_and_is_judged_anew_at_the_head():
+    """Found by the simulation: it went on saying why it could not be placed when it was the head, whatever had changed since."""
+    scene = crowd(strict=True)
+    assert refused(scene.run())["head"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
+    scene.submit("urgent", 9, priority=5)
+    verdicts = refused(scene.run())
+    assert verdicts["urgent"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
+    assert (verdicts["head"].reason, "before this one" in verdicts["head"].message) == (REASON_PENDING_EVALUATION, True)
+    assert scene.run() == {}, "nothing has changed"
+    scene.rack("large", 2)
+    scene.delete("urgent")
+    assert admitted(scene.run()) == {"head", "small", "tiny"}
 
 
 def test_another_queue_is_not_blocked():

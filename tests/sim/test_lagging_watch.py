@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import AsyncGenerator, Mapping
+from math import inf
 
 import pytest
 
 from sim.server import Request
-from sim.transport import Faults, SimTransport
 from sim.world import World
 from tests.sim.test_world import POOL, Json, job, open_world
 
@@ -25,21 +23,16 @@ def hold(world: World, pod: Json) -> None:
 
 
 @pytest.mark.parametrize("lags", [False, True])
-def test_quota_of_a_deleted_job_is_kept_while_its_ungated_pods_end(lags: bool, monkeypatch: pytest.MonkeyPatch):
+def test_quota_of_a_deleted_job_is_kept_while_its_ungated_pods_end(lags: bool):
     """The watch of pods stands still since before they were ungated: they were taken for pods that wait, and the quota was given twice."""
-    whole, of_pods = SimTransport.lines, Faults(random.Random(1))
-
-    def lines(self: SimTransport, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        return whole(SimTransport(self._server, self._user, of_pods) if path == "/api/v1/pods" else self, path, params=params)
-
-    monkeypatch.setattr(SimTransport, "lines", lines)
     world = open_world(1)
     left = world.apply(job("left", 2, seconds=None, rack=POOL.rack_label))
     world.apply(job("fill", 4, seconds=None, rack=POOL.rack_label))
     while not pods_of(world, "left"):
         world.run_for(0.1)
     world.run_for(0.3)
-    of_pods.is_silent = lags
+    if lags:
+        world.replicas[0].faults.late_s["pods"] = inf
     while not all(pod["status"]["phase"] == "Running" for pod in pods_of(world, "left")):
         world.run_for(0.1)
     for pod in pods_of(world, "left"):

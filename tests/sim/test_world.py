@@ -27,7 +27,7 @@ def open_world(seed: int) -> World:
     world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "nvidia.com/gpu": 48}}))
     world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
     world.apply(manifests.local_queue("main", "team", "cq"))
-    world.start_reconciler()
+    world.start_replicas(1)
     world.run_for(5)
     return world
 

@@ -1,0 +1,71 @@
+"""Where pods run, for the audit from objects alone: in the domains that their Workload was assigned, and together where that is required.
+
+Like `e2e.recount` it shares no code but names with the product. What runs on a node that is lost, or is on its way out, is not judged: its
+place may have been given to a replacement.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from core.names import PODSET_LABEL, WORKLOAD_ANNOTATION
+
+Obj = Mapping[str, Any]
+Domain = tuple[str, ...]
+
+
+def find_misplaced(workloads: Collection[Obj], pods: Collection[Obj], nodes: Collection[Obj]) -> Iterator[str]:
+    """Sentences about pods in a wrong domain; none if all is well."""
+    here = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes if is_well(node)}
+    running: dict[tuple[str, str, str], list[Obj]] = {}
+    for pod in pods:
+        metadata, spec, phase = pod["metadata"], pod.get("spec") or {}, (pod.get("status") or {}).get("phase")
+        name, pod_set = (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION), (metadata.get("labels") or {}).get(PODSET_LABEL)
+        stays = phase not in ("Succeeded", "Failed") and not metadata.get("deletionTimestamp")
+        if name and pod_set and stays and spec.get("nodeName") in here:
+            running.setdefault((metadata["namespace"], name, pod_set), []).append(pod)
+    for workload in workloads:
+        asked = {each["name"]: each.get("topologyRequest") or {} for each in workload["spec"].get("podSets") or ()}
+        for given in ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ():
+            key = workload["metadata"]["namespace"], workload["metadata"]["name"], given["name"]
+            assigned = given.get("topologyAssignment")
+            if assigned and key in running:
+                labels = [here[pod["spec"]["nodeName"]] for pod in running[key]]
+                yield from _find_wrong(f"workload {key[0]}/{key[1]}", asked.get(given["name"], {}), assigned, labels)
+
+
+def _find_wrong(name: str, asked: Obj, assigned: Obj, labels: list[Mapping[str, str]]) -> Iterator[str]:
+    has = Counter[Domain]()
+    for domain, count in read_domains(assigned):
+        has[domain] += count
+    for domain, count in Counter(tuple(each.get(level, "") for level in assigned["levels"]) for each in labels).items():
+        if count > has[domain]:
+            yield f"{name} has {has[domain]} pods in domain {'/'.join(domain)}, and {count} run there"
+    together = {each.get(asked["required"], "") for each in labels} if asked.get("required") else set()
+    if len(together) > 1:
+        yield f"{name} is to be in one {asked['required']}, and runs in {', '.join(sorted(together))}"
+
+
+def read_domains(assigned: Obj) -> Iterator[tuple[Domain, int]]:
+    """Domains of a TopologyAssignment (API field topologyAssignment.slices) with their pods, in its order."""
+    for part in assigned.get("slices") or ():
+        counts = part["podCounts"]
+        for number in range(part["domainCount"]):
+            count = counts["universal"] if "universal" in counts else counts["individual"][number]
+            yield tuple(_read_value(values, number) for values in part["valuesPerLevel"]), count
+
+
+def _read_value(values: Obj, number: int) -> str:
+    if "universal" in values:
+        return str(values["universal"])
+    individual = values["individual"]
+    return f"{individual.get('prefix') or ''}{individual['roots'][number]}{individual.get('suffix') or ''}"
+
+
+def is_well(node: Obj) -> bool:
+    """Whether what runs on a node stays there: it is ready, and no taint ends its pods."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    taints = (node.get("spec") or {}).get("taints") or ()
+    return all(c["status"] == "True" for c in conditions if c["type"] == "Ready") and not any(t["effect"] == "NoExecute" for t in taints)

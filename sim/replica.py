@@ -1,0 +1,121 @@
+"""Replicas of the reconciler: processes that elect their leader and are started again after they end, as a Deployment does."""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from core.jobs.kinds import KINDS
+from core.model.configuration import LeaseRules
+from core.names import SYSTEM_NAMESPACE
+from core.placement.profile import profiles_from_gates
+from core.runtime.client import Client
+from core.runtime.lease import LeaderElection, LeadershipLost
+from reconciler.app import Reconciler
+from sim.loop import Process, VirtualClock, VirtualLoop
+from sim.server import LEASES, Request, Server
+from sim.transport import Faults, Sender, SimTransport
+
+USER = "system:serviceaccount:topogate-system:topogate-reconciler"
+LEASE_NAME = "topogate-reconciler"
+RULES = LeaseRules()
+
+
+class Replica:
+    """One of the replicas, process after process. Its wall clock and its way to the API server are its own."""
+
+    def __init__(
+        self, server: Server, loop: VirtualLoop, name: str, chance: random.Random, *, is_elected: bool, faults: Faults | None = None
+    ) -> None:
+        """`is_elected` is False for one that leads without an election."""
+        self._server, self._loop, self.name, self._chance, self._is_elected = server, loop, name, chance, is_elected
+        self.clock = VirtualClock(loop)
+        self.faults = faults or Faults(random.Random(chance.random()))
+        self.identity = ""
+        self.deaths = 0  # by faults
+        self.lost = 0  # leaderships
+        self.problems: list[str] = []
+        self._started = 0
+        self._ended: list[tuple[Process, asyncio.Task[None]]] = []
+        self.start()
+
+    def start(self) -> None:
+        """Starts its next process."""
+        self._started += 1
+        self.identity = f"{self.name}-{self._started}"
+        self.process = Process(self._loop)
+        self.task = self.process.run(self._work())
+        self.task.add_done_callback(self._note_end)
+
+    async def _work(self) -> None:
+        sender = Sender(USER, self.process, self.kill, self._check_write)
+        client, of_lease = (Client(SimTransport(self._server, sender, self.faults)) for _ in range(2))
+        election = None
+        if self._is_elected:
+            election = LeaderElection(
+                of_lease,
+                SYSTEM_NAMESPACE,
+                LEASE_NAME,
+                self.identity,
+                lease_duration_s=RULES.lease_duration_s,
+                renew_deadline_s=RULES.renew_deadline_s,
+                retry_period_s=RULES.retry_period_s,
+                clock=self.clock,
+            )
+            client.fence = election.count_seconds_left
+        await Reconciler(client, self.clock, profiles_from_gates({}), kinds=KINDS).run(election)
+
+    @property
+    def leads(self) -> bool:
+        """Whether the Lease names its process."""
+        return find_holder(self._server) == self.identity
+
+    def _check_write(self, request: Request) -> None:
+        """Notes a write of a process that does not hold the lease."""
+        if self._is_elected and request.kind.resource != LEASES and not self.leads:
+            what = f"{request.verb} {request.kind.plural} {request.name}"
+            self.problems.append(f"{self.identity} writes while {find_holder(self._server) or 'nobody'} holds the lease: {what}")
+
+    # --- what may happen to it ----------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """Its process ends at once (SIGKILL), and another one is started seconds later."""
+        if self.process.is_dead:
+            return
+        self.deaths += 1
+        self.process.kill()
+        self._replace()
+
+    def freeze(self) -> Callable[[], None]:
+        """Its process stands still (SIGSTOP) until what is returned is called."""
+        process = self.process
+        process.freeze()
+        return lambda: process.thaw() if not process.is_dead else None
+
+    def _replace(self) -> None:
+        self._ended.append((self.process, self.task))
+        self._loop.call_later(self._chance.uniform(1, 10), self.start)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        if self.process.is_dead or task.cancelled():
+            return
+        self.process.is_dead = True
+        error = task.exception()
+        if isinstance(error, BaseExceptionGroup) and error.split(LeadershipLost)[1] is None:
+            self.lost += 1
+            self._replace()
+        else:
+            self.problems.append(f"{self.identity} ends: {error!r}")
+
+    def end(self) -> list[asyncio.Task[None]]:
+        """Ends all of its processes; returns what is to be waited for."""
+        for process, task in [*self._ended, (self.process, self.task)]:
+            process.is_dead = True
+            task.cancel()
+            process.thaw()
+        return [task for _, task in [*self._ended, (self.process, self.task)]]
+
+
+def find_holder(server: Server) -> str:
+    """The identity in the Lease; empty if nobody holds it."""
+    stored = server.objects[LEASES].get((SYSTEM_NAMESPACE, LEASE_NAME))
+    return str(stored.obj["spec"].get("holderIdentity") or "") if stored is not None else ""

@@ -1,0 +1,64 @@
+"""Pods in a wrong domain are found from objects alone, and nothing where all is well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.names import PODSET_LABEL, WORKLOAD_ANNOTATION
+from e2e.recount_places import find_misplaced, read_domains
+
+Obj = dict[str, Any]
+
+
+def node(name: str, rack: str, ready: str = "True") -> Obj:
+    return {
+        "metadata": {"name": name, "labels": {"rack": rack, "host": name}},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    }
+
+
+def pod(node: str, **metadata: Any) -> Obj:
+    named = {"namespace": "ns", "labels": {PODSET_LABEL: "main"}, "annotations": {WORKLOAD_ANNOTATION: "w"}, **metadata}
+    return {"metadata": named, "spec": {"nodeName": node}, "status": {"phase": "Running"}}
+
+
+def workload(counts: dict[str, int], required: str | None = None) -> Obj:
+    slices = [{"domainCount": 1, "podCounts": {"universal": n}, "valuesPerLevel": [{"universal": host}]} for host, n in counts.items()]
+    given = {"name": "main", "topologyAssignment": {"levels": ["host"], "slices": slices}}
+    asked = {"name": "main", **({"topologyRequest": {"required": required}} if required else {})}
+    return {
+        "metadata": {"namespace": "ns", "name": "w"},
+        "spec": {"podSets": [asked]},
+        "status": {"admission": {"podSetAssignments": [given]}},
+    }
+
+
+NODES = [node("a", "r1"), node("b", "r1"), node("c", "r2")]
+
+
+def test_pods_where_they_were_assigned_are_well():
+    assert list(find_misplaced([workload({"a": 1, "b": 2}, "rack")], [pod("a"), pod("b"), pod("b")], NODES)) == []
+
+
+def test_more_pods_in_a_domain_than_assigned_are_found():
+    [found] = find_misplaced([workload({"a": 1})], [pod("a"), pod("a")], NODES)
+    assert found == "workload ns/w has 1 pods in domain a, and 2 run there"
+
+
+def test_pods_in_two_domains_of_the_required_level_are_found():
+    [found] = find_misplaced([workload({"a": 1, "c": 1}, "rack")], [pod("a"), pod("c")], NODES)
+    assert found == "workload ns/w is to be in one rack, and runs in r1, r2"
+
+
+def test_pods_that_end_or_are_on_lost_nodes_are_not_judged():
+    lost = [node("a", "r1", ready="Unknown"), *NODES[1:]]
+    assert list(find_misplaced([workload({"c": 1})], [pod("a"), pod("b", deletionTimestamp="now"), pod("c")], lost)) == []
+
+
+def test_domains_with_values_of_their_own_are_read_in_order():
+    part = {
+        "domainCount": 2,
+        "podCounts": {"individual": [3, 1]},
+        "valuesPerLevel": [{"universal": "r"}, {"individual": {"prefix": "n-", "roots": ["1", "2"], "suffix": ".x"}}],
+    }
+    assert list(read_domains({"slices": [part]})) == [(("r", "n-1.x"), 3), (("r", "n-2.x"), 1)]
