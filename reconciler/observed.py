@@ -472,8 +472,9 @@ class Observed:
 
     def pods_of(self, workload: str) -> list[PodFacts]:
         """Facts of the pods that name a workload, by key. A pod that has been ungated is so also where that has not been seen yet."""
-        facts = (self.pod_facts.get(object_key(pod)) for pod in self.pods.store.by_index("workload", workload))
-        return [self.ungating.adjust(each) for each in facts if each is not None]
+        keys = map(object_key, self.pods.store.by_index("workload", workload))
+        facts = [self.pod_facts[key] for key in keys if key in self.pod_facts]
+        return [self.ungating.adjust(each) for each in facts] if self.ungating else facts
 
     def live_pods(self, workload: str) -> list[PodFacts]:
         """Those of them that are not over: pods that are being deleted use what they were given until they are gone."""

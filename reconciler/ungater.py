@@ -135,7 +135,8 @@ class Ungater:
             source = self._observed.pods.store.get(pod.key)
             if source is not None:
                 await self._writer.event(r.PODS, source, EVENT_WORKLOAD_REFUSED, message, warning=True)
-        failed = await self._ungate(key, workload, facts.admission, plan.actions) if plan.actions else []
+        some_run = any(not pod.gated for pod in naming)
+        failed = await self._ungate(key, workload, facts.admission, plan.actions, some_run=some_run) if plan.actions else []
         # Told even if one pod can never be ungated: the others run, and their users look for the order of their ranks.
         await self._tell_rank_order(workload, plan.broken, any(action.by_rank for action in plan.actions))
         if failed:
@@ -192,13 +193,15 @@ class Ungater:
         known = self._observed.nodes.store.get(node)
         return known is not None and condition_is_true(known, "Ready")
 
-    async def _ungate(self, key: str, workload: Obj, admission: Admission, actions: tuple[Ungate, ...]) -> list[KubeError]:
-        """Ungates them all; returns the errors worth another attempt."""
+    async def _ungate(
+        self, key: str, workload: Obj, admission: Admission, actions: tuple[Ungate, ...], *, some_run: bool
+    ) -> list[KubeError]:
+        """Ungates them all; returns the errors worth another attempt. `some_run`: pods of the workload have been ungated before."""
         # Raised before the first write: the event may overtake the answer.
         self._expectations.expect_places(key, {action.pod.uid: action.node_selector for action in actions}, self._clock.monotonic())
         if key not in self._progress:
             self._progress[key] = _Progress(self._clock.now(), len(actions))
-            self._tell_of_gathering(key, workload, actions)
+            self._tell_of_gathering(workload, actions, some_run)
         attributes = {t.WORKLOAD: workload["metadata"]["name"], t.POD_COUNT: len(actions)}
         with tracing.step(t.UNGATE, workload, attributes, links=self._causes(workload, actions)) as span:
             tracing.tell_of_ungating(span, actions)
@@ -217,10 +220,10 @@ class Ungater:
             logger.info("pods ungated", extra={"workload": key, "count": len(actions) - len(failed), "failed": len(failed)})
         return failed
 
-    def _tell_of_gathering(self, key: str, workload: Obj, actions: Sequence[Ungate]) -> None:
+    def _tell_of_gathering(self, workload: Obj, actions: Sequence[Ungate], some_run: bool) -> None:
         """What the pods of a batch have been waited for since: the admission, or where others run already their own creation."""
         since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
-        if any(not pod.gated for pod in self._observed.pods_of(key)):
+        if some_run:
             pods = (pod for action in actions if (pod := self._observed.pods.store.get(action.pod.key)) is not None)
             since = max(since, min((pod["metadata"].get("creationTimestamp") or "" for pod in pods), default=""))
         attributes = {t.WORKLOAD: workload["metadata"]["name"], t.POD_COUNT: len(actions)}

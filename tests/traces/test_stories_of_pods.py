@@ -92,3 +92,18 @@ def test_many_pods_of_other_stories_are_linked_up_to_a_bound():
     workload = {"metadata": {"annotations": {TRACEPARENT_ANNOTATION: story("a")}}}
     assert len(tracing.other_stories(pods, than=workload)) == tracing.MOST_LINKS
     assert tracing.other_stories(pods, than={"metadata": {}}) == [], "nothing is traced"
+
+
+def test_gathering_of_first_pods_begins_with_their_admission(collect_all: CollectAll):
+    """Though the pods are created later, and count as ungated from the moment that they are about to be."""
+    harness, workload = Ungated(), admitted_workload()
+    workload["metadata"]["annotations"] = {TRACEPARENT_ANNOTATION: story("a")}
+    for condition in workload["status"]["conditions"]:
+        condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    harness.put(workload)
+    for index in range(2):
+        made = gated_pod(index)
+        made["metadata"]["creationTimestamp"] = "2026-01-01T00:05:00Z"
+        harness.put(made)
+    harness.reconcile()
+    assert by_name(collect_all())["pods.gathered"].start_ns == 1_767_225_600_000_000_000
