@@ -105,7 +105,7 @@ class Cycle:
         self._passed: set[str] = set()  # uids of workloads that have had theirs since all had one
         self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
-        self._blocked: dict[str, str] = {}  # StrictFIFO queues whose head waits, and its uid
+        self._blocked: dict[str, str] = {}  # uid of the head that waits, by StrictFIFO queue
         self._placed: set[str] = set()  # uids of workloads that had their turn in the round, and wait for others to go
         self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
         self._unwritable: dict[str, tuple[WorkloadFacts, int, NotFound]] = {}  # by uid: why what was decided could not be written
@@ -379,8 +379,8 @@ class Cycle:
                 yield from self._serve(turn, queue, may_borrow, turns, run)
 
     def _drop_refusals(self, turn: Turn, head: str) -> None:
-        """Whoever was at the head of a StrictFIFO queue once and is behind another one now waits for that, not for what it was refused
-        then. Who waits for others to go keeps what it was promised. `head` is the uid of the workload at the head."""
+        """A workload behind the head of its StrictFIFO queue, which has the uid `head`, waits for that, not for what it was refused
+        when it was the head. One that waits for others to go keeps what it was promised."""
         for _, workload in turn.group.members[turn.at :] if self._own else ():
             uid = workload.uid
             if uid in self._own and uid != head and uid not in self._unwritable and self._claims.of(uid) is None:
@@ -505,6 +505,27 @@ class Cycle:
             elif self._is_news(group, workload, word):
                 return Verdict(workload, _told_again(word))
         return None
+
+    @property
+    def round(self) -> int:
+        """The number of the present round of cycles, or of the next one."""
+        return self._round
+
+    def drop_refusals(self, before: int, most: int) -> int:
+        """Drops refusals of rounds before this one, no more than `most`: the next cycle judges anew, so that reasons hold that name
+        amounts. Refusals with a promise stay. Returns how many were dropped."""
+        old = [uid for uid, refusal in self._own.items() if refusal.round < before]
+        old = [uid for uid in old if uid not in self._unwritable and self._claims.of(uid) is None][:most]
+        for uid in old:
+            del self._own[uid]
+        dropped = len(old)
+        for group in self._pending.groups():
+            if dropped >= most:
+                break
+            if group.refusal is not None and group.refusal.round < before:
+                group.refusal = None
+                dropped += 1
+        return dropped
 
     def count_refused(self, is_held_back: Callable[[str], bool]) -> Counter[str]:
         """Per LocalQueue how many were refused, or are held back, and are not looked at again until something has changed. In a
