@@ -62,6 +62,8 @@ def admit(kind: Kind, obj: Json, now: str, *, is_new: bool) -> Json:
         metadata = obj["metadata"]
         labels = {"kubernetes.io/metadata.name": metadata["name"], **(metadata.get("labels") or {})}
         return {**obj, "metadata": {**metadata, "labels": labels}, "spec": {"finalizers": ["kubernetes"], **(obj.get("spec") or {})}}
+    if kind.resource == ("batch", "jobs") and is_new:
+        return _mark_job(obj)
     if kind.resource != ("", "pods") or not is_new:
         return obj
     spec = {"serviceAccountName": "default", "priority": 0, "preemptionPolicy": "PreemptLowerPriority", **obj["spec"]}
@@ -72,6 +74,19 @@ def admit(kind: Kind, obj: Json, now: str, *, is_new: bool) -> Json:
         gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": message}
         status["conditions"] = [{**gated, "lastProbeTime": None, "lastTransitionTime": now}]
     return {**obj, "spec": spec, "status": status}
+
+
+def _mark_job(obj: Json) -> Json:
+    """A new Job with the labels by which it knows its pods; one without labels has those of its template, too."""
+    metadata, spec = obj["metadata"], obj["spec"]
+    uid, name, template = metadata["uid"], metadata["name"], spec["template"]
+    own = {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name, "controller-uid": uid, "job-name": name}
+    given = (template.get("metadata") or {}).get("labels") or {}
+    marked = {**template, "metadata": {**(template.get("metadata") or {}), "labels": {**given, **own}}}
+    selector = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    labels = metadata.get("labels") or ({**given, **own} if given else {})
+    metadata = {**metadata, "labels": labels} if labels else metadata
+    return {**obj, "metadata": metadata, "spec": {"selector": selector, **spec, "template": marked}}
 
 
 def _fill_pod_spec(spec: Json) -> Json:

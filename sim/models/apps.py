@@ -10,7 +10,7 @@ from sim.models.base import POD, Json, Key, OwnerModel, is_over, key_of, make_po
 
 REPLICA_SET, DEPLOYMENT, STATEFUL_SET = ("apps", "replicasets"), ("apps", "deployments"), ("apps", "statefulsets")
 HASH, REVISION_HASH = "pod-template-hash", "controller-revision-hash"
-REVISION = "deployment.kubernetes.io/revision"
+REVISION, DESIRED, MOST = (f"deployment.kubernetes.io/{name}" for name in ("revision", "desired-replicas", "max-replicas"))
 
 
 class ReplicaSetController(OwnerModel):
@@ -24,7 +24,8 @@ class ReplicaSetController(OwnerModel):
         obj = self.find(REPLICA_SET, key)
         if obj is None:
             return
-        active = [pod for pod in self.find_owned(POD, obj) if not is_over(pod) and not pod["metadata"].get("deletionTimestamp")]
+        live = [pod for pod in self.find_owned(POD, obj) if not is_over(pod)]
+        active = [pod for pod in live if not pod["metadata"].get("deletionTimestamp")]
         wanted = obj["spec"]["replicas"]
         if not obj["metadata"].get("deletionTimestamp"):
             for _ in range(wanted - len(active)):
@@ -35,9 +36,10 @@ class ReplicaSetController(OwnerModel):
                 self.delete(POD, pod)
         labels = (obj["spec"]["template"].get("metadata") or {}).get("labels") or {}
         ready = sum(is_ready(pod) for pod in active)
-        status = {"replicas": len(active), "observedGeneration": obj["metadata"]["generation"]}
-        status["fullyLabeledReplicas"] = sum(labels.items() <= (pod["metadata"].get("labels") or {}).items() for pod in active)
-        self.set_status(obj, {**status, "readyReplicas": ready or None, "availableReplicas": ready or None})
+        whole = sum(labels.items() <= (pod["metadata"].get("labels") or {}).items() for pod in active)
+        status: Json = {"replicas": len(active), "terminatingReplicas": len(live) - len(active)}
+        status |= {"fullyLabeledReplicas": whole or None, "readyReplicas": ready or None, "availableReplicas": ready or None}
+        self.set_status(obj, status | {"observedGeneration": obj["metadata"]["generation"]})
 
 
 def _rank_to_delete(pod: Json) -> tuple[bool, bool, bool, str]:
@@ -61,18 +63,21 @@ class DeploymentController(OwnerModel):
         obj = self.find(DEPLOYMENT, key)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             return
-        owned, digest = self.find_owned(REPLICA_SET, obj), _digest(obj["spec"]["template"])
+        owned = sorted(self.find_owned(REPLICA_SET, obj), key=lambda each: str(each["metadata"]["creationTimestamp"]))
+        digest = _digest(obj["spec"]["template"])
         newest = next((each for each in owned if each["metadata"]["labels"][HASH] == digest), None)
         if newest is None:
             self._make(obj, digest, owned)
             return
         older = [each for each in owned if each is not newest]
+        if self._renumber(obj, newest, older) or self._rescale(obj, owned):
+            return  # that brings us back
         self._scale(obj, newest, older)
         self._report(obj, newest, owned)
 
     def _make(self, obj: Json, digest: str, owned: Sequence[Json]) -> None:
         metadata, spec = obj["metadata"], obj["spec"]
-        number = 1 + max((int(each["metadata"]["annotations"][REVISION]) for each in owned), default=0)
+        number = 1 + max(map(_revision_of, owned), default=0)
         if (metadata.get("annotations") or {}).get(REVISION) != str(number):
             self.patch(DEPLOYMENT, key_of(obj), {"metadata": {"annotations": {REVISION: str(number)}}})
         template = {**spec["template"], "metadata": {**(spec["template"].get("metadata") or {})}}
@@ -93,10 +98,45 @@ class DeploymentController(OwnerModel):
         }
         self.create(REPLICA_SET, metadata["namespace"], body)
 
+    def _renumber(self, obj: Json, newest: Json, older: Sequence[Json]) -> bool:
+        """Makes a ReplicaSet that is rolled back to the latest revision; returns whether it was not."""
+        latest, now = max(map(_revision_of, older), default=0), _revision_of(newest)
+        if now > latest:
+            return False
+        known = newest["metadata"]["annotations"].get(f"{REVISION}-history")
+        notes = {REVISION: str(latest + 1), f"{REVISION}-history": f"{known},{now}" if known else str(now)}
+        self.patch(DEPLOYMENT, key_of(obj), {"metadata": {"annotations": {REVISION: str(latest + 1)}}})
+        self.patch(REPLICA_SET, key_of(newest), {"metadata": {"annotations": notes}})
+        return True
+
+    def _rescale(self, obj: Json, owned: Sequence[Json]) -> bool:
+        """Gives what a Deployment that is scaled gains or loses to its ReplicaSets in proportion to their sizes (the largest has the
+        rest); returns whether it was scaled."""
+        wanted, active = obj["spec"]["replicas"], [each for each in owned if each["spec"]["replicas"]]
+        if all(each["metadata"]["annotations"][DESIRED] == str(wanted) for each in active):
+            return False
+        if len(active) == 1:
+            self._set_replicas(obj, active[0], wanted)
+            return True
+        most = wanted + _part_of(obj["spec"], "maxSurge") if wanted else 0
+        more = most - sum(each["spec"]["replicas"] for each in active)
+        newer_first = list(reversed(active)) if more > 0 else active
+        by_size = sorted(newer_first, key=lambda each: -int(each["spec"]["replicas"]))
+        sizes, left = [int(each["spec"]["replicas"]) for each in by_size], more
+        for number, each in enumerate(by_size):
+            share = round(sizes[number] * most / int(each["metadata"]["annotations"][MOST])) - sizes[number]
+            share = min(share, left) if more > 0 else max(share, left)
+            sizes[number] += share
+            left -= share
+        sizes[0] = max(0, sizes[0] + left)
+        for each, size in zip(by_size, sizes, strict=True):
+            self._set_replicas(obj, each, size)
+        return True
+
     @staticmethod
     def _notes(spec: Json) -> Json:
         most = spec["replicas"] + _part_of(spec, "maxSurge")
-        return {"deployment.kubernetes.io/desired-replicas": str(spec["replicas"]), "deployment.kubernetes.io/max-replicas": str(most)}
+        return {DESIRED: str(spec["replicas"]), MOST: str(most)}
 
     def _scale(self, obj: Json, newest: Json, older: Sequence[Json]) -> None:
         spec = obj["spec"]
@@ -131,6 +171,7 @@ class DeploymentController(OwnerModel):
         status: Json = {**counts, "updatedReplicas": updated, "availableReplicas": available}
         status |= {"unavailableReplicas": max(0, sum(each["spec"]["replicas"] for each in owned) - available)}
         status = {name: count or None for name, count in status.items()} | {"observedGeneration": obj["metadata"]["generation"]}
+        status["terminatingReplicas"] = sum((each.get("status") or {}).get("terminatingReplicas") or 0 for each in owned)
         name, known = newest["metadata"]["name"], {c["type"]: c for c in (obj.get("status") or {}).get("conditions") or ()}
         is_done = updated == wanted == available == counts["replicas"]
         before = known.get("Progressing") or {"reason": "", "message": ""}
@@ -147,6 +188,10 @@ class DeploymentController(OwnerModel):
             return
         since = old["lastTransitionTime"] if old.get("status") == new["status"] else self.time()
         known[kind] = {**new, "lastUpdateTime": self.time(), "lastTransitionTime": since}
+
+
+def _revision_of(replica_set: Json) -> int:
+    return int(replica_set["metadata"]["annotations"][REVISION])
 
 
 def _digest(template: Json) -> str:
@@ -222,7 +267,7 @@ class StatefulSetController(OwnerModel):
             REVISION_HASH: revision,
         }
         pod = make_pod(owner_of(obj, "apps/v1", "StatefulSet"), obj["spec"]["template"], labels)
-        pod["metadata"]["name"] = name
+        pod["metadata"] |= {"name": name, "generateName": f"{obj['metadata']['name']}-"}
         pod["spec"] |= {"hostname": name} | ({"subdomain": obj["spec"]["serviceName"]} if obj["spec"].get("serviceName") else {})
         self.create(POD, obj["metadata"]["namespace"], pod)
 

@@ -101,10 +101,9 @@ class JobController(OwnerModel):
             self._make(key, job, free[number] if is_indexed else None)
 
     def _make(self, key: Key, job: Json, index: int | None) -> None:
-        uid, name = job["metadata"]["uid"], job["metadata"]["name"]
-        labels = {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name, "controller-uid": uid, "job-name": name}
+        name = job["metadata"]["name"]
         numbered = {INDEX: str(index)} if index is not None else {}
-        pod = make_pod(owner_of(job, "batch/v1", "Job"), job["spec"]["template"], labels | numbered, numbered)
+        pod = make_pod(owner_of(job, "batch/v1", "Job"), job["spec"]["template"], numbered, numbered)
         pod["metadata"] |= {"generateName": f"{name}-" if index is None else f"{name}-{index}-", "finalizers": [TRACKED]}
         if index is not None:
             pod["spec"]["hostname"] = f"{name}-{index}"

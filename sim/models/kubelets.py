@@ -36,7 +36,7 @@ class Kubelets(Model):
         uid = pod["metadata"]["uid"]
         if pod["metadata"].get("deletionTimestamp"):
             if not is_over(pod):
-                self.patch(POD, key, {"status": {"phase": "Failed", "conditions": _readiness(pod, "False", self.time())}}, "status")
+                self.patch(POD, key, {"status": {"phase": "Failed", "conditions": _end(pod, "Failed", self.time())}}, "status")
             found = self.find(POD, key)
             if found is not None and found["metadata"].get("deletionGracePeriodSeconds"):
                 self.delete(POD, found, gracePeriodSeconds=0)
@@ -45,7 +45,7 @@ class Kubelets(Model):
             return
         if phase_of(pod) != "Running":
             self._since[uid] = self.loop.time()
-            status = {"phase": "Running", "startTime": self.time(), "conditions": _readiness(pod, "True", self.time())}
+            status = {"phase": "Running", "startTime": self.time(), "conditions": _begin(pod, self.time())}
             self.patch(POD, key, {"status": status}, "status")
         notes = pod["metadata"].get("annotations") or {}
         if RUN_SECONDS in notes:
@@ -54,13 +54,23 @@ class Kubelets(Model):
                 self.add(POD, key, left)
                 return
             phase = "Failed" if notes.get(ENDS_BADLY) else "Succeeded"
-            self.patch(POD, key, {"status": {"phase": phase, "conditions": _readiness(pod, "False", self.time())}}, "status")
+            self.patch(POD, key, {"status": {"phase": phase, "conditions": _end(pod, phase, self.time())}}, "status")
 
 
-def _readiness(pod: Json, status: str, time: str) -> list[Json]:
-    kept = [c for c in (pod.get("status") or {}).get("conditions") or () if c["type"] not in ("Ready", "ContainersReady", "Initialized")]
-    ready = {"status": status, "lastProbeTime": None, "lastTransitionTime": time}
-    return [*kept, *({"type": kind, **ready} for kind in ("Initialized", "ContainersReady", "Ready"))]
+def _begin(pod: Json, time: str) -> list[Json]:
+    """The conditions of a pod whose containers run."""
+    return _set_conditions(pod, ("Initialized", "ContainersReady", "Ready"), {"status": "True", "lastTransitionTime": time})
+
+
+def _end(pod: Json, phase: str, time: str) -> list[Json]:
+    """The conditions of a pod whose containers have ended."""
+    reason = "PodCompleted" if phase == "Succeeded" else "PodFailed"
+    return _set_conditions(pod, ("ContainersReady", "Ready"), {"status": "False", "reason": reason, "lastTransitionTime": time})
+
+
+def _set_conditions(pod: Json, kinds: tuple[str, ...], value: Json) -> list[Json]:
+    kept = [condition for condition in (pod.get("status") or {}).get("conditions") or () if condition["type"] not in kinds]
+    return [*kept, *({"type": kind, "lastProbeTime": None, **value} for kind in kinds)]
 
 
 class PodGarbageCollector(Model):

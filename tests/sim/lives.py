@@ -3,6 +3,7 @@ names, times and what else a server gives."""
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -119,7 +120,8 @@ def read_state(api: Api, namespace: str) -> list[str]:
 def _pick(kind: str, obj: Json) -> Json:
     metadata = obj["metadata"]
     owners = [(owner["kind"], owner.get("controller")) for owner in metadata.get("ownerReferences") or ()]
-    kept = {name: metadata.get(name) for name in ("annotations", "finalizers", "generateName")}
+    kept = {name: metadata.get(name) for name in ("annotations", "finalizers")}
+    kept["generateName"] = _HASH.sub("-HASH-", metadata.get("generateName") or "")
     labels = {name: value for name, value in (metadata.get("labels") or {}).items() if not name.endswith(("uid", "-hash", "pod-name"))}
     found = {**kept, "labels": labels, "owners": owners, "is ending": "deletionTimestamp" in metadata}
     status = {name: value for name, value in (obj.get("status") or {}).items() if name not in _GIVEN}
@@ -133,13 +135,13 @@ def _pick(kind: str, obj: Json) -> Json:
     return {**found, "name": _HASH.sub("-HASH", metadata["name"]), **asked, **status}
 
 
-_HASH = re.compile(r"(?<=-\d)-[a-z0-9]{5,10}$")  # of a ReplicaSet of a Deployment
+_HASH = re.compile(r"(?<=\d)-[a-z0-9]{7,10}-?$")  # of a ReplicaSet of a Deployment
 _GIVEN = ("startTime", "completionTime", "currentRevision", "updateRevision", "observedGeneration")
 _KUBELETS = ("PodReadyToStartContainers", "PodScheduled")
 
 
 def _show(value: Any) -> str:
-    return _TIMES.sub("a time", repr({key: inner for key, inner in sorted(value.items()) if inner not in (None, [], {})}))
+    return _TIMES.sub("a time", json.dumps({key: inner for key, inner in value.items() if inner not in (None, [], {}, "")}, sort_keys=True))
 
 
 def find_difference(real: Sequence[str], ours: Sequence[str]) -> str:

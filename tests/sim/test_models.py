@@ -1,4 +1,4 @@
-"""Models of controllers end in what the real ones do: of Jobs and of apps/v1, kube-scheduler, kubelets (kwok), and garbage collectors.
+"""Models end in what the real ones do: controllers of Jobs and of apps/v1, kube-scheduler, kubelets (kwok), and owner garbage collection.
 
 Operators of other kinds are not on the real control plane: their models are the stand-ins of `e2e.standins`, which `e2e/kind` compares.
 """
