@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from core.podgroups.devices import NotServed, read_claim, read_class, read_slice, read_template
+from core.podgroups.devices import Matcher, NotServed, read_claim, read_class, read_slice, read_template
 from core.podgroups.inventory import Inventory
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -40,22 +40,46 @@ class Devices(Served):
         )
 
     async def judge(self, namespace: str, templates: Sequence[str]) -> None:
-        """Sees which devices claims made from templates may have, in turns. Expressions that take too long are refused."""
-        began, turn = time.thread_time(), 0.0
-        for one, matcher in self.inventory.to_judge(namespace, templates):
-            spent, judging = 0.0, one.judging(matcher)
-            for _ in judging:
-                now = time.thread_time()
-                spent, turn, began = spent + now - began, turn + now - began, now
-                if spent > MOST_CPU_S:
-                    texts = " and ".join(map(repr, matcher.expressions))
-                    why = f"{texts} takes more than {MOST_CPU_S:g} s for the {len(one.devices)} devices of a slice of pool {one.pool}"
-                    with contextlib.suppress(StopIteration):
-                        judging.throw(NotServed(why))
-                    break
-                if turn > TURN_S:
-                    await self._clock.sleep(0)
-                    began, turn = time.thread_time(), 0.0
+        """Sees which devices claims made from templates may have, in turns. Expressions that take too long for
+        the devices of one slice are refused for all that follow."""
+        refused: dict[Matcher, str] = {}
+        turn = _Turn(self._clock)
+        for one, missing in self.inventory.to_judge(namespace, templates):
+            for matcher in missing:
+                if matcher in refused:  # a try for each slice of 5,000 nodes would take 20 minutes
+                    one.refuse(matcher, refused[matcher])
+                    continue
+                spent, judging = 0.0, one.judging(matcher)
+                for _ in judging:
+                    spent += turn.note_time()
+                    if spent > MOST_CPU_S:
+                        texts = " and ".join(map(repr, matcher.expressions))
+                        why = f"{texts} takes more than {MOST_CPU_S:g} s for the {len(one.devices)} devices of a slice of pool {one.pool}"
+                        refused[matcher] = why
+                        with contextlib.suppress(StopIteration):
+                            judging.throw(NotServed(why))
+                        break
+                    await turn.end_if_long()
+            turn.note_time()
+            await turn.end_if_long()
+
+
+class _Turn:
+    """The processor time since the others were served."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._began, self._spent = clock, time.thread_time(), 0.0
+
+    def note_time(self) -> float:
+        """The time since the last call, in s."""
+        before, self._began = self._began, time.thread_time()
+        self._spent += self._began - before
+        return self._began - before
+
+    async def end_if_long(self) -> None:
+        if self._spent > TURN_S:
+            await self._clock.sleep(0)
+            self._began, self._spent = time.thread_time(), 0.0
 
 
 def _slim_slice(found: Obj) -> Obj:

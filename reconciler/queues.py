@@ -44,6 +44,7 @@ from reconciler.storms import Storms
 logger = logging.getLogger(__name__)
 SETTLE_S, BUSY_S = 0.5, 5.0  # a change is counted half a second later, and those of a busy queue every five seconds
 EXAMPLES = 5
+COUNTED_AT_ONCE = 5_000  # workloads of a queue
 
 
 class Queues:
@@ -205,7 +206,7 @@ class Queues:
         message += f"; {why_held}" if why_held else ""
         if queue.drains:
             await self._drain(holding, REASON_QUEUE_STOPPED, f"The ClusterQueue is stopped: {queue.name}")
-        reserved, used = self._flavor_usage(holding), self._flavor_usage([w for w in holding if w.admitted])
+        reserved, used = await self._sum_usage(holding)
         status = {
             "conditions": self._conditions(obj, Condition(ACTIVE, problem is None, reason, message), *self._pauses()),
             "pendingWorkloads": sum(map(state.workloads.count_pending, locals_of)),
@@ -243,13 +244,14 @@ class Queues:
             condition = Condition(ACTIVE, True, REASON_READY, "Can submit new workloads to ClusterQueue")
         groups = queue.groups if queue is not None else ()
         flavors = queue.flavors if queue is not None else ()
+        reserved, used = await self._sum_usage(holding)
         status = {
             "conditions": self._conditions(obj, condition),
             "pendingWorkloads": state.workloads.count_pending(key),
             "reservingWorkloads": len(holding),
             "admittedWorkloads": sum(1 for w in holding if w.admitted),
-            "flavorsReservation": self._flavor_list(flavors, groups, self._flavor_usage(holding)),
-            "flavorsUsage": self._flavor_list(flavors, groups, self._flavor_usage([w for w in holding if w.admitted])),
+            "flavorsReservation": self._flavor_list(flavors, groups, reserved),
+            "flavorsUsage": self._flavor_list(flavors, groups, used),
         }
         await self._write(r.LOCAL_QUEUES, obj, status)
 
@@ -267,13 +269,19 @@ class Queues:
                 except (Conflict, NotFound, Paused):
                     continue  # it has changed: its event, or that of the pause's end, brings us here again
 
-    def _flavor_usage(self, workloads: list[WorkloadFacts]) -> dict[tuple[str, str], int]:
-        total: dict[tuple[str, str], int] = {}
-        for workload in workloads:
+    async def _sum_usage(self, workloads: Sequence[WorkloadFacts]) -> tuple[dict[FlavorResource, int], dict[FlavorResource, int]]:
+        """What workloads hold of quota, and what those of them hold that are admitted; in portions. What changes meanwhile is counted
+        the next time."""
+        reserved, used = dict[FlavorResource, int](), dict[FlavorResource, int]()
+        for number, workload in enumerate(workloads, start=1):
             admission = self._observed.state.workloads.holding(workload.key)
             if admission is not None:
-                add_usage(total, admission)
-        return total
+                add_usage(reserved, admission)
+                if workload.admitted:
+                    add_usage(used, admission)
+            if number % COUNTED_AT_ONCE == 0:
+                await self._clock.sleep(0)
+        return reserved, used
 
     @staticmethod
     def _flavor_list(

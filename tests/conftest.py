@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         on_cluster, with_topogate = item.get_closest_marker("cluster") is not None, "installed" in getattr(item, "fixturenames", ())
         order[item.path] = max(order.get(item.path, ()), (on_cluster, "test_real_apiserver" in item.nodeid, with_topogate))
-    items.sort(key=lambda item: order[item.path])
+    items.sort(key=lambda item: (order[item.path], str(item.path), item.get_closest_marker("cluster") is not None))
     first = next((item for item in items if item.get_closest_marker("cluster")), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))
@@ -183,7 +183,7 @@ class _Durations:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Several())
-    if not hasattr(config, "workerinput"):
+    if not hasattr(config, "workerinput") and "PYTEST_CURRENT_TEST" not in os.environ:  # of which there is one in a run within a test
         config.pluginmanager.register(_Durations())
 
 

@@ -241,7 +241,10 @@ class _Supply:
         mine = {matcher: kind for kind, (of_pool, matcher) in enumerate(self.kinds) if of_pool == pool.id}
         if asked in mine:
             return [mine[asked]]
-        return [kind for matcher, kind in mine.items() if any(kinds == 3 for _, kinds in self.cells.of_pool(pool, (matcher, asked)))]
+        try:
+            return [kind for matcher, kind in mine.items() if any(kinds == 3 for _, kinds in self.cells.of_pool(pool, (matcher, asked)))]
+        except NotServed:
+            return []  # kube-scheduler allocates no device of this pool by an expression that fails: it is of another group
 
     def add(self, pool: Pool) -> None:
         """Counts its free devices."""

@@ -18,7 +18,7 @@ _OF_SLICES = frozenset({"driver", "pool", "nodeName", "nodeSelector", "allNodes"
 _OF_CLAIMS = frozenset({"requests", "config"})  # config is for drivers
 _OF_REQUESTS = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "tolerations", "capacity"})
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
-_KEPT = 128  # matchers whose answers a slice remembers
+_KEPT = 256  # matchers for which a slice remembers answers: more than all decisions ask for that are made at once
 _Answers = tuple[str | None, ...]
 
 
@@ -112,17 +112,32 @@ class ResourceSlice:
         has had enough throws NotServed, and that is the answer."""
         if matcher in self.answers:
             return
-        if len(self.answers) >= _KEPT:
-            del self.answers[next(iter(self.answers))]
         answers = []
         try:
             for device in self.devices:
                 answers.append(self._judge(device, matcher))
                 yield
         except NotServed as error:
-            self.answers[matcher] = str(error)
+            self.refuse(matcher, str(error))
         else:
-            self.answers[matcher] = tuple(answers)
+            self._remember(matcher, tuple(answers))
+
+    def find_missing(self, matchers: Iterable[Matcher]) -> list[Matcher]:
+        """Those among some matchers that have not been judged. Judging them makes the slice forget none of the others."""
+        matchers = list(matchers)
+        missing = [matcher for matcher in matchers if matcher not in self.answers]
+        if missing and len(self.answers) + len(missing) > _KEPT:
+            self.answers.update({matcher: self.answers.pop(matcher) for matcher in matchers if matcher in self.answers})
+        return missing
+
+    def refuse(self, matcher: Matcher, why: str) -> None:
+        """Notes that a matcher cannot be evaluated."""
+        self._remember(matcher, why)
+
+    def _remember(self, matcher: Matcher, answer: _Answers | str) -> None:
+        if len(self.answers) >= _KEPT:
+            del self.answers[next(iter(self.answers))]
+        self.answers[matcher] = answer
 
     def _judge(self, device: Device, matcher: Matcher) -> str | None:
         for expression in matcher.expressions:

@@ -4,6 +4,7 @@ The language is Google's own implementation of it; here is what Kubernetes adds:
 """
 
 import re
+import threading
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cache, lru_cache
@@ -15,11 +16,21 @@ if TYPE_CHECKING:
     from cel_expr_python import cel
 
 _KEPT = 1024  # compiled expressions
+_MOST_CALLS = 1_000  # of the functions below for one device, of some 10 microseconds each: nothing interrupts an evaluation
+_MOST_EVALUATIONS = 32  # for one device, each with one more domain that has no attributes
+_NUMBER = re.compile(r"-?[0-9]{1,1000}(/[0-9]{1,1000})?")
 _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 _MISSING = re.compile(r'NOT_FOUND: Key not found in map : "(.*)"', re.DOTALL)
 _ASKS_WHAT_THERE_IS = re.compile(r"\bin\s+device\.(attributes|capacity)\b(?!\s*\[)")
 _QUANTITY, _SEMVER_KEY = "quantity", "semver"
 Fields = dict[str, Any]
+
+
+class _Work(threading.local):
+    calls = 0  # in the evaluation that goes on
+
+
+_work = _Work()
 
 
 class UnknownExpression(ValueError):
@@ -49,7 +60,8 @@ def selects(expression: str, device: Mapping[str, Any]) -> bool:
     A driver that says nothing of a device has no attributes of it, as for kube-scheduler: that is no error, a missing attribute is.
     """
     fields = {name: dict(value) if isinstance(value, Mapping) else value for name, value in device.items()}
-    while True:
+    _work.calls = 0
+    for _ in range(_MOST_EVALUATIONS):
         result = _evaluate(expression, fields)
         if isinstance(result, bool):
             return result
@@ -61,6 +73,7 @@ def selects(expression: str, device: Mapping[str, Any]) -> bool:
             raise UnknownExpression(f"it asks which drivers there are and reads attributes of {domain}, which has none")
         fields["attributes"][domain] = {}
         fields["capacity"].setdefault(domain, {})
+    raise UnknownExpression(f"it reads attributes of {_MOST_EVALUATIONS} or more drivers that say nothing of the device")
 
 
 def _evaluate(expression: str, fields: Fields) -> bool | str:
@@ -108,7 +121,7 @@ def _environment() -> "cel.Env":
         made = []
         for number, (returned, parameters, function) in enumerate(overloads):
             given = [kinds[one] for one in parameters.lstrip(".").split()]
-            made.append(cel.Overload(f"{name}_{number}", kinds[returned], given, parameters.startswith("."), function))
+            made.append(cel.Overload(f"{name}_{number}", kinds[returned], given, parameters.startswith("."), _count_calls(function)))
         return cel.FunctionDecl(name, made)
 
     functions = [
@@ -119,10 +132,10 @@ def _environment() -> "cel.Env":
         declare("compareTo", ("int", ".value value", _compare)),
         declare("isLessThan", ("bool", ".value value", lambda one, other: _compare(one, other) < 0)),
         declare("isGreaterThan", ("bool", ".value value", lambda one, other: _compare(one, other) > 0)),
-        declare("isInteger", ("bool", ".value", lambda one: Fraction(one[_QUANTITY]).denominator == 1)),
+        declare("isInteger", ("bool", ".value", lambda one: _number_of(one).denominator == 1)),
         declare("asInteger", ("int", ".value", _as_integer)),
-        declare("asApproximateFloat", ("double", ".value", lambda one: float(Fraction(one[_QUANTITY])))),
-        declare("sign", ("int", ".value", lambda one: _order(Fraction(one[_QUANTITY]), Fraction(0)))),
+        declare("asApproximateFloat", ("double", ".value", lambda one: float(_number_of(one)))),
+        declare("sign", ("int", ".value", lambda one: _order(_number_of(one), Fraction(0)))),
         declare("add", ("value", ".value value", _add), ("value", ".value int", lambda one, number: _add(one, _of(number)))),
         declare("sub", ("value", ".value value", _subtract), ("value", ".value int", lambda one, number: _subtract(one, _of(number)))),
         declare("major", ("int", ".value", lambda one: _numbers(one)[0])),
@@ -131,6 +144,18 @@ def _environment() -> "cel.Env":
     ]
     extensions = [ext_strings.ExtStrings(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()]
     return cel.NewEnv(variables={"device": cel.Type.DYN}, extensions=extensions, functions=functions)
+
+
+def _count_calls(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which raises RuntimeError once an evaluation has called such functions too often."""
+
+    def count_and_call(*arguments: Any) -> Any:
+        _work.calls += 1
+        if _work.calls > _MOST_CALLS:
+            raise RuntimeError(f"more than {_MOST_CALLS} calls of functions of quantities and versions for one device")
+        return function(*arguments)
+
+    return count_and_call
 
 
 def _can(parse: Callable[[str], Fields]) -> Callable[[str], bool]:
@@ -146,7 +171,7 @@ def _can(parse: Callable[[str], Fields]) -> Callable[[str], bool]:
 
 def _compare(one: Fields, other: Fields) -> int:
     if _QUANTITY in one and _QUANTITY in other:
-        return _order(Fraction(one[_QUANTITY]), Fraction(other[_QUANTITY]))
+        return _order(_number_of(one), _number_of(other))
     return _order(_precedence(one), _precedence(other))
 
 
@@ -154,8 +179,17 @@ def _order(one: Any, other: Any) -> int:
     return int(one > other) - int(one < other)
 
 
+def _number_of(one: Fields) -> Fraction:
+    """The number of a quantity. Raises ValueError for a map that no function here has made: expressions may write any, also one with a
+    number that takes hours to read."""
+    text = one[_QUANTITY]
+    if not isinstance(text, str) or _NUMBER.fullmatch(text) is None:
+        raise ValueError("a map that is no quantity, or a quantity of more than 1000 digits")
+    return Fraction(text)
+
+
 def _as_integer(one: Fields) -> int:
-    value = Fraction(one[_QUANTITY])
+    value = _number_of(one)
     if value.denominator != 1:
         raise ValueError(f"{value} is no integer")
     return int(value)
@@ -166,11 +200,11 @@ def _of(number: int | Fraction) -> Fields:
 
 
 def _add(one: Fields, other: Fields) -> Fields:
-    return _of(Fraction(one[_QUANTITY]) + Fraction(other[_QUANTITY]))
+    return _of(_number_of(one) + _number_of(other))
 
 
 def _subtract(one: Fields, other: Fields) -> Fields:
-    return _of(Fraction(one[_QUANTITY]) - Fraction(other[_QUANTITY]))
+    return _of(_number_of(one) - _number_of(other))
 
 
 def _numbers(one: Fields) -> tuple[int, int, int]:

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from core.podgroups.devices import Claim, ClaimSpec, DeviceId, Matcher, NotServed, PodClaim, PoolId, ResourceSlice
+from core.podgroups.rations import MOST_KINDS
 
 Value = TypeVar("Value")
 Need = Mapping[Matcher, int]  # devices that one claim asks for
+MOST_PROMISED = 64
+"""Unlike devices that pods may be promised which are placed: slices remember what a decision asks for, so that it evaluates nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +108,15 @@ class Inventory:
         """Whether a claim asks for what a template does."""
         return claim.spec == self._templates.get(f"{namespace}/{template}")
 
-    def to_judge(self, namespace: str, templates: Iterable[str]) -> Iterator[tuple[ResourceSlice, Matcher]]:
+    def to_judge(self, namespace: str, templates: Iterable[str]) -> Iterator[tuple[ResourceSlice, list[Matcher]]]:
         """What a decision will want to know of all devices, and nobody knows yet: whether they are what templates ask for, and what others
-        were promised."""
+        were promised. Slice by slice, also those of which all is known."""
         matchers = {matcher for _, need in self.to_come() for matcher in need}
         for template in templates:
             with contextlib.suppress(NotServed):  # the decision tells
                 matchers |= set(self.need_of_template(namespace, template))
         for pool in tuple(self.pools.values()):
-            yield from ((one, matcher) for one in pool.slices for matcher in matchers if matcher not in one.answers)
+            yield from ((one, one.find_missing(matchers)) for one in pool.slices)
 
     def _need(self, spec: ClaimSpec, where: str) -> Need:
         if spec.problem:
@@ -124,14 +127,17 @@ class Inventory:
             if of_class is None:
                 raise NotServed(f"{where}: there is no DeviceClass {request.device_class}")
             need[Matcher((*of_class, *request.expressions), request.tolerations, request.capacity)] += request.count
+        if len(need) > MOST_KINDS:
+            raise NotServed(f"{where} asks for {len(need)} unlike devices; at most {MOST_KINDS} are served")
         return need
 
     def to_come(self) -> Iterator[tuple[str, Need]]:
         """Node and need of each claim that pods are placed for and that is not allocated yet; of a claim for several pods once.
 
-        What cannot be served is left to kube-scheduler.
+        What cannot be served is left to kube-scheduler, and so is a claim with which there are more than `MOST_PROMISED` unlike devices.
         """
         seen: set[str] = set()
+        promised: set[Matcher] = set()
         for pod in sorted(self.kept):
             kept = self.kept[pod]
             for one in kept.claims:
@@ -139,9 +145,13 @@ class Inventory:
                 if claim is not None and (claim.is_allocated or claim.key in seen):
                     continue
                 try:
-                    yield kept.node, self.need_of_claim(claim) if claim is not None else self.need_of_template(kept.namespace, one.template)
+                    need = self.need_of_claim(claim) if claim is not None else self.need_of_template(kept.namespace, one.template)
                 except NotServed:
                     continue
+                if len(promised | need.keys()) > MOST_PROMISED:
+                    continue
+                promised |= need.keys()
+                yield kept.node, need
                 if claim is not None:
                     seen.add(claim.key)
 

@@ -105,7 +105,7 @@ class Cycle:
         self._passed: set[str] = set()  # uids of workloads that have had theirs since all had one
         self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
-        self._blocked: dict[str, str] = {}  # uid of the head that waits, by StrictFIFO queue
+        self._blocked: dict[str, str] = {}  # StrictFIFO queues with a head that waits, and the uid of the head
         self._placed: set[str] = set()  # uids of workloads that had their turn in the round, and wait for others to go
         self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
         self._unwritable: dict[str, tuple[WorkloadFacts, int, NotFound]] = {}  # by uid: why what was decided could not be written
@@ -379,8 +379,8 @@ class Cycle:
                 yield from self._serve(turn, queue, may_borrow, turns, run)
 
     def _drop_refusals(self, turn: Turn, head: str) -> None:
-        """A workload behind the head of its StrictFIFO queue, which has the uid `head`, waits for that, not for what it was refused
-        when it was the head. One that waits for others to go keeps what it was promised."""
+        """Drops the refusals of workloads that were at the head of a StrictFIFO queue and are behind another workload now: they wait for
+        that one. A workload that waits for preempted ones to go keeps its reservation. `head` is the uid of the workload at the head."""
         for _, workload in turn.group.members[turn.at :] if self._own else ():
             uid = workload.uid
             if uid in self._own and uid != head and uid not in self._unwritable and self._claims.of(uid) is None:

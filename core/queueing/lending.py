@@ -9,7 +9,7 @@ the spare is kept elsewhere, or the borrower's priority was raised; what is here
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from core.model.quantity import saturate
@@ -129,11 +129,12 @@ def show_loans(loans: Iterable[tuple[str, Sequence[str]]]) -> str:
 def loans_of(state: ClusterState, holder: WorkloadFacts, leaving: Collection[str] = ()) -> list[Loan]:
     """Which spares of a workload others stand on, by node; those who are `leaving` go first, then who came last."""
     found: dict[str, Loan] = {}
+    taken: dict[str, Mapping[str, Resources]] = {}  # by borrower and node: one may have pods on all of them
     for offer in _offers_of(state, holder):
         free, axis, index = offer.view.capacity.free, offer.view.capacity.axis, offer.view.capacity.tree.index
         for node, _ in offer.nodes:
             over = {r: -int(free[row, index[node]]) for r, row in axis.items() if free[row, index[node]] < 0}
-            loan = _loan(state, offer, node, over, leaving) if over and node not in found else None
+            loan = _loan(state, offer, node, over, leaving, taken) if over and node not in found else None
             if loan is not None:
                 found[node] = loan
     return [found[node] for node in sorted(found)]
@@ -169,7 +170,7 @@ def give_back(capacity: FreeCapacity, free: Matrix, loans: Iterable[Loan]) -> No
 def counted_once(state: ClusterState, view: FlavorView) -> FreeCapacity:
     """The nodes of a flavor with each amount counted once that is kept for one workload and lent to another."""
     free, seen = view.capacity.free.copy(), set[str]()
-    for key in state.workloads.lenders() if state.workloads.borrowers() else ():
+    for key in state.workloads.lenders() if state.workloads.has_borrowers() else ():
         loans = [loan for loan in loans_of(state, state.workloads.facts[key]) if loan.node not in seen]
         give_back(view.capacity, free, loans)
         seen.update(loan.node for loan in loans)
@@ -183,13 +184,20 @@ def show_lent(loans: Sequence[Loan]) -> str:
     return f"{len(loans)} of these lent: {', '.join(nodes)}{more}" if loans else ""
 
 
-def _loan(state: ClusterState, offer: Offer, node: str, over: Resources, leaving: Collection[str]) -> Loan | None:
+def _loan(
+    state: ClusterState, offer: Offer, node: str, over: Resources, leaving: Collection[str], taken: dict[str, Mapping[str, Resources]]
+) -> Loan | None:
     workloads, host = state.workloads, offer.view.host_of(node)
+
+    def find_taken(borrower: WorkloadFacts) -> Resources:
+        if borrower.key not in taken:
+            taken[borrower.key] = _sum_by_node(state, borrower)
+        return taken[borrower.key].get(node, {})
+
     borrowers = [
-        Borrower(facts, _taken_on(state, facts, node))
-        for key in workloads.borrowers()
+        Borrower(facts, find_taken(facts))
+        for key in workloads.find_borrowers(host)
         if (facts := workloads.facts.get(key)) is not None and facts.priority < offer.holder.priority
-        if (held := workloads.holding(key)) is not None and any(host in given.borrowed for given in held.pod_sets)
     ]
     ending = state.ledger.ending_on(node)
     # Nobody is asked to go for what others already leave.
@@ -204,12 +212,14 @@ def _loan(state: ClusterState, offer: Offer, node: str, over: Resources, leaving
     return Loan(node, chosen, amounts, ending) if amounts else None
 
 
-def _taken_on(state: ClusterState, workload: WorkloadFacts, node: str) -> Resources:
-    """What the pods of a workload take on a node, bound or expected."""
-    total = Counter[str]()
+def _sum_by_node(state: ClusterState, workload: WorkloadFacts) -> Mapping[str, Resources]:
+    """What the pods of a workload take by node, bound or expected."""
+    total = dict[str, dict[str, int]]()
     for requests, nodes in state.ledger.held_by(workload.pods_key):
-        count = sum(count for name, count in nodes if name == node)
-        total.update({resource: amount * count for resource, amount in requests.items()})
+        for name, count in nodes:
+            on_node = total.setdefault(name, {})
+            for resource, amount in requests.items():
+                on_node[resource] = on_node.get(resource, 0) + amount * count
     return total
 
 

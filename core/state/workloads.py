@@ -38,7 +38,8 @@ class Workloads:
         self._unhealthy: dict[str, WorkloadFacts] = {}
         self._pending: dict[str, WorkloadFacts] = {}
         self._lenders: dict[str, None] = {}  # of those who hold something
-        self._borrowers: dict[str, None] = {}
+        self._borrowed: dict[str, frozenset[str]] = {}  # by workload: the hosts of others that it was given
+        self._borrowers: dict[str, dict[str, None]] = {}  # the other way round: by host
         self._elders: dict[str, str] = {}  # a workload of an elastic job -> the one whose place it takes
         self._heirs: dict[str, dict[str, None]] = {}  # and the other way round: all that say so
         self._watches: list[set[str]] = []  # keys of those whose waiting has changed
@@ -151,7 +152,7 @@ class Workloads:
         else:
             self._leaving.discard(key)
         _keep(self._lenders, key, now is not None and facts is not None and _lends(now, facts))
-        _keep(self._borrowers, key, now is not None and any(given.borrowed for given in now.pod_sets))
+        self._note_borrowed(key, frozenset(host for given in now.pod_sets for host in given.borrowed) if now is not None else frozenset())
         if assumed is None and now is not None and facts is not None and now.awaits_topology and facts.active and not facts.evicted:
             self._awaiting[key] = facts
         else:
@@ -175,6 +176,19 @@ class Workloads:
                 del self._pending[key]
             else:
                 self._pending[key] = waits
+
+    def _note_borrowed(self, key: str, hosts: frozenset[str]) -> None:
+        before = self._borrowed.get(key, frozenset())
+        for host in before - hosts:
+            del self._borrowers[host][key]
+            if not self._borrowers[host]:
+                del self._borrowers[host]
+        for host in hosts - before:
+            self._borrowers.setdefault(host, {})[key] = None
+        if hosts:
+            self._borrowed[key] = hosts
+        else:
+            self._borrowed.pop(key, None)
 
     def _what_counts(self, admission: Admission, facts: WorkloadFacts) -> Admission:
         counted = less_reclaimed(admission, facts)
@@ -255,9 +269,13 @@ class Workloads:
         facts = self.facts.get(key) if key in self._lenders else None
         return facts is not None and facts.active and not (facts.evicted or facts.deleting or facts.unhealthy_nodes)
 
-    def borrowers(self) -> Sequence[str]:
-        """Keys of workloads that were given such nodes of others."""
-        return list(self._borrowers)
+    def has_borrowers(self) -> bool:
+        """Whether any workload was given such nodes of others."""
+        return bool(self._borrowed)
+
+    def find_borrowers(self, host: str) -> Sequence[str]:
+        """Keys of workloads that were given one such node of another, by its hostname."""
+        return list(self._borrowers.get(host, ()))
 
     def awaiting_topology(self) -> list[WorkloadFacts]:
         """Workloads that have quota and wait for a second pass."""

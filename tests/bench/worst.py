@@ -24,8 +24,8 @@ from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.budget import Budget
 from core.model.configuration import FairSharing
 from core.model.pod_traits import PodTerm, PodTraits, Requirement
-from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
-from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL
+from core.model.podset import MOST_SPARES, Mode, PodSetRequest, SliceLayer, TopologyRequest
+from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, LEND_SPARES, MEMBER_OF_LABEL, SPARE_NODES
 from core.placement.engine import place
 from core.placement.free import FreeCapacity, NodeState
 from core.placement.held import Held
@@ -40,6 +40,7 @@ from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, read_member
 from core.podgroups.rations import Rations, SharedCell
 from core.queueing.cycle import Cycle, Verdict
+from core.queueing.spares import keep_spares
 from core.runtime.garbage import exclude_survivors_of_long_collections, spare_what_lives
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
@@ -51,9 +52,10 @@ from tests.bench.preemption import GPUS, build, submit
 from tests.bench.shapes import LEVELS, build_labels, build_view
 from tests.bench.steps import NODES, PREEMPTION_MS, STEP_MS, WAITING_MS, Case, Steps, ThreadClock, case, once
 from tests.bench.worst_turns import CASES
-from tests.builders import NAMESPACE, RACK, Node, node_json, topology_json
+from tests.builders import NAMESPACE, RACK, Node, node_json, pod_set_json, topology_json, workload_json
 from tests.queueing.scene import Scene
 from tests.queueing.shared import Shared
+from tests.queueing.test_lending import Lending
 
 BALANCED = profile_from_gates({"TASBalancedPlacement": True})
 
@@ -326,6 +328,32 @@ def replacement_that_completes_2_500_slices() -> Steps:
 def replacement_that_returns_slices_to_1_250_racks() -> Steps:
     """Racks of four nodes, two of which are out: whole slices go back to the rack that they were in."""
     return replacement_by_slices(4, 2, slice(0, None, 2), (SliceLayer("rack", 2),))
+
+
+# --- spares -------------------------------------------------------------------------------------------
+
+
+@case()
+def spares_on_which_2_048_borrowers_stand() -> Steps:
+    """One workload keeps 512 nodes free and lends them; four workloads of one pod stand on each."""
+    scene, sets, per_node = Lending(quota="1000000"), 8, 4
+    for number in range(NODES):
+        scene.node(Node(f"n{number:04}", {RACK: "r", HOSTNAME_LABEL: f"n{number:04}"}, {"cpu": 8_000, "pods": 110}))
+    pod_sets = [pod_set_json(f"s{number}", cpu="8", topology={"required": RACK}) for number in range(sets)]
+    for pod_set in pod_sets:
+        pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: str(MOST_SPARES), LEND_SPARES: "true"}}
+    scene.workload(workload_json("w", pod_sets, owner="owner-w", priority=10))
+    scene.run()
+    lent = sets * MOST_SPARES
+    scene.submit("others", NODES - sets - lent, cpu="8", priority=20)
+    scene.run()
+    for number in range(lent * per_node):
+        scene.submit(f"low{number}", cpu="2", topology={"unconstrained": True})
+        if number % 500 == 499:
+            scene.run()
+    scene.run()
+    assert len(scene.lent()) == lent
+    return once(lambda: keep_spares(scene.state, scene.facts("w")))
 
 
 # --- selectors and tolerations ------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.encoding import encode
+from core.names import ADMITTED, QUOTA_RESERVED
 from core.plan.pod_units import GROUP, Unit
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
@@ -18,10 +19,11 @@ from reconciler.apply import Writer
 from reconciler.jobs import Jobs
 from reconciler.observed import Observed
 from reconciler.pods import Pods
+from reconciler.queues import Queues
 from reconciler.strangers import Strangers
 from reconciler.ungater import Ungater
 from tests.bench.steps import CASES, NODES, PODS, Steps, case, turns
-from tests.builders import BLOCK, Node, flavor_json, node_json, topology_json
+from tests.builders import BLOCK, Node, cluster_queue_json, flavor_json, node_json, pod_set_json, topology_json
 from tests.reconciler import harness_pods
 from tests.reconciler.test_ungater import OWNER, pod, workload
 
@@ -176,3 +178,22 @@ def training_runtime_of_50_000_train_jobs_that_changes() -> Steps:
         yield from turns(reconciled._reconcile(Item(item, frozenset(), 0.0)))
 
     return change()
+
+
+@case(THROUGHOUT_MS)
+def queue_of_50_000_running_workloads() -> Steps:
+    since = "2026-01-01T00:00:00Z"
+    made, amounts = Watching(), {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}
+    given = {"name": "main", "count": 1, "flavors": dict.fromkeys(amounts, "f"), "resourceUsage": amounts}
+    status = {
+        "admission": {"clusterQueue": "cq", "podSetAssignments": [given]},
+        "conditions": [{"type": kind, "status": "True", "lastTransitionTime": since} for kind in (QUOTA_RESERVED, ADMITTED)],
+    }
+    made.observed.flavors.put(named(flavor_json("f")))
+    made.observed.cluster_queues.put(named(cluster_queue_json("cq", {"f": "100"})))
+    queues = Queues(made.observed, made.writer, SystemClock())
+    spec = {"queueName": "lq", "podSets": [pod_set_json()]}
+    made.observed.workloads.fill(
+        in_namespace({"metadata": {"name": f"w{number}"}, "spec": spec, "status": status}) for number in range(PODS)
+    )
+    return turns(queues._reconcile(Item(("clusterqueues", "cq"), frozenset(), 0.0)))

@@ -310,12 +310,21 @@ def test_devices_that_no_node_reaches_are_no_place(view: FreeCapacity) -> None:
 
 
 def test_too_many_unlike_devices_are_not_looked_for(view: FreeCapacity) -> None:
-    spec = claim_spec(1, "1 < 2")
-    for number in range(5):
-        exactly = {"deviceClassName": "gpu.example.com", "selectors": [{"cel": {"expression": f"{number} < 9"}}]}
-        spec["devices"]["requests"].append({"name": f"r{number}", "exactly": exactly})
-    with pytest.raises(NotServed, match="claims of its templates ask for 6 unlike devices; at most 5 are served"):
-        ask(view, inventory(template("odd", spec), resource_slice("p", 9)), asked(1, PodClaim("odd", "")), templates=("odd",))
+    def ask_for(first: int, count: int) -> dict[str, Any]:
+        spec = claim_spec(1, f"{first} < 9")
+        for number in range(first + 1, first + count):
+            exactly = {"deviceClassName": "gpu.example.com", "selectors": [{"cel": {"expression": f"{number} < 9"}}]}
+            spec["devices"]["requests"].append({"name": f"r{number}", "exactly": exactly})
+        return spec
+
+    def refuse(templates: tuple[str, ...], match: str, *objects: dict[str, Any]) -> None:
+        wanted = asked(1, *(PodClaim(name, "") for name in templates))
+        with pytest.raises(NotServed, match=match):
+            ask(view, inventory(*objects, resource_slice("p", 9)), wanted, templates=templates)
+
+    refuse(("odd",), "Template odd: spec.spec asks for 6 unlike devices; at most 5 are served", template("odd", ask_for(0, 6)))
+    both = template("one", ask_for(0, 3)), template("other", ask_for(3, 3))
+    refuse(("one", "other"), "claims of its templates ask for 6 unlike devices; at most 5 are served", *both)
 
 
 def test_a_preferred_rack_is_given_up_for_the_pool(view: FreeCapacity) -> None:
@@ -360,7 +369,7 @@ def test_who_only_looks_at_a_device_takes_it_from_nobody(view: FreeCapacity) -> 
 
 def test_who_has_had_enough_of_an_expression_says_what_is_told_from_then_on(view: FreeCapacity) -> None:
     there = inventory(resource_slice("p", 8), template())
-    ((one, matcher),) = there.to_judge("ns", (TEMPLATE, "none"))
+    ((one, (matcher,)),) = there.to_judge("ns", (TEMPLATE, "none"))
     judging = one.judging(matcher)
     next(judging)
     with pytest.raises(StopIteration):
@@ -374,4 +383,12 @@ def test_answers_of_many_matchers_are_not_kept_for_ever() -> None:
     (one,) = inventory(resource_slice("p", 1)).pools[PoolId(DRIVER, "p")].slices
     for number in range(300):
         assert one.judge(Matcher((f"device.driver == '{DRIVER}' || {number} == 0",))) == ("",)
-    assert len(one.answers) == 128
+    assert len(one.answers) == 256
+
+
+@pytest.mark.parametrize("expression", [f'device.attributes["{DRIVER}"].model == "a"', "no expression"])
+def test_pool_for_which_an_expression_of_another_group_fails_is_served(view: FreeCapacity, expression: str) -> None:
+    bad = template("bad", claim_spec(1, expression), namespace="other")
+    there = inventory(*pool_of_nodes("p", {"a": 2, "b": 1}), bad)
+    there.keep("theirs", Kept("other", "a", (PodClaim("bad", ""),)))
+    assert placed(ask(view, there, asked(3))) == {"a": 2, "b": 1}

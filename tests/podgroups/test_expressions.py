@@ -109,3 +109,36 @@ def test_equal_quantities_are_equal_however_they_are_written(number: int, suffix
 
 def of(number: int, suffix: str) -> dict[str, Any]:
     return {"name": "gpu-0", "capacity": {"memory": {"value": f"{number}{suffix}"}}}
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        '{"quantity": "1e10000000"}.asInteger() > 0',
+        'dyn({"quantity": "1e10000000"}).sign() > 0',
+        'quantity("1").add(dyn({"quantity": "1e10000000"})).sign() > 0',
+        'dyn({"quantity": "1/0"}).sign() > 0',
+        'dyn({"quantity": 5}).sign() > 0',
+    ],
+)
+def test_map_that_an_expression_writes_is_no_quantity(forged: str) -> None:
+    began = time.perf_counter()
+    with pytest.raises(UnknownExpression):
+        selects(forged, device())
+    assert time.perf_counter() - began < 5, "a number of 10,000,000 digits takes hours"
+
+
+def test_calls_of_functions_of_one_evaluation_are_limited() -> None:
+    hundred, ten = (f"[{','.join(['0'] * count)}]" for count in (100, 10))
+    calls = "".join(['.add(quantity("1e-40"))'] * 20)
+    began = time.thread_time()
+    with pytest.raises(UnknownExpression, match="more than 1000 calls"):
+        selects(f'{hundred}.all(x, {ten}.all(y, quantity("1"){calls}.sign() == 1))', device())
+    assert time.thread_time() - began < 0.1
+    assert selects(f'{ten}.all(x, {ten}.all(y, quantity("1").sign() == 1))', device()), "the next one begins anew"
+
+
+def test_expression_that_reads_attributes_of_very_many_absent_drivers_is_refused() -> None:
+    many = " && ".join(f'!has(device.attributes["d{number}.example.com"].x)' for number in range(150))
+    with pytest.raises(UnknownExpression, match="32 or more drivers"):
+        selects(many, device())

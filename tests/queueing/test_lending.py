@@ -494,3 +494,16 @@ def test_a_holder_that_grows_keeps_the_spares_that_it_lent() -> None:
     grow(scene, "w", "w2", 3, spares=1, priority=10)
     assert admitted(scene.run()) == {"w2"}
     assert (scene.held("w2"), scene.lent("w2")) == ((lent,), {lent: ("low",)})
+
+
+def test_borrower_of_several_spares_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = lending(5)
+    scene.ask("w", 2, 3)
+    scene.run()
+    scene.submit("low", 3, cpu="4")
+    assert admitted(scene.run()) == {"low"}
+    asked: list[str] = []
+    held_by = scene.state.ledger.held_by
+    monkeypatch.setattr(scene.state.ledger, "held_by", lambda key: asked.append(key) or held_by(key))  # type: ignore[func-returns-value]
+    assert scene.lent() == {f"r0-n{number}": ("low",) for number in (2, 3, 4)}
+    assert asked == [f"{NAMESPACE}/low"]

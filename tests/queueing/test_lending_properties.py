@@ -254,7 +254,7 @@ def test_without_the_annotation_nothing_is_lent_and_nobody_is_told_otherwise(dat
         step(scene, data)
         assert not any(scene.lent(holder) for holder in HOLDERS)
         assert not scene.state.workloads.lenders()
-        assert not scene.state.workloads.borrowers()
+        assert not scene.state.workloads.has_borrowers()
         view = scene.state.view("tas")
         assert view is not None
         assert (view.capacity.free >= 0).all()

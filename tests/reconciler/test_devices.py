@@ -9,7 +9,9 @@ from typing import Any, Never, cast
 
 import pytest
 
+from core.podgroups.devices import PodClaim
 from core.podgroups.expressions import selects
+from core.podgroups.inventory import Kept
 from core.runtime.client import Client
 from core.runtime.errors import KubeError, NotFound, Unreachable
 from core.runtime.informer import Informer
@@ -19,7 +21,7 @@ from reconciler.devices import Devices
 from reconciler.observed import Observed
 from reconciler.served import AWAY_S, DISCOVERY_S
 from sim.harness import NAMESPACE
-from tests.podgroups.devices import TEMPLATE, device_class, resource_slice, template
+from tests.podgroups.devices import TEMPLATE, claim_spec, device_class, resource_slice, template
 from tests.reconciler.harness_groups import GroupsHarness
 from tests.runtime.fakes import ManualClock
 
@@ -164,7 +166,7 @@ async def test_many_devices_are_judged_in_turns(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(harness.clock, "sleep", sleep)
     await harness.observed.devices.judge(NAMESPACE, (TEMPLATE, "none"))
-    assert turns == [0] * 10
+    assert turns == [0] * 15, "after each device, and after each slice"
     assert all(one.answers for pool in harness.observed.devices.inventory.pools.values() for one in pool.slices)
 
 
@@ -181,3 +183,46 @@ def test_an_expression_that_takes_long_is_refused_and_tried_once(monkeypatch: py
     assert harness.says[1] == "Invalid"
     assert "takes more than -1 s for the 8 devices of a slice of pool gpu.example.com/p" in harness.says[2]
     assert len(evaluated) == 1, "of the first device"
+
+
+def test_expression_that_took_long_for_one_slice_is_not_tried_for_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.devices.MOST_CPU_S", -1.0)
+    evaluated: list[str] = []
+    monkeypatch.setattr("core.podgroups.devices.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
+    harness = GroupsHarness({"r1": (2,)})
+    harness.devices(device_class(), template(), *(resource_slice(f"p{number}", 8) for number in range(20)))
+    assert harness.observed.devices is not None
+    harness.wait_for(harness.observed.devices.judge(NAMESPACE, (TEMPLATE,)))
+    harness.wait_for(harness.observed.devices.judge(NAMESPACE, (TEMPLATE,)))
+    assert len(evaluated) == 1
+
+
+def test_decision_evaluates_no_expression_however_many_unlike_devices_others_were_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = GroupsHarness({"r1": (2,)})
+    harness.devices(device_class(), template(), resource_slice("p", 8))
+    assert harness.observed.devices is not None
+    inventory = harness.observed.devices.inventory
+    for number in range(60):
+        requests = [claim_spec(1, f"{number} * {5 + kind} >= 0")["devices"]["requests"][0] | {"name": f"r{kind}"} for kind in range(5)]
+        harness.devices(template(f"t{number}", {"devices": {"requests": requests}}, namespace="others"))
+        inventory.keep(f"pod-{number}", Kept("others", "r1-0", (PodClaim(f"t{number}", ""),)))
+    harness.wait_for(harness.observed.devices.judge(NAMESPACE, (TEMPLATE,)))
+    evaluated: list[str] = []
+    monkeypatch.setattr("core.podgroups.devices.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
+    harness.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": TEMPLATE}]})
+    harness.add("a", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}])
+    harness.look()
+    assert evaluated == []
+
+
+def test_template_of_more_unlike_devices_than_are_served_is_never_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated: list[str] = []
+    monkeypatch.setattr("core.podgroups.devices.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
+    requests = [claim_spec(1, f"{kind} >= 0")["devices"]["requests"][0] | {"name": f"r{kind}"} for kind in range(32)]
+    harness = GroupsHarness({"r1": (2,)})
+    harness.devices(device_class(), template(spec={"devices": {"requests": requests}}, namespace=NAMESPACE), resource_slice("p", 8))
+    harness.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": TEMPLATE}]})
+    harness.add("a", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}])
+    harness.look()
+    assert "ResourceClaimTemplate one-gpu: spec.spec asks for 32 unlike devices; at most 5 are served" in harness.says[2]
+    assert evaluated == []
