@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from core.names import PODSET_LABEL, WORKLOAD_ANNOTATION
+from core.names import JOB_COMPLETION_INDEX_LABEL, PODSET_LABEL, WORKLOAD_ANNOTATION
 
 Obj = Mapping[str, Any]
 Domain = tuple[str, ...]
@@ -34,6 +34,32 @@ def find_misplaced(workloads: Collection[Obj], pods: Collection[Obj], nodes: Col
             if assigned and key in running:
                 labels = [here[pod["spec"]["nodeName"]] for pod in running[key]]
                 yield from _find_wrong(f"workload {key[0]}/{key[1]}", asked.get(given["name"], {}), assigned, labels)
+
+
+def find_unordered(workloads: Collection[Obj], pods: Collection[Obj]) -> Iterator[str]:
+    """Sentences about pods of one Job with a lower completion index in a later domain of the assignment (KEP-2724, rank ordering)."""
+    running: dict[tuple[str, str, str], dict[str, list[Obj]]] = {}
+    for pod in pods:
+        metadata, selector = pod["metadata"], (pod.get("spec") or {}).get("nodeSelector") or {}
+        labels, name = metadata.get("labels") or {}, (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION)
+        owner = next((each["uid"] for each in metadata.get("ownerReferences") or () if each.get("controller")), "")
+        stays = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed") and not metadata.get("deletionTimestamp")
+        if name and PODSET_LABEL in labels and JOB_COMPLETION_INDEX_LABEL in labels and stays and selector:
+            jobs = running.setdefault((metadata["namespace"], name, labels[PODSET_LABEL]), {})
+            jobs.setdefault(owner, []).append(pod)
+    for workload in workloads:
+        for given in ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ():
+            key = workload["metadata"]["namespace"], workload["metadata"]["name"], given["name"]
+            assigned = given.get("topologyAssignment")
+            if not assigned or key not in running:
+                continue
+            places = {domain: number for number, (domain, _) in enumerate(read_domains(assigned))}
+            for members in running[key].values():
+                ranked = sorted(members, key=lambda pod: int(pod["metadata"]["labels"][JOB_COMPLETION_INDEX_LABEL]))
+                found = [places.get(tuple(pod["spec"]["nodeSelector"].get(level, "") for level in assigned["levels"])) for pod in ranked]
+                numbers = [number for number in found if number is not None]
+                if numbers != sorted(numbers):
+                    yield f"workload {key[0]}/{key[1]} has pods of pod set {key[2]} out of the order of their ranks: domains {numbers}"
 
 
 def _find_wrong(name: str, asked: Obj, assigned: Obj, labels: list[Mapping[str, str]]) -> Iterator[str]:

@@ -50,6 +50,7 @@ TOLD_PER_S = 50  # all others at most
 # That somebody who knows that it waits does so for another reason or in other words. The API server's time is for admissions first:
 # of the time that such a write takes, nine times as much is left between two of them, and the slower it is the longer.
 TELL_AFTER_S, TELL_REST, LONGEST_REST_S = 1.0, 9, 2.0
+QUIET_S, REFRESH_S, REFRESHED_AT_ONCE = 5.0, 1.0, 20  # without an event, reasons from before are judged anew at this rate
 CATCH_UP_S = 0.1  # between two who are behind those of their kind in the queue, and are told what these were
 
 
@@ -178,6 +179,7 @@ class Scheduler:
             eternal(self._background, "requeuing", self._wake_when_due())
             eternal(self._background, "other words", self._tell_news())
             eternal(self._background, "catching up", self._catch_up())
+            eternal(self._background, "old reasons", self._refresh_reasons())
             try:
                 window_s = BATCH_WINDOW_S
                 while True:
@@ -241,6 +243,23 @@ class Scheduler:
             elif not self._cycle.is_stale:
                 self._is_stale.clear()
             await self._rest(CATCH_UP_S, began)
+
+    async def _refresh_reasons(self) -> None:
+        """A refusal stands until something could help, and the amounts that it names change without that. When nothing has happened for
+        some seconds, refusals from before are judged anew, a few at a time."""
+        seen, before = -1, 0  # events, and the round from which on refusals are new
+        while True:
+            await self._clock.sleep(QUIET_S)
+            if self._wake.count == seen or self._wake.is_set():
+                continue
+            count = self._wake.count
+            await self._clock.sleep(QUIET_S)
+            if self._wake.count != count or self._is_cut:
+                continue
+            seen, before = count, self._cycle.round
+            while self._cycle.drop_refusals(before, REFRESHED_AT_ONCE):
+                self._wake.set_without_event()
+                await self._clock.sleep(REFRESH_S)
 
     async def _rest(self, least_s: float, began: float) -> None:
         """Most of the API server's time is others'."""

@@ -7,7 +7,16 @@ the objects that make pods: Jobs, ReplicaSets, StatefulSets, and the kinds whose
 from collections.abc import Iterator
 from typing import Any
 
-from core.names import JOB_UID_LABEL, MANAGED, POD_GROUP_NAME, QUEUE_NAME_LABEL, SUSPENDING_PARENT, WORKLOAD_ANNOTATION
+from core.names import (
+    JOB_UID_LABEL,
+    MANAGED,
+    POD_GROUP_NAME,
+    POD_GROUP_TOTAL_COUNT,
+    QUEUE_NAME_LABEL,
+    RESOURCE_IN_USE_FINALIZER,
+    SUSPENDING_PARENT,
+    WORKLOAD_ANNOTATION,
+)
 from e2e.standins.pods import has_condition
 from sim.models.apps import REPLICA_SET, STATEFUL_SET
 from sim.models.base import JOB, POD, controller_of, is_over, phase_of
@@ -34,12 +43,16 @@ def find_unsettled(world: World) -> Iterator[str]:
     """Sentences about what is left over."""
     workloads = world.objects("kueue.x-k8s.io", "workloads")
     for root in list_roots(world):
-        yield from _judge_root(root, [each for each in workloads if _owns(root, each)])
+        owned = [each for each in workloads if _owns(root, each)]
+        if owned or not _is_in_part(world, root):
+            yield from _judge_root(root, owned)
     uids = {stored.obj["metadata"]["uid"] for objects in world.server.objects.values() for stored in objects.values()}
     for each in workloads:
         named = each["metadata"].get("ownerReferences") or ()
         if named and not any(owner["uid"] in uids for owner in named):
             yield f"workload {each['metadata']['name']} has no job"
+        elif has_condition(each, "Finished") and RESOURCE_IN_USE_FINALIZER in (each["metadata"].get("finalizers") or ()):
+            yield f"workload {each['metadata']['name']} is finished and keeps its finalizer"
         elif not has_condition(each, "Finished") and not has_condition(each, "Admitted") and not _find_reason(each):
             yield f"workload {each['metadata']['name']} waits without a reason"
     yield from _judge_makers(world)
@@ -57,6 +70,14 @@ def _owns(root: Json, workload: Json) -> bool:
 def _group_of(obj: Json) -> str:
     """The group that a pod belongs to, empty where it is in none."""
     return str((obj["metadata"].get("labels") or {}).get(POD_GROUP_NAME) or "")
+
+
+def _is_in_part(world: World, root: Json) -> bool:
+    """Whether it is a pod of a group of which not all are there: these wait for the others (docs/pods.md)."""
+    group, wanted = _group_of(root), (root["metadata"].get("annotations") or {}).get(POD_GROUP_TOTAL_COUNT)
+    namespace = root["metadata"].get("namespace")
+    mates = [pod for pod in world.objects(*POD) if _group_of(pod) == group and pod["metadata"]["namespace"] == namespace]
+    return bool(group and wanted) and len(mates) < int(wanted or 0)
 
 
 def _is_kept(pod: Json) -> bool:
@@ -78,7 +99,7 @@ def _judge_root(root: Json, workloads: list[Json]) -> Iterator[str]:
     elif has_ended(root):
         if not all(has_condition(each, "Finished") for each in workloads):
             yield f"{shown} is over, and its workload does not say so"
-    elif not workloads and root["kind"] != "Deployment" and (root.get("spec") or {}).get("replicas") != 0:
+    elif not workloads and root["kind"] not in ("Deployment", "ReplicaSet") and (root.get("spec") or {}).get("replicas") != 0:
         yield f"{shown} has no workload"
     elif any(has_condition(each, "Admitted") for each in workloads) and is_suspended(root):
         yield f"{shown} is admitted and suspended"
@@ -144,7 +165,12 @@ def _judge_pod(world: World, pod: Json, workloads: dict[tuple[str, str], Json]) 
     metadata, name = pod["metadata"], pod["metadata"]["name"]
     if metadata.get("deletionTimestamp") and not _is_kept(pod):
         yield f"pod {name} is ending"
-    elif not is_over(pod):
+    elif is_over(pod):
+        named = (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION) or _group_of(pod)
+        is_finished = has_condition(workloads.get((metadata["namespace"], named), {}), "Finished")
+        if MANAGED in (metadata.get("finalizers") or ()) and (is_finished or not _is_kept(pod)):
+            yield f"pod {name} is over and keeps its finalizer"
+    else:
         named = (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION)
         workload = workloads.get((metadata["namespace"], named or ""), {})
         is_admitted = has_condition(workload, "Admitted")

@@ -12,6 +12,7 @@ from sim.world import World
 Json = dict[str, Any]
 WEIGHTS = {  # how often each step is taken
     "delete_job": 3,
+    "make_job_anew": 2,
     "scale_job": 2,
     "suspend_job": 1,
     "resume_job": 1,
@@ -32,6 +33,7 @@ class Users:
         self._world, self._teams, self._most = world, teams, most
         self._chance = random.Random(0)
         self._number = 0
+        self._made: dict[tuple[str, str], list[Json]] = {}  # what was submitted, by namespace and name of the job
 
     def play(self, name: str, chance: random.Random) -> str:
         """Takes a step of `WEIGHTS`; returns what was done. Raises Refused."""
@@ -54,6 +56,7 @@ class Users:
         objects = make_job(name, team, self._chance, self._most)
         for obj in objects:
             self._world.apply(obj)
+        self._made[team, objects[-1]["metadata"]["name"]] = objects
         return f"{objects[-1]['kind']} {team}/{name}"
 
     def _choose(self, *, is_waiting: bool = False) -> Json | None:
@@ -69,6 +72,16 @@ class Users:
         self._world.delete(job, propagationPolicy=policy)
         return f"{job['kind']} {job['metadata']['name']} ({policy})"
 
+    def _make_job_anew(self) -> str:
+        """Deletes a job and submits it under the same name at once."""
+        known = [(root, made) for root in list_roots(self._world) if (made := self._made.get(_key_of(root))) and len(made) == 1]
+        if not known:
+            return "none"
+        job, made = self._chance.choice(known)
+        self._world.delete(job, propagationPolicy="Background")
+        self._world.apply(made[0])
+        return f"{job['kind']} {job['metadata']['name']}"
+
     def _scale_job(self) -> str:
         job = self._choose()
         count = self._chance.randint(0, self._most)
@@ -80,7 +93,9 @@ class Users:
             spec = {"parallelism": max(1, count)}
         elif job["kind"] == "RayCluster":
             [group] = job["spec"]["workerGroupSpecs"]
-            spec = {"workerGroupSpecs": [{**group, "minReplicas": 0, "replicas": count, "maxReplicas": max(count, 1)}]}
+            least = self._chance.choice([0, count])
+            wanted = self._chance.randint(0, count)
+            spec = {"workerGroupSpecs": [{**group, "minReplicas": least, "replicas": wanted, "maxReplicas": max(count, 1)}]}
         else:
             return "none"
         return self._patch(job, {"spec": spec})
@@ -140,3 +155,7 @@ class Users:
         pod = self._chance.choice(pods)
         self._world.delete(pod)
         return str(pod["metadata"]["name"])
+
+
+def _key_of(obj: Json) -> tuple[str, str]:
+    return obj["metadata"]["namespace"], obj["metadata"]["name"]

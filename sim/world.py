@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from core.names import JOB_UID_LABEL
 from core.runtime.resource import Resource
 from e2e.recount import Objects, find_broken
-from e2e.recount_places import find_misplaced, is_well
+from e2e.recount_places import find_misplaced, find_unordered, is_well
 from sim.admission import Admission
 from sim.files import read_yaml
 from sim.kinds import build_in, read_definitions
@@ -26,7 +27,19 @@ Json = dict[str, Any]
 CRDS = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "crds"
 _OF_QUOTA = ("may use", "to share")  # what the audit says of quotas (e2e.recount_quota)
 DOUBTED_S = 200.0  # after a node was lost: its pods have been replaced, perhaps, and are on their way out
+WORKLOADS = "kueue.x-k8s.io", "workloads"
 UNAUDITED = (LEASES, ("", "events"))
+
+
+def _list_assigned(workload: Json | None) -> list[Any]:
+    admission = ((workload or {}).get("status") or {}).get("admission") or {}
+    return [(each.get("count"), each.get("topologyAssignment")) for each in admission.get("podSetAssignments") or ()]
+
+
+def _is_orphaned(workload: Json) -> bool:
+    """Whether its job is gone: nobody ends what runs in a place that was replaced."""
+    metadata = workload["metadata"]
+    return JOB_UID_LABEL in (metadata.get("labels") or {}) and not metadata.get("ownerReferences")
 
 
 class Broken(Exception):
@@ -50,6 +63,7 @@ class World:
         self.replicas: list[Replica] = []
         self._audited = 0  # version
         self._lost_at: dict[str, float] = {}  # nodes that were gone or not well, and when they were so last
+        self._placed_anew: set[str] = set()  # uids of workloads
         self.server.on_change.append(self._note_lost)
         self.relabelled: set[str] = set()  # nodes: what runs there was placed by other labels
         self.has_lowered_quota = False  # more may run than there is quota for: what is admitted runs on
@@ -129,6 +143,11 @@ class World:
             raise Broken("; ".join(broken))
 
     def _note_lost(self, change: Change) -> None:
+        """Notes nodes that are lost, and workloads of which another place was chosen for some pods."""
+        if change.resource == WORKLOADS and change.new is not None:
+            before, now = (_list_assigned(each) for each in (change.old, change.new))
+            if before and now and before != now:
+                self._placed_anew.add(change.new["metadata"]["uid"])
         if change.resource == NODE and (change.new is None or not is_well(change.new)):
             self._lost_at[change.last["metadata"]["name"]] = self.loop.time()
 
@@ -143,7 +162,9 @@ class World:
         broken = find_broken(objects)
         if self.has_lowered_quota:
             broken = (told for told in broken if not any(words in told for words in _OF_QUOTA))
-        return [*broken, *find_misplaced(objects.workloads, objects.pods, judged)]
+        owned = [each for each in objects.workloads if not _is_orphaned(each)]
+        placed_once = [each for each in owned if each["metadata"]["uid"] not in self._placed_anew]
+        return [*broken, *find_misplaced(owned, objects.pods, judged), *find_unordered(placed_once, objects.pods)]
 
     @property
     def kubelets(self) -> Kubelets:

@@ -506,6 +506,27 @@ class Cycle:
                 return Verdict(workload, _told_again(word))
         return None
 
+    @property
+    def round(self) -> int:
+        """The number of the present round of cycles, or of the next one."""
+        return self._round
+
+    def drop_refusals(self, before: int, most: int) -> int:
+        """Drops refusals of rounds before this one, no more than `most`: the next cycle judges anew, so that reasons hold that name
+        amounts. Refusals with a promise stay. Returns how many were dropped."""
+        old = [uid for uid, refusal in self._own.items() if refusal.round < before]
+        old = [uid for uid in old if uid not in self._unwritable and self._claims.of(uid) is None][:most]
+        for uid in old:
+            del self._own[uid]
+        dropped = len(old)
+        for group in self._pending.groups():
+            if dropped >= most:
+                break
+            if group.refusal is not None and group.refusal.round < before:
+                group.refusal = None
+                dropped += 1
+        return dropped
+
     def count_refused(self, is_held_back: Callable[[str], bool]) -> Counter[str]:
         """Per LocalQueue how many were refused, or are held back, and are not looked at again until something has changed. In a
         StrictFIFO queue all wait for their turn."""

@@ -31,6 +31,10 @@ class JobController(OwnerModel):
             return
         job = self.find(JOB, key)
         pods = self._pods_of(key, job)
+        if job is not None:
+            for pod in self._pods_of(key, None):
+                if pod not in pods:  # of another job of this name, which is gone
+                    self._untrack(pod)
         if job is None or job["metadata"].get("deletionTimestamp") or has_condition(job, "Complete") or has_condition(job, "Failed"):
             for pod in pods:
                 self._untrack(pod)

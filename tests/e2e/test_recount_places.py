@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.names import PODSET_LABEL, WORKLOAD_ANNOTATION
-from e2e.recount_places import find_misplaced, read_domains
+from core.names import JOB_COMPLETION_INDEX_LABEL, PODSET_LABEL, WORKLOAD_ANNOTATION
+from e2e.recount_places import find_misplaced, find_unordered, read_domains
 
 Obj = dict[str, Any]
 
@@ -62,3 +62,20 @@ def test_domains_with_values_of_their_own_are_read_in_order():
         "valuesPerLevel": [{"universal": "r"}, {"individual": {"prefix": "n-", "roots": ["1", "2"], "suffix": ".x"}}],
     }
     assert list(read_domains({"slices": [part]})) == [(("r", "n-1.x"), 3), (("r", "n-2.x"), 1)]
+
+
+def ranked(host: str, rank: int, job: str = "job") -> Obj:
+    labels = {PODSET_LABEL: "main", JOB_COMPLETION_INDEX_LABEL: str(rank)}
+    made = pod(host, labels=labels, ownerReferences=[{"uid": job, "controller": True}])
+    made["spec"]["nodeSelector"] = {"host": host}
+    return made
+
+
+def test_lower_rank_in_a_later_domain_is_found():
+    [found] = find_unordered([workload({"b": 1, "a": 1})], [ranked("a", 0), ranked("b", 1)])
+    assert found == "workload ns/w has pods of pod set main out of the order of their ranks: domains [1, 0]"
+
+
+def test_ranks_in_the_order_of_domains_are_well_for_each_job_by_itself():
+    placed = [ranked("a", 0), ranked("b", 1), ranked("b", 0, "another"), ranked("c", 1, "another")]
+    assert list(find_unordered([workload({"a": 1, "b": 2, "c": 1})], placed)) == []
