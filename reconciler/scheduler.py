@@ -246,7 +246,7 @@ class Scheduler:
 
     async def _refresh_reasons(self) -> None:
         """A refusal stands until something could help, and the amounts that it names change without that. When nothing has happened for
-        some seconds, refusals from before are judged anew, a few at a time."""
+        some seconds, refusals from before are judged anew, a few at a time, until something happens."""
         seen, before = -1, 0  # events, and the round from which on refusals are new
         while True:
             await self._clock.sleep(QUIET_S)
@@ -257,7 +257,7 @@ class Scheduler:
             if self._wake.count != count or self._is_cut:
                 continue
             seen, before = count, self._cycle.round
-            while self._cycle.drop_refusals(before, REFRESHED_AT_ONCE):
+            while self._wake.count == count and self._cycle.drop_refusals(before, REFRESHED_AT_ONCE):
                 self._wake.set_without_event()
                 await self._clock.sleep(REFRESH_S)
 
