@@ -137,7 +137,9 @@ class Workloads:
         if now is not None:
             self._holding[key] = now
         kept_as = self._counted.pop(key, None)
-        counted = (facts.priority if facts is not None else 0, facts is not None and facts.evicted)
+        # An eviction that left nothing to hold is over: what was decided since is what comes.
+        is_leaving = facts is not None and facts.evicted and (assumed is None or facts.admission is not None)
+        counted = (facts.priority if facts is not None else 0, is_leaving)
         if now is not None:
             self._counted[key] = counted
         if now is not before or (now is not None and kept_as != counted):
@@ -147,7 +149,7 @@ class Workloads:
                 self._holders[before.cluster_queue].pop(key)
             if now is not None:
                 self._holders.setdefault(now.cluster_queue, {})[key] = None
-        if now is not None and facts is not None and facts.evicted:
+        if now is not None and is_leaving:
             self._leaving.add(key)
         else:
             self._leaving.discard(key)
@@ -162,7 +164,7 @@ class Workloads:
             self._unhealthy[key] = facts
         else:
             self._unhealthy.pop(key, None)
-        if now is not None and facts is not None and not facts.evicted and not facts.pods_ready:
+        if now is not None and facts is not None and not is_leaving and not facts.pods_ready:
             self._starting[key] = now.cluster_queue
         else:
             self._starting.pop(key, None)
