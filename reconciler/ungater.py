@@ -220,7 +220,8 @@ class Ungater:
     def _tell_of_gathering(self, key: str, workload: Obj, actions: Sequence[Ungate]) -> None:
         """What the pods of a batch have been waited for since: the admission, or where others run already their own creation."""
         since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
-        if any(not pod.gated for pod in self._observed.pods_of(key)):
+        own = {action.pod.uid for action in actions}
+        if any(not pod.gated and pod.uid not in own for pod in self._observed.pods_of(key)):
             pods = (pod for action in actions if (pod := self._observed.pods.store.get(action.pod.key)) is not None)
             since = max(since, min((pod["metadata"].get("creationTimestamp") or "" for pod in pods), default=""))
         attributes = {t.WORKLOAD: workload["metadata"]["name"], t.POD_COUNT: len(actions)}
