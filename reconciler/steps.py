@@ -77,14 +77,15 @@ class WorkloadSteps:
             if observed is not None:
                 await self._writer.event(r.PODS, observed, EVENT_STOPPED, (evicted or {}).get("message") or otherwise)
 
-    def may_have_unseen_pods(self, workload: Obj, version: str) -> bool:
+    def may_have_unseen_pods(self, workload: Obj, version: str, generation: object = None) -> bool:
         """Whether pods of a workload that were made before a resource version may run without having been observed. Where no topology gate
-        holds them back they run before they are seen. Within seconds it is known: look again then."""
+        holds them back they run before they are seen. Within seconds it is known: look again then. With another `generation` of the job,
+        which may have made pods in between, it is to be known anew."""
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         given = facts.admission.pod_sets if facts is not None and facts.admission is not None else ()
         if all(pod_set.assignment is not None for pod_set in given):
             return False
-        return not self._observed.pods_progress.has_passed(workload["metadata"]["uid"], version)
+        return not self._observed.pods_progress.has_passed((workload["metadata"]["uid"], generation), version)
 
     async def take(self, workload: Obj, action: Action | None) -> Result:
         """One step that was planned by the workload's own statuses; the event of its write leads to the next."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from core.runtime.watcher import Watcher
 
 MOST_KEPT = 1_000
+STREAMS_KEPT = 50  # an answer is kept while as many are opened, which takes seconds each
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class WatchProgress:
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
         self._questions: dict[Hashable, _Question] = {}
+        self._most = MOST_KEPT
         self._asked_at = -1  # streams that had been opened when the watch was last asked to be up to date
 
     def has_passed(self, of: Hashable, version: str) -> bool:
@@ -36,8 +38,9 @@ class WatchProgress:
         if watcher.delivered > self._asked_at:  # a stream that is opened anew too often delivers no bookmark
             self._asked_at = watcher.opened
             watcher.refresh()
-        if len(self._questions) > MOST_KEPT:  # some are never asked again
-            self._questions = {of: each for of, each in self._questions.items() if watcher.delivered <= each.opened}
+        if len(self._questions) > self._most:  # some are never asked again
+            self._questions = {of: each for of, each in self._questions.items() if watcher.delivered <= each.opened + STREAMS_KEPT}
+            self._most = max(MOST_KEPT, 2 * len(self._questions))
         return False
 
 

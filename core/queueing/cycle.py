@@ -381,11 +381,15 @@ class Cycle:
     def _drop_refusals(self, turn: Turn, head: str) -> None:
         """Drops the refusals of workloads that were at the head of a StrictFIFO queue and are behind another workload now: they wait for
         that one. A workload that waits for preempted ones to go keeps its reservation. `head` is the uid of the workload at the head."""
-        for _, workload in turn.group.members[turn.at :] if self._own else ():
-            uid = workload.uid
-            if uid in self._own and uid != head and uid not in self._unwritable and self._claims.of(uid) is None:
+        group = turn.group
+        if len(self._own) < len(group.members) - turn.at:  # tens of thousands may wait behind the head
+            uids = [uid for uid in self._own if self._pending.group_of(uid) is group and self._pending.order_of(uid) >= turn.order]
+        else:
+            uids = [workload.uid for _, workload in group.members[turn.at :] if workload.uid in self._own]
+        for uid in uids:
+            if uid != head and uid not in self._unwritable and self._claims.of(uid) is None:
                 del self._own[uid]
-                turn.group.unheard[uid] = None
+                group.unheard[uid] = None
 
     def _serve(self, turn: Turn, queue: ClusterQueueFacts, may_borrow: bool, turns: Turns, run: _Run) -> Iterator[Verdict]:
         group, workload, uid = turn.group, turn.workload, turn.workload.uid

@@ -69,7 +69,8 @@ class Watcher:
         self.version = ""
         """The resource version up to which everything has been handed on; empty before the first list."""
         self.opened = self.delivered = 0
-        """How many streams were opened, and the number of the latest of them that has said all there was, up to a bookmark or its end."""
+        """How many lists and streams were begun, and the number of the latest of them that has said all there was when it was begun: to its
+        end, or up to a bookmark."""
         self._reading: asyncio.Timeout | None = None
         self._is_asked = False
         self._heard_at: float | None = None
@@ -114,7 +115,7 @@ class Watcher:
                         await self.clock.sleep(0)
                 state, action = following.state, following.action
                 if is_whole(given, following):
-                    self.delivered = self.opened + isinstance(given, Page)
+                    self.delivered = self.opened
                 if isinstance(state, Opening | Watching):
                     self.version = state.resource_version
         finally:
@@ -126,6 +127,7 @@ class Watcher:
         try:
             match action:
                 case ListPage(token, limit):
+                    self.opened += not token
                     return await self.client.list_page(
                         self.resource,
                         self.namespace,

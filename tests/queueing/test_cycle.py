@@ -162,6 +162,17 @@ def test_former_head_behind_another_one_waits_for_it_and_is_judged_anew_at_the_h
     assert admitted(scene.run()) == {"head", "small", "tiny"}
 
 
+def test_former_head_among_others_that_are_alike_waits_for_the_new_head_too():
+    scene = crowd(strict=True)
+    for name in ("alike", "like it", "like them"):
+        scene.submit(name, 8)
+    assert refused(scene.run())["head"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
+    scene.submit("urgent", 9, priority=5)
+    verdicts = refused(scene.run())
+    assert set(verdicts) == {"urgent", "head"}, "the others wait for the same as before"
+    assert (verdicts["head"].reason, "before this one" in verdicts["head"].message) == (REASON_PENDING_EVALUATION, True)
+
+
 def test_another_queue_is_not_blocked():
     scene = crowd(strict=True)
     scene.queue("free", {"tas": "9"})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from reconciler.watch_progress import MOST_KEPT, WatchProgress
+from reconciler.steps import WorkloadSteps
+from reconciler.watch_progress import MOST_KEPT, STREAMS_KEPT, WatchProgress
 
 
 @dataclass
@@ -77,11 +79,37 @@ def test_questions_that_are_never_repeated_are_forgotten():
     progress = ask(watcher)
     for number in range(MOST_KEPT):
         progress.has_passed(number, "12")
-    watcher.open_anew()
+    watcher.opened += STREAMS_KEPT + 1
     watcher.deliver()
     progress.has_passed("another", "13")
     assert len(progress._questions) == 1
 
 
+def test_answers_to_thousands_of_questions_are_kept_until_they_are_asked_for():
+    """Jobs that finish meanwhile ask before those that finished earlier ask again, which never had their answers."""
+    watcher = FakeWatcher()
+    progress = ask(watcher)
+    early = range(2 * MOST_KEPT)
+    assert not any(progress.has_passed(number, "12") for number in early)
+    watcher.open_anew()
+    watcher.deliver()
+    assert not progress.has_passed("late", "13")
+    assert all(progress.has_passed(number, "12") for number in early)
+
+
 def test_resource_that_is_not_watched_delays_nothing():
     assert ask(FakeWatcher(version="")).has_passed("job", "12")
+
+
+def test_job_that_ran_again_since_the_first_question_is_asked_about_anew():
+    """Its user unsuspended it in between: what it made then is newer than the version of the first call."""
+    watcher = FakeWatcher()
+    given = SimpleNamespace(admission=SimpleNamespace(pod_sets=[SimpleNamespace(assignment=None)]))
+    state = SimpleNamespace(workloads=SimpleNamespace(facts={"ns/w": given}))
+    steps = WorkloadSteps(cast(Any, SimpleNamespace(state=state, pods_progress=ask(watcher))), cast(Any, None))
+    workload = {"metadata": {"namespace": "ns", "name": "w", "uid": "u"}}
+    assert steps.may_have_unseen_pods(workload, "12", 1)
+    watcher.version = "13"
+    assert steps.may_have_unseen_pods(workload, "15", 3)
+    watcher.version = "15"
+    assert not steps.may_have_unseen_pods(workload, "16", 3)

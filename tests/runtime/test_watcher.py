@@ -13,7 +13,7 @@ import pytest
 from core.runtime.client import Client
 from core.runtime.errors import Forbidden, Gone, ServerError, Unreachable
 from core.runtime.informer import AT_ONCE, Informer
-from core.runtime.resource import Obj
+from core.runtime.resource import Obj, Page
 from core.runtime.store import Change
 from core.runtime.watch_step import Init, InitApply, InitDone
 from core.runtime.watcher import AT_ONCE as EVENTS_AT_ONCE
@@ -362,6 +362,28 @@ async def test_a_watch_that_hangs_is_up_to_date_seconds_after_it_is_refreshed():
         assert informer.watcher.delivered > opened
         assert names(informer) == ["a", "b"]
         assert informer.watcher.version == str(server.version)
+
+
+async def test_a_list_that_was_begun_before_is_no_answer_to_a_refresh():
+    """It says what there was when its first page was read."""
+    server = ModelServer()
+    client = FakeClient(server)
+    informer = make_informer(client)
+    read, opened = client.list_page, list[int]()
+
+    async def ask_meanwhile(*arguments: Any, **options: Any) -> Page:
+        page = await read(*arguments, **options)
+        server.put("a")
+        opened.append(informer.watcher.opened)
+        informer.watcher.refresh()
+        return page
+
+    client.list_page = ask_meanwhile  # type: ignore[method-assign]
+    async with running(informer):
+        assert informer.watcher.delivered <= opened[0]
+        await asyncio.sleep(4)
+        assert names(informer) == ["a"]
+        assert informer.watcher.delivered > opened[0]
 
 
 async def test_an_idle_watch_that_is_refreshed_says_that_nothing_has_happened():
