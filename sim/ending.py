@@ -129,7 +129,9 @@ def _get(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _find_reason(workload: Json) -> str:
-    found = (c["message"] for c in (workload.get("status") or {}).get("conditions") or () if c["type"] == "QuotaReserved")
+    """Why a workload waits, as it says; one that was deactivated before any decision says only that."""
+    wanted = ("QuotaReserved", "Requeued") if workload["spec"].get("active") is False else ("QuotaReserved",)
+    found = (c["message"] for c in (workload.get("status") or {}).get("conditions") or () if c["type"] in wanted)
     return next(found, "")
 
 

@@ -84,7 +84,7 @@ class Scenario:
         world.apply(manifests.topology("t", self.pool.levels))
         world.apply(manifests.flavor("f", {}, "t"))
         for team in TEAMS:
-            quota = {"f": {"cpu": 1000, "memory": "10Ti", "nvidia.com/gpu": whole // 2}}
+            quota: dict[str, dict[str, str | int]] = {"f": {"cpu": 1000, "memory": "10Ti", "nvidia.com/gpu": whole // 2}}
             strategy = self.chance.choice(["BestEffortFIFO", "StrictFIFO"])
             preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"} if self.chance.random() < 0.5 else {}
             spec = {"cohortName": "all", **({"preemption": preemption} if preemption else {})}

@@ -36,7 +36,7 @@ def _list_assigned(workload: Json | None) -> list[Any]:
     return [(each.get("count"), each.get("topologyAssignment")) for each in admission.get("podSetAssignments") or ()]
 
 
-def _is_orphaned(workload: Json) -> bool:
+def _is_orphaned(workload: Mapping[str, Any]) -> bool:
     """Whether its job is gone: nobody ends what runs in a place that was replaced."""
     metadata = workload["metadata"]
     return JOB_UID_LABEL in (metadata.get("labels") or {}) and not metadata.get("ownerReferences")
