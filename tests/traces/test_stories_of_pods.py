@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -52,22 +51,6 @@ def test_the_pods_of_a_group_are_linked_to_its_story_and_lead_to_it_once_they_ar
         assert spans[name].trace_id == "a" * 32
         assert link("b") in spans[name].links
         assert spans[name].attributes["topogate.object.kind"] == "PodGroup"
-
-
-def test_the_first_pods_are_gathered_from_the_admission(collect_all: CollectAll):
-    harness = Ungated()
-    workload = admitted_workload()
-    workload["metadata"]["annotations"] = {TRACEPARENT_ANNOTATION: story("a")}
-    for condition in workload["status"]["conditions"]:
-        condition["lastTransitionTime"] = "2026-01-01T00:00:10Z"
-    harness.put(workload)
-    first = gated_pod(0)
-    first["metadata"]["creationTimestamp"] = "2026-01-01T00:00:20Z"
-    harness.put(first)
-    harness.reconcile()
-    assert harness.ungated == ["p0"]
-    gathered = by_name(collect_all())["pods.gathered"]
-    assert gathered.start_ns == tracing.nanoseconds(datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC))
 
 
 def test_a_batch_of_ungated_pods_is_one_span_with_its_domains_its_cause_and_who_failed(collect_all: CollectAll):
