@@ -34,14 +34,16 @@ PYTEST = $(BIN)/python -m pytest $(if $(filter-out 1,$(PROCESSES)),--numprocesse
 
 test: $(STAMP) ## all that protects a promise, in PROCESSES that each have a real control plane of their own (docs/testing.md)
 	@$(BIN)/python -m e2e.binaries
+	@rm -rf out/asked
 	@$(PYTEST) -m "not long"
 	@$(BIN)/python -m tests.chart.rights_of_a_run
 
 test-fast: $(STAMP) ## the tests without a control plane
 	@$(PYTEST) -m "not cluster and not long"
 
-test-all: $(STAMP) ## also the long tests: images, Helm upgrades, Jaeger, every point of a crash
+test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of a crash
 	@$(BIN)/python -m e2e.binaries
+	@rm -rf out/asked
 	@$(PYTEST)
 	@$(BIN)/python -m tests.chart.rights_of_a_run
 

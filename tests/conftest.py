@@ -9,7 +9,6 @@ import inspect
 import itertools
 import json
 import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from pathlib import Path
@@ -26,7 +25,7 @@ from e2e.findings import findings
 from e2e.kind import tools
 from e2e.recount import recount
 from e2e.topogate import SYSTEM_NAMESPACE
-from tests.chart.rights_of_a_run import ASKED, write_asked
+from tests.chart.rights_of_a_run import write_asked
 from tests.installed import Installed
 from tests.reconciler.scenes import Scene
 
@@ -171,7 +170,6 @@ class _Durations:
 
     def __init__(self) -> None:
         self._seconds: Counter[str] = Counter()
-        shutil.rmtree(ASKED, ignore_errors=True)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid] += report.duration  # type: ignore[assignment]
