@@ -41,6 +41,7 @@ def holder(cluster: Cluster) -> str:
     return str(cluster.api.get(LEASE)["spec"].get("holderIdentity") or "")
 
 
+@pytest.mark.timeout(300 + 60 * ROUNDS)
 def test_a_leader_that_wakes_past_its_lease_admits_nothing(cluster: Cluster, replicas: Topogate) -> None:
     """The moments are random; `TOPOGATE_FROZEN_ROUNDS=20` freezes the leader twenty times for 20 s under 200 jobs."""
     scene, chance = Scene(cluster, nodes=10).open(), random.Random(2026)
