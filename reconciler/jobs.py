@@ -403,8 +403,7 @@ class Jobs:
 
     def _may_have_unseen_pods(self, job: Obj, workload: Obj) -> bool:
         """Whether a job that makes no more pods may have made some that run and have not been observed yet."""
-        metadata = job["metadata"]
-        return self._steps.may_have_unseen_pods(workload, metadata["resourceVersion"], metadata.get("generation"))
+        return self._steps.may_have_unseen_pods(workload, job["metadata"]["resourceVersion"], job["metadata"].get("generation"))
 
     # --- keeping the workload in step -------------------------------------------------------------------
 
