@@ -78,17 +78,18 @@ class _Wake(asyncio.Event):
 
 
 class StepTime:
-    """The time of one step, which begins with the first question: what comes before that is done in each cycle that is cut off."""
+    """The time of one step, with at least half of it from the first question on: what comes before that is done again in each cycle, and
+    takes 30 ms where 20,000 unlike workloads wait."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock, self._seconds = clock, seconds
-        self._ends: float | None = None
+        self._ends, self._is_asked = clock.monotonic() + seconds, False
 
     def is_left(self) -> bool:
         """Whether the step may go on."""
         now = self._clock.monotonic()
-        if self._ends is None:
-            self._ends = now + self._seconds
+        if not self._is_asked:
+            self._ends, self._is_asked = max(self._ends, now + self._seconds / 2), True
         return now < self._ends
 
 

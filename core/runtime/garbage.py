@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
-LONG_S = 0.02
+LONG_S = 0.01
 """What a collection of everything may take. The next one comes when a quarter more lives, and takes a quarter longer."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from core.runtime.clock import SystemClock
 NODES, PODS = 5_000, 50_000
 STEP_MS, PREEMPTION_MS = 100, 1_000  # of the longest step, and of all steps of a preemption
 WAITING_MS = 20_000  # until all that wait have been judged once, or told why they wait
-Steps = Iterator[object]  # each `next` is one synchronous step
+Steps = Generator[object, None, None]  # each `next` is one synchronous step
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,24 @@ from reconciler.scheduler import DECIDING_S, StepTime
 from tests.runtime.fakes import ManualClock
 
 
-def test_time_of_a_step_begins_with_the_first_question():
+def test_half_of_a_step_is_left_when_the_first_question_comes_late():
     """Found defect B1: where much comes before the first turn each cycle that was cut off would end at once."""
     clock = ManualClock()
     time = StepTime(clock, DECIDING_S)
     clock.time += 1
     assert time.is_left()
-    clock.time += DECIDING_S - 0.001
+    clock.time += DECIDING_S / 2 - 0.001
     assert time.is_left()
     clock.time += 0.002
+    assert not time.is_left()
+
+
+def test_what_comes_before_the_first_question_is_of_the_step():
+    clock = ManualClock()
+    time = StepTime(clock, DECIDING_S)
+    clock.time += DECIDING_S / 4
+    assert time.is_left()
+    clock.time += DECIDING_S / 2
+    assert time.is_left()
+    clock.time += DECIDING_S / 4 + 0.001
     assert not time.is_left()
