@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Container
 
+from core.queueing.circles import Circles
 from core.queueing.lending import loans_of
 from core.queueing.outcome import Preempting
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 
-_SHOWN = 5
+SHOWN = 5
 
 
 class Claims:
@@ -20,6 +21,7 @@ class Claims:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
+        self.circles = Circles()
         self._by_uid: dict[str, Preempting] = {}
         self._evicting: dict[str, tuple[str, str]] = {}  # key -> uid of who is to be evicted and is not seen to be yet, and for whom
         self._preemptors: set[str] = set()  # uids of those for whose sake others were told to go
@@ -29,11 +31,15 @@ class Claims:
         """Uids of those for whose sake others were told to go, and who wait for that room since."""
         return [uid for uid in self._by_uid if uid in self._preemptors]
 
-    def begin(self, pending: Container[str]) -> None:
-        """A cycle begins: forgets those whose uid is not pending any more, and those who are seen evicted or gone."""
+    def begin(self, pending: Container[str]) -> bool:
+        """A cycle begins: forgets preemptors that are not pending any more, and victims that are seen evicted or gone.
+
+        Returns whether evictions were forgotten that would have been part of a circle (`core.queueing.circles`).
+        """
         for uid in [uid for uid in self._by_uid if uid not in pending]:
             self.withdraw(uid)
         facts = self._state.workloads.facts
+        is_freed = self.circles.begin(facts, self._state.config_changes)
         self._evicting = {
             key: entry for key, entry in self._evicting.items() if key in facts and facts[key].uid == entry[0] and not facts[key].evicted
         }
@@ -42,6 +48,7 @@ class Claims:
                 self._forget_taking_back(uid)
             elif not self._state.workloads.is_assumed(key):  # else it has its new place, if only that can be written
                 self._state.claim_beside(key, preempting.beside.amounts, preempting.beside.pods)
+        return is_freed
 
     def leaving(self) -> set[str]:
         """Those who are to go and still hold something."""
@@ -70,6 +77,7 @@ class Claims:
             self._by_uid[workload.uid] = preempting
             if preempting.victims:
                 self._preemptors.add(workload.uid)
+                self.circles.note(workload, (victim.workload for victim in preempting.victims))
             self._evicting |= {victim.workload.key: (victim.workload.uid, workload.uid) for victim in preempting.victims}
             return
         self._preemptors.discard(workload.uid)
@@ -125,6 +133,7 @@ class Claims:
         for all that is known here, and what it claimed is others' to have."""
         claim = self._by_uid.pop(uid, None)
         self._preemptors.discard(uid)
+        self.circles.withdraw(entry for entry in self._evicting.values() if entry[1] == uid)
         self._evicting = {key: entry for key, entry in self._evicting.items() if entry[1] != uid}
         if claim is not None:
             self._state.note_unclaimed(claim.found.admission.cluster_queue)
@@ -139,6 +148,7 @@ class Claims:
     def spare(self, key: str) -> list[str]:
         """A victim could not be evicted. Uids of those who wait for it."""
         entry = self._evicting.pop(key, None)
+        self.circles.withdraw([entry] if entry is not None else [])
         waiting = [uid for uid, claim in self._by_uid.items() if any(victim.workload.key == key for victim in claim.victims)]
         return list(dict.fromkeys([*waiting, *([entry[1]] if entry is not None else [])]))
 
@@ -146,7 +156,7 @@ class Claims:
 def show(preempting: Preempting) -> str:
     """What a workload waits for, and whom it has preempted."""
     names = [victim.workload.key for victim in preempting.victims]
-    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     waits = f"waits until {len(preempting.leaving)} evicted workload(s) are gone" if preempting.leaving else ""
     if not names:
         return waits

@@ -187,7 +187,8 @@ class Cycle:
         self._decisions.begin(self._pending)
         if self._pending.is_behind:  # the order of all that wait is not known yet
             return
-        self._claims.begin(self._pending)
+        if self._claims.begin(self._pending):
+            self._own = {uid: refusal for uid, refusal in self._own.items() if not refusal.outcome.is_own}
         self._ways = {}
         if not self._is_cut:
             self._blocked, self._borrowing, self._placed = {}, set(), set()
@@ -439,7 +440,7 @@ class Cycle:
             self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None, at=self._decisions.noted_at
         )
         preempts = outcome.preempting is not None and outcome.preempting.victims
-        if preempts or queue.strict or workload.uid in self._unwritable or self._is_particular(workload):
+        if preempts or outcome.is_own or queue.strict or workload.uid in self._unwritable or self._is_particular(workload):
             self._own[workload.uid] = refusal
         else:
             self._own.pop(workload.uid, None)

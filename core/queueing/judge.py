@@ -14,7 +14,7 @@ from core.names import (
 )
 from core.placement.explain import truncate
 from core.placement.profile import Profiles
-from core.queueing.claims import Claims, show
+from core.queueing.claims import SHOWN, Claims, show
 from core.queueing.flavors import find_admission
 from core.queueing.growth import find_growth
 from core.queueing.lending import Offer, note_loans, offers_to
@@ -32,6 +32,7 @@ from core.state.queue_facts import STOP, ClusterQueueFacts
 PREEMPTION_STEPS = 300_000  # of a decision's
 CONFIRM_STEPS = 30_000  # of confirming a decision that was made in pieces
 _CUT = "the search for workloads to preempt stopped at its limit of steps"
+_CIRCLE = "until one of them ends it does not preempt workloads for which it was evicted itself, directly or through others: {}"
 _CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by others going
 
 
@@ -164,10 +165,11 @@ class Judge:
         if not has_claim and not could_be_given(self._state, workload, queue, asked, by_share=by_share, unseen=unseen):
             return refused
         preempting = yield from self._preempt(workload, queue)
-        if preempting is None and self._is_cut:
-            return replace(refused, message=truncate(f"{refused.message}; {_CUT}"))
         if preempting is None:
-            return refused
+            notes = [_CUT] if self._is_cut else []
+            notes += [_CIRCLE.format(", ".join(sorted(self._memory.spared)[:SHOWN]))] if self._memory.spared else []
+            message = truncate("; ".join([refused.message, *notes]))
+            return replace(refused, message=message, is_own=bool(self._memory.spared)) if notes else refused
         stop = self._state.pause.evictions
         if preempting.victims and stop is not None:  # as if nobody could be preempted, but for what it is told
             message = truncate(f"it could preempt {len(preempting.victims)} workload(s), but {stop.sentence}; {refused.message}")
@@ -197,7 +199,7 @@ class Judge:
         self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, may_borrow: bool = True, among: Collection[str] | None = None
     ) -> Pieces[Preempting | None]:
         """Who leaves another root cohort's queues gives no quota: it is waited for only where this cohort's alone do not help."""
-        leaving, workloads = self._claims.leaving(), self._state.workloads
+        leaving, workloads, spared = self._claims.leaving(), self._state.workloads, self._claims.circles.find_preemptors(workload.uid)
         near = {queue.name, *self._state.quota.relatives(queue.name)}
         of_near = {key for key in leaving if (held := workloads.holding(key)) is not None and held.cluster_queue in near}
         for gone in (of_near, leaving) if of_near != leaving else (leaving,):
@@ -213,6 +215,7 @@ class Judge:
                 budget=budget,
                 among=among,
                 memory=self._memory,
+                spared=spared,
             )
             self._is_cut |= budget.ran_out
             if found is not None:

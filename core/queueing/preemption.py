@@ -80,15 +80,17 @@ def search_preemption(
     budget: Budget | None = None,
     among: Collection[str] | None = None,
     memory: Memory | None = None,
+    spared: Collection[str] = (),
 ) -> Pieces[Preempting | None]:
     """Victims for a workload that does not fit as things are; None if none that it may have would help, as far as was searched.
 
     Without `may_borrow` it must fit into what is the queue's own. With `sharing`, fair sharing is on. `budget` are the steps that the
-    decision has left, `among` the keys of the workloads that alone may be victims.
+    decision has left, `among` the keys of the workloads that alone may be victims. Workloads of the uids `spared` are victims
+    only if the workload cannot have quota of its queue's own without them.
     A search `among` some reads only what has changed since the search that filled `memory`.
     """
     budget, memory = Budget(DECISION_STEPS) if budget is None else budget, Memory() if memory is None else memory
-    search = _Search(state, workload, queue, profiles, leaving, sharing, budget, memory, among)
+    search = _Search(state, workload, queue, profiles, leaving, sharing, budget, memory, among, spared)
     search.world.let_go(frozenset(leaving))
     found = search.found_without((), may_borrow=may_borrow) if leaving else None
     if found is not None:
@@ -134,6 +136,7 @@ class _Search:
         budget: Budget,
         memory: Memory,
         among: Collection[str] | None,
+        spared: Collection[str],
     ) -> None:
         self._workload, self._queue, self._profiles, self._state = workload, queue, profiles, state
         self._leaving = frozenset(leaving)
@@ -142,7 +145,7 @@ class _Search:
         self._asked: dict[str, tuple[int, ...]] = {}
         self.world = World(state, explains=False, budget=budget, readings=memory.readings)
         self.world.copy_quota_and_nodes(queue)
-        self.rights = Rights(state, workload, queue, self.world, leaving, sharing, budget, memory, among)
+        self.rights = Rights(state, workload, queue, self.world, leaving, sharing, budget, memory, among, spared)
 
     @property
     def has_steps(self) -> bool:

@@ -81,12 +81,14 @@ class Memory:
     """What a search has read, for the search that confirms its answer.
 
     `candidates` are by key and reason, for a question of the quota `names`; `now` is the time (s) up to which lost work was counted.
+    `spared` are keys of workloads that are no candidates only because evictions would go in a circle.
     """
 
     readings: Readings = field(default_factory=Readings)
     candidates: dict[tuple[str, str], Candidate] = field(default_factory=dict)
     names: list[FlavorResource] = field(default_factory=list)
     now: int = 0
+    spared: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,10 @@ class Rights:
         budget: Budget,
         memory: Memory,
         among: Collection[str] | None = None,
+        spared: Collection[str] = (),
     ) -> None:
         self._among = among  # keys of the workloads that may be preempted; None: of all
+        self._spared = spared  # uids of workloads that go only if there is no quota of the queue's own without them
         self._state, self._workload, self._queue, self._world, self._sharing = state, workload, queue, world, sharing
         self._budget = budget
         self._leaving = frozenset(leaving)
@@ -134,14 +138,15 @@ class Rights:
         owned = [(w, REASON_IN_QUEUE) for w in own]
         others = [w for name in self._world.quota.relatives(self._queue.name) if self._takes_of_others(name) for w in self._holders(name)]
         named = [w for w in others if policy.reclaim == ANY or (policy.reclaim != NEVER and w.priority < priority)]
-        first = [Right((yield from self._candidates(owned + [(w, REASON_RECLAIMED) for w in named])), may_borrow=False)]
+        reclaimed = self._leave_out_spared(owned + [(w, REASON_RECLAIMED) for w in named], are_for_own=True)
+        first = [Right((yield from self._candidates(reclaimed)), may_borrow=False)]
         if self._among is not None or self._world.quota.cohort_of(self._queue.name) is None:
             yield first  # of few that are to be confirmed any right will do
             first = []
         if self._world.quota.cohort_of(self._queue.name) is None:
             return
         if self._sharing is not None:
-            fair = yield from self._candidates(owned + [(w, REASON_FAIR_SHARING) for w in named])
+            fair = yield from self._candidates(self._leave_out_spared(owned + [(w, REASON_FAIR_SHARING) for w in named]))
             for strategy in self._sharing.strategies:
                 yield [*first, Right(fair, True, ShareRule(self._queue.name, strategy))]
                 first = []
@@ -149,7 +154,29 @@ class Rights:
             if policy.while_borrowing != NEVER:
                 most = priority - 1 if policy.highest_priority is None else min(priority - 1, policy.highest_priority)
                 owned += [(w, REASON_RECLAIMED_BY_BORROWER) for w in others if w.priority <= most]
+            owned = self._leave_out_spared(owned)
             yield first + ([Right((yield from self._candidates(owned)), may_borrow=True)] if owned else [])
+
+    def _leave_out_spared(self, rights: list[tuple[WorkloadFacts, str]], *, are_for_own: bool = False) -> list[tuple[WorkloadFacts, str]]:
+        """Leaves out those with which evictions would go in a circle; none where `are_for_own` quota needs them."""
+        left = [right for right in rights if right[0].uid not in self._spared] if self._spared else rights
+        if len(left) == len(rights) or (are_for_own and not self._has_quota_without(left)):
+            return rights
+        self._memory.spared |= {w.key for w, _ in rights} - {w.key for w, _ in left}
+        return left
+
+    def _has_quota_without(self, rights: list[tuple[WorkloadFacts, str]]) -> bool:
+        """Whether the workload would have quota of its queue's own with all of these gone: then others would go for their nodes alone."""
+        self._world.let_go(self._leaving | {w.key for w, _ in rights})
+        tree, queue = self._world.quota, self._queue.name
+
+        def is_left(resource: str, amount: int) -> bool:
+            names = (name for name in self.names if name[1] == resource)
+            return any(
+                amount <= min(tree.available(queue, name), tree.nominal(queue, name) - tree.usage(queue).get(name, 0)) for name in names
+            )
+
+        return all(is_left(resource, amount) for resource, amount in self.wanted.items() if amount)
 
     def _holders(self, queue: str) -> list[WorkloadFacts]:
         """Those who hold quota, as far as it is seen: a decision that is still on its way is not undone."""

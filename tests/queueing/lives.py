@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,21 +17,16 @@ from tests.queueing.shared import Shared
 
 QUEUES = ("a", "b", "c")
 TOPOLOGIES = ({"required": RACK}, {"preferred": RACK}, {"unconstrained": True})
-RECLAIM, BORROW = ("LowerPriority", "Any"), ("Never", "LowerPriority")
 
 
-def policies_of(reclaim: Sequence[str] = RECLAIM, borrow: Sequence[str] = BORROW) -> st.SearchStrategy[dict[str, Any]]:
+def policies_of() -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
         {
             "withinClusterQueue": st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
-            "reclaimWithinCohort": st.sampled_from(reclaim),
-            "borrowWithinCohort": st.sampled_from([{"policy": policy} for policy in borrow]),
+            "reclaimWithinCohort": st.sampled_from(["LowerPriority", "Any"]),
+            "borrowWithinCohort": st.sampled_from([{"policy": "Never"}, {"policy": "LowerPriority"}]),
         }
     )
-
-
-CALM = [policies_of(reclaim=RECLAIM[:1]), policies_of(borrow=BORROW[:1])]
-"""By which a cohort comes to rest: priority counts for all, or nobody borrows at others' cost (docs/queues.md)."""
 
 
 @dataclass
@@ -52,10 +46,9 @@ jobs = st.builds(Job, st.sampled_from(QUEUES), st.integers(1, 4), st.integers(1,
 
 
 @st.composite
-def scenes(draw: st.DrawFn, sharing: FairSharing | None = None, *, come_to_rest: bool = False) -> Shared:
-    """Queues in one cohort; with fair sharing by weight, and often in cohorts of it. `come_to_rest`: no policies that go in circles."""
-    # With fair sharing everybody may borrow at others' cost: there priority has to count for all.
-    policies = draw(st.sampled_from(CALM if sharing is None else CALM[:1])) if come_to_rest else policies_of()
+def scenes(draw: st.DrawFn, sharing: FairSharing | None = None) -> Shared:
+    """Queues in one cohort; with fair sharing by weight, and often in cohorts of it."""
+    policies = policies_of()
     scene = Shared(sharing=sharing)
     weights = st.sampled_from(["0", "1", "1", "3"] if sharing is not None else ["1"])
     cohorts = ["cohort", "cohort", "left", "right"] if sharing is not None else ["cohort"]

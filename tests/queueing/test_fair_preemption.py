@@ -349,7 +349,7 @@ def test_no_victim_can_take_its_place_back(scene: Shared, job: Job):
 
 
 @given(
-    st.sampled_from(ORDERS).flatmap(lambda strategies: scenes(FairSharing(strategies), come_to_rest=True)),
+    st.sampled_from(ORDERS).flatmap(lambda strategies: scenes(FairSharing(strategies))),
     st.lists(jobs, min_size=1, max_size=8),
     st.data(),
 )

@@ -105,7 +105,7 @@ def test_where_not_all_can_be_tried_each_victim_is_needed(scene: Shared, job: Jo
         assert isinstance(find_admission(world.state, wanting, queue, STANDARD), NotFound)
 
 
-@given(scenes(come_to_rest=True), st.lists(jobs, min_size=1, max_size=8), st.data())
+@given(scenes(), st.lists(jobs, min_size=1, max_size=8), st.data())
 @settings(max_examples=100)
 def test_whatever_happens_who_was_promised_room_gets_it_and_nobody_is_lost(scene: Shared, coming: list[Job], data: st.DataObject):
     live(scene, coming, data)

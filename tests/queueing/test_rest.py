@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.model.configuration import FairSharing
+from core.names import REASON_RECLAIMED_BY_BORROWER
 from core.queueing.outcome import Found, NotFound
 from tests.builders import NAMESPACE
 from tests.queueing.lives import Job, jobs, scenes
-from tests.queueing.shared import Shared
+from tests.queueing.shared import Shared, victims
 
 ANYWHERE = {"unconstrained": True}
 
@@ -96,6 +99,56 @@ def test_two_borrowers_that_preempt_in_their_queues_come_to_rest(reclaim: str) -
     run_until_rest(scene, at_most=2 * len(stream))
 
 
+ALL = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}}
+
+
+CIRCLE = [("b", 4, 3, 1), ("a", 4, 2, 2), ("b", 8, 1, 2), ("a", 2, 0, 1), ("b", 7, 1, 1), ("b", 4, 1, 2), ("a", 1, 0, 2), ("b", 3, 1, 0)]
+
+
+def small_cohort(*pools: tuple[str, str, dict[str, str]], racks: Sequence[int]) -> Shared:
+    scene = Shared()
+    for i, nodes in enumerate(racks):
+        scene.rack(f"r{i}", nodes)
+    for name, nominal, limits in pools:
+        scene.pool(name, nominal, "cohort", preemption=ALL, **limits)
+    return scene
+
+
+def submit(scene: Shared, *stream: tuple[str, int, int, int]) -> None:
+    """Jobs by queue, count of pods, priority, and place in `TOPOLOGIES`; after each a cycle, in which those evicted leave."""
+    for i, (queue, count, priority, topology) in enumerate(stream):
+        Job(queue, count, 1, priority, topology).submit(scene, f"w{i}")
+        for name in sorted(scene.evicted()):
+            scene.leave(name)
+        scene.run()
+
+
+def test_preemption_by_borrowers_comes_to_rest() -> None:
+    """By priority within a queue, by reclaiming, by priority while borrowing: three workloads sent each other away without end."""
+    scene = small_cohort(("a", "3", {"borrowingLimit": "3"}), ("b", "2", {"lendingLimit": "2"}), racks=(1, 2, 2))
+    submit(scene, *CIRCLE)
+    run_until_rest(scene, at_most=2 * len(CIRCLE))
+
+
+def test_reclaiming_for_nodes_alone_comes_to_rest() -> None:
+    """19 of quota on 12 CPUs: two workloads sent each other away, each within its own quota, for the room of a small borrower."""
+    pools = ("a", "8", {"lendingLimit": "1"}), ("b", "8", {"borrowingLimit": "3"}), ("c", "3", {"borrowingLimit": "2"})
+    scene = small_cohort(*pools, racks=(1, 2))
+    submit(scene, ("b", 2, 1, 2), ("a", 2, 1, 2), ("b", 7, 3, 0), ("c", 14, 0, 1), ("b", 6, 1, 2), ("a", 7, 2, 1))
+    run_until_rest(scene, at_most=12)
+
+
+def test_workload_says_which_it_spares_until_one_of_them_ends() -> None:
+    """w0 was evicted for w3, that for w1, in whose place w0 would have to borrow."""
+    scene = small_cohort(("a", "3", {"borrowingLimit": "3"}), ("b", "2", {"lendingLimit": "2"}), racks=(1, 2, 2))
+    submit(scene, *CIRCLE[:-1])
+    outcome = scene.run()["w0"]
+    assert isinstance(outcome, NotFound)
+    assert outcome.message.endswith("does not preempt workloads for which it was evicted itself, directly or through others: ns/w1")
+    scene.delete("w3")
+    assert victims(scene.run()["w0"]) == {"w1": REASON_RECLAIMED_BY_BORROWER}
+
+
 @dataclass
 class Life:
     """Jobs that never finish come one after another; those evicted leave after some cycles."""
@@ -119,6 +172,6 @@ def play(scene: Shared, life: Life) -> None:
 LIVES: Any = st.builds(Life, st.lists(jobs, min_size=2, max_size=9), st.lists(st.integers(0, 3), min_size=1, max_size=4))
 
 
-@given(scenes(come_to_rest=True), LIVES)
+@given(scenes() | scenes(FairSharing()), LIVES)
 def test_cohort_of_workloads_that_never_finish_comes_to_rest(scene: Shared, life: Life) -> None:
     play(scene, life)

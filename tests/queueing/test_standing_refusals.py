@@ -110,7 +110,7 @@ def _some(turns: int) -> Callable[[], bool]:
 @given(data=st.data())
 @settings(max_examples=120)
 def test_nobody_waits_whom_a_fresh_look_would_admit(shares: bool, data: st.DataObject):
-    scene = data.draw(scenes(FairSharing() if shares else None, come_to_rest=not shares))
+    scene = data.draw(scenes(FairSharing() if shares else None))
     policy = {"withinClusterQueue": data.draw(st.sampled_from(["Never", "LowerPriority"])), "reclaimWithinCohort": "Never"}
     scene.pool("c", "4", data.draw(st.sampled_from(["cohort", "another"])), preemption=policy)
     for i in range(data.draw(st.integers(2, 9))):

@@ -16,7 +16,7 @@ def test_half_of_a_step_is_left_when_the_first_question_comes_late():
     assert not time.is_left()
 
 
-def test_what_comes_before_the_first_question_is_of_the_step():
+def test_time_before_the_first_question_counts():
     clock = ManualClock()
     time = StepTime(clock, DECIDING_S)
     clock.time += DECIDING_S / 4

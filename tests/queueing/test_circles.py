@@ -1,0 +1,69 @@
+"""What is remembered of evictions, and for how long."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.queueing import circles
+from core.queueing.circles import Circles
+from core.state.facts import WorkloadFacts
+from tests.builders import NAMESPACE, pod_set_json, workload_json
+
+FACTS = {name: WorkloadFacts.read(workload_json(name, [pod_set_json("main")], uid=name)) for name in ("a", "b", "c", "d")}
+SEEN = {f"{NAMESPACE}/{name}": facts for name, facts in FACTS.items()}
+
+
+def evicted(*pairs: tuple[str, str]) -> Circles:
+    """Of each pair the first is evicted for the second."""
+    remembered = Circles()
+    remembered.begin(SEEN, 0)
+    for victim, preemptor in pairs:
+        remembered.note(FACTS[preemptor], [FACTS[victim]])
+    return remembered
+
+
+def spared(remembered: Circles, name: str) -> set[str]:
+    uids = remembered.find_preemptors(FACTS[name].uid)
+    return {name for name, facts in FACTS.items() if facts.uid in uids}
+
+
+def test_preemptor_is_spared_by_victims_of_its_victims():
+    remembered = evicted(("a", "b"), ("b", "c"), ("d", "c"))
+    assert [spared(remembered, name) for name in "abcd"] == [{"b", "c"}, {"c"}, set(), {"c"}]
+
+
+def test_a_circle_that_was_gone_round_spares_all_but_oneself():
+    remembered = evicted(("a", "b"), ("b", "c"), ("c", "a"))
+    assert [spared(remembered, name) for name in "abc"] == [{"b", "c"}, {"a", "c"}, {"a", "b"}]
+
+
+@pytest.mark.parametrize("change", [{"finished": True}, {"uid": "another"}, None])
+def test_workload_that_ended_is_forgotten(change: dict[str, Any] | None):
+    remembered = evicted(("a", "b"), ("b", "c"))
+    now = dict(SEEN)
+    del now[f"{NAMESPACE}/b"]
+    if change is not None:
+        now[f"{NAMESPACE}/b"] = replace(FACTS["b"], **change)
+    assert remembered.begin(now, 0)
+    assert [spared(remembered, name) for name in "ab"] == [set(), set()]
+    assert not remembered.begin(now, 0)
+
+
+def test_change_of_configuration_forgets_all():
+    remembered = evicted(("a", "b"))
+    assert not remembered.begin(SEEN, 0)
+    assert remembered.begin(SEEN, 1)
+    assert spared(remembered, "a") == set()
+
+
+def test_victim_that_could_not_be_evicted_spares_no_workload():
+    remembered = evicted(("a", "b"), ("a", "c"))
+    remembered.withdraw([(FACTS["a"].uid, FACTS["b"].uid), (FACTS["d"].uid, FACTS["b"].uid)])
+    assert spared(remembered, "a") == {"c"}
+
+
+def test_of_too_many_evictions_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(circles, "MOST", 2)
+    assert spared(evicted(("a", "b"), ("a", "c"), ("a", "d")), "a") == {"c", "d"}
+    assert spared(evicted(("a", "b"), ("a", "c"), ("a", "b"), ("a", "d")), "a") == {"b", "d"}
