@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from core.model.node_health import HealthRules, StormRules
+from core.plan.node_health import Verdict, judge_node
 from core.plan.requeue import count_in_a_row
 from core.runtime.controller import Done, RequeueAfter
+from reconciler import node_health
 from tests.reconciler.harness_nodes import OWNER, STRICT_STORMS, NodesHarness
 
 
@@ -40,6 +44,24 @@ def test_all_lost_nodes_are_named_in_one_write():
     assert harness.unhealthy == ["n1", "n2", "n3"]
     why = {"n1": "it is not ready", "n2": "it is gone", "n3": "it is not ready"}
     assert harness.told == [("NodeUnhealthy", f"node {name}: {said}") for name, said in why.items()]
+
+
+def test_node_that_cannot_be_judged_leaves_other_nodes_to_be_reported(monkeypatch: pytest.MonkeyPatch):
+    """Found defect A6: one date out of range, and no lost node of the workload was replaced."""
+
+    def judge(node: dict[str, Any] | None, *rest: Any) -> Verdict:
+        if node is not None and node["metadata"]["name"] == "n0":
+            raise OverflowError("date value out of range")
+        return judge_node(node, *rest)
+
+    harness = NodesHarness()
+    spread(harness)
+    for name in ("n0", "n1"):
+        harness.node(name, ready=False, rack="r0")
+        harness.pod(f"on-{name}", name, ending=True)
+    monkeypatch.setattr(node_health, "judge_node", judge)
+    harness.look()
+    assert harness.unhealthy == ["n1"]
 
 
 def test_a_node_that_is_well_again_is_taken_out():
