@@ -82,6 +82,7 @@ def test_a_workload_for_another_job_is_over_and_the_job_says_what_differs(scene:
     assert scene.job("large")["spec"]["suspend"] is True
     assert scene.read().pods_of("large") == []
     scene.api.delete(f"{WORKLOADS.format(scene.namespace)}/small")
+    scene.eventually("the Workload to be gone", lambda now: "small" not in {each["metadata"]["name"] for each in now.workloads})
     build(scene, "small", pods=2, gpus=8, required=scene.rack)
     scene.until_bound("large", 2)
 
