@@ -7,7 +7,7 @@ request, carried out whole. Objects are never changed once stored, so that what 
 import json
 import random
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,6 +94,7 @@ class Server:
         """`now` is the wall clock as the API writes it."""
         self.kinds: dict[tuple[str, str, str], Kind] = {}
         self.kind_of: dict[Resource, Kind] = {}  # at the version that was served first
+        self.kind_named: dict[tuple[str, str], Kind] = {}  # by group and kind, likewise
         self.objects: dict[Resource, dict[Key, Stored]] = {}
         self.version = 1
         self.history: list[Change] = []
@@ -103,6 +104,7 @@ class Server:
         self._written: dict[tuple[int, str], tuple[Json, bytes]] = {}  # objects as they are sent, by the id of their metadata
         self.first_version = 1  # of the history that is kept; what is older is gone
         self.on_change: list[Callable[[Change], None]] = []
+        self.on_change_of: defaultdict[Resource, list[Callable[[Change], None]]] = defaultdict(list)
         self.watchers: dict[Resource, list[Callable[[], None]]] = {}  # woken by each change of a resource
         self._now, self._chance, self._admit = now, chance, admit
         self._lists: dict[str, tuple[int, list[Json]]] = {}  # by continue token
@@ -113,6 +115,7 @@ class Server:
         """From now on objects of the kind can be written."""
         self.kinds[kind.group, kind.version, kind.plural] = kind
         self.kind_of.setdefault(kind.resource, kind)
+        self.kind_named.setdefault((kind.group, kind.kind), kind)
         self.objects.setdefault(kind.resource, {})
         self._changes.setdefault(kind.resource, [])
         self.watchers.setdefault(kind.resource, [])
@@ -427,7 +430,7 @@ class Server:
         self._last[change.resource] = change.version
         self.history.append(change)
         self._changes[change.resource].append(change)
-        for tell in self.on_change:
+        for tell in (*self.on_change, *self.on_change_of[change.resource]):
             tell(change)
         for wake in self.watchers[change.resource]:
             wake()
@@ -568,6 +571,7 @@ def _may_go(obj: Json) -> bool:
     return bool(is_going and not metadata.get("finalizers"))
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _OF_SERVER = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName", "namespace")
 
 
@@ -598,4 +602,4 @@ def _limit_to_part(kind: Kind, subresource: str, body: Json) -> Json:
 
 def to_bytes(answer: Mapping[str, Any]) -> bytes:
     """An answer as it is sent."""
-    return json.dumps(answer, separators=(",", ":")).encode()
+    return _ENCODER.encode(answer).encode()
