@@ -32,9 +32,7 @@ _METADATA: Mapping[str, Any] = {
 _OF_OTHERS = {"built-in": True, "x-kubernetes-list-type": "atomic"}  # of built-in types: what no table names
 _OF_LISTS: Mapping[str, Mapping[str, Any]] = {
     **{name: {"built-in": True, "x-kubernetes-list-type": "set"} for name in SETS},
-    **{
-        name: {"built-in": True, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]} for name, key in POD_LISTS.items()
-    },
+    **{name: {"built-in": True, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]} for name, key in POD_LISTS.items()},
 }
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _NOBODYS = {("f:apiVersion",), ("f:kind",), ("f:metadata",)}

@@ -114,7 +114,10 @@ class SimTransport(Transport):
             if is_write:
                 self._sender.before_write(request)
             answered = carry_out(self._server, request)
-            result = self._server.to_bytes(answered) if "name" in answered["metadata"] else to_bytes(answered)
+            if request.verb == "list":
+                result = self._server.write_list(answered)
+            else:
+                result = self._server.to_bytes(answered) if "name" in answered["metadata"] else to_bytes(answered)
         except Refused as refused:
             result = _explain(refused)
         except Exception as error:  # raised by `before_write`
