@@ -3,9 +3,10 @@
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from core.podgroups.devices import Matcher, NotServed, read_claim, read_class, read_slice, read_template
+from core.podgroups.devices import Matcher, NotServed, ResourceSlice, read_claim, read_class, read_slice, read_template
 from core.podgroups.inventory import Inventory
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -17,6 +18,7 @@ from reconciler.slim import without_managed_fields
 
 TURN_S = 0.02  # of a processor, for which nobody else is served
 MOST_CPU_S = 0.25  # for one matcher and the devices of a slice, 128 at most; mostly it is some milliseconds
+MOST_CPU_OF_ALL_S, BUDGET_S = 30.0, 600.0  # for one matcher and the devices of all slices, in so many seconds; 15 s for 640,000 devices
 Transform = Callable[[Obj], Obj]
 _Fold = tuple[Informer, Callable[[Any], Any], Callable[[str, Any], None]]
 
@@ -31,6 +33,7 @@ class Devices(Served):
         self.slices = make(r.RESOURCE_SLICES, _slim_slice)
         self.claims = make(r.RESOURCE_CLAIMS, without_managed_fields)
         super().__init__(client, clock, (self.classes, self.templates, self.slices, self.claims))
+        self._budgets: dict[Matcher, _Budget] = {}
         # How each of them is read, and who is told.
         self.folds: tuple[_Fold, ...] = (
             (self.classes, read_class, self.inventory.observe_class),
@@ -40,28 +43,49 @@ class Devices(Served):
         )
 
     async def judge(self, namespace: str, templates: Sequence[str]) -> None:
-        """Sees which devices claims made from templates may have, in turns. Expressions that take too long for
-        the devices of one slice are refused for all that follow."""
-        refused: dict[Matcher, str] = {}
+        """Evaluates the expressions of a group's claim `templates` for all devices, in turns, and stores the answers in the slices.
+
+        Expressions that take too long for the devices of one slice, or for those of all slices together, are refused for all slices that
+        follow: 5,000 slices that each stay below their limit would take 20 minutes.
+        """
+        now = self._clock.monotonic()
+        self._budgets = {matcher: budget for matcher, budget in self._budgets.items() if now < budget.until}
         turn = _Turn(self._clock)
         for one, missing in self.inventory.to_judge(namespace, templates):
             for matcher in missing:
-                if matcher in refused:  # a try for each slice of 5,000 nodes would take 20 minutes
-                    one.refuse(matcher, refused[matcher])
+                budget = self._budgets.setdefault(matcher, _Budget(now + BUDGET_S))
+                if budget.refusal:
+                    one.refuse(matcher, budget.refusal)
                     continue
                 spent, judging = 0.0, one.judging(matcher)
                 for _ in judging:
-                    spent += turn.note_time()
-                    if spent > MOST_CPU_S:
-                        texts = " and ".join(map(repr, matcher.expressions))
-                        why = f"{texts} takes more than {MOST_CPU_S:g} s for the {len(one.devices)} devices of a slice of pool {one.pool}"
-                        refused[matcher] = why
+                    latest = turn.note_time()
+                    spent, budget.spent = spent + latest, budget.spent + latest
+                    if spent > MOST_CPU_S or budget.spent > MOST_CPU_OF_ALL_S:
+                        budget.refusal = self._explain(matcher, one, is_slice=spent > MOST_CPU_S)
                         with contextlib.suppress(StopIteration):
-                            judging.throw(NotServed(why))
+                            judging.throw(NotServed(budget.refusal))
                         break
                     await turn.end_if_long()
             turn.note_time()
             await turn.end_if_long()
+
+    def _explain(self, matcher: Matcher, one: ResourceSlice, *, is_slice: bool) -> str:
+        texts = " and ".join(map(repr, matcher.expressions))
+        if is_slice:
+            return f"{texts} takes more than {MOST_CPU_S:g} s for the {len(one.devices)} devices of a slice of pool {one.pool}"
+        slices = sum(len(pool.slices) for pool in self.inventory.pools.values())
+        limit = f"at most {MOST_CPU_OF_ALL_S:g} s within {BUDGET_S / 60:g} minutes are accepted"
+        return f"{texts} takes more than {MOST_CPU_OF_ALL_S:g} s of CPU time for the devices of all {slices} slices; {limit}"
+
+
+@dataclass(slots=True)
+class _Budget:
+    """The CPU time that a matcher has used for the devices of all slices, in s; `refusal` is empty until it has used up too much."""
+
+    until: float
+    spent: float = 0.0
+    refusal: str = ""
 
 
 class _Turn:

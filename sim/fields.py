@@ -6,7 +6,7 @@ there.
 """
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -29,6 +29,12 @@ _METADATA: Mapping[str, Any] = {
         "ownerReferences": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"]},
     },
 }
+_OF_OTHERS = {"built-in": True, "x-kubernetes-list-type": "atomic"}  # of built-in types: what no table names
+_OF_LISTS: Mapping[str, Mapping[str, Any]] = {
+    **{name: {"built-in": True, "x-kubernetes-list-type": "set"} for name in SETS},
+    **{name: {"built-in": True, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]} for name, key in POD_LISTS.items()},
+}
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _NOBODYS = {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
 _NOBODYS_OF_METADATA = {
     f"f:{name}"
@@ -70,9 +76,7 @@ def _below(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         found: Mapping[str, Any] = properties[name]
         return found
     if schema.get("built-in"):
-        if name in POD_LISTS:
-            return {"built-in": True, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [POD_LISTS[name]]}
-        return {"built-in": True, "x-kubernetes-list-type": "set" if name in SETS else "atomic"}
+        return _OF_LISTS.get(name, _OF_OTHERS)
     others = schema.get("additionalProperties")
     return others if isinstance(others, dict) else {}
 
@@ -89,34 +93,44 @@ def _list_type(schema: Mapping[str, Any]) -> str:
 
 def _element(schema: Mapping[str, Any], item: Any) -> str:
     if _list_type(schema) == "set":
-        return "v:" + json.dumps(item, separators=(",", ":"))
+        return "v:" + _ENCODER.encode(item)
     keys, found = schema["x-kubernetes-list-map-keys"], _items(schema).get("properties") or {}
+    if len(keys) == 1 and type(value := item.get(keys[0])) is str:
+        return _write_key(keys[0], value)
     values = {key: item.get(key, (found.get(key) or {}).get("default")) for key in keys}
-    return "k:" + json.dumps({key: value for key, value in sorted(values.items()) if value is not None}, separators=(",", ":"))
+    return "k:" + _ENCODER.encode({key: value for key, value in sorted(values.items()) if value is not None})
+
+
+@lru_cache(4096)
+def _write_key(key: str, value: str) -> str:
+    return "k:" + _ENCODER.encode({key: value})
 
 
 def flatten(schema: Mapping[str, Any], value: Any, *, is_whole: bool = False) -> Leaves:
     """Paths of all leaves, each with its value; if `is_whole` those of objects and lists, too."""
-    return dict(_flatten(schema, value, (), is_whole))
+    leaves = Leaves()
+    _flatten(schema, value, (), leaves, is_whole)
+    return leaves
 
 
-def _flatten(schema: Mapping[str, Any], value: Any, path: Path, is_whole: bool) -> Iterator[tuple[Path, Any]]:
+def _flatten(schema: Mapping[str, Any], value: Any, path: Path, leaves: Leaves, is_whole: bool = True) -> None:
+    """Adds the leaves of a value to others."""
     if isinstance(value, dict) and schema.get("x-kubernetes-map-type") != "atomic":
         if (is_whole and path) or not value:
-            yield path, _THERE
+            leaves[path] = _THERE
         for name, inner in value.items():
-            yield from _flatten(_below(schema, name), inner, (*path, f"f:{name}"), is_whole)
+            _flatten(_below(schema, name), inner, (*path, f"f:{name}"), leaves, is_whole)
     elif isinstance(value, list) and _list_type(schema) in ("set", "map"):
         if is_whole:
-            yield path, _THERE
+            leaves[path] = _THERE
         items, is_map = _items(schema), _list_type(schema) == "map"
         for item in value:
             here = (*path, _element(schema, item))
-            yield here, _THERE if is_map else item
+            leaves[here] = _THERE if is_map else item
             if is_map and item:
-                yield from _flatten(items, item, here, is_whole)
+                _flatten(items, item, here, leaves, is_whole)
     else:
-        yield path, value
+        leaves[path] = value
 
 
 def list_owned(schema: Mapping[str, Any], value: Any) -> Paths:
@@ -150,15 +164,15 @@ def _flatten_differing(schema: Mapping[str, Any], live: Any, new: Any, path: Pat
     """Adds to `before` and `now` all leaves of two values but for parts that are equal: most of an object is."""
     is_parted = isinstance(live, dict) and isinstance(new, dict) and schema.get("x-kubernetes-map-type") != "atomic"
     if not is_parted or not new or (path and not live):
-        before.update(_flatten(schema, live, path, is_whole=True))
-        now.update(_flatten(schema, new, path, is_whole=True))
+        _flatten(schema, live, path, before)
+        _flatten(schema, new, path, now)
         return
     for name in {**live, **new}:
         below, here = _below(schema, name), (*path, f"f:{name}")
         if name not in new:
-            before.update(_flatten(below, live[name], here, is_whole=True))
+            _flatten(below, live[name], here, before)
         elif name not in live:
-            now.update(_flatten(below, new[name], here, is_whole=True))
+            _flatten(below, new[name], here, now)
         elif live[name] != new[name]:
             _flatten_differing(below, live[name], new[name], here, before, now)
 

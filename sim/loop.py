@@ -69,7 +69,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
 
-    def _call_soon(self, callback: Any, args: Any, context: contextvars.Context | None) -> asyncio.Handle:
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """As in every loop."""
+        if self.is_closed():
+            raise RuntimeError("the event loop is closed")
         handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -119,20 +124,40 @@ _PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proce
 
 
 class _Handle(asyncio.Handle):
+    """asyncio's own, without what is for debugging: there are dozens for each write."""
+
     __slots__ = ()
     _context: contextvars.Context
+
+    def __init__(self, callback: Any, args: Any, loop: VirtualLoop, context: contextvars.Context | None) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop, self._callback, self._args = loop, callback, args
+        self._cancelled, self._repr, self._source_traceback = False, None, None
 
     def _run(self) -> None:
         process = self._context.get(_PROCESS)
         if process is not None and process.is_frozen:
             process.held.append(self)
-        else:
-            asyncio.Handle._run(self)
+            return
+        try:
+            self._context.run(self._callback, *self._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self._loop.call_exception_handler({"message": f"Exception in callback {self!r}", "exception": error, "handle": self})
 
 
 class _Timer(asyncio.TimerHandle):
     __slots__ = ()
+    _when: float
     _run = _Handle._run
+
+    def __init__(self, when: float, callback: Any, args: Any, loop: VirtualLoop, context: contextvars.Context | None) -> None:
+        _Handle.__init__(self, callback, args, loop, context)  # type: ignore[arg-type]
+        self._when, self._scheduled = when, False
+
+    def __lt__(self, other: "_Timer") -> bool:  # type: ignore[override]
+        return self._when < other._when
 
 
 class VirtualClock:

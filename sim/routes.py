@@ -10,13 +10,14 @@ from sim.server import Refused, Request, Server
 
 Json = dict[str, Any]
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_METHODS = {"get": "read", "list": "list_objects", **{verb: verb for verb in _VERBS.values()}}
 
 
 def find_request(
     server: Server, method: str, path: str, params: Mapping[str, str], body: bytes | None, content_type: str, user: str = "admin"
 ) -> Request:
     """A request as its path says. Raises Refused with 404 where nothing is served."""
-    parts = [unquote(part) for part in path.strip("/").split("/")]
+    parts = [unquote(part) if "%" in part else part for part in path.strip("/").split("/")]
     group, version, rest = ("", parts[1], parts[2:]) if parts[0] == "api" else (parts[1], parts[2], parts[3:])
     namespace = ""
     if rest[:1] == ["namespaces"] and len(rest) > 2 and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
@@ -32,15 +33,7 @@ def find_request(
 
 def carry_out(server: Server, request: Request) -> Json:
     """The answer to anything but a watch. Raises Refused."""
-    verbs = {
-        "get": server.read,
-        "list": server.list_objects,
-        "create": server.create,
-        "update": server.update,
-        "patch": server.patch,
-        "delete": server.delete,
-    }
-    answer: Json = verbs[request.verb](request)
+    answer: Json = getattr(server, _METHODS[request.verb])(request)
     return answer
 
 

@@ -7,7 +7,7 @@ request, carried out whole. Objects are never changed once stored, so that what 
 import json
 import random
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,7 @@ from sim import fields
 from sim.defaults import admit, fill_in
 from sim.fields import Manager, Managers, Taken
 from sim.kinds import Kind
+from sim.parts import keep_server_metadata, limit_to_part, may_go, read_spec, take_part, without_managers
 from sim.patches import apply_json_patch, merge, merge_strategically
 from sim.schemas import complete, find_problems
 from sim.selectors import matches_fields, matches_labels
@@ -94,6 +95,7 @@ class Server:
         """`now` is the wall clock as the API writes it."""
         self.kinds: dict[tuple[str, str, str], Kind] = {}
         self.kind_of: dict[Resource, Kind] = {}  # at the version that was served first
+        self.kind_named: dict[tuple[str, str], Kind] = {}  # by group and kind, likewise
         self.objects: dict[Resource, dict[Key, Stored]] = {}
         self.version = 1
         self.history: list[Change] = []
@@ -103,6 +105,7 @@ class Server:
         self._written: dict[tuple[int, str], tuple[Json, bytes]] = {}  # objects as they are sent, by the id of their metadata
         self.first_version = 1  # of the history that is kept; what is older is gone
         self.on_change: list[Callable[[Change], None]] = []
+        self.on_change_of: defaultdict[Resource, list[Callable[[Change], None]]] = defaultdict(list)
         self.watchers: dict[Resource, list[Callable[[], None]]] = {}  # woken by each change of a resource
         self._now, self._chance, self._admit = now, chance, admit
         self._lists: dict[str, tuple[int, list[Json]]] = {}  # by continue token
@@ -113,6 +116,7 @@ class Server:
         """From now on objects of the kind can be written."""
         self.kinds[kind.group, kind.version, kind.plural] = kind
         self.kind_of.setdefault(kind.resource, kind)
+        self.kind_named.setdefault((kind.group, kind.kind), kind)
         self.objects.setdefault(kind.resource, {})
         self._changes.setdefault(kind.resource, [])
         self.watchers.setdefault(kind.resource, [])
@@ -201,12 +205,19 @@ class Server:
 
     def to_bytes(self, answer: Json) -> bytes:
         """An answer as it is sent; an object that is stored is written out once, whoever reads it."""
-        metadata = answer["metadata"]
-        key = id(metadata), answer["apiVersion"]
-        found = self._written.get(key)
+        return self._write_once(answer, answer["apiVersion"])
+
+    def _write_once(self, obj: Json, form: str) -> bytes:
+        metadata = obj["metadata"]
+        found = self._written.get((id(metadata), form))
         if found is None:
-            found = self._written[key] = metadata, to_bytes(answer)  # an id stands for an object that is kept
+            found = self._written[id(metadata), form] = metadata, to_bytes(obj)  # an id stands for an object that is kept
         return found[1]
+
+    def write_list(self, answer: Json) -> bytes:
+        """The answer of a list as it is sent."""
+        items = b",".join(self._write_once(obj, "of a list") for obj in answer["items"])  # these may not say what kind they are
+        return to_bytes({**answer, "items": []})[:-2] + items + b"]}"
 
     def write_out(self, change: Change) -> bytes:
         """The object of a change as watchers are sent it."""
@@ -312,7 +323,7 @@ class Server:
             applied, managers = fields.apply(kind, None, {**wanted, "metadata": metadata}, {}, manager, force=force)
             self._check_namespace(request, metadata)
             return self._make(request, applied, managers, None)
-        wanted = _limit_to_part(kind, request.subresource, {**body, "metadata": metadata})
+        wanted = limit_to_part(kind, request.subresource, {**body, "metadata": metadata})
         try:
             known = stored.managers or {BEFORE: fields.list_owned(fields.schema_of(kind), stored.obj)}
             applied, managers = fields.apply(kind, stored.obj, wanted, known, manager, force=force)
@@ -325,18 +336,18 @@ class Server:
         """Stores an object in place of another; `managers` where an apply has found them."""
         kind, old = request.kind, stored.obj
         self._check_preconditions(request, old, body.get("metadata") or {})
-        new = _take_part(kind, request.subresource, old, body)
-        new = self._complete(kind, {**new, "metadata": _keep_server_metadata(old, new["metadata"])}, old)
-        if kind.has_generation and _asks(new) != _asks(old):
+        new = take_part(kind, request.subresource, old, body)
+        new = self._complete(kind, {**new, "metadata": keep_server_metadata(old, new["metadata"])}, old)
+        if kind.has_generation and read_spec(new) != read_spec(old):
             new = {**new, "metadata": {**new["metadata"], "generation": old["metadata"].get("generation", 0) + 1}}
         if manager is not None:
             managers = stored.managers
             if managers:  # else nobody's fields were noted before, and none are from now on
                 managers = fields.note_update(managers, manager, fields.compare(kind, old, new))
         new = self._judge(request, old, new)
-        if _without_managers(new) == _without_managers(old) and managers == stored.managers:
+        if without_managers(new) == without_managers(old) and managers == stored.managers:
             return self._present(kind, old)
-        if _may_go(new):
+        if may_go(new):
             self._remove(request, stored)
             return self._present(kind, self._with_managers(request, stored, new, managers or {})[0])
         return self._present(kind, self._store(request, stored, new, managers or {}))
@@ -381,7 +392,7 @@ class Server:
         if finalizers:
             marked["finalizers"] = finalizers
         new = {**stored.obj, "metadata": marked}
-        if _without_managers(new) == _without_managers(stored.obj):
+        if without_managers(new) == without_managers(stored.obj):
             return self._present(kind, stored.obj)
         return self._present(kind, self._store(request, stored, new, stored.managers))
 
@@ -427,7 +438,7 @@ class Server:
         self._last[change.resource] = change.version
         self.history.append(change)
         self._changes[change.resource].append(change)
-        for tell in self.on_change:
+        for tell in (*self.on_change, *self.on_change_of[change.resource]):
             tell(change)
         for wake in self.watchers[change.resource]:
             wake()
@@ -553,49 +564,9 @@ def _show_path(path: fields.Path) -> str:
     return shown
 
 
-def _asks(obj: Json) -> Json:
-    return {name: value for name, value in obj.items() if name not in ("metadata", "status", "kind", "apiVersion")}
-
-
-def _without_managers(obj: Json) -> Json:
-    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-    return {**obj, "metadata": metadata}
-
-
-def _may_go(obj: Json) -> bool:
-    metadata = obj["metadata"]
-    is_going = metadata.get("deletionTimestamp") and not metadata.get("deletionGracePeriodSeconds")
-    return bool(is_going and not metadata.get("finalizers"))
-
-
-_OF_SERVER = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName", "namespace")
-
-
-def _keep_server_metadata(old: Json, metadata: Json) -> Json:
-    """What only the server writes, as it was; empty parts left out, as it writes them."""
-    kept = {name: old["metadata"][name] for name in _OF_SERVER if name in old["metadata"]}
-    given = {name: value for name, value in metadata.items() if name not in _OF_SERVER and value not in ({}, [], None)}
-    return {**given, **kept, "resourceVersion": old["metadata"]["resourceVersion"]}
-
-
-def _take_part(kind: Kind, subresource: str, old: Json, body: Json) -> Json:
-    """The object of which a write changes one part only: of the status that, of the object all but that."""
-    if subresource == "status":
-        part = {name: value for name, value in old.items() if name != "status"}
-        return {**part, **({"status": body["status"]} if "status" in body else {})}
-    if not kind.has_status:
-        return body
-    part = {name: value for name, value in body.items() if name != "status"}
-    return {**part, **({"status": old["status"]} if "status" in old else {})}
-
-
-def _limit_to_part(kind: Kind, subresource: str, body: Json) -> Json:
-    """What an apply to a subresource is about, and an apply to the object."""
-    if subresource == "status":
-        return {"metadata": {}, **({"status": body["status"]} if "status" in body else {})}
-    return {name: value for name, value in body.items() if not (name == "status" and kind.has_status)}
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def to_bytes(answer: Mapping[str, Any]) -> bytes:
     """An answer as it is sent."""
-    return json.dumps(answer, separators=(",", ":")).encode()
+    return _ENCODER.encode(answer).encode()

@@ -114,7 +114,10 @@ class SimTransport(Transport):
             if is_write:
                 self._sender.before_write(request)
             answered = carry_out(self._server, request)
-            result = self._server.to_bytes(answered) if "name" in answered["metadata"] else to_bytes(answered)
+            if request.verb == "list":
+                result = self._server.write_list(answered)
+            else:
+                result = self._server.to_bytes(answered) if "name" in answered["metadata"] else to_bytes(answered)
         except Refused as refused:
             result = _explain(refused)
         except Exception as error:  # raised by `before_write`
@@ -145,17 +148,17 @@ class SimTransport(Transport):
         except Refused as refused:
             raise _explain(refused) from refused
         end, version = loop.time() + float(params.get("timeoutSeconds") or 3600), int(params.get("resourceVersion") or 0)
-        bookmark, has_news = loop.time() + BOOKMARK_S, asyncio.Event()
+        bookmark, news = loop.time() + BOOKMARK_S, _News(loop)
         told, to_tell = self._server.version, deque[tuple[float, int]]()  # what there is when a stream is opened is late only if all is
 
         def wake() -> None:
             to_tell.append((loop.time(), self._server.version))
-            has_news.set()
+            news.set()
 
         self._server.watchers[request.kind.resource].append(wake)
         try:
             while loop.time() < end:
-                has_news.clear()
+                news.clear()
                 late_s = self.faults.find_delay(request)
                 while to_tell and to_tell[0][0] + late_s <= loop.time() + LATENCY_S:
                     told = to_tell.popleft()[1]
@@ -174,10 +177,7 @@ class SimTransport(Transport):
                     version = max(version, told)
                 due = min(bookmark, end - REFRESH_S if loop.time() < end - REFRESH_S else end)
                 until = min(due, loop.time() + LATE_S) if late_s else due
-                try:
-                    async with asyncio.timeout_at(until):
-                        await has_news.wait()
-                except TimeoutError:
+                if not await news.wait_until(until):
                     if due <= loop.time() < end and self.faults.find_delay(request) < inf:
                         yield to_bytes(self._make_bookmark(request, version))
                     bookmark = loop.time() + BOOKMARK_S if due <= loop.time() else bookmark
@@ -190,6 +190,44 @@ class SimTransport(Transport):
     def _make_bookmark(request: Request, version: int) -> Json:
         obj = {"kind": request.kind.kind, "apiVersion": request.kind.api_version, "metadata": {"resourceVersion": str(version)}}
         return {"type": "BOOKMARK", "object": obj}
+
+
+class _News:
+    """What a watch waits for: as `asyncio.Event` within `asyncio.timeout_at`, at less cost."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._is_set, self._is_late = loop, False, False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        """There are some."""
+        self._is_set = True
+        self._wake()
+
+    def clear(self) -> None:
+        """They have been read."""
+        self._is_set = False
+
+    async def wait_until(self, when: float) -> bool:
+        """Whether there are some before a time."""
+        self._is_late = False
+        end = self._loop.call_at(when, self._end) if when > self._loop.time() else self._loop.call_soon(self._end)
+        try:
+            if not self._is_set:
+                self._waiter = self._loop.create_future()
+                await self._waiter
+        finally:
+            self._waiter = None
+            end.cancel()
+        return not self._is_late
+
+    def _end(self) -> None:
+        self._is_late = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 def _tell(answer: asyncio.Future[bytes], result: bytes | Exception) -> None:

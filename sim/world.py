@@ -54,6 +54,7 @@ class World:
         random.seed(self.chance.random())  # which the product draws from
         self.loop = VirtualLoop()
         self.clock = VirtualClock(self.loop)
+        self._written_time = -1.0, ""
         ours = [read_yaml(path) for path in sorted(CRDS.glob("*.yaml"))]
         definitions = [*ours, *define_kinds(), *definitions]
         kinds = [*build_in(), *read_definitions(definitions)]
@@ -77,7 +78,10 @@ class World:
 
     def time(self) -> str:
         """Now, as the API has it."""
-        return self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        at = self.loop.time()
+        if at != self._written_time[0]:
+            self._written_time = at, self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self._written_time[1]
 
     # --- what the webhook looks up ------------------------------------------------------------------
 

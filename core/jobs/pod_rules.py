@@ -9,6 +9,7 @@ from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Json
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
 MAX_POD_TERMS = 16  # of affinity and anti-affinity between pods, required or preferred, and spread constraints
 MAX_SELECTOR_ENTRIES = 512  # expressions and their values: of nodes, and of all those terms
 MAX_TOLERATIONS = 64
@@ -87,7 +88,7 @@ def explain_size(name: object, found: Json) -> str:
 
 def _count_bytes(scalar: Any) -> int:
     """Of a scalar in JSON as the API server writes it: what HTML gives a meaning takes six bytes."""
-    text = json.dumps(scalar, default=str, ensure_ascii=False)
+    text = _ENCODER.encode(scalar)
     return len(text.encode(errors="surrogatepass")) + 2 + 5 * sum(map(text.count, "<>&"))
 
 

@@ -1,11 +1,10 @@
 """What every kind does to its pod templates: the gate before start, what a start adds, what a stop gives back."""
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from typing import Any
 
 from core.jobs.contract import Json, PodSetStart
-from core.jobs.parts import LISTS, MAPS, parts_of
+from core.jobs.parts import LISTS, MAPS, copy_object, parts_of
 from core.names import (
     CLUSTER_QUEUE_LABEL,
     JOB_CONTROLLER_UID_LABELS,
@@ -34,7 +33,7 @@ def has_gate(template: Json) -> bool:
 
 def with_gate(template: Json) -> dict[str, Any]:
     """The template with the topology gate on it."""
-    changed = deepcopy(dict(template))
+    changed = copy_object(template)
     if not has_gate(changed):
         gates = changed.setdefault("spec", {}).get("schedulingGates") or []
         changed["spec"]["schedulingGates"] = [*gates, {"name": TOPOLOGY_GATE}]
@@ -43,7 +42,7 @@ def with_gate(template: Json) -> dict[str, Any]:
 
 def without_gate(template: Json) -> dict[str, Any]:
     """The template without the topology gate."""
-    changed = deepcopy(dict(template))
+    changed = copy_object(template)
     spec = changed.get("spec") or {}
     _set_list(spec, "schedulingGates", [gate for gate in spec.get("schedulingGates") or () if gate.get("name") != TOPOLOGY_GATE])
     return changed
@@ -66,7 +65,7 @@ def workload_template(template: Json) -> dict[str, Any]:
 
 def remove_duplicate_env(template: Json) -> dict[str, Any]:
     """The template with one environment variable of each name: the last one sets the value. Kueue writes Workloads so."""
-    changed = deepcopy(dict(template))
+    changed = copy_object(template)
     for part in ("initContainers", "containers"):
         for container in (changed.get("spec") or {}).get(part) or ():
             env = container.get("env")
@@ -96,7 +95,7 @@ def started(template: Json, start: PodSetStart) -> dict[str, Any]:
 
 def restored(template: Json, original: Json) -> dict[str, Any]:
     """The template without what `started` gave it, by the workload's copy of the original."""
-    changed = deepcopy(dict(template))
+    changed = copy_object(template)
     metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
     then_meta, then_spec = original.get("metadata") or {}, original.get("spec") or {}
     added_later = (*JOB_CONTROLLER_UID_LABELS, "batch.kubernetes.io/job-name")
@@ -111,7 +110,7 @@ def restored(template: Json, original: Json) -> dict[str, Any]:
 
 def without_start(template: Json) -> dict[str, Any]:
     """A started template less the labels and annotations that only a start puts there."""
-    bare = deepcopy(dict(template))
+    bare = copy_object(template)
     metadata = bare.setdefault("metadata", {})
     for part, names in (("labels", START_LABELS), ("annotations", (WORKLOAD_ANNOTATION, SLICE_NAME))):
         metadata[part] = {key: value for key, value in (metadata.get(part) or {}).items() if key not in names}

@@ -43,6 +43,7 @@ class DevicePlacement:
 
     def generate(self, cycle: Cycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
         """Raises NotServed."""
+        self._inventory.check_kinds(self._namespace, self._templates)
         wanted_of_all = (self._find_wanted(group, template) for template in self._templates)
         self._wanted = tuple(one for one in wanted_of_all if not one.is_allocated)  # the others only confine it
         inside = self._inside(cycle.view.tree, group)

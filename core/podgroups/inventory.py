@@ -100,6 +100,13 @@ class Inventory:
             raise NotServed(f"there is no ResourceClaimTemplate {template}")
         return self._need(spec, f"ResourceClaimTemplate {template}: spec.spec")
 
+    def check_kinds(self, namespace: str, templates: Sequence[str]) -> None:
+        """Raises NotServed where claims made from the templates of a group together ask for more unlike devices than are served."""
+        kinds = {matcher for template in templates for matcher in self.need_of_template(namespace, template)}
+        if len(kinds) > MOST_KINDS:
+            named = f"ResourceClaimTemplates {', '.join(templates)} together ask"
+            raise NotServed(f"{named} for {len(kinds)} unlike devices; at most {MOST_KINDS} are served")
+
     def need_of_claim(self, claim: Claim) -> Need:
         """What a claim asks for. Raises NotServed."""
         return self._need(claim.spec, f"ResourceClaim {claim.key.partition('/')[2]}: spec")
@@ -112,9 +119,12 @@ class Inventory:
         """What a decision will want to know of all devices, and nobody knows yet: whether they are what templates ask for, and what others
         were promised. Slice by slice, also those of which all is known."""
         matchers = {matcher for _, need in self.to_come() for matcher in need}
+        asked = set[Matcher]()
         for template in templates:
             with contextlib.suppress(NotServed):  # the decision tells
-                matchers |= set(self.need_of_template(namespace, template))
+                asked |= self.need_of_template(namespace, template).keys()
+        if len(asked) <= MOST_KINDS:  # else the decision refuses them all
+            matchers |= asked
         for pool in tuple(self.pools.values()):
             yield from ((one, one.find_missing(matchers)) for one in pool.slices)
 

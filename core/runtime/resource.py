@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -40,10 +41,15 @@ class Resource:
             parts.append(name)
         if subresource:
             parts.append(subresource)
-        return "/" + "/".join(quote(part, safe=":") for part in parts)
+        return "/" + "/".join(map(_quote, parts))
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+@lru_cache(1024)
+def _quote(part: str) -> str:
+    return quote(part, safe=":")
 
 
 class PatchKind(Enum):

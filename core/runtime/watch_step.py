@@ -278,7 +278,8 @@ def _heard(state: Opening | Watching, event: Obj, now: float, chance: float, pol
         return _watch_failed(state, error_for(code if isinstance(code, int) else 500, obj), now, chance, policy)
     metadata = obj.get("metadata")
     version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-    pace = replace(_well(state.pace, now), barren=0)
+    pace = _well(state.pace, now)
+    pace = replace(pace, barren=0) if pace.barren else pace
     following = Watching(pace, str(version) if version else state.resource_version, state.opened_at, state.timeout_s)
     match kind:
         case "ADDED" | "MODIFIED" if version:

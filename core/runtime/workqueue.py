@@ -212,8 +212,11 @@ class WorkQueue:
                 return item
             due = self._state.next_due(now)
             self._changed.clear()
+            if due is None:
+                await self._changed.wait()
+                continue
             try:
-                async with asyncio.timeout(None if due is None else max(MIN_WAIT_S, due - now)):
+                async with asyncio.timeout(max(MIN_WAIT_S, due - now)):
                     await self._changed.wait()
             except TimeoutError:
                 continue

@@ -25,11 +25,10 @@ class Model:
         self._due: dict[tuple[tuple[str, str], Key], None] = {}
         self._is_waiting = False
         self.is_stopped = False
-        server.on_change.append(self._observe)
+        for observed in self.resources:
+            server.on_change_of[observed].append(self._observe)
 
     def _observe(self, change: Change) -> None:
-        if change.resource not in self.resources:
-            return
         for resource, key in self.find_due(change):
             self.add(resource, key)
 
@@ -137,16 +136,32 @@ def key_of(obj: Mapping[str, Any]) -> Key:
 
 def controller_of(obj: Mapping[str, Any]) -> Json | None:
     """The owner that controls an object."""
-    return next((owner for owner in obj["metadata"].get("ownerReferences") or () if owner.get("controller")), None)
+    owner: Json
+    for owner in obj["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            return owner
+    return None
 
 
 def find_owner(server: Server, owner: Json, obj: Json) -> tuple[tuple[str, str], Key] | None:
     """Where an owner of an object is stored, if it is; None where its kind is not served."""
     group, _, _ = owner["apiVersion"].rpartition("/")
-    for kind in server.kinds.values():
-        if (kind.group, kind.kind) == (group, owner["kind"]):
-            return kind.resource, (obj["metadata"].get("namespace") or "" if kind.namespaced else "", owner["name"])
-    return None
+    kind = server.kind_named.get((group, owner["kind"]))
+    if kind is None:
+        return None
+    return kind.resource, (obj["metadata"].get("namespace") or "" if kind.namespaced else "", owner["name"])
+
+
+def list_owners(server: Server, obj: Json) -> list[tuple[tuple[str, str], Key]]:
+    """Where the object is stored that controls an object, and what controls that, up to the first that is not stored."""
+    owners = list[tuple[tuple[str, str], Key]]()
+    while (owner := controller_of(obj)) is not None and (found := find_owner(server, owner, obj)) is not None:
+        owners.append(found)
+        stored = server.objects[found[0]].get(found[1])
+        if stored is None:
+            break
+        obj = stored.obj
+    return owners
 
 
 def owner_of(obj: Json, api_version: str, kind: str) -> Json:

@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qsl
 
 from e2e.api import JSON, Api, ApiError
@@ -21,7 +21,7 @@ from e2e.standins.ray import RayClusterStandIn, RayJobStandIn, RayServiceStandIn
 from e2e.standins.sparkapplication import SparkApplicationStandIn
 from e2e.standins.training import JAXJobStandIn, PaddleJobStandIn, PyTorchJobStandIn, TFJobStandIn, XGBoostJobStandIn
 from e2e.standins.trainjob import TrainJobStandIn
-from sim.models.base import Json, Key, Model, controller_of, find_owner, key_of
+from sim.models.base import Json, Key, Model, key_of, list_owners
 from sim.routes import carry_out, find_request
 from sim.server import Change, Refused, Server
 
@@ -64,29 +64,24 @@ class ApiInMemory(Api):
 class Operator(Model):
     """Looks at an object of its kind when that changes or what it controls, directly or not."""
 
+    _latest: ClassVar[tuple[Change | None, list[tuple[tuple[str, str], Key]]]] = (None, [])
+    """The latest change, where its object is stored, and where its owners are."""
+
     def __init__(self, described: type[StandIn], server: Server, loop: asyncio.AbstractEventLoop, now: Callable[[], datetime]) -> None:
+        self.resources = tuple(server.objects)
         super().__init__(server, loop, now)
         self._standin = described(ApiInMemory(server, f"system:serviceaccount:operators:{described.plural}"))
         if isinstance(self._standin, PodStandIn):
             self._standin.grace_s = None
         self._resource = described.group, described.plural
-        self.resources = tuple(server.objects)
 
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
-        resource, obj = change.resource, change.last
-        while resource != self._resource:
-            owner = controller_of(obj)
-            found = find_owner(self.server, owner, obj) if owner is not None else None
-            if found is None:
-                return
-            resource, stored = found[0], self.server.objects[found[0]].get(found[1])
-            if resource == self._resource:
+        if Operator._latest[0] is not change:  # asked by each operator in turn
+            Operator._latest = change, [(change.resource, key_of(change.last)), *list_owners(self.server, change.last)]
+        for found in Operator._latest[1]:
+            if found[0] == self._resource:
                 yield found
                 return
-            if stored is None:
-                return
-            obj = stored.obj
-        yield resource, key_of(obj)
 
     def look(self, resource: tuple[str, str], key: Key) -> None:
         obj = self.find(resource, key)

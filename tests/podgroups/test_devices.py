@@ -324,7 +324,7 @@ def test_too_many_unlike_devices_are_not_looked_for(view: FreeCapacity) -> None:
 
     refuse(("odd",), "Template odd: spec.spec asks for 6 unlike devices; at most 5 are served", template("odd", ask_for(0, 6)))
     both = template("one", ask_for(0, 3)), template("other", ask_for(3, 3))
-    refuse(("one", "other"), "claims of its templates ask for 6 unlike devices; at most 5 are served", *both)
+    refuse(("one", "other"), "ResourceClaimTemplates one, other together ask for 6 unlike devices; at most 5 are served", *both)
 
 
 def test_a_preferred_rack_is_given_up_for_the_pool(view: FreeCapacity) -> None:

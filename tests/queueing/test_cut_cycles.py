@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.model.configuration import FairSharing
@@ -14,7 +15,7 @@ from core.model.pieces import run_whole
 from core.queueing import decisions, pending
 from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found, NotFound
-from tests.queueing.lives import QUEUES, jobs, policies_of
+from tests.queueing.lives import QUEUES, Job, jobs, policies_of
 from tests.queueing.shared import Shared
 
 MANY = 12
@@ -127,30 +128,64 @@ def test_new_workloads_are_added_in_portions_before_any_is_decided_on(monkeypatc
     assert not scene.cycle.is_cut
 
 
-@st.composite
-def plans(draw: st.DrawFn) -> Callable[[FairSharing | None], Shared]:
-    """A function that makes the same scene at each call: queues of a cohort, in which some run and more wait."""
-    racks = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
-    pools = [
-        (name, str(draw(st.integers(0, 8))), draw(policies_of()), draw(st.sampled_from(["BestEffortFIFO", "StrictFIFO"])))
-        for name in QUEUES
-    ]
-    running, coming = draw(st.lists(jobs, max_size=5)), draw(st.lists(jobs, min_size=2, max_size=8))
+class Pool(NamedTuple):
+    """A ClusterQueue of the cohort."""
 
-    def make(sharing: FairSharing | None) -> Shared:
+    name: str
+    nominal: str
+    preemption: dict[str, Any]
+    strategy: str
+
+
+class Plan(NamedTuple):
+    """Queues of a cohort, in which some workloads run and more wait. `racks` are the numbers of their nodes."""
+
+    racks: list[int]
+    pools: list[Pool]
+    running: list[Job]
+    coming: list[Job]
+
+    def make(self, sharing: FairSharing | None) -> Shared:
+        """The same scene at each call."""
         scene = Shared(sharing=sharing)
-        for i, nodes in enumerate(racks):
+        for i, nodes in enumerate(self.racks):
             scene.rack(f"r{i}", nodes)
-        for name, nominal, preemption, strategy in pools:
+        for name, nominal, preemption, strategy in self.pools:
             scene.pool(name, nominal, "cohort", preemption=preemption, queueingStrategy=strategy)
-        for i, job in enumerate(running):
+        for i, job in enumerate(self.running):
             job.submit(scene, f"old{i}")
             scene.run()
-        for i, job in enumerate(coming):
+        for i, job in enumerate(self.coming):
             job.submit(scene, f"new{i}")
         return scene
 
-    return make
+
+strategies = st.sampled_from(["BestEffortFIFO", "StrictFIFO"])
+pools = st.tuples(*(st.builds(Pool, st.just(name), st.integers(0, 8).map(str), policies_of(), strategies) for name in QUEUES)).map(list)
+plans = st.builds(
+    Plan,
+    st.lists(st.integers(1, 2), min_size=1, max_size=3),
+    pools,
+    st.lists(jobs, max_size=5),
+    st.lists(jobs, min_size=2, max_size=8),
+)
+
+
+def policies(within: str, reclaim: str) -> dict[str, Any]:
+    return {"withinClusterQueue": within, "reclaimWithinCohort": reclaim, "borrowWithinCohort": {"policy": "Never"}}
+
+
+RENEWED_PROMISE = Plan(
+    racks=[1, 2],
+    pools=[
+        Pool("a", "0", policies("Never", "LowerPriority"), "BestEffortFIFO"),
+        Pool("b", "7", policies("Never", "LowerPriority"), "BestEffortFIFO"),
+        Pool("c", "7", policies("Never", "Any"), "BestEffortFIFO"),
+    ],
+    running=[Job("a", 4, 1, 0, 0), Job("a", 4, 2, 0, 0), Job("b", 1, 2, 1, 0), Job("b", 1, 2, 0, 0)],
+    coming=[Job("a", 1, 1, 0, 1), Job("a", 1, 1, 0, 1), Job("b", 1, 1, 0, 0), Job("c", 2, 2, 0, 0), Job("a", 1, 1, 0, 0)],
+)
+"""`old2` waits for a preempted workload when the round begins, and for one more once `new3` has preempted that."""
 
 
 def read(verdict: Verdict) -> object:
@@ -163,14 +198,26 @@ def read(verdict: Verdict) -> object:
 
 
 @pytest.mark.parametrize("sharing", [None, FairSharing()])
-@given(make=plans())
+@given(plan=plans)
+@example(plan=RENEWED_PROMISE)
 @settings(max_examples=60)
-def test_round_of_cut_cycles_decides_as_one_cycle_does(sharing: FairSharing | None, make: Callable[[FairSharing | None], Shared]):
-    """Each decision is made in one piece here; `test_pieces` has the others."""
-    whole, cut = make(sharing), make(sharing)
+def test_round_of_cut_cycles_decides_as_one_cycle_does(sharing: FairSharing | None, plan: Plan):
+    """Each decision is made in one piece here; `test_pieces` has the others.
+
+    A workload that waited for preempted ones before the round is judged again at the start of a cycle. One cycle does so before it
+    decides on the others. A cycle that is cut leaves that to the next cycle of the round, which sees what has changed meanwhile.
+    """
+    whole, cut = plan.make(sharing), plan.make(sharing)
+    promised = {workload.key for uid in cut.cycle._claims.preemptors() if (workload := cut.cycle._pending.find(uid)) is not None}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decisions, "run_piece", lambda pieces, is_enough: (run_whole(pieces),))
-        decided = [verdict for verdicts in run_cut(cut) for verdict in verdicts]
-    # A workload with a promise may be reported on in more than one cycle.
-    assert {verdict.workload.key: read(verdict) for verdict in decided} == {v.workload.key: read(v) for v in whole.cycle.run()}
+        verdicts = [verdict for each in run_cut(cut) for verdict in each]
+    decided = {verdict.workload.key: read(verdict) for verdict in verdicts}
+    expected = {verdict.workload.key: read(verdict) for verdict in whole.cycle.run()}
+    assert len(decided) == len(verdicts), "no workload is reported on twice in a round"
+    assert {key: outcome for key, outcome in decided.items() if key in expected or key not in promised} == expected
+    later = {verdict.workload.key: read(verdict) for verdict in whole.cycle.run()}
+    assert {key: outcome for key, outcome in decided.items() if key not in expected} == {
+        key: later.get(key) for key in decided if key not in expected
+    }
     assert cut.state.ledger.drift() == {}

@@ -17,7 +17,7 @@ from core.runtime.errors import KubeError, NotFound, Unreachable
 from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
 from core.runtime.watch_step import Init, InitDone
-from reconciler.devices import Devices
+from reconciler.devices import BUDGET_S, Devices
 from reconciler.observed import Observed
 from reconciler.served import AWAY_S, DISCOVERY_S
 from sim.harness import NAMESPACE
@@ -226,3 +226,62 @@ def test_template_of_more_unlike_devices_than_are_served_is_never_evaluated(monk
     harness.look()
     assert "ResourceClaimTemplate one-gpu: spec.spec asks for 32 unlike devices; at most 5 are served" in harness.says[2]
     assert evaluated == []
+
+
+def test_group_with_templates_that_together_ask_for_more_unlike_devices_than_are_served_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found defect: each template was within the limit, and all their expressions were evaluated for all devices."""
+    evaluated: list[str] = []
+    monkeypatch.setattr("core.podgroups.devices.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
+    harness = GroupsHarness({"r1": (2,)})
+    names = ("t0", "t1")
+    for number, name in enumerate(names):
+        requests = [claim_spec(1, f"{number * 3 + kind} >= 0")["devices"]["requests"][0] | {"name": f"r{kind}"} for kind in range(3)]
+        harness.devices(template(name, {"devices": {"requests": requests}}, namespace=NAMESPACE))
+    harness.devices(device_class(), resource_slice("p", 8))
+    harness.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": name} for name in names]})
+    harness.add("a", resourceClaims=[{"name": name, "resourceClaimTemplateName": name} for name in names])
+    harness.look()
+    assert harness.says[1:] == (
+        "Invalid",
+        "spec.schedulingConstraints.draConstraints: ResourceClaimTemplates t0, t1 together ask for 6 unlike devices; at most 5 are served",
+    )
+    assert evaluated == []
+
+
+def test_expression_that_takes_long_for_all_slices_together_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found defect: 5,000 slices that each took a little less than their limit took 20 minutes of a processor."""
+    times = iter(range(10**6))
+    monkeypatch.setattr("reconciler.devices.MOST_CPU_S", 10.0)
+    monkeypatch.setattr("reconciler.devices.time.thread_time", lambda: float(next(times)))  # a second for each device
+    evaluated: list[str] = []
+    monkeypatch.setattr("core.podgroups.devices.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
+    harness = GroupsHarness({"r1": (2,)})
+    harness.devices(device_class(), template(), *(resource_slice(f"p{number}", 4) for number in range(100)))
+    harness.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": TEMPLATE}]})
+    harness.add("a", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}])
+    harness.look()
+    assert harness.says[1:] == (
+        "Invalid",
+        "spec.schedulingConstraints.draConstraints: 'device.driver == \"gpu.example.com\"' takes more than 30 s of CPU time for the "
+        "devices of all 100 slices; at most 30 s within 10 minutes are accepted",
+    )
+    assert len(evaluated) == 31
+    harness.devices(resource_slice("later", 4))
+    harness.look()
+    assert len(evaluated) == 31, "its time is used up for slices that change, too"
+
+
+def test_expression_that_used_up_its_time_is_evaluated_for_changed_slices_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.devices.MOST_CPU_OF_ALL_S", -1.0)
+    harness = GroupsHarness({"r1": (2,)})
+    harness.devices(device_class(), template(), resource_slice("p", 8))
+    judged = harness.observed.devices
+    assert judged is not None
+    harness.wait_for(judged.judge(NAMESPACE, (TEMPLATE,)))
+    monkeypatch.setattr("reconciler.devices.MOST_CPU_OF_ALL_S", 30.0)
+    for after_s, is_refused in ((BUDGET_S - 1.0, True), (1.0, False)):
+        harness.clock.time += after_s
+        harness.devices(resource_slice("p", 8))
+        harness.wait_for(judged.judge(NAMESPACE, (TEMPLATE,)))
+        (pool,) = judged.inventory.pools.values()
+        assert [isinstance(answer, str) for one in pool.slices for answer in one.answers.values()] == [is_refused]
