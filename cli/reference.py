@@ -24,8 +24,10 @@ from core.jobs.pod_rules import (
 )
 from core.jobs.trainjob import MAX_PATCHES
 from core.model.gates import GATES
+from core.podgroups.rations import MOST_KINDS
 from core.runtime import generated
 from core.runtime.arguments import OneLineParser
+from reconciler.devices import BUDGET_S, MOST_CPU_OF_ALL_S, MOST_CPU_S
 
 FOLDER = Path(__file__).parents[1] / "docs"
 _SOURCE = "cli.reference"
@@ -188,6 +190,10 @@ def render() -> str:
         "`topogate-limits` does the same of pods behind a gate of topogate's, but for resource names. ResourceClaims of queued jobs are "
         "refused until quota counts their devices; pods of a PodGroup without a queue may have them ([podgroups.md](podgroups.md)).",
         _table(("of one pod", "at most"), LIMITS),
+        "## Limits of what a PodGroup asks for",
+        "A PodGroup with `draConstraints` that exceeds one of these gets no place. Its condition has the reason `Invalid`, and the message "
+        "names the field, the value and what is accepted.",
+        _table(("of one PodGroup", "at most"), _list_group_limits()),
         "## Flags of the webhook",
         _VARIABLES,
         _table(("flag", "variable", "meaning"), _flags(webhook.settings.make_parser())),
@@ -202,6 +208,20 @@ def render() -> str:
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _list_group_limits() -> list[tuple[str, str]]:
+    kind = "different kinds of devices (class, CEL expressions, tolerations and capacity of a request)"
+    window = f"within {BUDGET_S / 60:g} minutes (15 s for 5,000 slices of 128 devices)"
+    return [
+        ("`draConstraints`", "4"),
+        (f"{kind} of one of its ResourceClaimTemplates, and of all of them together", str(MOST_KINDS)),
+        (
+            "CPU time in which the CEL expressions of one kind are evaluated for the devices of one ResourceSlice (usually milliseconds)",
+            f"{MOST_CPU_S:g} s",
+        ),
+        (f"CPU time in which they are evaluated for all ResourceSlices together, {window}", f"{MOST_CPU_OF_ALL_S:g} s"),
+    ]
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -66,7 +66,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """As in every loop; a process that stands still does not notice the time."""
         timer = _Timer(when, callback, args, self, context)
         heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True  # type: ignore[attr-defined]
+        timer._scheduled = True
         return timer
 
     def call_soon(  # type: ignore[override]

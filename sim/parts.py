@@ -8,15 +8,18 @@ Json = dict[str, Any]
 
 
 def read_spec(obj: Json) -> Json:
+    """The parts of an object of which a change makes a new generation."""
     return {name: value for name, value in obj.items() if name not in ("metadata", "status", "kind", "apiVersion")}
 
 
 def without_managers(obj: Json) -> Json:
+    """The object without `metadata.managedFields`."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     return {**obj, "metadata": metadata}
 
 
 def may_go(obj: Json) -> bool:
+    """Whether nothing keeps an object that is being deleted: no finalizer, no grace period."""
     metadata = obj["metadata"]
     is_going = metadata.get("deletionTimestamp") and not metadata.get("deletionGracePeriodSeconds")
     return bool(is_going and not metadata.get("finalizers"))

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.runtime.garbage import spare_what_lives
-from reconciler import observed
 from sim.scenario import Scenario, Size, Step, plan
 from sim.server import LEASES
 from sim.shrink import classify, shrink
@@ -91,15 +90,9 @@ def use_fixed_hashes(module: str, arguments: Sequence[str]) -> None:
 
 
 def prepare() -> None:
-    """Makes the collector of cycles look at what a scenario makes only, and seldom. Replicas would leave out of it what their first lists
-    bring, some hundred times in a scenario: a world ends within seconds."""
-    observed.spare_what_lives = _spare_nothing  # type: ignore[attr-defined]
+    """Makes the collector of cycles look at what a scenario makes only, and seldom."""
     spare_what_lives()
     gc.set_threshold(200_000, 20, 100)
-
-
-def _spare_nothing() -> None:
-    pass
 
 
 def main(arguments: list[str] | None = None) -> int:
