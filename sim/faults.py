@@ -37,6 +37,8 @@ class Troubles:
             self._world.server.compact()
             return kind
         replica, told = chance.choice(self._world.replicas), [kind]
+        for each in self._world.replicas:
+            each.calm_since = self._world.loop.time() + LASTS_S[-1]  # a fault that lasts as long as any, of all
         lasts = chance.uniform(5, 40) if kind == "frozen" else chance.choice(LASTS_S)
         if kind == "killed":
             replica.kill()
