@@ -1,4 +1,4 @@
-"""What Workloads were promised of nodes, for the audit from objects alone: pods that run, and pods that are still to come, fit on each node.
+"""What Workloads were promised of nodes, for the audit from objects alone: pods that run and pods that are to come fit on each node.
 
 Like `e2e.recount` it shares no code but names with the product. kube-scheduler never binds more pods than fit, so that a place which was
 given twice shows as a pod that waits for ever. Here it shows when the second Workload is admitted.
@@ -85,6 +85,28 @@ def find_misplaced_spares(workloads: Collection[Obj], nodes: Collection[Obj]) ->
             if held and len(domains) > 1:
                 name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
                 yield f"workload {name} has pods and spares in {', '.join(sorted(domains))}, and requires one {level}"
+
+
+def find_unnoticed(workloads: Collection[Obj], pods: Collection[Obj], gone: Collection[str]) -> Iterator[str]:
+    """Sentences about Workloads that are assigned to hosts which are gone and do not say so (API field unhealthyNodes); none if
+    all is well. Where pods have ended a host is perhaps not needed any more."""
+    ended = {
+        (pod["metadata"]["namespace"], (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION))
+        for pod in pods
+        if (pod.get("status") or {}).get("phase") == "Succeeded"
+    }
+    for workload in filter(_is_promised, workloads):
+        key = workload["metadata"]["namespace"], workload["metadata"]["name"]
+        told = {each["name"] for each in workload["status"].get("unhealthyNodes") or ()}
+        assigned = [
+            values[-1]
+            for given in workload["status"]["admission"].get("podSetAssignments") or ()
+            if (given.get("topologyAssignment") or {"levels": [""]})["levels"][-1] == HOSTNAME_LABEL
+            for values, _ in read_domains(given["topologyAssignment"])
+        ]
+        silent = sorted(({*assigned} & {*gone}) - told)
+        if silent and key not in ended:
+            yield f"workload {'/'.join(key)} does not say that {', '.join(silent)} are gone"
 
 
 def _host_of(node: Obj) -> str:

@@ -25,6 +25,7 @@ from core.names import (
     WORKLOAD_ANNOTATION,
 )
 from sim.models.kubelets import ENDS_BADLY, RUN_SECONDS
+from sim.models.tools import OF_TOOL
 
 Json = dict[str, Any]
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -103,13 +104,15 @@ def _make_with_workload(name: str, namespace: str, chance: random.Random, most: 
     spec = {"restartPolicy": "Never", "containers": [{"name": "worker", "image": "registry.example/worker:1", "resources": amounts}]}
     ends = {RUN_SECONDS: str(chance.choice([5, 60, 300]))} if has_owner else {}
     request = {} if has_owner else {"topologyRequest": {"required": _RACK}}
-    workload = {
+    workload: Json = {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
         "metadata": {"name": f"{name}-own", "namespace": namespace},
         "spec": {"queueName": "main", "podSets": [{"name": "main", "count": count, "template": {"spec": spec}, **request}]},
     }
-    if has_owner:
+    if not has_owner:
+        workload["metadata"]["annotations"] = {OF_TOOL: "true"}
+    else:
         labels = {QUEUE_NAME_LABEL: "main", PREBUILT_WORKLOAD: f"{name}-own"}
         template = {"metadata": {"annotations": ends}, "spec": deepcopy(spec)}
         job_spec = {"parallelism": count, "completions": count, "completionMode": "Indexed", "template": template}

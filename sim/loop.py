@@ -54,6 +54,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._time = _NothingToRead()
+        self.turns = 0  # callbacks that have been called
         super().__init__(self._time)
 
     def time(self) -> float:
@@ -122,8 +123,11 @@ class _Handle(asyncio.Handle):
     __slots__ = ()
     _context: contextvars.Context
 
+    _loop: VirtualLoop
+
     def _run(self) -> None:
         process = self._context.get(_PROCESS)
+        self._loop.turns += 1
         if process is not None and process.is_frozen:
             process.held.append(self)
         else:

@@ -199,7 +199,9 @@ def _keep_added_annotations(kind: Any, job: Any, workload: Any) -> list[dict[str
 
 def _find_misshapen_without_spec(spec: Any, obj: Any) -> Any:
     """E2: all of our kinds need a spec."""
-    return shape.find_mismatches(obj, shape.Fields({"metadata": shape.METADATA, "spec": spec, "status": shape._STATUS}, ("metadata", "spec")))
+    return shape.find_mismatches(
+        obj, shape.Fields({"metadata": shape.METADATA, "spec": spec, "status": shape._STATUS}, ("metadata", "spec"))
+    )
 
 
 def _asks_for_other_amounts(wanted: Any, workload: Any) -> bool:
@@ -302,7 +304,9 @@ LISTED = (
     _one("E12", "pods of a Workload without an owner do not exist", Observed, "_observe_unowned", _observe_orphans_only),
     _one("E13", "a late pod of a lost node is deleted", reconciler.ungater, "is_pinned", lambda *_: False),
     _one("E19", "pods are ungated onto a node that is not ready", Ungater, "_has_ready_node", lambda *_: True),
-    _one("E21", "a new priority does not reach the Workloads of a LeaderWorkerSet", reconciler.pods.Pods, "_find_changes", _find_no_changes),
+    _one(
+        "E21", "a new priority does not reach the Workloads of a LeaderWorkerSet", reconciler.pods.Pods, "_find_changes", _find_no_changes
+    ),
 )
 OTHERS = (
     _one("unseen ungated pods", "pods run when they are seen ungated", Observed, "find_running_pods", _find_seen_running, is_listed=False),

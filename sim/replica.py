@@ -50,6 +50,7 @@ class Replica:
 
     def start(self) -> None:
         """Starts its next process."""
+        self.reconciler = None
         self._started += 1
         self.identity = f"{self.name}-{self._started}"
         self.process = Process(self._loop)
@@ -79,6 +80,16 @@ class Replica:
     def leads(self) -> bool:
         """Whether the Lease names its process."""
         return find_holder(self._server) == self.identity
+
+    @property
+    def decides(self) -> bool:
+        """Whether its process leads and has begun to decide."""
+        is_alive = not (self.process.is_dead or self.process.is_frozen)
+        return is_alive and self.leads and self.reconciler is not None and self.reconciler.deciding is not None
+
+    def count_slots(self) -> int:
+        """For how many nodes its table of usage has room."""
+        return int(self.reconciler.observed.state.ledger._table._amounts.shape[1]) if self.reconciler is not None else 0
 
     def _check_write(self, request: Request) -> None:
         """Notes a write of a process that does not hold the lease."""

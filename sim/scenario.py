@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from e2e import manifests
 from e2e.nodes import NodePool
+from e2e.recount_promises import find_misplaced_spares, find_unnoticed
 from sim import administrators, faults, users
 from sim.administrators import GPUS, Administrators
 from sim.ending import find_unsettled
+from sim.models.base import NODE, POD
 from sim.server import LEASES, Change, Refused
 from sim.users import Users
 from sim.world import UNAUDITED, Broken, World
@@ -21,7 +23,12 @@ from sim.world import UNAUDITED, Broken, World
 Json = dict[str, Any]
 TEAMS = ("red", "blue")
 QUIET_S, LONG_QUIET_S, LONGEST_S = 330.0, 1800.0, 7200.0  # containers run for 300 s at most
-FRESH_S = 60.0
+FRESH_S, LEADER_S = 60.0, 180.0
+LOST_S = 120.0  # in peace: what was lost before has been noticed
+IDLE_S, MOST_IDLE_TURNS = 100.0, 5_000
+MOST_SLOTS = 32
+OF_SIZE = "etcd takes"  # a reason with the size of the Workload, which has grown by that reason
+SIZES = (1500, 2000, 2500)  # bytes that a Workload may have in some scenarios: many small ones have more
 REPLICAS = 2
 KUEUE = "kueue.x-k8s.io"
 WORKLOADS = KUEUE, "workloads"
@@ -70,10 +77,13 @@ class Scenario:
         self.pool = NodePool(blocks=2, racks=2, nodes=self.chance.randint(2, 4))
         self.log: list[str] = []
         self.stale_reasons: list[str] = []
+        self.idle_turns = 0
         self._troubles = faults.Troubles(self.world)
         self._users = Users(self.world, TEAMS, 2 * self.pool.nodes)
         self._administrators = Administrators(self.world, self.pool, lowers_quota=self.chance.random() < 0.5)
         self._quiet_s = LONG_QUIET_S if self.chance.random() < 0.1 else QUIET_S
+        if self.chance.random() < 0.1:
+            self.world.limit_workloads(self.chance.choice(SIZES))
         self._set_up()
 
     # --- the cluster --------------------------------------------------------------------------------
@@ -105,8 +115,11 @@ class Scenario:
         for step in self.steps:
             self._play(step)
         self._troubles.end()
+        self._pass_time(LOST_S)
+        self._check_lost()
         self._administrators.restore()
         self._pass_quiet_time()
+        self._check_idle()
         self._check_end()
         self._check_with_a_fresh_process()
 
@@ -140,6 +153,26 @@ class Scenario:
                 )
                 raise Broken(f"writes in peace: {', '.join(named[-5:])}")
 
+    def _check_lost(self) -> None:
+        """Raises Broken where a workload that runs does not say that a node of it is gone."""
+        gone = {
+            name: self.world.loop.time() - since
+            for name, since in self.world.lost_since.items()
+            if ("", name) not in self.world.server.objects[NODE]
+        }
+        lost = {name for name, seconds in gone.items() if seconds > LOST_S / 2}
+        problems = list(find_unnoticed(self.world.objects(*WORKLOADS), self.world.objects(*POD), lost))
+        if problems:
+            raise Broken("; ".join(problems))
+
+    def _check_idle(self) -> None:
+        """Raises Broken where processes that have nothing to do work on without a write, or how much they remember has no limit."""
+        began = self.world.loop.turns
+        self._pass_time(IDLE_S)
+        self.idle_turns = self.world.loop.turns - began
+        if self.idle_turns > MOST_IDLE_TURNS:
+            raise Broken(f"{self.idle_turns} steps of work in {IDLE_S:.0f} s in which nothing has happened")
+
     def _pass_time(self, seconds: float) -> None:
         while seconds > 0:
             self.world.run_for(min(seconds, 5.0))
@@ -148,7 +181,9 @@ class Scenario:
 
     def _check_end(self) -> None:
         """Raises Broken where something is left over."""
-        problems = list(find_unsettled(self.world))
+        problems = [*find_unsettled(self.world), *self._users.find_changed()]
+        nodes = [node for node in self.world.objects(*NODE) if node["metadata"]["name"] not in self.world.relabelled]
+        problems += find_misplaced_spares(self.world.objects(*WORKLOADS), nodes)
         if problems:
             raise Broken("; ".join(problems))
 
@@ -163,17 +198,35 @@ class Scenario:
     def _check_with_a_fresh_process(self) -> None:
         """Raises Broken where a reconciler that has seen nothing else decides otherwise, or gives another reason to those that wait."""
         begin, has_ties = self.world.server.version, self._has_ties()
+        before = self._count_slots()
         for replica in self.world.replicas:
             replica.kill()
+        self._wait_for_leader()
         self.world.run_for(FRESH_S)
+        if before > 2 * self._count_slots() + MOST_SLOTS:
+            raise Broken(f"there are {before} slots for nodes, and {self._count_slots()} in a process that begins anew")
         written = [change for change in self.world.server.history if change.version > begin and change.resource not in UNAUDITED]
         told = [change for change in written if change.resource == WORKLOADS and _has_another_reason(change)]
-        self.stale_reasons = sorted(f"{change.last['metadata']['name']}: {_reason_of(change.old)}" for change in told)
+        stale = [change for change in told if OF_SIZE not in _reason_of(change.old)]
+        self.stale_reasons = sorted(f"{change.last['metadata']['name']}: {_reason_of(change.old)}" for change in stale)
         others = sorted({f"{change.resource[1]} {change.last['metadata']['name']}" for change in written if change not in told})
         if others and not has_ties:
             raise Broken(f"{len(others)} objects changed by a fresh process: {', '.join(others[:5])}")
         if self.stale_reasons and not has_ties:
             raise Broken(f"{len(self.stale_reasons)} reasons are out of date: {'; '.join(self.stale_reasons)}")
+
+    def _wait_for_leader(self) -> None:
+        """Until a process that was started just now leads and decides. Raises Broken where none does for minutes."""
+        end = self.world.loop.time() + LEADER_S
+        while not any(replica.decides for replica in self.world.replicas):
+            if self.world.loop.time() > end:
+                raise Broken(f"no process that was begun anew decides after {LEADER_S:.0f} s")
+            self.world.run_for(1.0)
+
+    def _count_slots(self) -> int:
+        """For how many nodes the process that decides has room in its table of usage."""
+        found = [replica.count_slots() for replica in self.world.replicas if replica.decides]
+        return max(found, default=0)
 
 
 def _is_strict(queue: Json) -> bool:

@@ -48,8 +48,8 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The process that sends: as whom, and what is done when it dies, when it sends a write, and before and after the write is carried out. What
-    it had sent arrives nevertheless. `before_write` raises what comes in place of the answer."""
+    """The process that sends: as whom, and what is done when it dies, when it sends a write, and before and after that is carried
+    out. What it had sent arrives nevertheless. `before_write` raises what comes in place of the answer."""
 
     user: str
     process: Process | None = None

@@ -205,7 +205,6 @@ class Users:
         self._world.delete(pod)
         return str(pod["metadata"]["name"])
 
-
     def _release_pod(self) -> str:
         """Takes the owner off a running pod of a Job, whose controller makes another one; some time later the pod is deleted."""
         pods = [

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import reconciler.verdicts
 from core.names import JOB_UID_LABEL, WORKLOAD_ANNOTATION
+from core.plan.admission import MAX_ETCD_BYTES
 from core.runtime.resource import Resource
 from e2e.recount import Objects, find_broken
 from e2e.recount_places import find_misplaced, find_unordered, is_well
@@ -184,7 +186,11 @@ class World:
             return False
         named = pod["metadata"].get("namespace"), (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION, "")
         stored = self.server.objects[WORKLOADS].get(named)
-        return stored is None or not has_condition(stored.obj, "Admitted") or any(has_condition(stored.obj, s) for s in ("Evicted", "Finished"))
+        return (
+            stored is None
+            or not has_condition(stored.obj, "Admitted")
+            or any(has_condition(stored.obj, s) for s in ("Evicted", "Finished"))
+        )
 
     @property
     def kubelets(self) -> Kubelets:
@@ -192,6 +198,10 @@ class World:
         return next(model for model in self.models if isinstance(model, Kubelets))
 
     # --- topogate -----------------------------------------------------------------------------------
+
+    def limit_workloads(self, size: int) -> None:
+        """How many bytes a Workload may have with its assignment, until the world is closed: so small ones stand for large ones."""
+        reconciler.verdicts.MAX_ETCD_BYTES = size
 
     def start_replicas(self, count: int) -> None:
         """Starts replicas of the reconciler that elect a leader; one alone leads without an election."""
@@ -214,6 +224,7 @@ class World:
 
     def close(self) -> None:
         """Ends all."""
+        reconciler.verdicts.MAX_ETCD_BYTES = MAX_ETCD_BYTES
         ending = [task for replica in self.replicas for task in replica.end()]
         self.loop.run_until_complete(asyncio.gather(*ending, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
