@@ -28,7 +28,7 @@ WEIGHTS = {  # how often each step is taken
     "stop_queue": 1,
     "change_flavor": 1,
     "delete_topology": 1,
-    "add_twin": 1,
+    "add_twin": 2,
     "change_cohort": 0.5,
     "add_short_lived_nodes": 0.3,
 }
@@ -143,8 +143,16 @@ class Administrators:
         node = self._chance.choice(nodes)
         metadata = {"name": f"{_TWIN}{node['metadata']['name']}", "labels": node["metadata"]["labels"]}
         status = {name: node["status"][name] for name in ("allocatable", "capacity")}
-        self._world.apply(make_ready({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}, "True"))
-        return str(metadata["name"])
+        twin = make_ready({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}, "True")
+        times = self._chance.choice([0, 20])
+        for number in range(times):  # its kubelet is started again and again
+            at = 3 * _LIFE_S * (number + self._chance.random() / 2)
+            self._world.loop.call_later(at, self._delete_if_there, twin)
+            self._world.loop.call_later(at + _LIFE_S, self._apply_if_possible, twin)
+        self._world.apply(twin)
+        if times:
+            self._world.loop.call_later(3 * _LIFE_S * (times + 1), self._delete_if_there, twin)
+        return f"{metadata['name']}, {times} times anew"
 
     def _add_short_lived_nodes(self) -> str:
         """Nodes with names of their own come and go one after the other, as an autoscaler's. They have a taint: no pod runs there."""

@@ -88,13 +88,19 @@ def _add_oddities(job: Json, chance: random.Random) -> None:
         if job["kind"] in ("Job", "JobSet") and REQUIRED_TOPOLOGY in notes and PODSET_GROUP_NAME not in notes and chance.random() < 0.3:
             notes[SPARE_NODES] = "1"
     if chance.random() < 0.15:
-        toleration = {"key": "example.com/repair", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LONG_S}
+        toleration: Json = {"key": "example.com/repair", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LONG_S}
+        if chance.random() < 0.5:
+            del toleration["key"]  # of all taints, those of nodes that are not ready among them
         for template in templates if job["kind"] != "Pod" else ():
             template["spec"]["tolerations"] = [toleration]
     if job["kind"] == "RayJob" and chance.random() < 0.5:
         del job["spec"]["submitterPodTemplate"]
-    if job["kind"] == "RayCluster" and chance.random() < 0.15:
-        job["spec"]["workerGroupSpecs"][0]["groupName"] = "gpu_group"
+    if job["kind"] == "RayCluster":
+        group = job["spec"]["workerGroupSpecs"][0]
+        if chance.random() < 0.15:
+            group["groupName"] = "gpu_group"
+        if chance.random() < 0.5:
+            group["replicas"] = chance.randint(0, group["minReplicas"])
 
 
 def _make_with_workload(name: str, namespace: str, chance: random.Random, most: int, *, has_owner: bool) -> list[Json]:

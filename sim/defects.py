@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args(arguments)
     use_fixed_hashes("sim.defects", arguments or sys.argv[1:])
-    logging.disable(logging.CRITICAL)
+    logging.getLogger().setLevel(logging.CRITICAL)
     prepare()
     chosen = [defect for defect in DEFECTS if not options.names or defect.name in options.names]
     unknown = set(options.names) - {defect.name for defect in chosen}

@@ -38,7 +38,7 @@ class Done(NamedTuple):
 
 def play_some(first: int, count: int, size: Size) -> Done:
     """Plays seeds in this process."""
-    logging.disable(logging.CRITICAL)
+    logging.getLogger().setLevel(logging.CRITICAL)
     prepare()
     played = {seed: play(seed, size) for seed in range(first, first + count)}
     return Done(

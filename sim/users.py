@@ -66,6 +66,9 @@ class Users:
             stored = self._world.apply(obj)
         self._written[stored["metadata"]["uid"]] = stored.get("spec") or {}
         self._made[team, objects[-1]["metadata"]["name"]] = objects
+        if objects[0]["kind"] == "Workload" and objects[-1]["kind"] == "Pod" and self._chance.random() < 0.5:
+            for _ in range(4):
+                self._world.loop.call_later(self._chance.uniform(0.0, 12.0), self._make_workload_anew, objects)
         return f"{objects[-1]['kind']} {team}/{name}"
 
     def _choose(self, *, is_waiting: bool = False) -> Json | None:
@@ -91,6 +94,16 @@ class Users:
         stored = self._world.apply(made[0])
         self._written[stored["metadata"]["uid"]] = stored["spec"]
         return f"{job['kind']} {job['metadata']['name']}"
+
+    def _make_workload_anew(self, objects: Sequence[Json]) -> None:
+        """A tool begins anew with a Workload and its pods, under the same names."""
+        there = {obj["metadata"]["name"] for obj in self._world.objects(*_WORKLOADS)}
+        with suppress(Refused):
+            if objects[0]["metadata"]["name"] in there:
+                for obj in reversed(objects):
+                    self._world.delete(obj)
+                for obj in objects:
+                    self._world.apply(obj)
 
     def _scale_job(self) -> str:
         job = self._choose()

@@ -23,6 +23,7 @@ from sim.models import define_kinds, start_models
 from sim.models.base import NODE
 from sim.models.kubelets import Kubelets
 from sim.replica import Replica
+from sim.reports import Reports
 from sim.routes import find_kind
 from sim.server import LEASES, MERGE, Change, Request, Server
 from sim.transport import Faults
@@ -67,6 +68,8 @@ class World:
         self.models = start_models(self.server, self.loop, self.clock.now)
         self.replicas: list[Replica] = []
         self._audited = 0  # version
+        self._reports = Reports()
+        self._reports.begin()
         self._lost_at: dict[str, float] = {}  # nodes that were gone or not well, and when they were so last
         self.lost_since: dict[str, float] = {}  # nodes that are gone or not ready, and since when
         self._placed_anew: set[str] = set()  # uids of workloads
@@ -216,14 +219,15 @@ class World:
         self.replicas.append(Replica(self.server, self.loop, "a", chance, is_elected=False, faults=faults))
 
     def run_for(self, seconds: float) -> None:
-        """Lets time pass. Raises Broken where a replica ends by itself, or writes though another one leads."""
+        """Lets time pass. Raises Broken where a replica ends by itself, reports an unexpected error, or writes what it must not."""
         self.loop.run_until_complete(asyncio.sleep(seconds))
-        problems = [problem for replica in self.replicas for problem in replica.problems]
+        problems = [*self._reports.problems, *(problem for replica in self.replicas for problem in replica.problems)]
         if problems:
             raise Broken("; ".join(problems))
 
     def close(self) -> None:
         """Ends all."""
+        self._reports.end()
         reconciler.verdicts.MAX_ETCD_BYTES = MAX_ETCD_BYTES
         ending = [task for replica in self.replicas for task in replica.end()]
         self.loop.run_until_complete(asyncio.gather(*ending, return_exceptions=True))
