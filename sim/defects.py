@@ -48,21 +48,21 @@ def put_back(defect: Defect) -> Iterator[Counter[str]]:
 
 
 def find_first_failure(defect: Defect, seeds: Sequence[int], size: Size, seconds: float) -> tuple[int, str]:
-    """The first seed that fails with a defect put back, and how; 0, and what was played, if none does. After some seconds of CPU no
-    other seed is begun."""
-    until = time.process_time() + seconds
-    with put_back(defect) as calls:
-        for seed in seeds:
-            if time.process_time() > until:
-                return 0, f"none until seed {seed - 1}{_show_uncalled(calls)}"
+    """The first seed that fails with a defect put back and holds without it, and how; 0, and what was played, if none does. After some
+    seconds of CPU no other seed is begun."""
+    until, called, attributes = time.process_time() + seconds, Counter[str](), [part.attribute for part in defect.parts]
+    played = 0
+    for seed in seeds:
+        if time.process_time() > until:
+            break
+        with put_back(defect) as calls:
             problem = play(seed, size, limit_s=LIMIT_S).problem
-            if problem:
-                return seed, problem
-    return 0, f"none of {len(seeds)} seeds{_show_uncalled(calls)}"
-
-
-def _show_uncalled(calls: Counter[str]) -> str:
-    return "".join(f"; {name} was never called" for name, count in calls.items() if not count)
+        called += calls
+        played += 1
+        if problem and not play(seed, size, limit_s=LIMIT_S).problem:
+            return seed, problem
+    uncalled = "".join(f"; {name} was never called" for name in attributes if not called[name])
+    return 0, f"none of {played} seeds{uncalled}"
 
 
 def main(arguments: list[str] | None = None) -> int:

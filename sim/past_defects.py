@@ -115,7 +115,7 @@ async def _renew_or_end(self: LeaderElection) -> None:
 
 # --- C: more than quota -----------------------------------------------------------------------------------
 
-_plan_ungating = reconciler.ungater.plan_ungating
+_plan_ungating = vars(reconciler.ungater)["plan_ungating"]
 
 
 def _plan_without_others(*arguments: Any) -> Any:
@@ -125,7 +125,7 @@ def _plan_without_others(*arguments: Any) -> Any:
 
 def _drop_judged(errors: Sequence[Any], *_: Any) -> Any:
     """C7: a change is not judged by the rules of a creation."""
-    return Rules(tuple(errors))
+    return Rules((*errors,))
 
 
 def _count_replicas_alone(group: Any) -> int:
@@ -184,10 +184,10 @@ def _allow_all_domains(tree: Any, _request: Any, _used: Any) -> Any:
 
 # --- E: jobs that are lost, stuck or refused --------------------------------------------------------------
 
-_originals = reconciler.jobs.originals
+_originals = vars(reconciler.jobs)["originals"]
 
 
-def _keep_added_annotations(kind: Any, job: Any, workload: Any) -> list[dict[str, Any]]:
+def _keep_added_annotations(kind: Any, job: Any, workload: Any) -> Any:
     """E1: what the start of a prebuilt job has put on its templates stays there."""
     made = _originals(kind, job, workload)
     for pod_set, original in zip(kind.pod_sets(job), made, strict=True):

@@ -91,6 +91,10 @@ class Replica:
         """For how many nodes its table of usage has room."""
         return int(self.reconciler.observed.state.ledger._table._amounts.shape[1]) if self.reconciler is not None else 0
 
+    def count_changes(self) -> int:
+        """How often it has noted a change that may help a workload which waits."""
+        return self.reconciler.observed.state.changes if self.reconciler is not None else 0
+
     def _check_write(self, request: Request) -> None:
         """Notes a write of a process that does not hold the lease."""
         if self._is_elected and request.kind.resource != LEASES and not self.leads:

@@ -25,7 +25,7 @@ TEAMS = ("red", "blue")
 QUIET_S, LONG_QUIET_S, LONGEST_S = 330.0, 1800.0, 7200.0  # containers run for 300 s at most
 FRESH_S, LEADER_S = 60.0, 180.0
 LOST_S = 120.0  # in peace: what was lost before has been noticed
-IDLE_S, MOST_IDLE_TURNS = 100.0, 5_000
+IDLE_S, MOST_IDLE_TURNS, MOST_IDLE_CHANGES = 100.0, 5_000, 10
 MOST_SLOTS = 32
 SIZES = (1500, 2000, 2500)  # bytes that a Workload may have in some scenarios: many small ones have more
 REPLICAS = 2
@@ -76,7 +76,7 @@ class Scenario:
         self.pool = NodePool(blocks=2, racks=2, nodes=self.chance.randint(2, 4))
         self.log: list[str] = []
         self.stale_reasons: list[str] = []
-        self.idle_turns = 0
+        self.idle_turns = self.idle_changes = 0
         self._troubles = faults.Troubles(self.world)
         self._users = Users(self.world, TEAMS, 2 * self.pool.nodes)
         self._administrators = Administrators(self.world, self.pool, lowers_quota=self.chance.random() < 0.5)
@@ -167,9 +167,15 @@ class Scenario:
 
     def _check_idle(self) -> None:
         """Raises Broken where processes that have nothing to do work on without a write, or how much they remember has no limit."""
-        began = self.world.loop.turns
+        decided = max(self.world.too_large.values(), default=0)
+        if decided > 2 * len(self.steps):
+            raise Broken(f"{decided} times a place for one workload was found that is too large to be written")
+        began, changes = self.world.loop.turns, self._count_changes()
         self._pass_time(IDLE_S)
         self.idle_turns = self.world.loop.turns - began
+        self.idle_changes = self._count_changes() - changes
+        if self.idle_changes > MOST_IDLE_CHANGES:
+            raise Broken(f"{self.idle_changes} times something is said to have changed in {IDLE_S:.0f} s in which nothing has happened")
         if self.idle_turns > MOST_IDLE_TURNS:
             raise Broken(f"{self.idle_turns} steps of work in {IDLE_S:.0f} s in which nothing has happened")
 
@@ -215,6 +221,10 @@ class Scenario:
             raise Broken(f"{len(others)} objects changed by a fresh process: {', '.join(others[:5])}")
         if self.stale_reasons and not has_ties:
             raise Broken(f"{len(self.stale_reasons)} reasons are out of date: {'; '.join(self.stale_reasons)}")
+
+    def _count_changes(self) -> int:
+        """How often the process that decides has noted a change that may help a workload which waits."""
+        return sum(replica.count_changes() for replica in self.world.replicas if replica.decides)
 
     def _wait_for_leader(self) -> None:
         """Until a process that was started just now leads and decides. Raises Broken where none does for minutes."""

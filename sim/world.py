@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from webhook.review import Reviews
 
 Json = dict[str, Any]
 CRDS = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "crds"
+_too_large = reconciler.verdicts._too_large
 _OF_QUOTA = ("may use", "to share")  # what the audit says of quotas (e2e.recount_quota)
 DOUBTED_S = 200.0  # after a node was lost: its pods have been replaced, perhaps, and are on their way out
 WORKLOADS = "kueue.x-k8s.io", "workloads"
@@ -75,6 +77,7 @@ class World:
         self._placed_anew: set[str] = set()  # uids of workloads
         self.server.on_change.append(self._note_lost)
         self.released: set[str] = set()  # uids of pods that users have taken the owner off
+        self.too_large = Counter[str]()  # by uid: how often a place for a workload was found that cannot be written
         self.relabelled: set[str] = set()  # nodes: what runs there was placed by other labels
         self.has_lowered_quota = False  # more may run than there is quota for: what is admitted runs on
         for name in ("default", "kube-system", "topogate-system"):
@@ -183,7 +186,7 @@ class World:
         overbooked = find_overbooked(owned, objects.pods, judged)
         return [*broken, *find_misplaced(owned, objects.pods, judged), *find_unordered(placed_once, objects.pods), *overbooked]
 
-    def _is_let_go(self, pod: Json) -> bool:
+    def _is_let_go(self, pod: Mapping[str, Any]) -> bool:
         """Whether a pod that has lost its owner names a Workload that does not run: it is its user's then, as a pod without a queue."""
         if pod["metadata"]["uid"] not in self.released:
             return False
@@ -203,8 +206,15 @@ class World:
     # --- topogate -----------------------------------------------------------------------------------
 
     def limit_workloads(self, size: int) -> None:
-        """How many bytes a Workload may have with its assignment, until the world is closed: so small ones stand for large ones."""
-        reconciler.verdicts.MAX_ETCD_BYTES = size
+        """How many bytes a Workload may have with its assignment, until the world is closed: so small ones stand for large ones. How often
+        a place is found that cannot be written is counted."""
+        vars(reconciler.verdicts).update(MAX_ETCD_BYTES=size, _too_large=self._count_too_large)
+
+    def _count_too_large(self, workload: Json, found: Any) -> Any:
+        refusal = _too_large(workload, found)
+        if refusal is not None:
+            self.too_large[workload["metadata"]["uid"]] += 1
+        return refusal
 
     def start_replicas(self, count: int) -> None:
         """Starts replicas of the reconciler that elect a leader; one alone leads without an election."""
@@ -228,7 +238,7 @@ class World:
     def close(self) -> None:
         """Ends all."""
         self._reports.end()
-        reconciler.verdicts.MAX_ETCD_BYTES = MAX_ETCD_BYTES
+        vars(reconciler.verdicts).update(MAX_ETCD_BYTES=MAX_ETCD_BYTES, _too_large=_too_large)
         ending = [task for replica in self.replicas for task in replica.end()]
         self.loop.run_until_complete(asyncio.gather(*ending, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
