@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from math import inf
 
 from sim.replica import Replica
@@ -20,7 +21,8 @@ _BY_CHANCE: Mapping[str, tuple[str, tuple[float, ...]]] = {
 }
 _DELAYS_S = (5.0, 30.0, inf)
 _LAGGING = ("pods", "workloads", "jobs", "nodes", "clusterqueues", "localqueues", "topologies", "resourceflavors")
-KINDS = (*_BY_CHANCE, "lagging watch", "clock jump", "frozen", "killed", "compaction", "takeover by a stale process")
+STALE_LEADER = "a stale process takes over"  # played by the scenario: users and administrators take part
+KINDS = (*_BY_CHANCE, "lagging watch", "clock jump", "frozen", "killed", "compaction", STALE_LEADER)
 LASTS_S = (2.0, 10.0, 30.0, 90.0)
 
 
@@ -36,8 +38,6 @@ class Troubles:
         if kind == "compaction":
             self._world.server.compact()
             return kind
-        if kind == "takeover by a stale process":
-            return self._take_over(chance)
         replica, told = chance.choice(self._world.replicas), [kind]
         for each in self._world.replicas:
             each.calm_since = self._world.loop.time() + LASTS_S[-1]  # a fault that lasts as long as any, of all
@@ -63,17 +63,16 @@ class Troubles:
             told += [str(value), "of all"] if len(replicas) > 1 else [str(value)]
         return f"{' '.join(told)}: {replica.identity}, {lasts:.0f} s"
 
-    def _take_over(self, chance: random.Random) -> str:
-        """The watches of all processes but the leader deliver nothing, and the leader is killed while they do not."""
-        world, lasts, after = self._world, chance.uniform(30, 90), chance.uniform(2, 20)
-        for replica in world.replicas:
-            replica.calm_since = world.loop.time() + LASTS_S[-1]
+    def let_stale_process_lead(self, plural: str, after_s: float, lasts: float) -> None:
+        """The watch of one resource delivers nothing to all processes but the leader, which is killed while it does not."""
+        world = self._world
         leader = next((replica for replica in world.replicas if replica.leads), world.replicas[0])
         for replica in world.replicas:
+            replica.calm_since = world.loop.time() + LASTS_S[-1]
             if replica is not leader:
-                self._set(replica, "is_silent", True, lasts)
-        world.loop.call_later(after, leader.kill)
-        return f"takeover by a stale process: {leader.identity} is killed after {after:.0f} s, the others see nothing for {lasts:.0f} s"
+                replica.faults.late_s[plural] = inf
+                self._end_later(partial(replica.faults.late_s.pop, plural, None), lasts)
+        world.loop.call_later(after_s, leader.kill)
 
     def _set(self, replica: Replica, name: str, value: object, lasts: float) -> None:
         before = type(value)()

@@ -7,6 +7,7 @@ that begins anew has nothing to add.
 
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from e2e import manifests
@@ -27,6 +28,8 @@ FRESH_S, LEADER_S = 60.0, 180.0
 LOST_S = 120.0  # in peace: what was lost before has been noticed
 IDLE_S, MOST_IDLE_TURNS, MOST_IDLE_CHANGES = 100.0, 5_000, 10
 MOST_SLOTS = 32
+CROWD, EXAMPLE_OF_CROWD = 4, "job-one-rack"
+SEEN_AFTER_S, OPENED_AFTER_S = 6.0, 30.0  # by then jobs that wait have been seen, and another process leads
 SIZES = (1500, 2000, 2500)  # bytes that a Workload may have in some scenarios: many small ones have more
 REPLICAS = 2
 KUEUE = "kueue.x-k8s.io"
@@ -132,12 +135,35 @@ class Scenario:
         self._pass_time(step.wait_s)
 
     def _do(self, step: Step, chance: random.Random) -> str:
+        if step.detail == faults.STALE_LEADER:
+            return self._let_stale_process_lead(chance)
         if step.name == "begin_fault":
             return self._troubles.begin(step.detail, chance)
         if step.name == "submit":
             return self._users.submit(int(step.detail), chance)
         players = self._users if step.name in users.WEIGHTS else self._administrators
         return players.play(step.name, chance)
+
+    def _let_stale_process_lead(self, chance: random.Random) -> str:
+        """Jobs wait in queues that are stopped. Others come, and the process that leads next does not see that they are admitted. When it
+        leads the queues are opened."""
+        self._set_stop_policy("Hold")
+        waiting = self._users.submit(CROWD, chance, EXAMPLE_OF_CROWD, "other")
+        after, lasts = chance.uniform(1.0, 4.0), chance.uniform(60.0, 90.0)
+
+        def go_on() -> None:
+            self._troubles.let_stale_process_lead("workloads", after, lasts)
+            with suppress(Refused):
+                self._users.submit(CROWD, chance, EXAMPLE_OF_CROWD, "main")
+            self.world.loop.call_later(OPENED_AFTER_S, self._set_stop_policy, "None")
+
+        self.world.loop.call_later(SEEN_AFTER_S, go_on)
+        return f"{faults.STALE_LEADER}: {waiting} wait; the leader is killed {after:.0f} s after others have come"
+
+    def _set_stop_policy(self, policy: str) -> None:
+        for queue in self.world.objects(KUEUE, "localqueues"):
+            if queue["metadata"]["name"] == "other":
+                self.world.patch(KUEUE, "localqueues", queue, {"spec": {"stopPolicy": policy}})
 
     def _pass_quiet_time(self) -> None:
         """Until nothing has been written for a while; for a long time in some scenarios. Raises Broken where that does not come."""

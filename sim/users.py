@@ -51,17 +51,19 @@ class Users:
 
     # --- jobs ---------------------------------------------------------------------------------------
 
-    def submit(self, count: int, chance: random.Random) -> str:
-        """Submits jobs; returns which. Raises Refused."""
+    def submit(self, count: int, chance: random.Random, example: str = "", queue: str = "") -> str:
+        """Submits jobs, all like an example and to a queue if these are named; returns which. Raises Refused."""
         self._chance, made = chance, []
         for _ in range(count):
             self._number += 1
-            made.append(self._submit_one(f"job-{self._number}"))
+            made.append(self._submit_one(f"job-{self._number}", example, queue))
         return ", ".join(made)
 
-    def _submit_one(self, name: str) -> str:
+    def _submit_one(self, name: str, example: str, queue: str) -> str:
         team = self._chance.choice(self._teams)
-        objects = make_job(name, team, self._chance, self._most)
+        objects = make_job(name, team, self._chance, self._most, example)
+        if queue:
+            objects[-1]["metadata"]["labels"][QUEUE_NAME_LABEL] = queue
         for obj in objects:
             stored = self._world.apply(obj)
         self._written[stored["metadata"]["uid"]] = stored.get("spec") or {}
