@@ -73,9 +73,10 @@ class Users:
                 self._world.loop.call_later(self._chance.uniform(0.0, 12.0), self._make_workload_anew, objects)
         return f"{objects[-1]['kind']} {team}/{name}"
 
-    def _choose(self, *, is_waiting: bool = False) -> Json | None:
-        """A job that is not over, or None."""
+    def _choose(self, *, is_waiting: bool = False, kinds: Sequence[str] = ()) -> Json | None:
+        """A job that is not over, of one of some kinds if these are named, or None."""
         roots = [root for root in list_roots(self._world) if not has_ended(root) and not (is_waiting and not is_suspended(root))]
+        roots = [root for root in roots if not kinds or root["kind"] in kinds]
         return self._chance.choice(roots) if roots else None
 
     def _delete_job(self) -> str:
@@ -144,8 +145,8 @@ class Users:
 
     def _change_template(self) -> str:
         """What may be changed while a job waits; a Deployment is rolled out."""
-        job = self._choose()
-        if job is None or job["kind"] not in ("Job", "Deployment", "StatefulSet") or is_suspended(job) is False:
+        job = self._choose(kinds=("Job", "Deployment", "StatefulSet"))
+        if job is None or is_suspended(job) is False:
             return "none"
         notes = {"example.com/edit": str(self._chance.randint(1, 3))}
         template: Json = {"metadata": {"annotations": notes}}

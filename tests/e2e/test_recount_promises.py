@@ -44,7 +44,7 @@ def test_two_workloads_on_one_host_that_has_room_for_one_are_found():
     assert found == ["host n1 has 8 nvidia.com/gpu, and 16 are used or promised: 2 of team/a/main, 2 of team/b/main to come"]
 
 
-def test_pods_that_run_count_once_beside_what_is_to_come():
+def test_pods_that_run_count_once_beside_pods_to_come():
     pods = [pod("a-0", "a", "n1"), pod("a-1", "a", "n1")]
     assert list(find_overbooked([workload("a", "n1")], pods, [node("n1")])) == []
     assert "2 of team/b/main to come" in next(find_overbooked([workload("a", "n1"), workload("b", "n1")], pods, [node("n1")]))
