@@ -1,16 +1,21 @@
 """What happens to nodes in a scenario, and what administrators do."""
 
 import random
+from contextlib import suppress
 from typing import Any
 
+from core.names import HOSTNAME_LABEL
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
-from sim.world import World
+from sim.server import Refused
+from sim.world import Broken, World
 
 Json = dict[str, Any]
 GPUS = 8  # of a node
 _KUEUE = "kueue.x-k8s.io"
 _TAINT = "example.com/repair"
+_TWIN, _SHORT_LIVED = "twin-of-", "spot-"  # begin the names of nodes that go again
+_SHORT_LIVES, _LIFE_S = 60, 1.5
 WEIGHTS = {  # how often each step is taken
     "fail_node": 2,
     "fail_rack": 1,
@@ -23,6 +28,9 @@ WEIGHTS = {  # how often each step is taken
     "stop_queue": 1,
     "change_flavor": 1,
     "delete_topology": 1,
+    "add_twin": 2,
+    "change_cohort": 0.5,
+    "add_short_lived_nodes": 0.3,
 }
 
 
@@ -33,6 +41,7 @@ class Administrators:
         self._world, self._pool, self._lowers_quota = world, pool, lowers_quota
         self._chance = random.Random(0)
         self._removed: list[Json] = []
+        self._short_lived = 0  # nodes that have been made until now
 
     def play(self, name: str, chance: random.Random) -> str:
         """Takes a step of `WEIGHTS`; returns what was done. Raises Refused."""
@@ -56,7 +65,7 @@ class Administrators:
 
     def _fail(self, node: Json) -> str:
         name = node["metadata"]["name"]
-        if self._chance.random() < 0.4:
+        if self._chance.random() < 0.4 and not name.startswith((_TWIN, _SHORT_LIVED)):
             self._removed.append({part: node[part] for part in ("metadata", "status")})
             self._world.delete(node)
             return f"{name} is gone"
@@ -79,6 +88,10 @@ class Administrators:
             metadata = {name: node["metadata"][name] for name in ("name", "labels")}
             self._world.apply(make_ready({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": node["status"]}, "True"))
         self._removed = []
+        for node in self._world.objects("", "nodes"):
+            if node["metadata"]["name"].startswith(_TWIN):
+                self._world.kubelets.down.discard(node["metadata"]["name"])
+                self._world.delete(node)
         for node in self._world.objects("", "nodes"):
             name, spec = node["metadata"]["name"], node.get("spec") or {}
             if name in self._world.kubelets.down:
@@ -124,6 +137,46 @@ class Administrators:
         self._world.patch("", "nodes", node, {"metadata": {"labels": labels}})
         return f"{node['metadata']['name']} is in {labels[self._pool.rack_label]}"
 
+    def _add_twin(self) -> str:
+        """A node joins with the hostname of another, as after a node was cloned."""
+        nodes = [node for node in self._world.objects("", "nodes") if not node["metadata"]["name"].startswith((_TWIN, _SHORT_LIVED))]
+        node = self._chance.choice(nodes)
+        metadata = {"name": f"{_TWIN}{node['metadata']['name']}", "labels": node["metadata"]["labels"]}
+        status = {name: node["status"][name] for name in ("allocatable", "capacity")}
+        twin = make_ready({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}, "True")
+        times = self._chance.choice([0, 20])
+        for number in range(times):  # its kubelet is started again and again
+            at = 3 * _LIFE_S * (number + self._chance.random() / 2)
+            self._world.loop.call_later(at, self._delete_if_there, twin)
+            self._world.loop.call_later(at + _LIFE_S, self._apply_if_possible, twin)
+        self._world.apply(twin)
+        if times:
+            self._world.loop.call_later(3 * _LIFE_S * (times + 1), self._delete_if_there, twin)
+        return f"{metadata['name']}, {times} times anew"
+
+    def _add_short_lived_nodes(self) -> str:
+        """Nodes with names of their own come and go one after the other, as an autoscaler's. They have a taint: no pod runs there."""
+        like = self._choose_node()
+        for number in range(_SHORT_LIVES):
+            self._short_lived += 1
+            name = f"{_SHORT_LIVED}{self._short_lived}"
+            labels = {**like["metadata"]["labels"], HOSTNAME_LABEL: name}
+            spec = {"taints": [{"key": "example.com/spot", "effect": "NoSchedule"}]}
+            status = {part: like["status"][part] for part in ("allocatable", "capacity")}
+            metadata = {"name": name, "labels": labels}
+            node = make_ready({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}, "True")
+            self._world.loop.call_later(2 * _LIFE_S * number, self._apply_if_possible, node)
+            self._world.loop.call_later(2 * _LIFE_S * number + _LIFE_S, self._delete_if_there, node)
+        return f"{_SHORT_LIVES}"
+
+    def _apply_if_possible(self, node: Json) -> None:
+        with suppress(Refused):
+            self._world.apply(node)
+
+    def _delete_if_there(self, node: Json) -> None:
+        with suppress(Refused):
+            self._world.delete(node)
+
     # --- queues -------------------------------------------------------------------------------------
 
     def _change_quota(self) -> str:
@@ -152,6 +205,18 @@ class Administrators:
         tolerations = self._chance.choice([[], [{"key": _TAINT, "operator": "Exists", "effect": "NoSchedule"}]])
         self._world.patch(_KUEUE, "resourceflavors", flavor, {"spec": {"tolerations": tolerations}})
         return f"{len(tolerations)} tolerations"
+
+    def _change_cohort(self) -> str:
+        """The cohort of all queues gets an object without a spec (Kueue's quick start), or loses it. Raises Broken where it is refused."""
+        there = self._world.objects(_KUEUE, "cohorts")
+        if there:
+            self._world.delete(there[0])
+            return "deleted"
+        try:
+            self._world.apply({"apiVersion": f"{_KUEUE}/v1beta2", "kind": "Cohort", "metadata": {"name": "all"}})
+        except Refused as refused:
+            raise Broken(f"a Cohort without a spec is refused: {refused}") from refused
+        return "made"
 
     def _delete_topology(self) -> str:
         topologies = self._world.objects(_KUEUE, "topologies")

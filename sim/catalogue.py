@@ -11,14 +11,21 @@ import yaml
 
 from core.names import (
     PODSET_GROUP_NAME,
+    PODSET_LABEL,
+    PREBUILT_WORKLOAD,
     PREFERRED_TOPOLOGY,
     PRIORITY_CLASS_LABEL,
+    QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY,
     SLICE_SIZE,
+    SPARE_NODES,
     TOPOLOGY_ANNOTATIONS,
+    TOPOLOGY_GATE,
     UNCONSTRAINED_TOPOLOGY,
+    WORKLOAD_ANNOTATION,
 )
 from sim.models.kubelets import ENDS_BADLY, RUN_SECONDS
+from sim.models.tools import OF_TOOL
 
 Json = dict[str, Any]
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -26,6 +33,9 @@ _COUNTS = ("replicas", "minReplicas", "maxReplicas", "parallelism", "completions
 _GPU = "nvidia.com/gpu"
 _NESTED = ("JobSet", "LeaderWorkerSet")  # whose numbers multiply
 _SERVING = ("Deployment", "StatefulSet", "LeaderWorkerSet", "RayCluster", "RayService")  # whose pods run until they are deleted
+_RACK = "cloud.provider.com/topology-rack"
+_MADE_HERE = ("prebuilt", "unowned")  # which no example shows
+_LONG_S = 10**12  # for which some pods tolerate a taint
 _OTHERS = ("Topology", "ResourceFlavor", "ClusterQueue", "LocalQueue", "TrainingRuntime")
 
 
@@ -42,7 +52,10 @@ def read_examples() -> dict[str, list[Json]]:
 
 def make_job(name: str, namespace: str, chance: random.Random, most: int, example: str = "") -> list[Json]:
     """The objects of a job like an example, or like any, the job last; each of its numbers of pods is at most `most`."""
-    objects = deepcopy(read_examples()[example or chance.choice(list(read_examples()))])
+    example = example or chance.choice([*read_examples(), *_MADE_HERE])
+    if example in _MADE_HERE:
+        return _make_with_workload(name, namespace, chance, most, has_owner=example == "prebuilt")
+    objects = deepcopy(read_examples()[example])
     is_group = len(objects) > 1 and objects[-1]["kind"] == "Pod"
     count = chance.randint(1, min(most, 3) if objects[-1]["kind"] in _NESTED else most)
     gpus, other = chance.choice(["1", "4", "8"]), chance.choice([REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOPOLOGY])
@@ -63,7 +76,69 @@ def make_job(name: str, namespace: str, chance: random.Random, most: int, exampl
             if SLICE_SIZE in notes:
                 notes[SLICE_SIZE] = str(count if count % 2 else count // 2)
     _finish(objects, name)
+    _add_oddities(objects[-1], chance)
     return objects
+
+
+def _add_oddities(job: Json, chance: random.Random) -> None:
+    """What few users ask for: spares, very long tolerations, a RayJob without a submitter, names that no pod set can have."""
+    templates = [job] if job["kind"] == "Pod" else [each for each in _find_templates(job["spec"]) if "spec" in each]
+    for template in templates:
+        notes = template["metadata"]["annotations"]
+        if job["kind"] in ("Job", "JobSet") and REQUIRED_TOPOLOGY in notes and PODSET_GROUP_NAME not in notes and chance.random() < 0.3:
+            notes[SPARE_NODES] = "1"
+    if chance.random() < 0.15:
+        toleration: Json = {"key": "example.com/repair", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LONG_S}
+        if chance.random() < 0.5:
+            del toleration["key"]  # of all taints, those of nodes that are not ready among them
+        for template in templates if job["kind"] != "Pod" else ():
+            template["spec"]["tolerations"] = [toleration]
+    if job["kind"] == "RayJob" and chance.random() < 0.5:
+        del job["spec"]["submitterPodTemplate"]
+    if job["kind"] == "RayCluster":
+        group = job["spec"]["workerGroupSpecs"][0]
+        if chance.random() < 0.15:
+            group["groupName"] = "gpu_group"
+        if chance.random() < 0.5:
+            group["replicas"] = chance.randint(0, group["minReplicas"])
+
+
+def _make_with_workload(name: str, namespace: str, chance: random.Random, most: int, *, has_owner: bool) -> list[Json]:
+    """A Workload that a user has written, and the Job that names it, or pods that do and have no owner."""
+    count, gpus = chance.randint(1, most), chance.choice(["1", "4", "8"])
+    amounts = {"requests": {"cpu": "1", _GPU: gpus}, "limits": {_GPU: gpus}}
+    spec = {"restartPolicy": "Never", "containers": [{"name": "worker", "image": "registry.example/worker:1", "resources": amounts}]}
+    ends = {RUN_SECONDS: str(chance.choice([5, 60, 300]))} if has_owner else {}
+    request = {} if has_owner else {"topologyRequest": {"required": _RACK}}
+    workload: Json = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": f"{name}-own", "namespace": namespace},
+        "spec": {"queueName": "main", "podSets": [{"name": "main", "count": count, "template": {"spec": spec}, **request}]},
+    }
+    if not has_owner:
+        workload["metadata"]["annotations"] = {OF_TOOL: "true"}
+    else:
+        labels = {QUEUE_NAME_LABEL: "main", PREBUILT_WORKLOAD: f"{name}-own"}
+        template = {"metadata": {"annotations": ends}, "spec": deepcopy(spec)}
+        job_spec = {"parallelism": count, "completions": count, "completionMode": "Indexed", "template": template}
+        metadata = {"name": name, "namespace": namespace, "labels": labels}
+        return [workload, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job_spec}]
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{name}-{number}",
+                "namespace": namespace,
+                "labels": {PODSET_LABEL: "main"},
+                "annotations": {WORKLOAD_ANNOTATION: f"{name}-own"},
+            },
+            "spec": {**deepcopy(spec), "schedulingGates": [{"name": TOPOLOGY_GATE}]},
+        }
+        for number in range(count)
+    ]
+    return [workload, *pods]
 
 
 def _change_counts(value: Any, count: int) -> None:

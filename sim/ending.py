@@ -12,6 +12,7 @@ from core.names import (
     MANAGED,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
+    PRIORITY_CLASS_LABEL,
     QUEUE_NAME_LABEL,
     RESOURCE_IN_USE_FINALIZER,
     SUSPENDING_PARENT,
@@ -103,8 +104,18 @@ def _judge_root(root: Json, workloads: list[Json]) -> Iterator[str]:
         yield f"{shown} has no workload"
     elif any(has_condition(each, "Admitted") for each in workloads) and is_suspended(root):
         yield f"{shown} is admitted and suspended"
+    elif class_name := _find_unfollowed_class(root, workloads):
+        yield f"{shown} has the priority class {class_name}, and its workload that waits does not"
     elif workloads and not any(has_condition(each, "Admitted") for each in workloads) and is_suspended(root) is False:
         yield f"{shown} waits and is not suspended"
+
+
+def _find_unfollowed_class(root: Json, workloads: list[Json]) -> str:
+    """The priority class of a job where a workload of it that waits has another one; a pod cannot have another one later."""
+    wanted = str((root["metadata"].get("labels") or {}).get(PRIORITY_CLASS_LABEL) or "")
+    waiting = [each for each in workloads if not has_condition(each, "QuotaReserved") and not has_condition(each, "Finished")]
+    names = {(each["spec"].get("priorityClassRef") or {}).get("name") for each in waiting if each["spec"].get("active") is not False}
+    return wanted if root["kind"] != "Pod" and wanted and names - {wanted} else ""
 
 
 def has_ended(root: Json) -> bool:
@@ -120,6 +131,11 @@ def is_suspended(root: Json) -> bool | None:
     if root["apiVersion"] == "v1" or root["apiVersion"].startswith("apps/") or root["kind"] == "LeaderWorkerSet":
         return None
     return any(bool(_get(root, path)) for path in _SUSPENDED)
+
+
+def strip_suspension(part: Json) -> Json:
+    """A part of a job without the field that suspends it, and without what is empty."""
+    return {name: value for name, value in part.items() if name != "suspend" and value not in (None, {}, [])}
 
 
 def _get(value: Any, path: tuple[str, ...]) -> Any:
@@ -162,6 +178,18 @@ def _count_wanted(maker: Json) -> int:
     return int(min(spec["parallelism"], left))
 
 
+def _has_released(world: World, pod: Json) -> bool:
+    """Whether a pod that names the same workload, and has lost its owner, runs: then another one stays gated."""
+    named = (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION)
+    return any(
+        each["metadata"]["uid"] in world.released
+        and each["metadata"]["namespace"] == pod["metadata"]["namespace"]
+        and (each["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION) == named
+        and not is_over(each)
+        for each in world.objects(*POD)
+    )
+
+
 def _judge_pod(world: World, pod: Json, workloads: dict[tuple[str, str], Json]) -> Iterator[str]:
     """A pod of a queue is over, or bound and its workload is admitted, or it has gates and its workload waits."""
     metadata, name = pod["metadata"], pod["metadata"]["name"]
@@ -180,5 +208,5 @@ def _judge_pod(world: World, pod: Json, workloads: dict[tuple[str, str], Json]) 
         if pod["spec"].get("nodeName"):
             if not is_admitted:
                 yield f"pod {name} runs, and its workload {named} is not admitted"
-        elif (is_admitted and not _is_orphaned(workload)) or not gates:
+        elif (is_admitted and not _is_orphaned(workload) and not _has_released(world, pod)) or not gates:
             yield f"pod {name} is {phase_of(pod)} with gates {gates}, and its workload {named} is {'' if is_admitted else 'not '}admitted"

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from math import inf
 
 from sim.replica import Replica
@@ -20,7 +21,8 @@ _BY_CHANCE: Mapping[str, tuple[str, tuple[float, ...]]] = {
 }
 _DELAYS_S = (5.0, 30.0, inf)
 _LAGGING = ("pods", "workloads", "jobs", "nodes", "clusterqueues", "localqueues", "topologies", "resourceflavors")
-KINDS = (*_BY_CHANCE, "lagging watch", "clock jump", "frozen", "killed", "compaction")
+STALE_LEADER = "a stale process takes over"  # played by the scenario: users and administrators take part
+KINDS = (*_BY_CHANCE, "lagging watch", "clock jump", "frozen", "killed", "compaction", STALE_LEADER)
 LASTS_S = (2.0, 10.0, 30.0, 90.0)
 
 
@@ -37,6 +39,8 @@ class Troubles:
             self._world.server.compact()
             return kind
         replica, told = chance.choice(self._world.replicas), [kind]
+        for each in self._world.replicas:
+            each.calm_since = self._world.loop.time() + LASTS_S[-1]  # a fault that lasts as long as any, of all
         lasts = chance.uniform(5, 40) if kind == "frozen" else chance.choice(LASTS_S)
         if kind == "killed":
             replica.kill()
@@ -58,6 +62,17 @@ class Troubles:
                 self._set(each, name, value, lasts)
             told += [str(value), "of all"] if len(replicas) > 1 else [str(value)]
         return f"{' '.join(told)}: {replica.identity}, {lasts:.0f} s"
+
+    def let_stale_process_lead(self, plural: str, after_s: float, lasts: float) -> None:
+        """The watch of one resource delivers nothing to all processes but the leader, which is killed while it does not."""
+        world = self._world
+        leader = next((replica for replica in world.replicas if replica.leads), world.replicas[0])
+        for replica in world.replicas:
+            replica.calm_since = world.loop.time() + LASTS_S[-1]
+            if replica is not leader:
+                replica.faults.late_s[plural] = inf
+                self._end_later(partial(replica.faults.late_s.pop, plural, None), lasts)
+        world.loop.call_later(after_s, leader.kill)
 
     def _set(self, replica: Replica, name: str, value: object, lasts: float) -> None:
         before = type(value)()

@@ -54,6 +54,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._time = _NothingToRead()
+        self.turns = 0  # callbacks that have been called
         super().__init__(self._time)
 
     def time(self) -> float:
@@ -129,6 +130,8 @@ class _Handle(asyncio.Handle):
     __slots__ = ()
     _context: contextvars.Context
 
+    _loop: VirtualLoop
+
     def __init__(self, callback: Any, args: Any, loop: VirtualLoop, context: contextvars.Context | None) -> None:
         self._context = contextvars.copy_context() if context is None else context
         self._loop, self._callback, self._args = loop, callback, args
@@ -136,6 +139,7 @@ class _Handle(asyncio.Handle):
 
     def _run(self) -> None:
         process = self._context.get(_PROCESS)
+        self._loop.turns += 1
         if process is not None and process.is_frozen:
             process.held.append(self)
             return

@@ -1,15 +1,17 @@
 """Plays many seeds in several processes: `python -m sim.many --seeds N`. It ends when its time is over, and goes on when started again.
 
-What has been played is in `out/simulated.json`: the next seed, and each failure with its seed. Exit code 1 if a seed has failed.
+What has been played is in `out/simulated.json`: a digest of the source, the next seed, and each failure with its seed. Where the source has
+changed since, it begins anew. Exit code 1 if a seed has failed.
 """
 
 import argparse
+import hashlib
 import json
 import logging
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -20,6 +22,8 @@ from sim.scenario import Size
 
 STATE = OUT / "simulated.json"
 AT_ONCE = 10  # seeds of one piece of work
+ROOT = Path(__file__).parent.parent
+SOURCES = ("core", "reconciler", "webhook", "sim", "e2e", "charts/topogate/files", "examples")  # all that a life depends on
 PIECES_PER_PROCESS = 20  # after which it is replaced: what it has gathered goes
 
 
@@ -34,7 +38,7 @@ class Done(NamedTuple):
 
 def play_some(first: int, count: int, size: Size) -> Done:
     """Plays seeds in this process."""
-    logging.disable(logging.CRITICAL)
+    logging.getLogger().setLevel(logging.CRITICAL)
     prepare()
     played = {seed: play(seed, size) for seed in range(first, first + count)}
     return Done(
@@ -42,12 +46,26 @@ def play_some(first: int, count: int, size: Size) -> Done:
     )
 
 
-class State:
-    """What has been played until now, kept in a file."""
+def compute_digest(root: Path = ROOT, folders: Iterable[str] = SOURCES) -> str:
+    """A digest of the source of the product and of the simulation: the names and the contents of all Python and YAML files."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in (".py", ".yaml"):
+                content = path.read_bytes()
+                digest.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+
+class State:
+    """What has been played until now of one source, kept in a file. `is_of_another`: the file was of another source, and is not used."""
+
+    def __init__(self, path: Path, source: str) -> None:
+        self._path, self._source = path, source
         found = json.loads(path.read_text()) if path.exists() else {}
+        self.is_of_another = bool(found) and found.get("source") != source
+        if self.is_of_another:
+            found = {}
         self.next: int = found.get("next", 1)
         self.failures: dict[int, str] = {int(seed): problem for seed, problem in found.get("failures", {}).items()}
 
@@ -56,7 +74,7 @@ class State:
         self.next = done.next
         self.failures |= done.failures
         self._path.parent.mkdir(exist_ok=True)
-        self._path.write_text(json.dumps({"next": self.next, "failures": self.failures}, indent=1) + "\n")
+        self._path.write_text(json.dumps({"source": self._source, "next": self.next, "failures": self.failures}, indent=1) + "\n")
 
 
 def play_many(state: State, last: int, size: Size, processes: int, until: float) -> Iterator[Done]:
@@ -82,7 +100,11 @@ def main(arguments: list[str] | None = None) -> int:
     use_fixed_hashes("sim.many", arguments or sys.argv[1:])
     if options.anew:
         STATE.unlink(missing_ok=True)
-    state, began, writes = State(STATE), time.monotonic(), 0
+    state, began, writes = State(STATE, compute_digest()), time.monotonic(), 0
+    if state.is_of_another:
+        print("the source has changed since the last seeds were played: it begins anew with seed 1", flush=True)
+    elif state.next > 1:
+        print(f"it goes on with seed {state.next}", flush=True)
     for done in play_many(state, options.seeds, Size(), options.processes, began + 60 * options.minutes):
         state.add(done)
         writes += done.writes

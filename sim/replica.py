@@ -1,8 +1,11 @@
-"""Replicas of the reconciler: processes that elect their leader and are started again after they end, as a Deployment does."""
+"""Replicas of the reconciler: processes that elect their leader and are started again after they end, as a Deployment does.
+
+What a process sends is judged by what it has observed itself: `Replica.problems` has what it must never do.
+"""
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from core.jobs.kinds import KINDS
 from core.model.configuration import LeaseRules
@@ -12,12 +15,16 @@ from core.runtime.client import Client
 from core.runtime.lease import LeaderElection, LeadershipLost
 from reconciler.app import Reconciler
 from sim.loop import Process, VirtualClock, VirtualLoop
+from sim.models.base import POD
+from sim.sent import find_wrong_delete, find_wrong_ungating
 from sim.server import LEASES, Request, Server
 from sim.transport import Faults, Sender, SimTransport
 
 USER = "system:serviceaccount:topogate-system:topogate-reconciler"
 LEASE_NAME = "topogate-reconciler"
 RULES = LeaseRules()
+CALM_S = 60.0  # after the last fault: all that was late has come
+NOTICED_S = 2.0  # after which a process in calm knows that a node is lost
 
 
 class Replica:
@@ -34,12 +41,16 @@ class Replica:
         self.deaths = 0  # by faults
         self.lost = 0  # leaderships
         self.problems: list[str] = []
+        self.calm_since = 0.0  # nothing has gone wrong since then; infinite while something does
+        self.lost_at: Mapping[str, float] = {}  # since when hosts are gone or not ready
+        self.reconciler: Reconciler | None = None  # of the process that runs now
         self._started = 0
         self._ended: list[tuple[Process, asyncio.Task[None]]] = []
         self.start()
 
     def start(self) -> None:
         """Starts its next process."""
+        self.reconciler = None
         self._started += 1
         self.identity = f"{self.name}-{self._started}"
         self.process = Process(self._loop)
@@ -47,7 +58,7 @@ class Replica:
         self.task.add_done_callback(self._note_end)
 
     async def _work(self) -> None:
-        sender = Sender(USER, self.process, self.kill, self._check_write)
+        sender = Sender(USER, self.process, self.kill, self._check_sent, self._check_write)
         client, of_lease = (Client(SimTransport(self._server, sender, self.faults)) for _ in range(2))
         election = None
         if self._is_elected:
@@ -62,18 +73,54 @@ class Replica:
                 clock=self.clock,
             )
             client.fence = election.count_seconds_left
-        await Reconciler(client, self.clock, profiles_from_gates({}), kinds=KINDS).run(election)
+        self.reconciler = Reconciler(client, self.clock, profiles_from_gates({}), kinds=KINDS)
+        await self.reconciler.run(election)
 
     @property
     def leads(self) -> bool:
         """Whether the Lease names its process."""
         return find_holder(self._server) == self.identity
 
+    @property
+    def decides(self) -> bool:
+        """Whether its process leads and has begun to decide."""
+        is_alive = not (self.process.is_dead or self.process.is_frozen)
+        return is_alive and self.leads and self.reconciler is not None and self.reconciler.deciding is not None
+
+    def count_slots(self) -> int:
+        """For how many nodes its table of usage has room."""
+        return int(self.reconciler.observed.state.ledger._table._amounts.shape[1]) if self.reconciler is not None else 0
+
+    def count_changes(self) -> int:
+        """How often it has noted a change that may help a workload which waits."""
+        return self.reconciler.observed.state.changes if self.reconciler is not None else 0
+
     def _check_write(self, request: Request) -> None:
         """Notes a write of a process that does not hold the lease."""
         if self._is_elected and request.kind.resource != LEASES and not self.leads:
             what = f"{request.verb} {request.kind.plural} {request.name}"
             self.problems.append(f"{self.identity} writes while {find_holder(self._server) or 'nobody'} holds the lease: {what}")
+
+    def _check_sent(self, request: Request) -> None:
+        """Notes a write that is wrong by what the process itself has observed."""
+        if self.reconciler is None or request.kind.resource != POD:
+            return
+        stored = self._server.objects[POD].get((request.namespace, request.name))
+        problem = find_wrong_delete(self.reconciler.observed, request, stored.obj if stored is not None else {})
+        host, told = find_wrong_ungating(self.reconciler.observed, request)
+        now = self._loop.time()
+        # What is sent late, since others are answered late, was right when it was decided.
+        if host and now > self.calm_since + CALM_S and now > self.lost_at.get(host, now) + NOTICED_S:
+            problem = told
+        if problem:
+            self.problems.append(f"{self.identity} {problem}")
+
+    def _was_taken(self) -> bool:
+        """Whether another process has held the lease since this one first did."""
+        changes = (change.last["spec"] for change in self._server.history if change.resource == LEASES and change.new is not None)
+        holders = [str(spec.get("holderIdentity") or "") for spec in changes]
+        first = holders.index(self.identity) if self.identity in holders else 0
+        return any(holder not in ("", self.identity) for holder in holders[first:])
 
     # --- what may happen to it ----------------------------------------------------------------------
 
@@ -102,6 +149,8 @@ class Replica:
         error = task.exception()
         if isinstance(error, BaseExceptionGroup) and error.split(LeadershipLost)[1] is None:
             self.lost += 1
+            if not self._was_taken():
+                self.problems.append(f"{self.identity} ends for want of a lease that no other process has taken")
             self._replace()
         else:
             self.problems.append(f"{self.identity} ends: {error!r}")

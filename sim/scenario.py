@@ -7,13 +7,16 @@ that begins anew has nothing to add.
 
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from e2e import manifests
 from e2e.nodes import NodePool
+from e2e.recount_promises import find_misplaced_spares, find_unnoticed
 from sim import administrators, faults, users
 from sim.administrators import GPUS, Administrators
 from sim.ending import find_unsettled
+from sim.models.base import NODE, POD
 from sim.server import LEASES, Change, Refused
 from sim.users import Users
 from sim.world import UNAUDITED, Broken, World
@@ -21,7 +24,13 @@ from sim.world import UNAUDITED, Broken, World
 Json = dict[str, Any]
 TEAMS = ("red", "blue")
 QUIET_S, LONG_QUIET_S, LONGEST_S = 330.0, 1800.0, 7200.0  # containers run for 300 s at most
-FRESH_S = 60.0
+FRESH_S, LEADER_S = 60.0, 180.0
+LOST_S = 120.0  # in peace: what was lost before has been noticed
+IDLE_S, MOST_IDLE_TURNS, MOST_IDLE_CHANGES = 100.0, 5_000, 10
+MOST_SLOTS = 32
+CROWD, EXAMPLE_OF_CROWD = 4, "job-one-rack"
+SEEN_AFTER_S, OPENED_AFTER_S = 6.0, 30.0  # by then jobs that wait have been seen, and another process leads
+SIZES = (1500, 2000, 2500)  # bytes that a Workload may have in some scenarios: many small ones have more
 REPLICAS = 2
 KUEUE = "kueue.x-k8s.io"
 WORKLOADS = KUEUE, "workloads"
@@ -70,10 +79,14 @@ class Scenario:
         self.pool = NodePool(blocks=2, racks=2, nodes=self.chance.randint(2, 4))
         self.log: list[str] = []
         self.stale_reasons: list[str] = []
+        self.idle_turns = self.idle_changes = 0
         self._troubles = faults.Troubles(self.world)
         self._users = Users(self.world, TEAMS, 2 * self.pool.nodes)
         self._administrators = Administrators(self.world, self.pool, lowers_quota=self.chance.random() < 0.5)
         self._quiet_s = LONG_QUIET_S if self.chance.random() < 0.1 else QUIET_S
+        self._has_size_limit = self.chance.random() < 0.1
+        if self._has_size_limit:
+            self.world.limit_workloads(self.chance.choice(SIZES))
         self._set_up()
 
     # --- the cluster --------------------------------------------------------------------------------
@@ -105,8 +118,11 @@ class Scenario:
         for step in self.steps:
             self._play(step)
         self._troubles.end()
+        self._pass_time(LOST_S)
+        self._check_lost()
         self._administrators.restore()
         self._pass_quiet_time()
+        self._check_idle()
         self._check_end()
         self._check_with_a_fresh_process()
 
@@ -119,12 +135,35 @@ class Scenario:
         self._pass_time(step.wait_s)
 
     def _do(self, step: Step, chance: random.Random) -> str:
+        if step.detail == faults.STALE_LEADER:
+            return self._let_stale_process_lead(chance)
         if step.name == "begin_fault":
             return self._troubles.begin(step.detail, chance)
         if step.name == "submit":
             return self._users.submit(int(step.detail), chance)
         players = self._users if step.name in users.WEIGHTS else self._administrators
         return players.play(step.name, chance)
+
+    def _let_stale_process_lead(self, chance: random.Random) -> str:
+        """Jobs wait in queues that are stopped. Others come, and the process that leads next does not see that they are admitted. When it
+        leads the queues are opened."""
+        self._set_stop_policy("Hold")
+        waiting = self._users.submit(CROWD, chance, EXAMPLE_OF_CROWD, "other")
+        after, lasts = chance.uniform(1.0, 4.0), chance.uniform(60.0, 90.0)
+
+        def go_on() -> None:
+            self._troubles.let_stale_process_lead("workloads", after, lasts)
+            with suppress(Refused):
+                self._users.submit(CROWD, chance, EXAMPLE_OF_CROWD, "main")
+            self.world.loop.call_later(OPENED_AFTER_S, self._set_stop_policy, "None")
+
+        self.world.loop.call_later(SEEN_AFTER_S, go_on)
+        return f"{faults.STALE_LEADER}: {waiting} wait; the leader is killed {after:.0f} s after others have come"
+
+    def _set_stop_policy(self, policy: str) -> None:
+        for queue in self.world.objects(KUEUE, "localqueues"):
+            if queue["metadata"]["name"] == "other":
+                self.world.patch(KUEUE, "localqueues", queue, {"spec": {"stopPolicy": policy}})
 
     def _pass_quiet_time(self) -> None:
         """Until nothing has been written for a while; for a long time in some scenarios. Raises Broken where that does not come."""
@@ -140,6 +179,32 @@ class Scenario:
                 )
                 raise Broken(f"writes in peace: {', '.join(named[-5:])}")
 
+    def _check_lost(self) -> None:
+        """Raises Broken where a workload that runs does not say that a node of it is gone."""
+        gone = {
+            name: self.world.loop.time() - since
+            for name, since in self.world.lost_since.items()
+            if ("", name) not in self.world.server.objects[NODE]
+        }
+        lost = {name for name, seconds in gone.items() if seconds > LOST_S / 2}
+        problems = list(find_unnoticed(self.world.objects(*WORKLOADS), self.world.objects(*POD), lost))
+        if problems:
+            raise Broken("; ".join(problems))
+
+    def _check_idle(self) -> None:
+        """Raises Broken where processes that have nothing to do work on without a write, or how much they remember has no limit."""
+        decided = max(self.world.too_large.values(), default=0)
+        if decided > 2 * len(self.steps):
+            raise Broken(f"{decided} times a place for one workload was found that is too large to be written")
+        began, changes = self.world.loop.turns, self._count_changes()
+        self._pass_time(IDLE_S)
+        self.idle_turns = self.world.loop.turns - began
+        self.idle_changes = self._count_changes() - changes
+        if self.idle_changes > MOST_IDLE_CHANGES:
+            raise Broken(f"{self.idle_changes} times something is said to have changed in {IDLE_S:.0f} s in which nothing has happened")
+        if self.idle_turns > MOST_IDLE_TURNS:
+            raise Broken(f"{self.idle_turns} steps of work in {IDLE_S:.0f} s in which nothing has happened")
+
     def _pass_time(self, seconds: float) -> None:
         while seconds > 0:
             self.world.run_for(min(seconds, 5.0))
@@ -148,7 +213,9 @@ class Scenario:
 
     def _check_end(self) -> None:
         """Raises Broken where something is left over."""
-        problems = list(find_unsettled(self.world))
+        problems = [*find_unsettled(self.world), *self._users.find_changed()]
+        nodes = [node for node in self.world.objects(*NODE) if node["metadata"]["name"] not in self.world.relabelled]
+        problems += find_misplaced_spares(self.world.objects(*WORKLOADS), nodes)
         if problems:
             raise Broken("; ".join(problems))
 
@@ -163,17 +230,40 @@ class Scenario:
     def _check_with_a_fresh_process(self) -> None:
         """Raises Broken where a reconciler that has seen nothing else decides otherwise, or gives another reason to those that wait."""
         begin, has_ties = self.world.server.version, self._has_ties()
+        before = self._count_slots()
         for replica in self.world.replicas:
             replica.kill()
+        self._wait_for_leader()
         self.world.run_for(FRESH_S)
+        if before > 2 * self._count_slots() + MOST_SLOTS:
+            raise Broken(f"there are {before} slots for nodes, and {self._count_slots()} in a process that begins anew")
         written = [change for change in self.world.server.history if change.version > begin and change.resource not in UNAUDITED]
         told = [change for change in written if change.resource == WORKLOADS and _has_another_reason(change)]
-        self.stale_reasons = sorted(f"{change.last['metadata']['name']}: {_reason_of(change.old)}" for change in told)
+        # A place that proves too large to be written counts as taken meanwhile, and the reason with its size is part of that size.
+        told_anew = [] if self._has_size_limit else told
+        self.stale_reasons = sorted(f"{change.last['metadata']['name']}: {_reason_of(change.old)}" for change in told_anew)
         others = sorted({f"{change.resource[1]} {change.last['metadata']['name']}" for change in written if change not in told})
         if others and not has_ties:
             raise Broken(f"{len(others)} objects changed by a fresh process: {', '.join(others[:5])}")
         if self.stale_reasons and not has_ties:
             raise Broken(f"{len(self.stale_reasons)} reasons are out of date: {'; '.join(self.stale_reasons)}")
+
+    def _count_changes(self) -> int:
+        """How often the process that decides has noted a change that may help a workload which waits."""
+        return sum(replica.count_changes() for replica in self.world.replicas if replica.decides)
+
+    def _wait_for_leader(self) -> None:
+        """Until a process that was started just now leads and decides. Raises Broken where none does for minutes."""
+        end = self.world.loop.time() + LEADER_S
+        while not any(replica.decides for replica in self.world.replicas):
+            if self.world.loop.time() > end:
+                raise Broken(f"no process that was begun anew decides after {LEADER_S:.0f} s")
+            self.world.run_for(1.0)
+
+    def _count_slots(self) -> int:
+        """For how many nodes the process that decides has room in its table of usage."""
+        found = [replica.count_slots() for replica in self.world.replicas if replica.decides]
+        return max(found, default=0)
 
 
 def _is_strict(queue: Json) -> bool:

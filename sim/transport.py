@@ -48,12 +48,13 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The process that sends: as whom, and what is done when it dies, and before and after its writes. What it had sent arrives
-    nevertheless. `before_write` raises what comes in place of the answer."""
+    """The process that sends: as whom, and what is done when it dies, when it sends a write, and before and after that is carried
+    out. What it had sent arrives nevertheless. `before_write` raises what comes in place of the answer."""
 
     user: str
     process: Process | None = None
     die: Callable[[], None] = lambda: None
+    on_send: Callable[[Request], None] = lambda _: None
     on_write: Callable[[Request], None] = lambda _: None
     before_write: Callable[[Request], None] = lambda _: None
 
@@ -95,6 +96,8 @@ class SimTransport(Transport):
             request = find_request(self._server, method, path, params or {}, body, content_type, self._sender.user)
         except Refused as refused:
             raise _explain(refused) from refused
+        if request.verb not in ("get", "list"):
+            self._sender.on_send(request)
         answer: asyncio.Future[bytes] = loop.create_future()
         loop.call_later(delay, self._arrive, request, answer, context=NOBODY)
         return await answer

@@ -1,13 +1,17 @@
 """What users do in a scenario: they submit, change and delete jobs."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
-from core.names import PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
+from core.names import MAX_EXEC_TIME_LABEL, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
+from e2e.standins.pods import has_condition
 from sim.catalogue import make_job
-from sim.ending import has_ended, is_suspended, list_roots
-from sim.world import World
+from sim.ending import has_ended, is_suspended, list_roots, strip_suspension
+from sim.models.base import controller_of, is_over
+from sim.server import Refused
+from sim.world import Broken, World
 
 Json = dict[str, Any]
 WEIGHTS = {  # how often each step is taken
@@ -22,6 +26,9 @@ WEIGHTS = {  # how often each step is taken
     "deactivate": 1,
     "activate": 2,
     "delete_pod": 1,
+    "release_pod": 1,
+    "apply_again": 1,
+    "ask_for_what_is_refused": 1,
 }
 _WORKLOADS = ("kueue.x-k8s.io", "workloads")
 
@@ -34,6 +41,7 @@ class Users:
         self._chance = random.Random(0)
         self._number = 0
         self._made: dict[tuple[str, str], list[Json]] = {}  # what was submitted, by namespace and name of the job
+        self._written: dict[str, Json] = {}  # uids of jobs that no user has changed since -> their spec as it was stored first
 
     def play(self, name: str, chance: random.Random) -> str:
         """Takes a step of `WEIGHTS`; returns what was done. Raises Refused."""
@@ -43,25 +51,32 @@ class Users:
 
     # --- jobs ---------------------------------------------------------------------------------------
 
-    def submit(self, count: int, chance: random.Random) -> str:
-        """Submits jobs; returns which. Raises Refused."""
+    def submit(self, count: int, chance: random.Random, example: str = "", queue: str = "") -> str:
+        """Submits jobs, all like an example and to a queue if these are named; returns which. Raises Refused."""
         self._chance, made = chance, []
         for _ in range(count):
             self._number += 1
-            made.append(self._submit_one(f"job-{self._number}"))
+            made.append(self._submit_one(f"job-{self._number}", example, queue))
         return ", ".join(made)
 
-    def _submit_one(self, name: str) -> str:
+    def _submit_one(self, name: str, example: str, queue: str) -> str:
         team = self._chance.choice(self._teams)
-        objects = make_job(name, team, self._chance, self._most)
+        objects = make_job(name, team, self._chance, self._most, example)
+        if queue:
+            objects[-1]["metadata"]["labels"][QUEUE_NAME_LABEL] = queue
         for obj in objects:
-            self._world.apply(obj)
+            stored = self._world.apply(obj)
+        self._written[stored["metadata"]["uid"]] = stored.get("spec") or {}
         self._made[team, objects[-1]["metadata"]["name"]] = objects
+        if objects[0]["kind"] == "Workload" and objects[-1]["kind"] == "Pod" and self._chance.random() < 0.5:
+            for _ in range(4):
+                self._world.loop.call_later(self._chance.uniform(0.0, 12.0), self._make_workload_anew, objects)
         return f"{objects[-1]['kind']} {team}/{name}"
 
-    def _choose(self, *, is_waiting: bool = False) -> Json | None:
-        """A job that is not over, or None."""
+    def _choose(self, *, is_waiting: bool = False, kinds: Sequence[str] = ()) -> Json | None:
+        """A job that is not over, of one of some kinds if these are named, or None."""
         roots = [root for root in list_roots(self._world) if not has_ended(root) and not (is_waiting and not is_suspended(root))]
+        roots = [root for root in roots if not kinds or root["kind"] in kinds]
         return self._chance.choice(roots) if roots else None
 
     def _delete_job(self) -> str:
@@ -79,8 +94,19 @@ class Users:
             return "none"
         job, made = self._chance.choice(known)
         self._world.delete(job, propagationPolicy="Background")
-        self._world.apply(made[0])
+        stored = self._world.apply(made[0])
+        self._written[stored["metadata"]["uid"]] = stored["spec"]
         return f"{job['kind']} {job['metadata']['name']}"
+
+    def _make_workload_anew(self, objects: Sequence[Json]) -> None:
+        """A tool begins anew with a Workload and its pods, under the same names."""
+        there = {obj["metadata"]["name"] for obj in self._world.objects(*_WORKLOADS)}
+        with suppress(Refused):
+            if objects[0]["metadata"]["name"] in there:
+                for obj in reversed(objects):
+                    self._world.delete(obj)
+                for obj in objects:
+                    self._world.apply(obj)
 
     def _scale_job(self) -> str:
         job = self._choose()
@@ -119,11 +145,49 @@ class Users:
 
     def _change_template(self) -> str:
         """What may be changed while a job waits; a Deployment is rolled out."""
-        job = self._choose()
-        if job is None or job["kind"] not in ("Job", "Deployment", "StatefulSet") or is_suspended(job) is False:
+        job = self._choose(kinds=("Job", "Deployment", "StatefulSet"))
+        if job is None or is_suspended(job) is False:
             return "none"
         notes = {"example.com/edit": str(self._chance.randint(1, 3))}
-        return self._patch(job, {"spec": {"template": {"metadata": {"annotations": notes}}}})
+        template: Json = {"metadata": {"annotations": notes}}
+        if job["kind"] != "Job" and self._chance.random() < 0.5:
+            template["spec"] = {"tolerations": [{"key": "example.com/edit", "operator": "Exists", "effect": "NoSchedule"}]}
+        return self._patch(job, {"spec": {"template": template}})
+
+    def _apply_again(self) -> str:
+        """Applies the manifest of a running job, which no user has changed, once more. Raises Broken where it is refused."""
+        known = [root for root in list_roots(self._world) if root["metadata"]["uid"] in self._written and is_suspended(root) is False]
+        known = [root for root in known if not has_ended(root) and not root["metadata"].get("deletionTimestamp")]
+        if not known:
+            return "none"
+        job = self._chance.choice(known)
+        manifest = self._made[_key_of(job)][-1]
+        body = {"metadata": {"labels": manifest["metadata"]["labels"]}, "spec": manifest["spec"]}
+        try:
+            self._world.patch(*self._world.resource_of(job), job, body)
+        except Refused as refused:
+            raise Broken(f"a manifest that is applied again is refused: {refused}") from refused
+        return f"{job['kind']} {job['metadata']['name']}"
+
+    def _ask_for_what_is_refused(self) -> str:
+        """Raises Broken where it is accepted."""
+        jobs = [root for root in list_roots(self._world) if not has_ended(root) and is_suspended(root) is not None]
+        if not jobs:
+            return "none"
+        job = self._chance.choice(jobs)
+        path = {"RayCluster": (), "RayJob": ("rayClusterSpec",), "RayService": ("rayClusterConfig",)}.get(job["kind"])
+        body: Json = {"metadata": {"labels": {MAX_EXEC_TIME_LABEL: "never"}}}
+        if path is not None and self._chance.random() < 0.5:
+            body = {"enableInTreeAutoscaling": True}
+            for name in (*path, "spec"):
+                body = {name: body}
+        try:
+            self._world.patch(*self._world.resource_of(job), job, body)
+        except Refused as refused:
+            return f"{job['kind']} {job['metadata']['name']} {refused}"
+        if job["metadata"].get("deletionTimestamp"):
+            return "accepted of what is being deleted"
+        raise Broken(f"{job['kind']} {job['metadata']['name']} is changed by what is to be refused: {body}")
 
     def _change_priority(self) -> str:
         job, name = self._choose(), self._chance.choice(["low", "high"])
@@ -135,6 +199,7 @@ class Users:
 
     def _patch(self, obj: Json, body: Json) -> str:
         self._world.patch(*self._world.resource_of(obj), obj, body)
+        self._written.pop(obj["metadata"]["uid"], None)
         return f"{obj['kind']} {obj['metadata']['name']} {body}"
 
     # --- workloads and pods -------------------------------------------------------------------------
@@ -155,6 +220,58 @@ class Users:
         pod = self._chance.choice(pods)
         self._world.delete(pod)
         return str(pod["metadata"]["name"])
+
+    def _release_pod(self) -> str:
+        """Takes the owner off a running pod of a Job, whose controller makes another one; some time later the pod is deleted."""
+        pods = [
+            pod
+            for pod in self._world.objects("", "pods")
+            if pod["spec"].get("nodeName")
+            and not (is_over(pod) or pod["metadata"].get("deletionTimestamp"))
+            and (controller_of(pod) or {}).get("kind") == "Job"
+        ]
+        if not pods:
+            return "none"
+        pod = self._chance.choice(pods)
+        self._world.released.add(pod["metadata"]["uid"])
+        self._patch(pod, {"metadata": {"ownerReferences": None, "finalizers": None}})
+        self._world.loop.call_later(self._chance.choice([10.0, 60.0]), self._delete_released, pod)
+        return str(pod["metadata"]["name"])
+
+    def _delete_released(self, pod: Json) -> None:
+        with suppress(Refused):
+            self._world.delete(pod)
+
+    # --- at the end ---------------------------------------------------------------------------------
+
+    def find_changed(self) -> Iterator[str]:
+        """Sentences about jobs that no user has changed and that wait otherwise than they were submitted."""
+        workloads = self._world.objects(*_WORKLOADS)
+        for root in list_roots(self._world):
+            before, uid = self._written.get(root["metadata"]["uid"]), root["metadata"]["uid"]
+            if before is None or not is_suspended(root):
+                continue
+            owned = [each for each in workloads if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences") or ())]
+            shown = f"{root['kind']} {root['metadata']['name']}"
+            for each in owned:
+                for condition in (each.get("status") or {}).get("conditions") or ():
+                    if condition["type"] == "Finished" and condition.get("reason") == "OutOfSync":
+                        yield f"{shown} does not run, and no user has changed it: {condition['message']}"
+            if not any(has_condition(each, "Admitted") for each in owned) and (paths := list(_compare(before, root["spec"]))):
+                yield f"{shown} waits and is not as its user wrote it: {', '.join(paths[:3])}"
+
+
+def _compare(before: Any, now: Any, path: str = "spec") -> Iterator[str]:
+    """Paths of what differs, but for suspension and what is empty."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        one, two = strip_suspension(before), strip_suspension(now)
+        for name in sorted(one.keys() | two.keys()):
+            yield from _compare(one.get(name), two.get(name), f"{path}.{name}")
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for number, (one, two) in enumerate(zip(before, now, strict=True)):
+            yield from _compare(one, two, f"{path}[{number}]")
+    elif before != now:
+        yield path
 
 
 def _key_of(obj: Json) -> tuple[str, str]:

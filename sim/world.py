@@ -2,14 +2,20 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from core.names import JOB_UID_LABEL
+import reconciler.verdicts
+from core.names import JOB_UID_LABEL, WORKLOAD_ANNOTATION
+from core.plan.admission import MAX_ETCD_BYTES
 from core.runtime.resource import Resource
 from e2e.recount import Objects, find_broken
 from e2e.recount_places import find_misplaced, find_unordered, is_well
+from e2e.recount_promises import find_overbooked
+from e2e.standins.pods import has_condition
 from sim.admission import Admission
 from sim.files import read_yaml
 from sim.kinds import build_in, read_definitions
@@ -18,6 +24,7 @@ from sim.models import define_kinds, start_models
 from sim.models.base import NODE
 from sim.models.kubelets import Kubelets
 from sim.replica import Replica
+from sim.reports import Reports
 from sim.routes import find_kind
 from sim.server import LEASES, MERGE, Change, Request, Server
 from sim.transport import Faults
@@ -25,6 +32,7 @@ from webhook.review import Reviews
 
 Json = dict[str, Any]
 CRDS = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "crds"
+_too_large = reconciler.verdicts._too_large
 _OF_QUOTA = ("may use", "to share")  # what the audit says of quotas (e2e.recount_quota)
 DOUBTED_S = 200.0  # after a node was lost: its pods have been replaced, perhaps, and are on their way out
 WORKLOADS = "kueue.x-k8s.io", "workloads"
@@ -63,9 +71,14 @@ class World:
         self.models = start_models(self.server, self.loop, self.clock.now)
         self.replicas: list[Replica] = []
         self._audited = 0  # version
+        self._reports = Reports()
+        self._reports.begin()
         self._lost_at: dict[str, float] = {}  # nodes that were gone or not well, and when they were so last
+        self.lost_since: dict[str, float] = {}  # nodes that are gone or not ready, and since when
         self._placed_anew: set[str] = set()  # uids of workloads
         self.server.on_change.append(self._note_lost)
+        self.released: set[str] = set()  # uids of pods that users have taken the owner off
+        self.too_large = Counter[str]()  # by uid: how often a place for a workload was found that cannot be written
         self.relabelled: set[str] = set()  # nodes: what runs there was placed by other labels
         self.has_lowered_quota = False  # more may run than there is quota for: what is admitted runs on
         for name in ("default", "kube-system", "topogate-system"):
@@ -154,6 +167,12 @@ class World:
                 self._placed_anew.add(change.new["metadata"]["uid"])
         if change.resource == NODE and (change.new is None or not is_well(change.new)):
             self._lost_at[change.last["metadata"]["name"]] = self.loop.time()
+        if change.resource == NODE:
+            name = change.last["metadata"]["name"]
+            if change.new is not None and has_condition(change.new, "Ready"):
+                self.lost_since.pop(name, None)
+            else:
+                self.lost_since.setdefault(name, self.loop.time())
 
     def _audit(self) -> list[str]:
         found = {name: self.objects("", name) for name in ("nodes", "pods", "namespaces")}
@@ -163,12 +182,25 @@ class World:
         now = self.loop.time()
         doubted = self.relabelled | {name for name, at in self._lost_at.items() if now < at + DOUBTED_S}
         judged = [node for node in objects.nodes if node["metadata"]["name"] not in doubted]
-        broken = find_broken(objects)
+        broken = find_broken(replace(objects, pods=[pod for pod in objects.pods if not self._is_let_go(pod)]))
         if self.has_lowered_quota:
             broken = (told for told in broken if not any(words in told for words in _OF_QUOTA))
         owned = [each for each in objects.workloads if not _is_orphaned(each)]
         placed_once = [each for each in owned if each["metadata"]["uid"] not in self._placed_anew]
-        return [*broken, *find_misplaced(owned, objects.pods, judged), *find_unordered(placed_once, objects.pods)]
+        overbooked = find_overbooked(owned, objects.pods, judged)
+        return [*broken, *find_misplaced(owned, objects.pods, judged), *find_unordered(placed_once, objects.pods), *overbooked]
+
+    def _is_let_go(self, pod: Mapping[str, Any]) -> bool:
+        """Whether a pod that has lost its owner names a Workload that does not run: it is its user's then, as a pod without a queue."""
+        if pod["metadata"]["uid"] not in self.released:
+            return False
+        named = pod["metadata"].get("namespace"), (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION, "")
+        stored = self.server.objects[WORKLOADS].get(named)
+        return (
+            stored is None
+            or not has_condition(stored.obj, "Admitted")
+            or any(has_condition(stored.obj, s) for s in ("Evicted", "Finished"))
+        )
 
     @property
     def kubelets(self) -> Kubelets:
@@ -177,10 +209,23 @@ class World:
 
     # --- topogate -----------------------------------------------------------------------------------
 
+    def limit_workloads(self, size: int) -> None:
+        """How many bytes a Workload may have with its assignment, until the world is closed: so small ones stand for large ones. How often
+        a place is found that cannot be written is counted."""
+        vars(reconciler.verdicts).update(MAX_ETCD_BYTES=size, _too_large=self._count_too_large)
+
+    def _count_too_large(self, workload: Json, found: Any) -> Any:
+        refusal = _too_large(workload, found)
+        if refusal is not None:
+            self.too_large[workload["metadata"]["uid"]] += 1
+        return refusal
+
     def start_replicas(self, count: int) -> None:
         """Starts replicas of the reconciler that elect a leader; one alone leads without an election."""
         for name in "abc"[:count]:
-            self.replicas.append(Replica(self.server, self.loop, name, random.Random(self.chance.random()), is_elected=count > 1))
+            replica = Replica(self.server, self.loop, name, random.Random(self.chance.random()), is_elected=count > 1)
+            replica.lost_at = self.lost_since
+            self.replicas.append(replica)
 
     def start_reconciler(self, faults: Faults | None = None) -> None:
         """Starts a replica alone, which leads without an election."""
@@ -188,14 +233,16 @@ class World:
         self.replicas.append(Replica(self.server, self.loop, "a", chance, is_elected=False, faults=faults))
 
     def run_for(self, seconds: float) -> None:
-        """Lets time pass. Raises Broken where a replica ends by itself, or writes though another one leads."""
+        """Lets time pass. Raises Broken where a replica ends by itself, reports an unexpected error, or writes what it must not."""
         self.loop.run_until_complete(asyncio.sleep(seconds))
-        problems = [problem for replica in self.replicas for problem in replica.problems]
+        problems = [*self._reports.problems, *(problem for replica in self.replicas for problem in replica.problems)]
         if problems:
             raise Broken("; ".join(problems))
 
     def close(self) -> None:
         """Ends all."""
+        self._reports.end()
+        vars(reconciler.verdicts).update(MAX_ETCD_BYTES=MAX_ETCD_BYTES, _too_large=_too_large)
         ending = [task for replica in self.replicas for task in replica.end()]
         self.loop.run_until_complete(asyncio.gather(*ending, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())

@@ -17,6 +17,7 @@ from sim.models.nodes import NodeLifecycle
 from sim.models.operators import OPERATORS, Operator
 from sim.models.owners import GarbageCollector
 from sim.models.scheduler import Scheduler
+from sim.models.tools import Tool
 from sim.server import Server
 
 MODELS: tuple[type[Model], ...] = (
@@ -29,6 +30,7 @@ MODELS: tuple[type[Model], ...] = (
     Kubelets,
     NodeLifecycle,
     PodGarbageCollector,
+    Tool,
 )
 
 

@@ -103,9 +103,9 @@ class OwnerModel(Model):
         if change.resource == self.resource:
             yield self.resource, key_of(change.last)
             return
-        owner = controller_of(change.last)
-        if owner is not None and owner["kind"] == self.owner_kind:
-            yield self.resource, (change.last["metadata"]["namespace"], owner["name"])
+        owners = [controller_of(obj) for obj in (change.old, change.last) if obj is not None]  # what has lost its owner is made anew
+        for name in dict.fromkeys(owner["name"] for owner in owners if owner is not None and owner["kind"] == self.owner_kind):
+            yield self.resource, (change.last["metadata"]["namespace"], name)
 
     def find_owned(self, resource: tuple[str, str], obj: Json) -> list[Json]:
         """Objects of a resource that an object controls, by name."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sim import faults
-from sim.many import Done, State
+from sim.many import Done, State, compute_digest
 from sim.scenario import Size, plan
 from sim.shrink import classify, shrink
 
@@ -72,6 +72,31 @@ def test_classify_problem_leaves_out_names_with_numbers():
 
 def test_state_read_again_continues_after_the_last_seed(tmp_path: Path):
     path = tmp_path / "out" / "simulated.json"
-    State(path).add(Done(first=1, next=11, writes=5, failures={7: "Broken: x"}))
-    again = State(path)
-    assert (again.next, again.failures) == (11, {7: "Broken: x"})
+    State(path, "a").add(Done(first=1, next=11, writes=5, failures={7: "Broken: x"}))
+    again = State(path, "a")
+    assert (again.next, again.failures, again.is_of_another) == (11, {7: "Broken: x"}, False)
+
+
+def test_state_of_another_source_begins_anew(tmp_path: Path):
+    path = tmp_path / "simulated.json"
+    State(path, "a").add(Done(first=1, next=11, writes=5, failures={7: "Broken: x"}))
+    again = State(path, "b")
+    assert (again.next, again.failures, again.is_of_another) == (1, {}, True)
+
+
+def test_state_without_a_source_begins_anew(tmp_path: Path):
+    path = tmp_path / "simulated.json"
+    path.write_text('{"next": 11, "failures": {}}')
+    assert State(path, "a").next == 1
+
+
+def test_digest_of_the_source_changes_with_content_or_name(tmp_path: Path):
+    (tmp_path / "sim").mkdir()
+    file = tmp_path / "sim" / "a.py"
+    file.write_text("1")
+    first = compute_digest(tmp_path, ["sim"])
+    assert compute_digest(tmp_path, ["sim"]) == first
+    file.write_text("2")
+    second = compute_digest(tmp_path, ["sim"])
+    file.rename(tmp_path / "sim" / "b.py")
+    assert len({first, second, compute_digest(tmp_path, ["sim"])}) == 3

@@ -1,0 +1,128 @@
+"""What Workloads were promised of nodes, for the audit from objects alone: pods that run and pods that are to come fit on each node.
+
+Like `e2e.recount` it shares no code but names with the product. kube-scheduler never binds more pods than fit, so that a place which was
+given twice shows as a pod that waits for ever. Here it shows when the second Workload is admitted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from core.names import HOSTNAME_LABEL, JOB_UID_LABEL, PODSET_LABEL, SPARES, WORKLOAD_ANNOTATION
+from e2e.amounts import Amount, count_requests, read_amounts, read_quantity, show_amount
+from e2e.recount_places import is_well, read_domains
+
+Obj = Mapping[str, Any]
+
+
+def find_overbooked(workloads: Collection[Obj], pods: Collection[Obj], nodes: Collection[Obj]) -> Iterator[str]:
+    """Sentences about nodes that were promised to more pods than they have room for; none if all is well.
+
+    Promises count as long as all pods of the pod set may come: none of them has ended, and the Workload is neither evicted nor finished.
+    Nodes that share a hostname are not judged.
+    """
+    hosts = Counter(_host_of(node) for node in nodes)
+    judged = {_host_of(node): node for node in nodes if hosts[_host_of(node)] == 1 and is_well(node)}
+    names = {node["metadata"]["name"]: host for host, node in judged.items()}
+    used: dict[str, dict[str, Amount]] = {host: {} for host in judged}
+    live: dict[tuple[str, str, str], Counter[str]] = {}
+    ended: set[tuple[str, str, str]] = set()
+    for pod in pods:
+        metadata, spec = pod["metadata"], pod.get("spec") or {}
+        notes, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+        key = metadata["namespace"], notes.get(WORKLOAD_ANNOTATION, ""), labels.get(PODSET_LABEL, "")
+        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            ended.add(key)
+            continue
+        host = names.get(spec.get("nodeName") or "")
+        if host is not None:
+            _add(used[host], {**count_requests(spec), "pods": 1}, 1)
+            live.setdefault(key, Counter())[host] += 1
+    promised: dict[str, list[str]] = {}
+    for workload in filter(_is_promised, workloads):
+        name = workload["metadata"]["namespace"], workload["metadata"]["name"]
+        unhealthy = {each["name"] for each in workload["status"].get("unhealthyNodes") or ()}
+        for given in workload["status"]["admission"].get("podSetAssignments") or ():
+            key, assigned = (*name, given["name"]), given.get("topologyAssignment")
+            if not assigned or assigned["levels"][-1] != HOSTNAME_LABEL or key in ended:
+                continue
+            of_each = {
+                resource: Fraction(read_quantity(str(amount))) / given["count"]
+                for resource, amount in (given.get("resourceUsage") or {}).items()
+            }
+            for values, count in read_domains(assigned):
+                missing = count - live.get(key, Counter())[values[-1]]
+                if missing > 0 and values[-1] in used and values[-1] not in unhealthy:
+                    _add(used[values[-1]], {**of_each, "pods": 1}, missing)
+                    promised.setdefault(values[-1], []).append(f"{missing} of {'/'.join(key)}")
+    for host, amounts in used.items():
+        has = read_amounts((judged[host].get("status") or {}).get("allocatable"))
+        for resource, amount in amounts.items():
+            if amount > has.get(resource, 0) and host in promised:
+                shown, there = show_amount(amount), show_amount(has.get(resource, 0))
+                yield f"host {host} has {there} {resource}, and {shown} are used or promised: {', '.join(sorted(promised[host]))} to come"
+
+
+def find_misplaced_spares(workloads: Collection[Obj], nodes: Collection[Obj]) -> Iterator[str]:
+    """Sentences about spares outside of the domain that a pod set requires; none if all is well. To be asked at rest: spares are named
+    before the admission by which they are held."""
+    by_name = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
+    by_host = {labels.get(HOSTNAME_LABEL, ""): labels for labels in by_name.values()}
+    for workload in filter(_is_promised, workloads):
+        spares = json.loads((workload["metadata"].get("annotations") or {}).get(SPARES) or "{}")
+        asked = {each["name"]: each.get("topologyRequest") or {} for each in workload["spec"].get("podSets") or ()}
+        for given in workload["status"]["admission"].get("podSetAssignments") or ():
+            level, assigned = asked.get(given["name"], {}).get("required"), given.get("topologyAssignment")
+            held = [by_name[name] for name in spares.get(given["name"]) or () if name in by_name]
+            if not level or not assigned or assigned["levels"][-1] != HOSTNAME_LABEL:
+                continue
+            used = [by_host[values[-1]] for values, _ in read_domains(assigned) if values[-1] in by_host]
+            domains = {labels.get(level, "") for labels in (*used, *held)}
+            if held and len(domains) > 1:
+                name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+                yield f"workload {name} has pods and spares in {', '.join(sorted(domains))}, and requires one {level}"
+
+
+def find_unnoticed(workloads: Collection[Obj], pods: Collection[Obj], gone: Collection[str]) -> Iterator[str]:
+    """Sentences about Workloads that are assigned to hosts which are gone and do not say so (API field unhealthyNodes); none if
+    all is well. Where pods have ended a host is perhaps not needed any more."""
+    ended = {
+        (pod["metadata"]["namespace"], (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION))
+        for pod in pods
+        if (pod.get("status") or {}).get("phase") == "Succeeded"
+    }
+    for workload in filter(_is_promised, workloads):
+        key = workload["metadata"]["namespace"], workload["metadata"]["name"]
+        told = {each["name"] for each in workload["status"].get("unhealthyNodes") or ()}
+        assigned = [
+            values[-1]
+            for given in workload["status"]["admission"].get("podSetAssignments") or ()
+            if (given.get("topologyAssignment") or {"levels": [""]})["levels"][-1] == HOSTNAME_LABEL
+            for values, _ in read_domains(given["topologyAssignment"])
+        ]
+        silent = sorted(({*assigned} & {*gone}) - told)
+        if silent and key not in ended:
+            yield f"workload {'/'.join(key)} does not say that {', '.join(silent)} are gone"
+
+
+def _host_of(node: Obj) -> str:
+    return str((node["metadata"].get("labels") or {}).get(HOSTNAME_LABEL) or node["metadata"]["name"])
+
+
+def _is_promised(workload: Obj) -> bool:
+    """Whether all pods of a Workload may still come: it is admitted, active, has its job, and nothing of it has been given back."""
+    metadata, status = workload["metadata"], workload.get("status") or {}
+    states = {condition["type"]: condition["status"] for condition in status.get("conditions") or ()}
+    is_orphaned = JOB_UID_LABEL in (metadata.get("labels") or {}) and not metadata.get("ownerReferences")
+    is_over = states.get("Finished") == "True" or states.get("Evicted") == "True" or metadata.get("deletionTimestamp")
+    is_active = workload["spec"].get("active", True) is not False
+    return bool(status.get("admission")) and is_active and not (is_over or is_orphaned or status.get("reclaimablePods"))
+
+
+def _add(total: dict[str, Amount], amounts: Mapping[str, Amount], times: int) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount * times

@@ -1,0 +1,79 @@
+"""Promises of nodes are judged from objects alone: places given twice, spares in another domain, nodes that are gone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from core.names import HOSTNAME_LABEL, PODSET_LABEL, SPARES, WORKLOAD_ANNOTATION
+from e2e.recount_promises import find_misplaced_spares, find_overbooked, find_unnoticed
+
+Json = dict[str, Any]
+RACK = "example.com/rack"
+
+
+def node(name: str, rack: str = "r1", host: str = "") -> Json:
+    labels = {RACK: rack, HOSTNAME_LABEL: host or name}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "8", "pods": "110"}}
+    return {"metadata": {"name": name, "labels": labels}, "status": ready}
+
+
+def workload(name: str, host: str, count: int = 2, **more: Any) -> Json:
+    assigned = {
+        "levels": [HOSTNAME_LABEL],
+        "slices": [{"domainCount": 1, "podCounts": {"universal": count}, "valuesPerLevel": [{"universal": host}]}],
+    }
+    given = {"name": "main", "count": count, "resourceUsage": {"nvidia.com/gpu": str(4 * count)}, "topologyAssignment": assigned}
+    return {
+        "metadata": {"namespace": "team", "name": name},
+        "spec": {"podSets": [{"name": "main", "count": count, "topologyRequest": {"required": RACK}}]},
+        "status": {"admission": {"podSetAssignments": [given]}, **more},
+    }
+
+
+def pod(name: str, of: str, host: str, phase: str = "Running") -> Json:
+    metadata = {"name": name, "namespace": "team", "labels": {PODSET_LABEL: "main"}, "annotations": {WORKLOAD_ANNOTATION: of}}
+    containers = [{"resources": {"requests": {"nvidia.com/gpu": "4"}}}]
+    return {"metadata": metadata, "spec": {"nodeName": host, "containers": containers}, "status": {"phase": phase}}
+
+
+def test_two_workloads_on_one_host_that_has_room_for_one_are_found():
+    found = list(find_overbooked([workload("a", "n1"), workload("b", "n1")], [], [node("n1")]))
+    assert found == ["host n1 has 8 nvidia.com/gpu, and 16 are used or promised: 2 of team/a/main, 2 of team/b/main to come"]
+
+
+def test_pods_that_run_count_once_beside_pods_to_come():
+    pods = [pod("a-0", "a", "n1"), pod("a-1", "a", "n1")]
+    assert list(find_overbooked([workload("a", "n1")], pods, [node("n1")])) == []
+    assert "2 of team/b/main to come" in next(find_overbooked([workload("a", "n1"), workload("b", "n1")], pods, [node("n1")]))
+
+
+@pytest.mark.parametrize(
+    "more", [{"conditions": [{"type": "Evicted", "status": "True"}]}, {"reclaimablePods": [{"name": "main", "count": 1}]}]
+)
+def test_workload_that_gives_something_back_promises_nothing(more: Json):
+    assert list(find_overbooked([workload("a", "n1"), workload("b", "n1", **more)], [], [node("n1")])) == []
+
+
+def test_pod_set_with_a_pod_that_has_ended_promises_nothing():
+    assert list(find_overbooked([workload("a", "n1"), workload("b", "n1")], [pod("b-0", "b", "n1", "Succeeded")], [node("n1")])) == []
+
+
+def test_nodes_that_share_a_hostname_are_not_judged():
+    assert list(find_overbooked([workload("a", "n1"), workload("b", "n1")], [], [node("n1"), node("twin", host="n1")])) == []
+
+
+def test_spare_in_another_rack_than_the_pods_is_found():
+    held = workload("a", "n1")
+    held["metadata"]["annotations"] = {SPARES: json.dumps({"main": ["n2"]})}
+    assert list(find_misplaced_spares([held], [node("n1"), node("n2")])) == []
+    [found] = find_misplaced_spares([held], [node("n1"), node("n2", rack="r2")])
+    assert found == f"workload team/a has pods and spares in r1, r2, and requires one {RACK}"
+
+
+def test_workload_that_does_not_say_that_its_host_is_gone_is_found():
+    assert list(find_unnoticed([workload("a", "n1")], [], ["n1"])) == ["workload team/a does not say that n1 are gone"]
+    assert list(find_unnoticed([workload("a", "n1", unhealthyNodes=[{"name": "n1"}])], [], ["n1"])) == []
+    assert list(find_unnoticed([workload("a", "n1")], [], ["n2"])) == []
