@@ -129,7 +129,6 @@ class _Handle(asyncio.Handle):
 
     __slots__ = ()
     _context: contextvars.Context
-
     _loop: VirtualLoop
 
     def __init__(self, callback: Any, args: Any, loop: VirtualLoop, context: contextvars.Context | None) -> None:
