@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Never
@@ -69,8 +69,9 @@ class Watcher:
         self.version = ""
         """The resource version up to which everything has been handed on; empty before the first list."""
         self.opened = self.delivered = 0
-        """How many lists and streams were begun, and the number of the latest of them that has said all there was when it was begun: to its
-        end, or up to a bookmark."""
+        """How many lists and streams were begun, and the number of the latest of them that has said all there was when it was begun: a list
+        to its end, a stream up to a bookmark."""
+        self._owed, self._short = -1, 0  # `opened` when it was refreshed last, and how many streams were opened for that
         self._reading: asyncio.Timeout | None = None
         self._is_asked = False
         self._heard_at: float | None = None
@@ -83,8 +84,11 @@ class Watcher:
         return None if self._heard_at is None else (clock or self.clock).monotonic() - self._heard_at
 
     def refresh(self) -> None:
-        """Opens the stream anew, if there is one: within some seconds `delivered` is larger than `opened` is now."""
-        self._is_asked = True
+        """Opens the stream anew, if there is one: within some seconds `delivered` is larger than `opened` is now.
+
+        Streams that end without a bookmark say nothing. Others follow, each for twice the time.
+        """
+        self._is_asked, self._owed, self._short = True, self.opened, 0
         if self._reading is not None and not self._reading.expired():
             with suppress(RuntimeError):  # it has just ended
                 self._reading.reschedule(asyncio.get_running_loop().time())
@@ -114,7 +118,7 @@ class Watcher:
                         in_a_row = 0
                         await self.clock.sleep(0)
                 state, action = following.state, following.action
-                if is_whole(given, following):
+                if is_whole(given, following.events):
                     self.delivered = self.opened
                 if isinstance(state, Opening | Watching):
                     self.version = state.resource_version
@@ -137,8 +141,9 @@ class Watcher:
                         field_selector=self.field_selector,
                     )
                 case OpenWatch(version, timeout_s):
-                    if self._is_asked:  # also where it waited, and is opened now
-                        timeout_s = min(timeout_s, self.policy.refresh_s)
+                    if self._is_asked or self.delivered <= self._owed:  # also where it waited, and is opened now
+                        timeout_s = min(timeout_s, self.policy.refresh_s << min(self._short, 16))
+                        self._short += 1
                     self._silence_s = timeout_s + self.policy.silence_s
                     self._is_asked = False
                     self.opened += 1
@@ -194,15 +199,15 @@ class Watcher:
             logger.warning("watch event of an unknown type is skipped", extra={"resource": str(self.resource), "type": following.oddity})
 
 
-def is_whole(given: Input, following: Step) -> bool:
-    """Whether all that there was when the request was made has been delivered: a list is read to its end, or there is a bookmark, or a
-    stream has ended."""
+def is_whole(given: Input, events: Iterable[Event]) -> bool:
+    """Returns whether all that there was when the request was made has been delivered: a list is read to its end, or there is a bookmark.
+
+    A stream that ends proves nothing: one that lags behind, or a proxy that gives up, ends like any other.
+    """
     match given:
         case Page():
-            return any(isinstance(event, InitDone) for event in following.events)
+            return any(isinstance(event, InitDone) for event in events)
         case Raw(event):
             return event.get("type") == "BOOKMARK"
-        case Closed():
-            return following.cause == "closed"
         case _:
             return False

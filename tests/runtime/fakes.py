@@ -129,7 +129,7 @@ def bookmark(version: int | str) -> Obj:
 class FakeClient:
     """Lists and watches a ModelServer. `faults` are taken one per request: an error to raise, or what to do with the next stream.
 
-    Stream faults: `"close"` ends it at once, `"hang"` never says anything, `"gone"` sends 410 in the stream, any dict is sent as an event
+    Stream faults: `"close"` ends it at once, `"mute"` when its time is over, `"hang"` never says anything, `"gone"` sends 410 in the stream, any dict is sent as an event
     first.
     """
 
@@ -161,6 +161,9 @@ class FakeClient:
                 return
             case "hang":
                 await asyncio.sleep(10**9)
+            case "mute":
+                await asyncio.sleep(timeout_seconds)
+                return
             case "gone":
                 yield status(410, "Expired")
                 return

@@ -364,6 +364,27 @@ async def test_a_watch_that_hangs_is_up_to_date_seconds_after_it_is_refreshed():
         assert informer.watcher.version == str(server.version)
 
 
+async def test_stream_that_ends_without_a_bookmark_is_no_answer_to_a_refresh():
+    """A new leader decided on what a lagging watch had delivered: its streams ended, empty, when their time was over."""
+    server = ModelServer()
+    server.put("a")
+    client = FakeClient(server)
+    client.faults = [None, "hang", "mute", "mute"]
+    informer = make_informer(client)
+    async with running(informer):
+        await asyncio.sleep(1)
+        server.put("b")
+        opened = informer.watcher.opened
+        informer.watcher.refresh()
+        await asyncio.sleep(8)
+        assert informer.watcher.opened == opened + 2
+        assert informer.watcher.delivered <= opened
+        assert names(informer) == ["a"]
+        await asyncio.sleep(16)
+        assert names(informer) == ["a", "b"]
+        assert informer.watcher.delivered > opened
+
+
 async def test_a_list_that_was_begun_before_is_no_answer_to_a_refresh():
     """It says what there was when its first page was read."""
     server = ModelServer()
