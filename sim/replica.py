@@ -14,6 +14,7 @@ from core.placement.profile import profiles_from_gates
 from core.runtime.client import Client
 from core.runtime.lease import LeaderElection, LeadershipLost
 from reconciler.app import Reconciler
+from reconciler.observed import CATCH_UP_S
 from sim.loop import Process, VirtualClock, VirtualLoop
 from sim.models.base import POD
 from sim.sent import find_wrong_delete, find_wrong_ungating
@@ -147,13 +148,20 @@ class Replica:
             return
         self.process.is_dead = True
         error = task.exception()
-        if isinstance(error, BaseExceptionGroup) and error.split(LeadershipLost)[1] is None:
+        if self._has_waited_in_vain(error):
+            self._replace()
+        elif isinstance(error, BaseExceptionGroup) and error.split(LeadershipLost)[1] is None:
             self.lost += 1
             if not self._was_taken():
                 self.problems.append(f"{self.identity} ends for want of a lease that no other process has taken")
             self._replace()
         else:
             self.problems.append(f"{self.identity} ends: {error!r}")
+
+    def _has_waited_in_vain(self, error: BaseException | None) -> bool:
+        """Whether it ended because its watches delivered nothing when it was to lead, while there were faults."""
+        is_late = isinstance(error, BaseExceptionGroup) and error.split(TimeoutError)[1] is None
+        return is_late and self._loop.time() < self.calm_since + CATCH_UP_S
 
     def end(self) -> list[asyncio.Task[None]]:
         """Ends all of its processes; returns what is to be waited for."""

@@ -86,7 +86,7 @@ class Watcher:
     def refresh(self) -> None:
         """Opens the stream anew, if there is one: within some seconds `delivered` is larger than `opened` is now.
 
-        Streams that end without a bookmark say nothing. Others follow, each for twice the time.
+        Streams that end without a bookmark say nothing. Others follow, for up to four times as long.
         """
         self._is_asked, self._owed, self._short = True, self.opened, 0
         if self._reading is not None and not self._reading.expired():
@@ -142,7 +142,7 @@ class Watcher:
                     )
                 case OpenWatch(version, timeout_s):
                     if self._is_asked or self.delivered <= self._owed:  # also where it waited, and is opened now
-                        timeout_s = min(timeout_s, self.policy.refresh_s << min(self._short, 16))
+                        timeout_s = min(timeout_s, self.policy.refresh_s << min(self._short, 2))
                         self._short += 1
                     self._silence_s = timeout_s + self.policy.silence_s
                     self._is_asked = False
