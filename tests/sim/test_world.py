@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from core.names import TOPOLOGY_GATE
+from core.names import PLACEMENT_KEPT, TOPOLOGY_GATE
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
 from sim.models.kubelets import RUN_SECONDS
 from sim.server import Refused
-from sim.world import World
+from sim.world import DOUBTED_S, World
 
 Json = dict[str, Any]
 POOL = NodePool(blocks=1, racks=2, nodes=4)
@@ -129,4 +129,34 @@ def test_deleted_job_takes_its_pods_and_workload_along():
     assert world.objects("batch", "jobs") == []
     assert world.objects("", "pods") == []
     assert world.objects("kueue.x-k8s.io", "workloads") == []
+    world.close()
+
+
+def test_pods_of_a_node_that_was_gone_for_a_second_run_on_and_their_workload_says_so():
+    world = open_world(7)
+    world.apply(job("stays", 1, seconds=None, rack=POOL.rack_label))
+    world.run_for(5)
+    [pod] = world.objects("", "pods")
+    name = pod["spec"]["nodeName"]
+    [node] = [each for each in world.objects("", "nodes") if each["metadata"]["name"] == name]
+    world.delete(node)
+    world.run_for(1)
+    labels = node["metadata"]["labels"]
+    world.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": node["status"]})
+    for number in range(5):
+        world.apply(job(f"other-{number}", 1, seconds=None))
+    world.run_for(DOUBTED_S + 10)
+    assert world.find_broken() == []
+    bound = [each["spec"].get("nodeName") for each in world.objects("", "pods")]
+    assert len(bound) == 6
+    assert None not in bound
+    assert bound.count(name) == 1, "nobody else is sent to where the pods still are"
+
+    [replica] = world.replicas
+    replica.kill()
+    [workload] = [each for each in world.objects("kueue.x-k8s.io", "workloads") if "stays" in each["metadata"]["name"]]
+    conditions = [each for each in workload["status"]["conditions"] if each["type"] != PLACEMENT_KEPT]
+    assert len(conditions) < len(workload["status"]["conditions"]), "it says that its pods run elsewhere"
+    world.patch("kueue.x-k8s.io", "workloads", workload, {"status": {"conditions": conditions}}, "status")
+    assert any(f"0 pods in domain {name}" in each for each in world.find_broken()), "what is not told is found"
     world.close()
