@@ -181,8 +181,10 @@ class Scenario:
                 raise Broken(f"writes in peace: {', '.join(named[-5:])}")
 
     def _check_lost(self) -> None:
-        """Raises Broken where a workload that runs does not say that a node of it is gone. Where so many are gone or not ready that it may be a
-        storm (`StormRules`) they are expected back for half an hour."""
+        """Raises Broken where a workload that runs does not say that a node of it is gone.
+
+        Where so many are gone or not ready that it may be a storm (`StormRules`) they are expected back for half an hour.
+        """
         if len(self.world.lost_since) >= StormRules().min_nodes:
             return
         gone = {
