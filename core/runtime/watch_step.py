@@ -90,7 +90,15 @@ class Asked:
     """The stream is to be opened anew, so that what it has to say is known within seconds."""
 
 
-Input = Page | Raw | Closed | Silent | Failed | Woke | Asked
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """The stream that was opened anew has ended in good order without a bookmark: it may have lagged behind, and only a list is certain.
+
+    An API server sends no bookmarks for a resource of which nothing has changed since it started.
+    """
+
+
+Input = Page | Raw | Closed | Silent | Failed | Woke | Asked | Unproven
 
 # -- actions: what it wants done next
 
@@ -246,6 +254,8 @@ def step(state: State, given: Input, *, now: float, chance: float, policy: Polic
         case ((Opening() | Watching()), Asked()):
             again = Opening(state.pace, state.resource_version, now, policy.refresh_s)
             return Step(again, [], OpenWatch(again.resource_version, again.timeout_s))
+        case ((Opening() | Watching()), Unproven()):
+            return Step(Empty(state.pace), [], ListPage("", policy.page_limit), "closed")
         case Waiting(then), Woke():
             return _resume(then, now, chance, policy)
         case _:

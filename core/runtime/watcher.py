@@ -36,6 +36,7 @@ from core.runtime.watch_step import (
     Silent,
     Sleep,
     Step,
+    Unproven,
     Watching,
     Woke,
     begin,
@@ -71,7 +72,7 @@ class Watcher:
         self.opened = self.delivered = 0
         """How many lists and streams were begun, and the number of the latest of them that has said all there was when it was begun: a list
         to its end, a stream up to a bookmark."""
-        self._owed, self._short = -1, 0  # `opened` when it was refreshed last, and how many streams were opened for that
+        self._owed = -1  # `opened` when it was refreshed last
         self._reading: asyncio.Timeout | None = None
         self._is_asked = False
         self._heard_at: float | None = None
@@ -86,9 +87,9 @@ class Watcher:
     def refresh(self) -> None:
         """Opens the stream anew, if there is one: within some seconds `delivered` is larger than `opened` is now.
 
-        Streams that end without a bookmark say nothing. Others follow, for up to four times as long.
+        Where that stream ends without a bookmark all is listed.
         """
-        self._is_asked, self._owed, self._short = True, self.opened, 0
+        self._is_asked, self._owed = True, self.opened
         if self._reading is not None and not self._reading.expired():
             with suppress(RuntimeError):  # it has just ended
                 self._reading.reschedule(asyncio.get_running_loop().time())
@@ -141,9 +142,8 @@ class Watcher:
                         field_selector=self.field_selector,
                     )
                 case OpenWatch(version, timeout_s):
-                    if self._is_asked or self.delivered <= self._owed:  # also where it waited, and is opened now
-                        timeout_s = min(timeout_s, self.policy.refresh_s << min(self._short, 2))
-                        self._short += 1
+                    if self._is_asked:  # also where it waited, and is opened now
+                        timeout_s = min(timeout_s, self.policy.refresh_s)
                     self._silence_s = timeout_s + self.policy.silence_s
                     self._is_asked = False
                     self.opened += 1
@@ -171,7 +171,7 @@ class Watcher:
             async with asyncio.timeout(self._silence_s) as self._reading:
                 return Raw(await anext(stream))
         except StopAsyncIteration:
-            return Closed()
+            return Unproven() if self.delivered <= self._owed < self.opened else Closed()
         except TimeoutError:
             return Asked() if self._is_asked else Silent()
         finally:

@@ -34,6 +34,7 @@ from core.runtime.watch_step import (
     Sleep,
     State,
     Step,
+    Unproven,
     Waiting,
     Watching,
     Woke,
@@ -213,7 +214,7 @@ def test_timeouts_are_spread_downwards():
 
 
 STATES: list[State] = [Empty(), InitPage(Pace(), "t"), Opening(Pace(), "1", 0.0, 10), watching(), Waiting(Empty())]
-INPUTS: list[Input] = [Page([A], "1"), Raw(raw("ADDED", A)), Closed(), Silent(), Failed(ServerError(500)), Woke()]
+INPUTS: list[Input] = [Page([A], "1"), Raw(raw("ADDED", A)), Closed(), Unproven(), Silent(), Failed(ServerError(500)), Woke()]
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
