@@ -280,9 +280,6 @@ class Server:
         if metadata.get("name") not in (None, request.name):
             message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({request.name})"
             raise Refused(400, "BadRequest", message)
-        if request.kind.is_custom and not metadata.get("resourceVersion"):
-            problem = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
-            raise self._invalid(request.kind, request.name, [problem])
         return self._change(request, stored, {**body, "metadata": {**metadata, "name": request.name}}, self._updater(request))
 
     def patch(self, request: Request) -> Json:
@@ -483,17 +480,22 @@ class Server:
                 raise Refused(403, "Forbidden", message)
 
     def _check_preconditions(self, request: Request, old: Json, metadata: Json) -> None:
-        """Raises Refused where another object or version was meant. At the status the uid is not looked at."""
-        wanted, known = metadata.get("uid"), old["metadata"]
-        if metadata.get("resourceVersion") not in (None, "", known["resourceVersion"]):
-            message = "the object has been modified; please apply your changes to the latest version and try again"
-            raise self._conflict(request.kind, request.name, message)
-        if not wanted or wanted == known["uid"]:
-            return
-        if request.verb == "update":
+        """Raises Refused where another object or version was meant. At the status a patch may name any uid.
+
+        The storage compares the uid of a replace before it looks at the object.
+        """
+        wanted, known, version = metadata.get("uid"), old["metadata"], metadata.get("resourceVersion")
+        is_another = wanted and wanted != known["uid"]
+        if is_another and request.verb == "update":
             message = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {known['uid']}"
             raise self._conflict(request.kind, request.name, message)
-        if not (request.subresource and request.kind.is_custom):
+        if not version and request.verb == "update" and request.kind.is_custom:
+            problem = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+            raise self._invalid(request.kind, request.name, [problem])
+        if version and version != known["resourceVersion"]:
+            message = "the object has been modified; please apply your changes to the latest version and try again"
+            raise self._conflict(request.kind, request.name, message)
+        if is_another and not (request.subresource and request.kind.is_custom):
             raise self._invalid(request.kind, request.name, [f'metadata.uid: Invalid value: "{wanted}": field is immutable'])
 
     def _updater(self, request: Request) -> Manager:

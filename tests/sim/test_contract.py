@@ -22,6 +22,7 @@ from sim.kinds import build_in, read_definitions
 from sim.routes import carry_out, find_request
 from sim.server import Refused, Server
 from tests.sim.contract import Op, Player, Sequence, find_difference
+from tests.sim.contract_cases import CASES
 
 Json = dict[str, Any]
 SEQUENCES, FIRST = (int(os.environ.get(f"TOPOGATE_CONTRACT_{name}", default)) for name, default in (("SEQUENCES", "40"), ("FIRST", "0")))
@@ -120,15 +121,15 @@ def remove_objects(api: Api, namespace: str) -> None:
             api.delete(one, grace_period_s=0)
 
 
-def find_differences(seed: int, namespace: str, real: Real, told: Told) -> Iterator[str]:
-    sequence, ours = Sequence(seed), InMemory(namespace)
+def find_differences(name: str, ops: list[Op], namespace: str, real: Real, told: Told) -> Iterator[str]:
+    ours = InMemory(namespace)
     expected, found = Player(real, namespace), Player(ours, namespace)
-    expected.play(sequence)
-    found.play(sequence)
-    for op, one, other in zip(sequence.ops, expected.answers, found.answers, strict=True):
+    expected.play(ops)
+    found.play(ops)
+    for op, one, other in zip(ops, expected.answers, found.answers, strict=True):
         difference = find_difference(to_json(one), to_json(other))
         if difference:
-            yield f"seed {seed}, {op.method} {op.path} {json.dumps(op.body)}: real and ours: {difference}"
+            yield f"{name}, {op.method} {op.path} {json.dumps(op.body)}: real and ours: {difference}"
             return
     for path in FOLLOWED:
         events = ours.read_events(namespace, path)
@@ -136,7 +137,7 @@ def find_differences(seed: int, namespace: str, real: Real, told: Told) -> Itera
         expected_events = [expected.normalize(event) for event in told.read_events(namespace, path)]
         difference = find_difference(to_json(expected_events), to_json([found.normalize(event) for event in events]))
         if difference:
-            yield f"seed {seed}, events of {path}: real and ours: {difference}"
+            yield f"{name}, events of {path}: real and ours: {difference}"
 
 
 def to_json(value: Any) -> Any:
@@ -151,10 +152,19 @@ def test_random_operations_have_the_same_answers_and_events(cluster: Cluster, to
         seeds = range(first, min(first + BATCH, FIRST + SEQUENCES))
         namespaces = make_namespaces(cluster.api, len(seeds))
         for seed, namespace in zip(seeds, namespaces, strict=True):
-            differences += find_differences(seed, namespace, real, told)
+            differences += find_differences(f"seed {seed}", Sequence(seed).ops, namespace, real, told)
         for namespace in namespaces:
             remove_objects(cluster.api, namespace)
             cluster.api.delete(f"/api/v1/namespaces/{namespace}")
+    assert not differences, "\n".join(differences)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fixed_operations_have_the_same_answers_and_events(cluster: Cluster, told: Told, name: str):
+    [namespace] = make_namespaces(cluster.api, 1)
+    differences = list(find_differences(name, CASES[name], namespace, Real(cluster.api), told))
+    remove_objects(cluster.api, namespace)
+    cluster.api.delete(f"/api/v1/namespaces/{namespace}")
     assert not differences, "\n".join(differences)
 
 
@@ -165,7 +175,7 @@ def test_operations_of_every_kind_are_played():
         ours = InMemory("n")
         player = Player(ours, "n")
         sequence = Sequence(seed)
-        player.play(sequence)
+        player.play(sequence.ops)
         for op, (code, _) in zip(sequence.ops, player.answers, strict=True):
             played[f"{op.method} {op.content_type.partition('/')[2]} {'status' if op.path.endswith('status') else ''}".strip()].add(code)
     assert played["PATCH apply-patch+yaml status"] >= {200, 404, 409}

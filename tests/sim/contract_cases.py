@@ -1,0 +1,42 @@
+"""Sequences in which the API server in memory once answered otherwise than the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.sim.contract import MERGE, Op
+
+Json = dict[str, Any]
+_CONFIG_MAPS = "/api/v1/namespaces/{namespace}/configmaps"
+_WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads"
+_HEAD = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"}
+
+
+def _make(**metadata: Any) -> Op:
+    spec = {"queueName": "q", "podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": []}}}]}
+    return Op("POST", _WORKLOADS, {"fieldManager": "zero"}, {**_HEAD, "metadata": {"name": "w0", **metadata}, "spec": spec})
+
+
+def _replace(path: str, head: Json, **metadata: str) -> Op:
+    name = path.rpartition("/")[2]
+    return Op("PUT", path, {"fieldManager": "two"}, {**head, "metadata": {"name": name, **metadata}})
+
+
+_OF_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
+_MAKE_MAP = Op("POST", _CONFIG_MAPS, {"fieldManager": "one"}, {**_OF_MAP, "metadata": {"name": "c0"}, "data": {"x": "1"}})
+_CHANGE_MAP = Op("PATCH", f"{_CONFIG_MAPS}/c0", {"fieldManager": "one"}, {"data": {"x": "2"}}, MERGE)
+
+CASES: Mapping[str, list[Op]] = {
+    "replace with another uid and an old version": [
+        _MAKE_MAP,
+        _CHANGE_MAP,
+        _replace(f"{_CONFIG_MAPS}/c0", _OF_MAP, uid="another", resourceVersion="$old"),
+        _replace(f"{_CONFIG_MAPS}/c0", _OF_MAP, uid="$uid", resourceVersion="$old"),
+        _replace(f"{_CONFIG_MAPS}/c0", _OF_MAP, uid="another", resourceVersion="$version"),
+        _make(),
+        _replace(f"{_WORKLOADS}/w0", _HEAD, uid="another"),
+        _replace(f"{_WORKLOADS}/w0", _HEAD, uid="another", resourceVersion="1"),
+        _replace(f"{_WORKLOADS}/w0", _HEAD, uid="$uid"),
+    ],
+}
