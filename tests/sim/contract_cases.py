@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.sim.contract import MERGE, Op
+from tests.sim.contract import APPLY, MERGE, Op
 
 Json = dict[str, Any]
 _CONFIG_MAPS = "/api/v1/namespaces/{namespace}/configmaps"
 _WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads"
 _HEAD = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"}
+_CONDITION = {"type": "A", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+_READ = Op("GET", f"{_WORKLOADS}/w0", {})
 
 
 def _make(**metadata: Any) -> Op:
     spec = {"queueName": "q", "podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": []}}}]}
     return Op("POST", _WORKLOADS, {"fieldManager": "zero"}, {**_HEAD, "metadata": {"name": "w0", **metadata}, "spec": spec})
+
+
+def _apply_status(manager: str, **status: Any) -> Op:
+    body = {**_HEAD, "metadata": {"name": "w0"}, "status": status}
+    return Op("PATCH", f"{_WORKLOADS}/w0/status", {"fieldManager": manager, "force": "true"}, body, APPLY)
 
 
 def _replace(path: str, head: Json, **metadata: str) -> Op:
@@ -38,5 +45,31 @@ CASES: Mapping[str, list[Op]] = {
         _replace(f"{_WORKLOADS}/w0", _HEAD, uid="another"),
         _replace(f"{_WORKLOADS}/w0", _HEAD, uid="another", resourceVersion="1"),
         _replace(f"{_WORKLOADS}/w0", _HEAD, uid="$uid"),
+    ],
+    "status left with an empty list is dropped": [
+        _make(),
+        _apply_status("two", conditions=[_CONDITION], reclaimablePods=[]),
+        _apply_status("two"),
+        _apply_status("two", requeueState={"count": 1}, reclaimablePods=[]),
+        _apply_status("two", reclaimablePods=[]),
+        _apply_status("two", requeueState={"count": 1}, reclaimablePods=[]),
+        _apply_status("three", conditions=[_CONDITION]),
+        _apply_status("two"),
+        _apply_status("three"),
+        _READ,
+    ],
+    "another manager owns the empty status": [
+        _make(),
+        _apply_status("three", conditions=[_CONDITION], reclaimablePods=[]),
+        _apply_status("one"),
+        _apply_status("three"),
+        _READ,
+    ],
+    "another manager owns the empty status and all else is gone": [
+        _make(),
+        _apply_status("three", conditions=[_CONDITION]),
+        _apply_status("one"),
+        _apply_status("three", reclaimablePods=[]),
+        _READ,
     ],
 }
