@@ -20,9 +20,18 @@ def _make(**metadata: Any) -> Op:
     return Op("POST", _WORKLOADS, {"fieldManager": "zero"}, {**_HEAD, "metadata": {"name": "w0", **metadata}, "spec": spec})
 
 
+def _apply(manager: str, **metadata: Any) -> Op:
+    body = {**_HEAD, "metadata": {"name": "w0", **metadata}}
+    return Op("PATCH", f"{_WORKLOADS}/w0", {"fieldManager": manager, "force": "true"}, body, APPLY)
+
+
 def _apply_status(manager: str, **status: Any) -> Op:
     body = {**_HEAD, "metadata": {"name": "w0"}, "status": status}
     return Op("PATCH", f"{_WORKLOADS}/w0/status", {"fieldManager": manager, "force": "true"}, body, APPLY)
+
+
+def _merge(body: Json) -> Op:
+    return Op("PATCH", f"{_WORKLOADS}/w0", {"fieldManager": "four"}, body, MERGE)
 
 
 def _replace(path: str, head: Json, **metadata: str) -> Op:
@@ -30,6 +39,7 @@ def _replace(path: str, head: Json, **metadata: str) -> Op:
     return Op("PUT", path, {"fieldManager": "two"}, {**head, "metadata": {"name": name, **metadata}})
 
 
+_CHANGES_NOTHING = _merge({"metadata": {}})
 _OF_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
 _MAKE_MAP = Op("POST", _CONFIG_MAPS, {"fieldManager": "one"}, {**_OF_MAP, "metadata": {"name": "c0"}, "data": {"x": "1"}})
 _CHANGE_MAP = Op("PATCH", f"{_CONFIG_MAPS}/c0", {"fieldManager": "one"}, {"data": {"x": "2"}}, MERGE)
@@ -71,5 +81,43 @@ CASES: Mapping[str, list[Op]] = {
         _apply_status("one"),
         _apply_status("three", reclaimablePods=[]),
         _READ,
+    ],
+    "labels applied empty are dropped by the next write": [
+        _make(labels={"a": "1"}),
+        _apply("two", labels={}),
+        _CHANGES_NOTHING,
+        _merge({"metadata": {"labels": {"a": None}}}),
+        _apply("two", labels={}),
+        _CHANGES_NOTHING,
+        _CHANGES_NOTHING,
+        _apply("two", labels={}, finalizers=["example.com/f"]),
+        _apply_status("three"),
+        _apply_status("three"),
+        _apply("two", labels={}, annotations={}, finalizers=["example.com/f"]),
+        Op("DELETE", f"{_WORKLOADS}/w0", {}),
+        _apply("two", labels={}, finalizers=["example.com/f"]),
+        Op("DELETE", f"{_WORKLOADS}/w0", {}),
+        Op("DELETE", f"{_WORKLOADS}/w0", {}),
+    ],
+    "labels applied empty are stored anew in another second": [
+        _make(),
+        _apply("two", labels={}),
+        _apply("two", labels={}),
+        _apply("two", labels={}),
+        _READ,
+    ],
+    "labels are null after an apply": [
+        _make(),
+        _apply("two", labels={}),
+        _apply("three", labels={"a": "1"}),
+        _apply("two", labels={}),
+        _apply("three"),
+        _CHANGES_NOTHING,
+        _CHANGES_NOTHING,
+    ],
+    "labels of a new object are applied empty": [
+        Op("PATCH", f"{_WORKLOADS}/w0", {"fieldManager": "two"}, {**_make().body, "metadata": {"name": "w0", "labels": {}}}, APPLY),
+        _CHANGES_NOTHING,
+        _CHANGES_NOTHING,
     ],
 }

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import threading
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from e2e.follow import Follower
 from sim.kinds import build_in, read_definitions
 from sim.routes import carry_out, find_request
 from sim.server import Refused, Server
-from tests.sim.contract import Op, Player, Sequence, find_difference
+from tests.sim.contract import APPLY, Op, Player, Sequence, find_difference
 from tests.sim.contract_cases import CASES
 
 Json = dict[str, Any]
@@ -31,12 +32,18 @@ BATCH = 20  # namespaces that are made together
 
 
 class Real:
-    """The real server."""
+    """The real server.
+
+    It stores an apply of empty parts of metadata again if the second is another than that of the apply before. So that this does not
+    depend on when a sequence is played, each such apply waits for another second; in memory every request has one of its own.
+    """
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
     def request(self, op: Op) -> tuple[int, Json]:
+        if op.content_type == APPLY and not all(op.body["metadata"].values()):
+            time.sleep(1.01 - time.time() % 1)
         try:
             return 200, self._api.request(op.method, op.path + (f"?{urlencode(op.params)}" if op.params else ""), op.body, op.content_type)
         except ApiError as error:
@@ -48,11 +55,16 @@ class InMemory:
 
     def __init__(self, namespace: str) -> None:
         kinds = [*build_in(), *read_definitions(load_crds())]
-        self.server = Server(kinds, now=lambda: "2026-01-01T00:00:00Z", chance=random.Random(1))
+        self._requests = 0
+        self.server = Server(kinds, now=self._tell_time, chance=random.Random(1))
         made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
         assert self.request(Op("POST", "/api/v1/namespaces", {}, made))[0] == 200
 
+    def _tell_time(self) -> str:
+        return f"2026-01-01T00:{self._requests // 60:02}:{self._requests % 60:02}Z"
+
     def request(self, op: Op) -> tuple[int, Json]:
+        self._requests += 1
         body = json.dumps(op.body).encode() if op.body is not None else None
         try:
             return 200, carry_out(self.server, find_request(self.server, op.method, op.path, op.params, body, op.content_type))
