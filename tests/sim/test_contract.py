@@ -121,7 +121,7 @@ def make_namespaces(api: Api, count: int) -> list[str]:
     return names
 
 
-def remove_objects(api: Api, namespace: str) -> None:
+def remove_namespace(api: Api, namespace: str) -> None:
     """Deletes what a sequence has left with its finalizers: an admitted Workload that stays counts in the tests that follow."""
     for path in FOLLOWED:
         group_version, _, plural = path.rpartition("/")
@@ -131,6 +131,7 @@ def remove_objects(api: Api, namespace: str) -> None:
             if obj["metadata"].get("finalizers"):
                 api.patch(one, {"metadata": {"finalizers": None}})
             api.delete(one, grace_period_s=0)
+    api.delete(f"/api/v1/namespaces/{namespace}")
 
 
 def find_differences(name: str, ops: list[Op], namespace: str, real: Real, told: Told) -> Iterator[str]:
@@ -152,6 +153,23 @@ def find_differences(name: str, ops: list[Op], namespace: str, real: Real, told:
             yield f"{name}, events of {path}: real and ours: {difference}"
 
 
+def find_undisturbed(name: str, ops: list[Op], namespace: str, api: Api, told: Told) -> list[str]:
+    """The differences of a sequence, which is played once more where the real control plane has changed one of its pods."""
+    differences = list(find_differences(name, ops, namespace, Real(api), told))
+    if differences and is_disturbed(told, namespace):
+        [another] = make_namespaces(api, 1)
+        differences = list(find_differences(name, ops, another, Real(api), told))
+        remove_namespace(api, another)
+    return differences
+
+
+def is_disturbed(told: Told, namespace: str) -> bool:
+    """Whether the collector of pods was there: at each 20 s of the clock it fails those that are being deleted and have no node."""
+    time.sleep(1)  # the event may be on its way
+    pods = [event["object"] for event in told.read_events(namespace, "/api/v1/pods")]
+    return any(entry["manager"] == "kube-controller-manager" for pod in pods for entry in pod["metadata"].get("managedFields") or ())
+
+
 def to_json(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
@@ -159,24 +177,22 @@ def to_json(value: Any) -> Any:
 @pytest.mark.timeout(600 + 3 * SEQUENCES)
 def test_random_operations_have_the_same_answers_and_events(cluster: Cluster, told: Told):
     """`TOPOGATE_CONTRACT_SEQUENCES=2000` plays so many; `TOPOGATE_CONTRACT_FIRST` is the first seed."""
-    real, differences = Real(cluster.api), list[str]()
+    differences = list[str]()
     for first in range(FIRST, FIRST + SEQUENCES, BATCH):
         seeds = range(first, min(first + BATCH, FIRST + SEQUENCES))
         namespaces = make_namespaces(cluster.api, len(seeds))
         for seed, namespace in zip(seeds, namespaces, strict=True):
-            differences += find_differences(f"seed {seed}", Sequence(seed).ops, namespace, real, told)
+            differences += find_undisturbed(f"seed {seed}", Sequence(seed).ops, namespace, cluster.api, told)
         for namespace in namespaces:
-            remove_objects(cluster.api, namespace)
-            cluster.api.delete(f"/api/v1/namespaces/{namespace}")
+            remove_namespace(cluster.api, namespace)
     assert not differences, "\n".join(differences)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_fixed_operations_have_the_same_answers_and_events(cluster: Cluster, told: Told, name: str):
     [namespace] = make_namespaces(cluster.api, 1)
-    differences = list(find_differences(name, CASES[name], namespace, Real(cluster.api), told))
-    remove_objects(cluster.api, namespace)
-    cluster.api.delete(f"/api/v1/namespaces/{namespace}")
+    differences = find_undisturbed(name, CASES[name], namespace, cluster.api, told)
+    remove_namespace(cluster.api, namespace)
     assert not differences, "\n".join(differences)
 
 
