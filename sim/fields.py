@@ -6,7 +6,7 @@ there.
 """
 
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -205,10 +205,10 @@ def apply(kind: Kind, live: Json | None, wanted: Json, managers: Managers, manag
     schema = schema_of(kind)
     own, before = list_owned(schema, wanted), managers.get(manager, NO_PATHS)
     merged = _merge(schema, live, wanted) if live is not None else wanted
-    kept = own.union(*(paths for other, paths in managers.items() if other != manager)) if not before <= own else own
-    gone = before - kept
-    if gone:
-        merged = _remove(schema, merged, (), gone, kept) or {}
+    if not before <= own:
+        others = NO_PATHS.union(*(paths for other, paths in managers.items() if other != manager))
+        if not before <= own | others:
+            merged = _prune(schema, merged, before, others.union(flatten(schema, wanted)))
     change = compare(kind, live, merged)
     taken = {other: lost for other, paths in managers.items() if other != manager and (lost := paths & change.set)}
     if taken and not force:
@@ -248,35 +248,65 @@ def _has_parts(schema: Mapping[str, Any], value: Any) -> bool:
     return isinstance(value, dict) and schema.get("x-kubernetes-map-type") != "atomic"
 
 
-def _remove(schema: Mapping[str, Any], value: Any, path: Path, gone: Iterable[Path], owned: Container[Path]) -> Any:
-    """The value without some leaves; None where nothing is left of it. What is owned itself stays then, as null."""
-    below: dict[str, set[Path]] = {}
-    for each in gone:
-        if each != path:
-            below.setdefault(each[len(path)], set()).add(each)
-        elif not value or not _has_parts(schema, value):
-            return None
-    is_gone = path in gone and path[-1].startswith("k:")
+def _prune(schema: Mapping[str, Any], merged: Json, before: Paths, owned: Paths) -> Json:
+    """The object without the fields that a manager applied before and that nobody owns now (`prune` of structured-merge-diff).
+
+    What holds only such fields goes with them, and with it what no set of fields mentions: an empty list.
+    """
+    heads = {path[0][2:] for path in before}
+    part = {name: value for name, value in merged.items() if name in heads}
+    last, there = _with_parents(schema, before), _with_parents(schema, flatten(schema, part))
+    kept = _list_left(schema, part, last) | _with_parents(schema, (path for path in owned if path[0][2:] in heads))
+    gone = (there - _list_left(schema, part, there - kept)) & last
+    return {**{name: value for name, value in merged.items() if name not in heads}, **(_remove(schema, part, gone) or {})}
+
+
+def _list_left(schema: Mapping[str, Any], value: Json, gone: Iterable[Path]) -> set[Path]:
+    """The fields of an object without some of them."""
+    left = _remove(schema, value, gone)
+    return _with_parents(schema, flatten(schema, left)) if left else set()
+
+
+def _with_parents(schema: Mapping[str, Any], paths: Iterable[Path]) -> set[Path]:
+    """Paths, and the fields above them that the schema names (`EnsureNamedFieldsAreMembers` of structured-merge-diff)."""
+    found = set(paths)
+    for path in tuple(found):
+        here = schema
+        for number, element in enumerate(path[:-1], 1):
+            if not element.startswith("f:"):
+                here = _items(here)
+                continue
+            name = element[2:]
+            if here is _METADATA or here.get("built-in") or name in (here.get("properties") or {}):
+                found.add(path[:number])
+            here = _below(here, name)
+    return found
+
+
+def _remove(schema: Mapping[str, Any], value: Any, gone: Iterable[Path]) -> Any:
+    """A value without some fields; None where nothing is left, and of what has no parts (`RemoveItems` of structured-merge-diff)."""
+    if not isinstance(value, dict | list):
+        return value
+    if not value or not _has_parts(schema, value):
+        return None
+    whole, below = set[str](), dict[str, list[Path]]()
+    for element, *rest in gone:
+        if rest:
+            below.setdefault(element, []).append(tuple(rest))
+        else:
+            whole.add(element)
     if isinstance(value, dict):
-        kept = {}
-        for name, inner in value.items():
-            part = below.get(f"f:{name}")
-            here = (*path, f"f:{name}")
-            left = inner if part is None else _remove(_below(schema, name), inner, here, part, owned)
-            if left is not None or (part is not None and here in owned):
-                kept[name] = left
-        keys = {f"f:{key}" for key in json.loads(path[-1][2:])} if is_gone else set()
-        return None if (is_gone and all(f"f:{name}" in keys for name in kept)) or not kept else kept
-    if isinstance(value, list):
-        items, left_items = _items(schema), []
-        for item in value:
-            name = _element(schema, item)
-            part = below.get(name)
-            left = item if part is None else _remove(items, item, (*path, name), part, owned)
-            if left is not None:
-                left_items.append(left)
-        return left_items or None
-    return None
+        left = {name: inner for name, inner in value.items() if f"f:{name}" not in whole}
+        parted = [name for name in left if f"f:{name}" in below]
+        return {**left, **{name: _remove(_below(schema, name), left[name], below[f"f:{name}"]) for name in parted}} or None
+    items, left_items = _items(schema), []
+    for item in value:
+        element = _element(schema, item)
+        if element in below and element not in whole:
+            left_items.append(_remove(items, item, below[element]) or type(item)())
+        elif element not in whole:
+            left_items.append(item)
+    return left_items or None
 
 
 def write_managers(managers: Managers, api_version: str, times: Mapping[Manager, str]) -> list[Json]:

@@ -18,6 +18,12 @@ def without_managers(obj: Json) -> Json:
     return {**obj, "metadata": metadata}
 
 
+def find_empty(metadata: Json) -> Json:
+    """The parts of the metadata of a custom resource that an apply leaves empty: these are stored, though no answer shows them."""
+    names = ("labels", "annotations", "finalizers", "ownerReferences")
+    return {name: metadata[name] for name in names if name in metadata and not metadata[name]}
+
+
 def may_go(obj: Json) -> bool:
     """Whether nothing keeps an object that is being deleted: no finalizer, no grace period."""
     metadata = obj["metadata"]

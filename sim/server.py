@@ -16,7 +16,7 @@ from sim import fields
 from sim.defaults import admit, fill_in
 from sim.fields import Manager, Managers, Taken
 from sim.kinds import Kind
-from sim.parts import keep_server_metadata, limit_to_part, may_go, read_spec, take_part, without_managers
+from sim.parts import find_empty, keep_server_metadata, limit_to_part, may_go, read_spec, take_part, without_managers
 from sim.patches import apply_json_patch, merge, merge_strategically
 from sim.schemas import complete, find_problems
 from sim.selectors import matches_fields, matches_labels
@@ -32,6 +32,7 @@ LEASES = "coordination.k8s.io", "leases"
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 BEFORE = Manager("before-first-apply", "Update")
 BOOKMARK_EVERY_S = 60.0
+NOTHING: Mapping[str, Any] = {}
 
 
 class Refused(Exception):
@@ -62,11 +63,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object, and who set which field of it and when."""
+    """An object, and who set which field of it and when.
+
+    An apply to a custom resource stores empty parts of its metadata, too. They are never shown, but the next write drops them, and so is
+    a change even where it changes nothing else.
+    """
 
     obj: Json
     managers: Managers
     times: Mapping[Manager, str]
+    empty: Mapping[str, Any]  # those parts, and the time of the apply
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +263,7 @@ class Server:
     def _make(self, request: Request, body: Json, managers: Managers, manager: Manager | None) -> Json:
         kind, metadata = request.kind, body["metadata"]
         key = metadata.get("namespace") or "", metadata["name"]
+        empty = self._find_empty(request, metadata)
         metadata = {name: value for name, value in metadata.items() if value not in ({}, [], None)}
         new = self._complete(kind, {**body, "metadata": {**metadata, "uid": self._make_uid(), "creationTimestamp": self._now()}}, None)
         if kind.has_generation:
@@ -270,7 +277,7 @@ class Server:
             is_going = self.objects[kind.resource][key].obj["metadata"].get("deletionTimestamp")
             message = f'{"object is being deleted: " if is_going else ""}{called} "{key[1]}" already exists'
             raise Refused(409, "AlreadyExists", message, **details)
-        return self._present(kind, self._store(request, None, new, managers))
+        return self._present(kind, self._store(request, None, new, managers, empty))
 
     def update(self, request: Request) -> Json:
         """The answer of a replace."""
@@ -280,9 +287,6 @@ class Server:
         if metadata.get("name") not in (None, request.name):
             message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({request.name})"
             raise Refused(400, "BadRequest", message)
-        if request.kind.is_custom and not metadata.get("resourceVersion"):
-            problem = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
-            raise self._invalid(request.kind, request.name, [problem])
         return self._change(request, stored, {**body, "metadata": {**metadata, "name": request.name}}, self._updater(request))
 
     def patch(self, request: Request) -> Json:
@@ -337,6 +341,7 @@ class Server:
         kind, old = request.kind, stored.obj
         self._check_preconditions(request, old, body.get("metadata") or {})
         new = take_part(kind, request.subresource, old, body)
+        empty = self._find_empty(request, new["metadata"])
         new = self._complete(kind, {**new, "metadata": keep_server_metadata(old, new["metadata"])}, old)
         if kind.has_generation and read_spec(new) != read_spec(old):
             new = {**new, "metadata": {**new["metadata"], "generation": old["metadata"].get("generation", 0) + 1}}
@@ -345,12 +350,12 @@ class Server:
             if managers:  # else nobody's fields were noted before, and none are from now on
                 managers = fields.note_update(managers, manager, fields.compare(kind, old, new))
         new = self._judge(request, old, new)
-        if without_managers(new) == without_managers(old) and managers == stored.managers:
+        if without_managers(new) == without_managers(old) and managers == stored.managers and empty == stored.empty:
             return self._present(kind, old)
         if may_go(new):
             self._remove(request, stored)
             return self._present(kind, self._with_managers(request, stored, new, managers or {})[0])
-        return self._present(kind, self._store(request, stored, new, managers or {}))
+        return self._present(kind, self._store(request, stored, new, managers or {}, empty))
 
     def delete(self, request: Request) -> Json:
         """The answer of a delete: the object, where it stays for its finalizers or its grace period, else a Status."""
@@ -392,7 +397,7 @@ class Server:
         if finalizers:
             marked["finalizers"] = finalizers
         new = {**stored.obj, "metadata": marked}
-        if without_managers(new) == without_managers(stored.obj):
+        if without_managers(new) == without_managers(stored.obj) and not stored.empty:
             return self._present(kind, stored.obj)
         return self._present(kind, self._store(request, stored, new, stored.managers))
 
@@ -407,12 +412,17 @@ class Server:
 
     # --- parts of a write ---------------------------------------------------------------------------
 
-    def _store(self, request: Request, stored: Stored | None, new: Json, managers: Managers) -> Json:
+    def _find_empty(self, request: Request, metadata: Json) -> Mapping[str, Any]:
+        """See `Stored`. Within a second an apply is equal to the one before; later the time of its manager differs."""
+        found = find_empty(metadata) if request.content_type == APPLY and request.kind.is_custom else {}
+        return {**found, "at": self._now()} if found else NOTHING
+
+    def _store(self, request: Request, stored: Stored | None, new: Json, managers: Managers, empty: Mapping[str, Any] = NOTHING) -> Json:
         self.version += 1
         new, times = self._with_managers(request, stored, new, managers)
         metadata = {**new["metadata"], "resourceVersion": str(self.version)}
         new = {**new, "metadata": metadata}
-        self.objects[request.kind.resource][metadata.get("namespace") or "", metadata["name"]] = Stored(new, managers, times)
+        self.objects[request.kind.resource][metadata.get("namespace") or "", metadata["name"]] = Stored(new, managers, times, empty)
         self._note(Change(self.version, request.kind.resource, stored.obj if stored is not None else None, new, new))
         return new
 
@@ -483,17 +493,22 @@ class Server:
                 raise Refused(403, "Forbidden", message)
 
     def _check_preconditions(self, request: Request, old: Json, metadata: Json) -> None:
-        """Raises Refused where another object or version was meant. At the status the uid is not looked at."""
-        wanted, known = metadata.get("uid"), old["metadata"]
-        if metadata.get("resourceVersion") not in (None, "", known["resourceVersion"]):
-            message = "the object has been modified; please apply your changes to the latest version and try again"
-            raise self._conflict(request.kind, request.name, message)
-        if not wanted or wanted == known["uid"]:
-            return
-        if request.verb == "update":
+        """Raises Refused where another object or version was meant. At the status a patch may name any uid.
+
+        The storage compares the uid of a replace before it looks at the object.
+        """
+        wanted, known, version = metadata.get("uid"), old["metadata"], metadata.get("resourceVersion")
+        is_another = wanted and wanted != known["uid"]
+        if is_another and request.verb == "update":
             message = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {known['uid']}"
             raise self._conflict(request.kind, request.name, message)
-        if not (request.subresource and request.kind.is_custom):
+        if not version and request.verb == "update" and request.kind.is_custom:
+            problem = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+            raise self._invalid(request.kind, request.name, [problem])
+        if version and version != known["resourceVersion"]:
+            message = "the object has been modified; please apply your changes to the latest version and try again"
+            raise self._conflict(request.kind, request.name, message)
+        if is_another and not (request.subresource and request.kind.is_custom):
             raise self._invalid(request.kind, request.name, [f'metadata.uid: Invalid value: "{wanted}": field is immutable'])
 
     def _updater(self, request: Request) -> Manager:

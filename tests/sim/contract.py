@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 Json = dict[str, Any]
@@ -224,8 +224,8 @@ class Player:
         self._names: dict[str, str] = {}
         self.answers: list[tuple[int, Any]] = []
 
-    def play(self, sequence: Sequence) -> None:
-        for op in sequence.ops:
+    def play(self, ops: Iterable[Op]) -> None:
+        for op in ops:
             self._play(op)
 
     def _play(self, op: Op) -> None:

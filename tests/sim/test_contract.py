@@ -6,6 +6,7 @@ import json
 import os
 import random
 import threading
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,7 +22,8 @@ from e2e.follow import Follower
 from sim.kinds import build_in, read_definitions
 from sim.routes import carry_out, find_request
 from sim.server import Refused, Server
-from tests.sim.contract import Op, Player, Sequence, find_difference
+from tests.sim.contract import APPLY, Op, Player, Sequence, find_difference
+from tests.sim.contract_cases import CASES
 
 Json = dict[str, Any]
 SEQUENCES, FIRST = (int(os.environ.get(f"TOPOGATE_CONTRACT_{name}", default)) for name, default in (("SEQUENCES", "40"), ("FIRST", "0")))
@@ -30,12 +32,18 @@ BATCH = 20  # namespaces that are made together
 
 
 class Real:
-    """The real server."""
+    """The real server.
+
+    It stores an apply of empty parts of metadata again if the second is another than that of the apply before. So that this does not
+    depend on when a sequence is played, each such apply waits for another second; in memory every request has one of its own.
+    """
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
     def request(self, op: Op) -> tuple[int, Json]:
+        if op.content_type == APPLY and not all(op.body["metadata"].values()):
+            time.sleep(1.01 - time.time() % 1)
         try:
             return 200, self._api.request(op.method, op.path + (f"?{urlencode(op.params)}" if op.params else ""), op.body, op.content_type)
         except ApiError as error:
@@ -47,11 +55,16 @@ class InMemory:
 
     def __init__(self, namespace: str) -> None:
         kinds = [*build_in(), *read_definitions(load_crds())]
-        self.server = Server(kinds, now=lambda: "2026-01-01T00:00:00Z", chance=random.Random(1))
+        self._requests = 0
+        self.server = Server(kinds, now=self._tell_time, chance=random.Random(1))
         made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
         assert self.request(Op("POST", "/api/v1/namespaces", {}, made))[0] == 200
 
+    def _tell_time(self) -> str:
+        return f"2026-01-01T00:{self._requests // 60:02}:{self._requests % 60:02}Z"
+
     def request(self, op: Op) -> tuple[int, Json]:
+        self._requests += 1
         body = json.dumps(op.body).encode() if op.body is not None else None
         try:
             return 200, carry_out(self.server, find_request(self.server, op.method, op.path, op.params, body, op.content_type))
@@ -108,7 +121,7 @@ def make_namespaces(api: Api, count: int) -> list[str]:
     return names
 
 
-def remove_objects(api: Api, namespace: str) -> None:
+def remove_namespace(api: Api, namespace: str) -> None:
     """Deletes what a sequence has left with its finalizers: an admitted Workload that stays counts in the tests that follow."""
     for path in FOLLOWED:
         group_version, _, plural = path.rpartition("/")
@@ -118,17 +131,18 @@ def remove_objects(api: Api, namespace: str) -> None:
             if obj["metadata"].get("finalizers"):
                 api.patch(one, {"metadata": {"finalizers": None}})
             api.delete(one, grace_period_s=0)
+    api.delete(f"/api/v1/namespaces/{namespace}")
 
 
-def find_differences(seed: int, namespace: str, real: Real, told: Told) -> Iterator[str]:
-    sequence, ours = Sequence(seed), InMemory(namespace)
+def find_differences(name: str, ops: list[Op], namespace: str, real: Real, told: Told) -> Iterator[str]:
+    ours = InMemory(namespace)
     expected, found = Player(real, namespace), Player(ours, namespace)
-    expected.play(sequence)
-    found.play(sequence)
-    for op, one, other in zip(sequence.ops, expected.answers, found.answers, strict=True):
+    expected.play(ops)
+    found.play(ops)
+    for op, one, other in zip(ops, expected.answers, found.answers, strict=True):
         difference = find_difference(to_json(one), to_json(other))
         if difference:
-            yield f"seed {seed}, {op.method} {op.path} {json.dumps(op.body)}: real and ours: {difference}"
+            yield f"{name}, {op.method} {op.path} {json.dumps(op.body)}: real and ours: {difference}"
             return
     for path in FOLLOWED:
         events = ours.read_events(namespace, path)
@@ -136,7 +150,24 @@ def find_differences(seed: int, namespace: str, real: Real, told: Told) -> Itera
         expected_events = [expected.normalize(event) for event in told.read_events(namespace, path)]
         difference = find_difference(to_json(expected_events), to_json([found.normalize(event) for event in events]))
         if difference:
-            yield f"seed {seed}, events of {path}: real and ours: {difference}"
+            yield f"{name}, events of {path}: real and ours: {difference}"
+
+
+def find_undisturbed(name: str, ops: list[Op], namespace: str, api: Api, told: Told) -> list[str]:
+    """The differences of a sequence, which is played once more where the real control plane has changed one of its pods."""
+    differences = list(find_differences(name, ops, namespace, Real(api), told))
+    if differences and is_disturbed(told, namespace):
+        [another] = make_namespaces(api, 1)
+        differences = list(find_differences(name, ops, another, Real(api), told))
+        remove_namespace(api, another)
+    return differences
+
+
+def is_disturbed(told: Told, namespace: str) -> bool:
+    """Whether the collector of pods was there: at each 20 s of the clock it fails those that are being deleted and have no node."""
+    time.sleep(1)  # the event may be on its way
+    pods = [event["object"] for event in told.read_events(namespace, "/api/v1/pods")]
+    return any(entry["manager"] == "kube-controller-manager" for pod in pods for entry in pod["metadata"].get("managedFields") or ())
 
 
 def to_json(value: Any) -> Any:
@@ -146,15 +177,22 @@ def to_json(value: Any) -> Any:
 @pytest.mark.timeout(600 + 3 * SEQUENCES)
 def test_random_operations_have_the_same_answers_and_events(cluster: Cluster, told: Told):
     """`TOPOGATE_CONTRACT_SEQUENCES=2000` plays so many; `TOPOGATE_CONTRACT_FIRST` is the first seed."""
-    real, differences = Real(cluster.api), list[str]()
+    differences = list[str]()
     for first in range(FIRST, FIRST + SEQUENCES, BATCH):
         seeds = range(first, min(first + BATCH, FIRST + SEQUENCES))
         namespaces = make_namespaces(cluster.api, len(seeds))
         for seed, namespace in zip(seeds, namespaces, strict=True):
-            differences += find_differences(seed, namespace, real, told)
+            differences += find_undisturbed(f"seed {seed}", Sequence(seed).ops, namespace, cluster.api, told)
         for namespace in namespaces:
-            remove_objects(cluster.api, namespace)
-            cluster.api.delete(f"/api/v1/namespaces/{namespace}")
+            remove_namespace(cluster.api, namespace)
+    assert not differences, "\n".join(differences)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fixed_operations_have_the_same_answers_and_events(cluster: Cluster, told: Told, name: str):
+    [namespace] = make_namespaces(cluster.api, 1)
+    differences = find_undisturbed(name, CASES[name], namespace, cluster.api, told)
+    remove_namespace(cluster.api, namespace)
     assert not differences, "\n".join(differences)
 
 
@@ -165,7 +203,7 @@ def test_operations_of_every_kind_are_played():
         ours = InMemory("n")
         player = Player(ours, "n")
         sequence = Sequence(seed)
-        player.play(sequence)
+        player.play(sequence.ops)
         for op, (code, _) in zip(sequence.ops, player.answers, strict=True):
             played[f"{op.method} {op.content_type.partition('/')[2]} {'status' if op.path.endswith('status') else ''}".strip()].add(code)
     assert played["PATCH apply-patch+yaml status"] >= {200, 404, 409}
