@@ -7,6 +7,7 @@ the objects that make pods: Jobs, ReplicaSets, StatefulSets, and the kinds whose
 from collections.abc import Iterator
 from typing import Any
 
+from core.jobs.prebuilt import prebuilt_name
 from core.names import (
     JOB_UID_LABEL,
     MANAGED,
@@ -111,11 +112,16 @@ def _judge_root(root: Json, workloads: list[Json]) -> Iterator[str]:
 
 
 def _find_unfollowed_class(root: Json, workloads: list[Json]) -> str:
-    """The priority class of a job where a workload of it that waits has another one; a pod cannot have another one later."""
+    """The priority class of a job where a workload of it that waits has another one.
+
+    A pod cannot have another one later, and that of a prebuilt Workload is its own (docs/lives.md).
+    """
+    if root["kind"] == "Pod" or prebuilt_name(root) is not None:
+        return ""
     wanted = str((root["metadata"].get("labels") or {}).get(PRIORITY_CLASS_LABEL) or "")
     waiting = [each for each in workloads if not has_condition(each, "QuotaReserved") and not has_condition(each, "Finished")]
     names = {(each["spec"].get("priorityClassRef") or {}).get("name") for each in waiting if each["spec"].get("active") is not False}
-    return wanted if root["kind"] != "Pod" and wanted and names - {wanted} else ""
+    return wanted if wanted and names - {wanted} else ""
 
 
 def has_ended(root: Json) -> bool:

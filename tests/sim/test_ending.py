@@ -1,0 +1,69 @@
+"""What the simulation judges when time has passed in peace: a job that waits follows its user's labels, but for what a Workload settles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from core.names import API_VERSION, PREBUILT_WORKLOAD, PRIORITY_CLASS_LABEL
+from e2e import manifests
+from sim.ending import find_unsettled
+from sim.world import World
+
+Json = dict[str, Any]
+LOW = {"metadata": {"labels": {PRIORITY_CLASS_LABEL: "low"}}}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A queue without quota, so that all jobs wait."""
+    world = World(1)
+    world.apply(manifests.flavor("f", {}, None))
+    world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 0, "nvidia.com/gpu": 0}}))
+    world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    world.apply(manifests.local_queue("main", "team", "cq"))
+    world.apply({"apiVersion": API_VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": "low"}, "value": 1})
+    world.start_replicas(1)
+    world.run_for(5)
+    yield world
+    world.close()
+
+
+def make_waiting(world: World, name: str, **labels: str) -> Json:
+    """A job that waits."""
+    job = manifests.job(name, "team", pods=1, gpus=1)
+    job["metadata"]["labels"] |= labels
+    made = world.apply(job)
+    world.run_for(5)
+    return made
+
+
+def make_prebuilt(world: World, name: str) -> Json:
+    """A job that waits with a Workload which its user has written."""
+    own = manifests.job(name, "team", pods=1, gpus=1)["spec"]["template"]
+    pod_set = {"name": "main", "count": 1, "template": {"spec": own["spec"]}}
+    metadata = {"name": f"{name}-own", "namespace": "team"}
+    spec = {"queueName": "main", "podSets": [pod_set]}
+    world.apply({"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec})
+    return make_waiting(world, name, **{PREBUILT_WORKLOAD: f"{name}-own"})
+
+
+def test_priority_class_of_a_job_is_not_wanted_of_its_prebuilt_workload(world: World):
+    job = make_prebuilt(world, "booked")
+    world.patch("batch", "jobs", job, LOW)
+    world.run_for(5)
+    [workload] = world.objects("kueue.x-k8s.io", "workloads")
+    assert workload["metadata"]["ownerReferences"]
+    assert "priorityClassRef" not in workload["spec"]
+    assert list(find_unsettled(world)) == []
+
+
+def test_priority_class_that_a_waiting_workload_does_not_follow_is_found(world: World):
+    job = make_waiting(world, "train")
+    world.replicas[0].end()
+    world.run_for(1)
+    world.patch("batch", "jobs", job, LOW)
+    world.run_for(5)
+    assert "Job train has the priority class low, and its workload that waits does not" in list(find_unsettled(world))
