@@ -121,22 +121,25 @@ class Verdicts:
         """One; returns once it is written, taken back, or to be found out about."""
         verdict, key = judged.verdict, judged.verdict.workload.key
         workload = self.replies.latest(key)
+        too_large: NotFound | None = None
         try:
             async with self._writes:
                 if workload is None or workload["metadata"]["uid"] != verdict.workload.uid:
                     self._take_back(verdict, "it is gone")
-                elif isinstance(verdict.outcome, Found):
-                    too_large = _too_large(workload, verdict.outcome)
-                    if too_large is None:
-                        await self._admit(workload, judged, verdict.outcome)
-                    else:
+                elif (too_large := _find_too_large(workload, verdict.outcome)) is not None:
+                    if isinstance(verdict.outcome, Found):
                         # This helps no workload that waits: the same would be decided again otherwise.
                         self._observed.state.forget(key, verdict.workload.uid, helps=False)
-                        self._loop.refuse(verdict.workload, too_large)
-                        if verdict.is_second_pass:
-                            await self._tell_of_failed_pass(workload, judged, too_large)
-                        else:
-                            await self._let_wait(workload, judged, too_large)
+                    else:  # no workload is evicted for a place that cannot be written
+                        self._loop.judge_again(verdict.workload.uid)
+                        self._loop.wake_in(FIRST_PAUSE_S)
+                    self._loop.refuse(verdict.workload, too_large)
+                    if verdict.is_second_pass:
+                        await self._tell_of_failed_pass(workload, judged, too_large)
+                    else:
+                        await self._let_wait(workload, judged, too_large)
+                elif isinstance(verdict.outcome, Found):
+                    await self._admit(workload, judged, verdict.outcome)
                 elif verdict.outcome.evicts:
                     await self._evict(workload, judged, verdict.outcome)
                 elif verdict.is_second_pass:
@@ -163,7 +166,7 @@ class Verdicts:
             raise
         else:
             self._held_back.pop(verdict.workload.uid, None)
-            if isinstance(verdict.outcome, NotFound) and verdict.outcome.preempting is not None:
+            if isinstance(verdict.outcome, NotFound) and verdict.outcome.preempting is not None and too_large is None:
                 await self._preempting.tell_all(verdict.workload, verdict.outcome.preempting)
 
     async def _find_out(self, judged: Judged) -> None:
@@ -385,6 +388,15 @@ def _swapped_in(workload: WorkloadFacts, outcome: Found | NotFound) -> list[str]
 def _wants_second_pass(workload: Obj, admission: Admission) -> bool:
     """Whether what a second pass found is not written."""
     return admission.awaits_topology or bool((workload.get("status") or {}).get("unhealthyNodes"))
+
+
+def _find_too_large(workload: Obj, outcome: Found | NotFound) -> NotFound | None:
+    """Refuses a place that etcd would not take: one to be written now, or one for which others would have to go first."""
+    if isinstance(outcome, Found):
+        return _too_large(workload, outcome)
+    if outcome.preempting is None or outcome.evicts:
+        return None
+    return _too_large(workload, outcome.preempting.found)
 
 
 def _too_large(workload: Obj, found: Found) -> NotFound | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.names import PLACEMENT_KEPT, TOPOLOGY_GATE
+from core.names import PLACEMENT_KEPT, PRIORITY_CLASS_LABEL, TOPOLOGY_GATE
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
 from sim.models.kubelets import RUN_SECONDS
@@ -159,4 +159,31 @@ def test_pods_of_a_node_that_was_gone_for_a_second_run_on_and_their_workload_say
     assert len(conditions) < len(workload["status"]["conditions"]), "it says that its pods run elsewhere"
     world.patch("kueue.x-k8s.io", "workloads", workload, {"status": {"conditions": conditions}}, "status")
     assert any(f"0 pods in domain {name}" in each for each in world.find_broken()), "what is not told is found"
+    world.close()
+
+
+def test_workload_that_etcd_would_not_take_preempts_none():
+    """It did, and then had no place either, after each start of a process (seed 7 of full-size ones)."""
+    world = open_world(6)
+    for name, value in (("low", 1), ("high", 100)):
+        world.apply({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value})
+    [queue] = world.objects("kueue.x-k8s.io", "clusterqueues")
+    world.patch("kueue.x-k8s.io", "clusterqueues", queue, {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}})
+    for name, pods in (("low", 6), ("high", 2)):
+        made = job(name, pods, seconds=None)
+        made["metadata"]["labels"][PRIORITY_CLASS_LABEL] = name
+        world.apply(made)
+        world.run_for(10)
+        world.limit_workloads(1000)
+    reasons = {
+        (each["metadata"]["ownerReferences"][0]["name"], condition["type"], condition["status"]): condition["message"]
+        for each in world.objects("kueue.x-k8s.io", "workloads")
+        for condition in each["status"]["conditions"]
+    }
+    assert ("low", "Admitted", "True") in reasons
+    assert not any(kind == "Evicted" for _, kind, _ in reasons)
+    assert "etcd takes 1000" in reasons["high", "QuotaReserved", "False"]
+    writes = world.server.writes
+    world.run_for(60)
+    assert world.server.writes == writes
     world.close()
