@@ -161,6 +161,7 @@ class Observed:
         self.owners = Owners()
         self.ungating = Ungating()
         self.pods_progress = WatchProgress(self.pods.watcher)
+        self._owning_progress = {informer.resource: WatchProgress(informer.watcher) for informer in self.owning}
         self._unowned: dict[str, str | None] = {}  # workloads without an owner, and the owner of the pods that name them
         self.on_owner: list[Callable[[Obj], None]] = []  # told of pods that turned out to be another's than was known
 
@@ -490,6 +491,16 @@ class Observed:
             return None
         found = informer.store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
         return found is not None and found["metadata"]["uid"] == owner["uid"]
+
+    def may_have_unseen_owner(self, workload: Obj) -> bool:
+        """Returns whether what a workload was made for may exist without having been observed: the watch of its kind may be behind the one
+        of Workloads, as that of a process which has just begun to lead. Within seconds it is known: look again then."""
+        owner = controller_of(workload)
+        informer = self._find_owning(owner) if owner is not None else None
+        if informer is None:
+            return False
+        metadata = workload["metadata"]
+        return not self._owning_progress[informer.resource].has_passed(metadata["uid"], metadata["resourceVersion"])
 
     def _find_owning(self, owner: Mapping[str, Any]) -> Informer | None:
         if (owner["apiVersion"], owner["kind"]) == (Pod.version, Pod.kind):

@@ -6,7 +6,8 @@ run, and its workload with nobody who owns it. Level-triggered, whatever kind th
     workload                         pods that name it   step
     any                              some live           wait: what they use is not free
     orphaned, and may not run        some run            delete them; those that wait behind their gates never start
-    admitted, or waiting             none                finished; quota and domains are given back
+    admitted, or waiting             none                finished, once the watch of its job's kind is known to have seen as
+                                                         much as the one of Workloads; quota and domains are given back
     deleted                          none                let it go
     deleted, never had an owner      some wait gated     let it go: they never start
     orphaned, finished               any                 delete it: no garbage collector takes it
@@ -81,6 +82,8 @@ class Orphans:
         if pods:
             return RequeueAfter(STOP_POLL_S) if orphaned and not may_run(workload) else Done()
         if not finished and self._steps.may_have_unseen_pods(workload, self._find_version()):
+            return RequeueAfter(STOP_POLL_S)
+        if not finished and not leaves and self._observed.may_have_unseen_owner(workload):
             return RequeueAfter(STOP_POLL_S)
         if not finished and not leaves:
             gone = Condition(FINISHED, True, REASON_OWNER_NOT_FOUND, "what it was made for does not exist any more, nor does a pod of it")

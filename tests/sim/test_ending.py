@@ -1,14 +1,16 @@
-"""What the simulation judges when time has passed in peace: a job that waits follows its user's labels, but for what a Workload settles."""
+"""How jobs and their Workloads are left when time has passed in peace, and what the simulation says of that."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 import pytest
 
 from core.names import API_VERSION, PREBUILT_WORKLOAD, PRIORITY_CLASS_LABEL
 from e2e import manifests
+from e2e.standins.pods import has_condition
 from sim.ending import find_unsettled
 from sim.world import World
 
@@ -25,8 +27,8 @@ def world() -> Iterator[World]:
     world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
     world.apply(manifests.local_queue("main", "team", "cq"))
     world.apply({"apiVersion": API_VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": "low"}, "value": 1})
-    world.start_replicas(1)
-    world.run_for(5)
+    world.start_replicas(2)
+    world.run_for(30)
     yield world
     world.close()
 
@@ -62,8 +64,24 @@ def test_priority_class_of_a_job_is_not_wanted_of_its_prebuilt_workload(world: W
 
 def test_priority_class_that_a_waiting_workload_does_not_follow_is_found(world: World):
     job = make_waiting(world, "train")
-    world.replicas[0].end()
+    for replica in world.replicas:
+        replica.end()
     world.run_for(1)
     world.patch("batch", "jobs", job, LOW)
     world.run_for(5)
     assert "Job train has the priority class low, and its workload that waits does not" in list(find_unsettled(world))
+
+
+def test_prebuilt_workload_is_not_finished_by_a_leader_that_has_not_seen_its_job(world: World):
+    """It was, for want of an owner, and its job could never start (seed 48 of full-size ones)."""
+    [late] = [replica for replica in world.replicas if not replica.leads]
+    late.faults.late_s["jobs"] = inf
+    make_prebuilt(world, "booked")
+    next(replica for replica in world.replicas if replica.leads).kill()
+    world.run_for(60)
+    assert late.decides
+    late.faults.late_s.clear()
+    world.run_for(60)
+    [workload] = world.objects("kueue.x-k8s.io", "workloads")
+    assert not has_condition(workload, "Finished")
+    assert list(find_unsettled(world)) == []
