@@ -41,6 +41,7 @@ SCENE_TIMEOUT_S = 600  # its waits say sooner what did not come
 DURATIONS = Path(__file__).parents[1] / "out" / "durations.json"
 
 _numbers = itertools.count(1)
+_RUNNING = pytest.StashKey[Cluster]()
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _PASSED = pytest.StashKey[bool]()
 
@@ -94,13 +95,24 @@ def audit_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def cluster(request: pytest.FixtureRequest, audit_folder: Path) -> Iterator[Cluster]:
     """The real control plane, without nodes; built if it has to be, never skipped. Add a pool of nodes of your own."""
     running = Cluster(apiserver_flags=write_policy(audit_folder, (user_of(part, SYSTEM_NAMESPACE) for part in PARTS))).start()
+    request.config.stash[_RUNNING] = running
     try:
         yield running
     finally:
+        del request.config.stash[_RUNNING]
         failed = request.session.testsfailed > 0
         running.stop(keep_logs=failed)
         if failed:
             request.config.stash[_KEPT_LOGS] = [running.log_dir]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def delete_left_nodes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Deletes the nodes that a module leaves: no queue keeps a group of pods to the nodes of its own scene, it would find room there."""
+    yield
+    running = request.config.stash.get(_RUNNING, None)
+    if running is not None:
+        running.delete_nodes()
 
 
 @pytest.fixture(scope="session")
