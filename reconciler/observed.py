@@ -161,7 +161,6 @@ class Observed:
         self.owners = Owners()
         self.ungating = Ungating()
         self.pods_progress = WatchProgress(self.pods.watcher)
-        self._owning_progress = {informer.resource: WatchProgress(informer.watcher) for informer in self.owning}
         self._unowned: dict[str, str | None] = {}  # workloads without an owner, and the owner of the pods that name them
         self.on_owner: list[Callable[[Obj], None]] = []  # told of pods that turned out to be another's than was known
 
@@ -389,9 +388,8 @@ class Observed:
     async def wait_for_watches(self, client: Client, clock: Clock) -> None:
         """Returns when everything that was written before this call has been observed: the leader until now may have written it.
 
-        A watch may hang for two minutes before that is noticed. So each that has not come as far as the API server is now is opened anew,
-        and waited for until it delivers something. While the API server is away it waits. Raises TimeoutError where a watch delivers
-        nothing for two minutes.
+        A watch may hang for two minutes unnoticed. So each that is behind the API server is opened anew and waited for. While that server is
+        away it waits. Raises TimeoutError where a watch delivers nothing for two minutes.
         """
         while True:
             try:
@@ -486,23 +484,14 @@ class Observed:
         owner = controller_of(workload)
         if owner is None:
             return False if is_orphaned(workload) else True if unit_of_workload(workload) is not None else None
-        informer = self._find_owning(owner)
+        informer = self.find_owning(owner)
         if informer is None:
             return None
         found = informer.store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
         return found is not None and found["metadata"]["uid"] == owner["uid"]
 
-    def may_have_unseen_owner(self, workload: Obj) -> bool:
-        """Returns whether what a workload was made for may exist without having been observed: the watch of its kind may be behind the one
-        of Workloads, as that of a process which has just begun to lead. Within seconds it is known: look again then."""
-        owner = controller_of(workload)
-        informer = self._find_owning(owner) if owner is not None else None
-        if informer is None:
-            return False
-        metadata = workload["metadata"]
-        return not self._owning_progress[informer.resource].has_passed(metadata["uid"], metadata["resourceVersion"])
-
-    def _find_owning(self, owner: Mapping[str, Any]) -> Informer | None:
+    def find_owning(self, owner: Mapping[str, Any]) -> Informer | None:
+        """Returns the informer of an owner's kind; None for a kind that is not watched."""
         if (owner["apiVersion"], owner["kind"]) == (Pod.version, Pod.kind):
             return self.pods
         parent = PARENTS.get(owner["kind"])

@@ -21,14 +21,16 @@ from core.plan.pod_units import is_unowned
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, NotFound
+from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import condition_is_true, family_of
+from core.state.facts import condition_is_true, controller_of, family_of
 from core.state.owners import is_orphaned
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps, may_run
+from reconciler.watch_progress import WatchProgress
 
 logger = logging.getLogger(__name__)
 STOP_POLL_S = 1.0
@@ -41,6 +43,7 @@ class Orphans:
         self._observed = observed
         self._writer = writer
         self._steps = WorkloadSteps(observed, writer)
+        self._progress = {informer.resource: WatchProgress(informer.watcher) for informer in observed.owning}
         self.controller = build_controller("orphans", self._reconcile, clock, workers=2)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
@@ -63,6 +66,19 @@ class Orphans:
             for workload in self._observed.workloads.store.by_index("owner", change.obj["metadata"]["uid"]):
                 self._queue.add(object_key(workload), "job is gone")
 
+    def _may_have_unseen_owner(self, workload: Obj) -> bool:
+        """Returns whether the owner of a workload may exist without having been observed.
+
+        The watch of its kind may be behind the one of Workloads, as that of a process which has just begun to lead. Within seconds it is
+        known: look again then.
+        """
+        owner = controller_of(workload)
+        informer = self._observed.find_owning(owner) if owner is not None else None
+        if informer is None or informer.resource not in self._progress:
+            return False
+        metadata = workload["metadata"]
+        return not self._progress[informer.resource].has_passed(metadata["uid"], metadata["resourceVersion"])
+
     async def _reconcile(self, item: Item) -> Result:
         key = str(item.key)
         workload = self._observed.workloads.store.get(key)
@@ -83,7 +99,7 @@ class Orphans:
             return RequeueAfter(STOP_POLL_S) if orphaned and not may_run(workload) else Done()
         if not finished and self._steps.may_have_unseen_pods(workload, self._find_version()):
             return RequeueAfter(STOP_POLL_S)
-        if not finished and not leaves and self._observed.may_have_unseen_owner(workload):
+        if not finished and not leaves and self._may_have_unseen_owner(workload):
             return RequeueAfter(STOP_POLL_S)
         if not finished and not leaves:
             gone = Condition(FINISHED, True, REASON_OWNER_NOT_FOUND, "what it was made for does not exist any more, nor does a pod of it")
