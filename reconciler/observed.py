@@ -388,8 +388,8 @@ class Observed:
     async def wait_for_watches(self, client: Client, clock: Clock) -> None:
         """Returns when everything that was written before this call has been observed: the leader until now may have written it.
 
-        A watch may hang for two minutes unnoticed. So each that is behind the API server is opened anew and waited for. While that server is
-        away it waits. Raises TimeoutError where a watch delivers nothing for two minutes.
+        A watch may hang for two minutes unnoticed. So each that is behind the API server is opened anew and waited for. While that server
+        is away it waits. Raises TimeoutError where a watch delivers nothing for two minutes.
         """
         while True:
             try:
