@@ -191,8 +191,8 @@ def render() -> str:
         "refused until quota counts their devices; pods of a PodGroup without a queue may have them ([podgroups.md](podgroups.md)).",
         _table(("of one pod", "at most"), LIMITS),
         "## Limits of what a PodGroup asks for",
-        "More `draConstraints` are refused when the PodGroup is created. A PodGroup that exceeds another limit gets no place: its condition "
-        "has the reason `Invalid`, and the message names the field, the value and what is accepted.",
+        "More `draConstraints` are refused when the PodGroup is created. A PodGroup that exceeds another limit gets no place: its "
+        "condition has the reason `Invalid`, and the message names the field, the value and what is accepted.",
         _table(("of one PodGroup", "at most"), _list_group_limits()),
         "## Flags of the webhook",
         _VARIABLES,
