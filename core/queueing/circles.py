@@ -19,9 +19,8 @@ class Circles:
     """Evictions of workloads that have not ended, by uid, under one configuration of queues."""
 
     def __init__(self) -> None:
-        self._evicted: dict[tuple[str, str], None] = {}  # (victim, preemptor); the oldest first
+        self._evicted: dict[tuple[str, str], tuple[str, str]] = {}  # keys of a victim and its preemptor, by their uids; the oldest first
         self._preemptors: defaultdict[str, set[str]] = defaultdict(set)
-        self._keys: dict[str, str] = {}  # of all victims and preemptors, by uid
         self._at = -1
 
     def begin(self, facts: Mapping[str, WorkloadFacts], config_changes: int) -> bool:
@@ -29,11 +28,13 @@ class Circles:
 
         `facts` are the workloads as they are, by key. Returns whether it forgot any.
         """
-        gone = {uid for uid, key in self._keys.items() if key not in facts or facts[key].uid != uid or facts[key].finished}
-        if config_changes != self._at:
-            self._at, gone = config_changes, set(self._keys)
-        if gone:
-            self._forget([pair for pair in self._evicted if not gone.isdisjoint(pair)])
+
+        def is_there(uid: str, key: str) -> bool:
+            return key in facts and facts[key].uid == uid and not facts[key].finished
+
+        is_new, self._at = config_changes != self._at, config_changes
+        gone = [pair for pair, keys in self._evicted.items() if is_new or not all(map(is_there, pair, keys))]
+        self._forget(gone)
         return bool(gone)
 
     def note(self, preemptor: WorkloadFacts, victims: Iterable[WorkloadFacts]) -> None:
@@ -41,11 +42,9 @@ class Circles:
         for victim in victims:
             pair = victim.uid, preemptor.uid
             self._evicted.pop(pair, None)
-            self._evicted[pair] = None
+            self._evicted[pair] = victim.key, preemptor.key
             self._preemptors[victim.uid].add(preemptor.uid)
-            self._keys |= {victim.uid: victim.key, preemptor.uid: preemptor.key}
-        if len(self._evicted) > MOST:
-            self._forget(list(islice(self._evicted, len(self._evicted) - MOST)))
+        self._forget(list(islice(self._evicted, max(0, len(self._evicted) - MOST))))
 
     def withdraw(self, pairs: Iterable[tuple[str, str]]) -> None:
         """These pairs of a victim and its preemptor did not come to an eviction."""
@@ -66,5 +65,3 @@ class Circles:
             self._preemptors[uid].discard(preemptor)
             if not self._preemptors[uid]:
                 del self._preemptors[uid]
-        left = {uid for pair in self._evicted for uid in pair}
-        self._keys = {uid: key for uid, key in self._keys.items() if uid in left}
