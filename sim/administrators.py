@@ -42,6 +42,7 @@ class Administrators:
         self._chance = random.Random(0)
         self._removed: list[Json] = []
         self._short_lived = 0  # nodes that have been made until now
+        self.doubled: set[str] = set()  # names of nodes with a hostname that another node had, too
 
     def play(self, name: str, chance: random.Random) -> str:
         """Takes a step of `WEIGHTS`; returns what was done. Raises Refused."""
@@ -142,6 +143,7 @@ class Administrators:
         nodes = [node for node in self._world.objects("", "nodes") if not node["metadata"]["name"].startswith((_TWIN, _SHORT_LIVED))]
         node = self._chance.choice(nodes)
         metadata = {"name": f"{_TWIN}{node['metadata']['name']}", "labels": node["metadata"]["labels"]}
+        self.doubled |= {metadata["name"], node["metadata"]["name"]}
         status = {name: node["status"][name] for name in ("allocatable", "capacity")}
         twin = make_ready({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}, "True")
         times = self._chance.choice([0, 20])

@@ -183,14 +183,15 @@ class Scenario:
     def _check_lost(self) -> None:
         """Raises Broken where a workload that runs does not say that a node of it is gone.
 
-        Where so many are gone or not ready that it may be a storm (`StormRules`) they are expected back for half an hour.
+        Where so many are gone or not ready that it may be a storm (`StormRules`) they are expected back for half an hour. Of nodes that
+        share a hostname with another the Workload names one, and which of them is not judged.
         """
         if len(self.world.lost_since) >= StormRules().min_nodes:
             return
         gone = {
             name: self.world.loop.time() - since
             for name, since in self.world.lost_since.items()
-            if ("", name) not in self.world.server.objects[NODE]
+            if ("", name) not in self.world.server.objects[NODE] and name not in self._administrators.doubled
         }
         lost = {name for name, seconds in gone.items() if seconds > LOST_S / 2}
         problems = list(find_unnoticed(self.world.objects(*WORKLOADS), self.world.objects(*POD), lost))

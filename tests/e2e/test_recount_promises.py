@@ -77,3 +77,9 @@ def test_workload_that_does_not_say_that_its_host_is_gone_is_found():
     assert list(find_unnoticed([workload("a", "n1")], [], ["n1"])) == ["workload team/a does not say that n1 are gone"]
     assert list(find_unnoticed([workload("a", "n1", unhealthyNodes=[{"name": "n1"}])], [], ["n1"])) == []
     assert list(find_unnoticed([workload("a", "n1")], [], ["n2"])) == []
+
+
+def test_workload_of_one_pod_says_nothing_of_hosts_that_are_gone():
+    alone = workload("a", "n1")
+    alone["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "1", "controller": True}]
+    assert list(find_unnoticed([alone], [], ["n1"])) == []
