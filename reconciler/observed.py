@@ -34,7 +34,7 @@ from core.runtime.resource import Obj, Resource
 from core.runtime.set_aside import SetAside
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
-from core.runtime.watcher import Watcher
+from core.runtime.watcher import is_behind
 from core.state.check_facts import CheckFacts, ProvisioningConfig
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
@@ -61,7 +61,7 @@ from reconciler.slim import (
 )
 from reconciler.ungating import Ungating
 from reconciler.volumes import ObservedVolumes
-from reconciler.watch_progress import WatchProgress, is_behind
+from reconciler.watch_progress import WatchProgress
 
 logger = logging.getLogger(__name__)
 CATCH_UP_S, CATCH_UP_LOOK_S = 120.0, 0.05
@@ -399,20 +399,16 @@ class Observed:
                 logger.warning("what was written before cannot be read yet", extra={"error": str(error)})
                 await clock.sleep(1.0)
         watchers = [informer.watcher for informer in self.awaited]
-        behind = {id(watcher): watcher.opened for watcher in watchers if is_behind(watcher.version, page.resource_version)}
-        for watcher in watchers:
-            if id(watcher) in behind:
-                watcher.refresh()
+        version = page.resource_version
+        behind = [(watcher, watcher.opened) for watcher in watchers if is_behind(watcher.version, version)]
+        for watcher, _ in behind:
+            watcher.refresh(version)
         until = clock.monotonic() + CATCH_UP_S
-        while late := [watcher for watcher in watchers if self._is_late(watcher, behind, page.resource_version)]:
+        while late := [watcher for watcher, opened in behind if not watcher.has_reached(version, opened)]:
             if clock.monotonic() > until:
                 names = ", ".join(sorted(str(watcher.resource) for watcher in late))
                 raise TimeoutError(f"the watches of {names} deliver nothing: what was written before this process leads is not known")
             await clock.sleep(CATCH_UP_LOOK_S)
-
-    @staticmethod
-    def _is_late(watcher: Watcher, behind: Mapping[int, int], version: str) -> bool:
-        return id(watcher) in behind and watcher.delivered <= behind[id(watcher)] and is_behind(watcher.version, version)
 
     async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
         """The same from one list of each, for who looks once: watches nothing, and raises a `KubeError` where a list cannot be had, or

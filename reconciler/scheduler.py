@@ -405,7 +405,7 @@ class Scheduler:
         self._cycle.reconsider(uid)
 
     def refuse(self, workload: WorkloadFacts, why: NotFound) -> None:
-        self._cycle.refuse(workload, why)
+        self._cycle.unwritable.add(workload, why)
 
     def judge_later(self, uid: str, seconds: float) -> None:
         self._due.add_after(uid, seconds, "second pass")

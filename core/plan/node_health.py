@@ -18,7 +18,7 @@ Pods that have succeeded are not missed: where all that were assigned to a node 
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from core.model.node_health import HealthRules
@@ -181,7 +181,7 @@ def _causes_by_taints(node: Json, share: Share, rules: HealthRules, now: datetim
         yield "it is cordoned", _Loss(at_rest=True)
 
 
-_FOR_EVER = datetime.max
+_FOR_EVER = datetime.max.replace(tzinfo=UTC)
 _LONGEST_S = 100 * 365 * 86400  # a toleration of a hundred years has no end that can be reckoned with
 
 

@@ -2,38 +2,49 @@
 
 Each eviction follows the policies of its queue, and a circle of them need not end: one workload preempts by priority within its queue,
 a second one reclaims what the first borrows, and a third one preempts the second and borrows. That makes room for the first again.
-So a workload does not preempt a workload for which it was evicted, directly or through others, until one of them ends or the
-configuration changes. It still gets back quota that is its queue's own: the rule holds if it would have to borrow, or needs only nodes.
+So a workload does not preempt a workload for which it was evicted, directly or through others. That holds until one of them ends or has
+another queue or priority, or a Topology, ResourceFlavor, ClusterQueue or Cohort changes. It still gets back quota that is its queue's own:
+the rule holds if it would have to borrow, or needs only nodes.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import islice
+from typing import NamedTuple
 
 from core.state.facts import WorkloadFacts
 
 MOST = 10_000  # evictions that are remembered; the oldest are forgotten first
 
 
+class Rank(NamedTuple):
+    """Of a workload, what an eviction depends on: `queue` is its LocalQueue, `key` its namespace and name."""
+
+    key: str
+    queue: str
+    priority: int
+
+
 class Circles:
-    """Evictions of workloads that have not ended, by uid, under one configuration of queues."""
+    """Evictions of workloads that have not ended, by uid, under one set of rules."""
 
     def __init__(self) -> None:
-        self._evicted: dict[tuple[str, str], tuple[str, str]] = {}  # keys of a victim and its preemptor, by their uids; the oldest first
+        self._evicted: dict[tuple[str, str], tuple[Rank, Rank]] = {}  # a victim and its preemptor, by their uids; the oldest first
         self._preemptors: defaultdict[str, set[str]] = defaultdict(set)
         self._at = -1
 
-    def begin(self, facts: Mapping[str, WorkloadFacts], config_changes: int) -> bool:
-        """A cycle begins: forgets the workloads that have ended, and all where the configuration has changed.
+    def begin(self, facts: Mapping[str, WorkloadFacts], rule_changes: int) -> bool:
+        """A cycle begins: forgets evictions of workloads that have ended or have another queue or priority; all after a change of rules.
 
         `facts` are the workloads as they are, by key. Returns whether it forgot any.
         """
 
-        def is_there(uid: str, key: str) -> bool:
-            return key in facts and facts[key].uid == uid and not facts[key].finished
+        def is_same(uid: str, rank: Rank) -> bool:
+            workload = facts.get(rank.key)
+            return workload is not None and workload.uid == uid and not workload.finished and _rank(workload) == rank
 
-        is_new, self._at = config_changes != self._at, config_changes
-        gone = [pair for pair, keys in self._evicted.items() if is_new or not all(map(is_there, pair, keys))]
+        is_new, self._at = rule_changes != self._at, rule_changes
+        gone = [pair for pair, ranks in self._evicted.items() if is_new or not all(map(is_same, pair, ranks))]
         self._forget(gone)
         return bool(gone)
 
@@ -42,7 +53,7 @@ class Circles:
         for victim in victims:
             pair = victim.uid, preemptor.uid
             self._evicted.pop(pair, None)
-            self._evicted[pair] = victim.key, preemptor.key
+            self._evicted[pair] = _rank(victim), _rank(preemptor)
             self._preemptors[victim.uid].add(preemptor.uid)
         self._forget(list(islice(self._evicted, max(0, len(self._evicted) - MOST))))
 
@@ -65,3 +76,7 @@ class Circles:
             self._preemptors[uid].discard(preemptor)
             if not self._preemptors[uid]:
                 del self._preemptors[uid]
+
+
+def _rank(workload: WorkloadFacts) -> Rank:
+    return Rank(workload.key, workload.queue, workload.priority)

@@ -36,10 +36,9 @@ class Claims:
 
         Returns whether evictions were forgotten that would have been part of a circle (`core.queueing.circles`).
         """
-        for uid in [uid for uid in self._by_uid if uid not in pending]:
-            self.withdraw(uid)
+        self.withdraw([uid for uid in self._by_uid if uid not in pending])
         facts = self._state.workloads.facts
-        is_freed = self.circles.begin(facts, self._state.config_changes)
+        is_freed = self.circles.begin(facts, self._state.rule_changes)
         self._evicting = {
             key: entry for key, entry in self._evicting.items() if key in facts and facts[key].uid == entry[0] and not facts[key].evicted
         }
@@ -69,6 +68,10 @@ class Claims:
     def of(self, uid: str) -> Preempting | None:
         """What a workload waits for, if for others to go."""
         return self._by_uid.get(uid)
+
+    def is_preemptor(self, uid: str) -> bool:
+        """Whether workloads were evicted for this one, and it waits for that room since."""
+        return uid in self._by_uid and uid in self._preemptors
 
     def note(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
         """What a workload waits for from now on."""
@@ -128,14 +131,17 @@ class Claims:
         self._by_uid.pop(uid, None)
         self._preemptors.discard(uid)
 
-    def withdraw(self, uid: str) -> None:
+    def withdraw(self, uids: Collection[str]) -> None:
         """Who waited wants something else now, or nothing, or nobody may have been told to go for it: whom it wanted to go need not,
         for all that is known here, and what it claimed is others' to have."""
-        claim = self._by_uid.pop(uid, None)
-        self._preemptors.discard(uid)
-        self.circles.withdraw(entry for entry in self._evicting.values() if entry[1] == uid)
-        self._evicting = {key: entry for key, entry in self._evicting.items() if entry[1] != uid}
-        if claim is not None:
+        claims = [claim for claim in (self._by_uid.pop(uid, None) for uid in uids) if claim is not None]
+        self._preemptors.difference_update(uids)
+        of = set(uids)
+        withdrawn = {key: entry for key, entry in self._evicting.items() if entry[1] in of} if uids else {}
+        self.circles.withdraw(withdrawn.values())
+        for key in withdrawn:
+            del self._evicting[key]
+        for claim in claims:
             self._state.note_unclaimed(claim.found.admission.cluster_queue)
 
     def place(self, workload: WorkloadFacts) -> None:

@@ -35,10 +35,11 @@ from core.queueing.judge import Judge
 from core.queueing.one_at_a_time import find_obstacle
 from core.queueing.outcome import Found, NotFound
 from core.queueing.past import Past
-from core.queueing.pending import Group, Order, Pending
+from core.queueing.pending import Group, Order, Pending, find_heads
 from core.queueing.refusal import Refusal
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass, has_stuck_pods
 from core.queueing.turns import PriorityTurns, Turn, Turns
+from core.queueing.unwritable import Unwritable
 from core.queueing.ways import find_way
 from core.state.cluster import ClusterState
 from core.state.facts import CheckState, WorkloadFacts
@@ -106,9 +107,10 @@ class Cycle:
         self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
         self._blocked: dict[str, str] = {}  # StrictFIFO queues with a head that waits, and the uid of the head
+        self._heads: dict[str, str] = {}  # by StrictFIFO queue: uid of the first that waited in it when the round began
         self._placed: set[str] = set()  # uids of workloads that had their turn in the round, and wait for others to go
         self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
-        self._unwritable: dict[str, tuple[WorkloadFacts, int, NotFound]] = {}  # by uid: why what was decided could not be written
+        self.unwritable = Unwritable(state)
         self._current: WorkloadFacts | None = None  # the one that is decided on
         self._aside: dict[str, WorkloadFacts] = {}  # by uid: decisions on them failed, and they have not changed since
 
@@ -132,23 +134,11 @@ class Cycle:
         """
         self._current, self.has_decided = None, False
         self._aside = {uid: facts for uid, facts in self._aside.items() if self._state.workloads.facts.get(facts.key) is facts}
-        facts = self._state.workloads.facts
-        self._unwritable = {uid: kept for uid, kept in self._unwritable.items() if kept[0].key in facts and facts[kept[0].key].uid == uid}
+        self.unwritable.begin()
         try:
             yield from self._run(_Run(lambda uid: uid in self._aside or is_held_back(uid), is_busy, may_go_on))
         finally:
             self._state.drop_claims()
-
-    def refuse(self, workload: WorkloadFacts, why: NotFound) -> None:
-        """What was decided for a workload cannot be written. That stands until its pod sets, its place or a configuration change."""
-        self._unwritable[workload.uid] = workload, self._state.config_changes, why
-
-    def _find_unwritable(self, workload: WorkloadFacts) -> NotFound | None:
-        kept, at, why = self._unwritable.get(workload.uid, (None, -1, None))
-        if kept is not None and _read_request(kept) == _read_request(workload) and at == self._state.config_changes:
-            return why
-        self._unwritable.pop(workload.uid, None)
-        return None
 
     def set_aside(self) -> WorkloadFacts | None:
         """After a run or a piece that raised: leaves out the workload on which it decided at that moment until that workload changes.
@@ -171,7 +161,7 @@ class Cycle:
     def _decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, run: _Run) -> Found | NotFound | None:
         """What becomes of a workload; None where that is not known before the end of this cycle."""
         self.has_decided = True
-        unwritable = self._find_unwritable(workload)
+        unwritable = self.unwritable.find(workload)
         if unwritable is not None:
             self._decisions.remove(workload.uid)
             return unwritable
@@ -179,9 +169,10 @@ class Cycle:
 
     def _run(self, run: _Run) -> Iterator[Verdict]:
         self._state.refresh()
-        for uid in self._pending.sync():
+        others = self._pending.sync()
+        self._claims.withdraw(others)
+        for uid in others:
             self._own.pop(uid, None)
-            self._claims.withdraw(uid)
             if uid not in self._pending:
                 self._told.pop(uid, None)
         self._decisions.begin(self._pending)
@@ -252,7 +243,7 @@ class Cycle:
             self._passed.add(workload.uid)
             self._current, self.has_decided = workload, True
             self._state.lift_beside(workload.key)
-            outcome = self._find_unwritable(workload) or self._judge_again(workload, queue)
+            outcome = self.unwritable.find(workload) or self._judge_again(workload, queue)
             if isinstance(outcome, Found):
                 plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
                 self._state.assume(workload.key, outcome.admission, plan, dict(outcome.leaves))
@@ -300,14 +291,18 @@ class Cycle:
     def _keep_promises(self, run: _Run) -> Iterator[Verdict]:
         """Room that others were told to make for somebody is his from the first turn on. Else whoever is before him could take it, and
         where each takes what another's victims have left, evictions never end: somebody who could send him away does so when he runs.
-        A StrictFIFO queue's room is whose turn it is.
+        In a StrictFIFO queue that holds for the first alone: no other may be served before it.
         """
-        for uid in sorted(self._claims.preemptors(), key=self._pending.order_of):
+        promised = sorted(self._claims.preemptors(), key=self._pending.order_of)
+        if not self._is_cut:
+            is_strict = any(self._find_strict(workload) for workload in map(self._pending.find, promised) if workload is not None)
+            self._heads = find_heads(self._pending.groups(), self._find_strict) if is_strict else {}
+        for uid in promised:
             workload, group = self._pending.find(uid), self._pending.group_of(uid)
             assert workload is not None
             assert group is not None
             queue, problem = self._find_queue(workload.queue)
-            if queue is None or queue.strict or run.is_held_back(uid):
+            if queue is None or (queue.strict and self._heads.get(queue.name) != uid) or run.is_held_back(uid):
                 continue
             run.served.add(uid)
             self._current = workload
@@ -326,6 +321,11 @@ class Cycle:
                 if self._is_news(group, workload, outcome):
                     yield Verdict(workload, outcome)
             self._claims.place(workload)
+
+    def _find_strict(self, workload: WorkloadFacts) -> str | None:
+        """Returns the name of the ClusterQueue in which a workload waits, if that is StrictFIFO."""
+        queue, _ = self._find_queue(workload.queue)
+        return queue.name if queue is not None and queue.strict else None
 
     def _place(self, workload: WorkloadFacts) -> None:
         """Takes what a workload waits for out of what the others see, until the end of the round."""
@@ -388,7 +388,7 @@ class Cycle:
         else:
             uids = [workload.uid for _, workload in group.members[turn.at :] if workload.uid in self._own]
         for uid in uids:
-            if uid != head and uid not in self._unwritable and self._claims.of(uid) is None:
+            if uid != head and uid not in self.unwritable and self._claims.of(uid) is None:
                 del self._own[uid]
                 group.unheard[uid] = None
 
@@ -440,7 +440,7 @@ class Cycle:
             self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None, at=self._decisions.noted_at
         )
         preempts = outcome.preempting is not None and outcome.preempting.victims
-        if preempts or outcome.is_own or queue.strict or workload.uid in self._unwritable or self._is_particular(workload):
+        if preempts or outcome.is_own or queue.strict or workload.uid in self.unwritable or self._is_particular(workload):
             self._own[workload.uid] = refusal
         else:
             self._own.pop(workload.uid, None)
@@ -520,7 +520,7 @@ class Cycle:
         """Drops refusals of rounds before this one, no more than `most`: the next cycle judges anew, so that reasons hold that name
         amounts. Refusals with a promise stay. Returns how many were dropped."""
         old = [uid for uid, refusal in self._own.items() if refusal.round < before]
-        old = [uid for uid in old if uid not in self._unwritable and self._claims.of(uid) is None][:most]
+        old = [uid for uid in old if uid not in self.unwritable and self._claims.of(uid) is None][:most]
         for uid in old:
             del self._own[uid]
         dropped = len(old)
@@ -578,15 +578,11 @@ class Cycle:
         self._failed_at.pop(uid, None)
         self._own.pop(uid, None)
         self._told.pop(uid, None)
-        self._claims.withdraw(uid)
+        self._claims.withdraw([uid])
         group = self._pending.group_of(uid)
         if group is not None:
             group.refusal = None
             group.unheard[uid] = None
-
-
-def _read_request(workload: WorkloadFacts) -> tuple[object, ...]:
-    return workload.pod_sets, workload.admission, workload.unhealthy_nodes, workload.checks
 
 
 def _told_again(outcome: NotFound) -> NotFound:

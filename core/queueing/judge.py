@@ -27,7 +27,7 @@ from core.queueing.rules import find_violation
 from core.queueing.world import World
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
-from core.state.queue_facts import STOP, ClusterQueueFacts
+from core.state.queue_facts import STOP, TRY_NEXT, ClusterQueueFacts
 
 PREEMPTION_STEPS = 300_000  # of a decision's
 CONFIRM_STEPS = 30_000  # of confirming a decision that was made in pieces
@@ -86,7 +86,9 @@ class Judge:
                     return borrowing
             outcome = yield from self._or_preempting(workload, queue, outcome)
             if isinstance(outcome, NotFound) and outcome.preempting is None and self._shrinks and can_shrink(workload):
-                return (yield from self._with_fewer_pods(workload, queue, outcome))
+                outcome = yield from self._with_fewer_pods(workload, queue, outcome)
+            if isinstance(outcome, Found) and outcome.borrows and self._has_reclaimed(workload):
+                outcome = (yield from self._find_without_borrowing(workload, queue)) or outcome
             return outcome
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
@@ -122,6 +124,29 @@ class Judge:
         """A way to be admitted as things are, spares that are offered to it counted."""
         world = World(self._state, offers=offers, budget=self._budget.part(PLACEMENT_STEPS))
         return find_admission(self._state, workload, queue, self._profiles, world)
+
+    def _has_reclaimed(self, workload: WorkloadFacts) -> bool:
+        """Whether others were evicted for a workload, and what it was to get for that need not be borrowed."""
+        claim = self._claims.of(workload.uid)
+        return claim is not None and not claim.found.borrows and self._claims.is_preemptor(workload.uid)
+
+    def _find_without_borrowing(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Pieces[Found | None]:
+        """The most pods that can be admitted without borrowing; None if there are none.
+
+        For a workload that got back quota of its own queue: if it took more than that, it would be evicted for that in its turn.
+        """
+        queue = replace(queue, fungibility=replace(queue.fungibility, when_can_borrow=TRY_NEXT))
+
+        def judge(smaller: WorkloadFacts) -> Pieces[Found | NotFound]:
+            yield
+            outcome = self._find_admission(smaller, queue)
+            borrows = isinstance(outcome, Found) and outcome.borrows
+            return NotFound(REASON_WAITING_FOR_QUOTA, "it would have to borrow quota", ()) if borrows else outcome
+
+        outcome: Found | NotFound | None = yield from judge(workload)
+        if not isinstance(outcome, Found) and self._shrinks and can_shrink(workload):
+            outcome = yield from find_largest(workload, judge)
+        return outcome if isinstance(outcome, Found) else None
 
     def _with_borrowed_spares(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | None:
         """A place for one that has no other, on spares of workloads of higher priority that lend them. Who has others go for its sake waits
@@ -179,17 +204,23 @@ class Judge:
         return NotFound(REASON_WAITING_FOR_PREEMPTED, message, refused.attempts, preempting=preempting)
 
     def _rather_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, found: Found) -> Pieces[Found | NotFound]:
-        """A way to be admitted, or a preemption where the queue prefers one to the next flavor or to borrowing."""
+        """A way to be admitted, or a preemption where the queue prefers one to the next flavor or to borrowing.
+
+        A workload for which others were evicted evicts no more of them once it fits: what it made free in one flavor would be taken by
+        others while it makes room in the next.
+        """
         policy = queue.fungibility
         passed_over = [attempt.flavor for attempt in found.attempts if attempt.reason in _CURABLE]
         preempting, asked = None, Asked(workload, queue, is_rather=True)
         if policy.when_can_preempt == STOP and passed_over and queue.preemption.is_possible:
-            asked = replace(asked, queue=queue.up_to(passed_over[0]))
-            preempting = yield from self._preempt(workload, asked.queue)
+            asked = replace(asked, queue=queue.up_to(passed_over[0]), may_borrow=policy.when_can_borrow == STOP)
+            preempting = yield from self._preempt(workload, asked.queue, may_borrow=asked.may_borrow)
         if preempting is None and policy.prefers_preemption and found.borrows and queue.preemption.is_possible:
             asked = replace(asked, queue=queue, may_borrow=False)
             preempting = yield from self._preempt(workload, queue, may_borrow=False)
         if preempting is None or (preempting.victims and self._state.pause.evictions is not None):
+            return found
+        if preempting.victims and self._claims.is_preemptor(workload.uid):
             return found
         tried = "; ".join(dict.fromkeys(attempt.sentence for attempt in found.attempts)) or "it would have to borrow quota"
         self._asked = replace(asked, tried=tried)

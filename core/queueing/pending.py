@@ -1,7 +1,7 @@
 """Workloads that wait, in groups of those that ask a LocalQueue for the same: what the first of a group is refused, all of it are."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from core.model.pods_ready import PodsReadyRules
@@ -143,6 +143,16 @@ class Pending:
         """All that wait, in the order in which they are served."""
         members = sorted(member for group in self._groups.values() for member in group.members)
         return (workload for _, workload in members)
+
+
+def find_heads(groups: Iterable[Group], queue_of: Callable[[WorkloadFacts], str | None]) -> dict[str, str]:
+    """Returns the uid of the first workload in each queue that `queue_of` names for any."""
+    firsts: dict[str, tuple[Order, str]] = {}
+    for order, workload in (group.members[0] for group in groups):
+        queue = queue_of(workload)
+        if queue is not None and (queue not in firsts or order < firsts[queue][0]):
+            firsts[queue] = order, workload.uid
+    return {queue: uid for queue, (_, uid) in firsts.items()}
 
 
 def _is_same(before: WorkloadFacts, now: WorkloadFacts) -> bool:

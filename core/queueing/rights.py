@@ -1,10 +1,10 @@
 """Whose workloads may go for one that does not fit: rights by the ClusterQueue's `spec.preemption`, and by fair sharing.
 
 - In its own queue a workload preempts as `withinClusterQueue` says.
-- In other queues of its cohort only as long as they use what they could only borrow from where both can reach, so that none
-  is brought below what is its own: `reclaimWithinCohort` if the workload then needs not borrow, `borrowWithinCohort` if it does. Of a
-  workload that then borrows nobody has to go who would have a place in what is its own queue's once all are gone: it could reclaim
-  that at once, and the two would evict each other for ever.
+- In other queues of its cohort only as long as they use what they could only borrow from where both can reach, in quota that the victim
+  holds, so that none is brought below what is its own: `reclaimWithinCohort` if the workload then needs not borrow, `borrowWithinCohort`
+  if it does. A workload that borrows preempts none that would then fit into the quota of its own queue: that one could reclaim it at
+  once, and the two would evict each other for ever.
 - With fair sharing it is the shares that say what a workload may take by borrowing, of those whom `reclaimWithinCohort` names
   (`core.queueing.fair_rights`); `borrowWithinCohort` says nothing then.
 
@@ -270,13 +270,28 @@ class Rights:
         return all(self._may_all_go(queue, members) for queue, members in by_queue.items())
 
     def _may_all_go(self, queue: str, members: Sequence[Candidate]) -> bool:
-        """The last to go must find its queue still using more than its own."""
+        """Tries the order backwards, from the last to go: all that could be it come back, then all that could go before these, and so on.
+
+        One round lets in all that hold quota of which the queue uses more than its own by then, so that there are at most as many rounds
+        as there is quota in question.
+        """
         unused = dict(self._unused(queue))
         for member in members:
             for name, amount in member.holds.items():
                 unused[name] -= amount
-        could_be_last = (_is_beyond(unused, member) for member in members)
-        return all(could_be_last) if _is_for_borrower(members[0]) else any(could_be_last)
+        if _is_for_borrower(members[0]):
+            return all(_is_beyond(unused, member) for member in members)
+        gone, before = list(members), -1
+        while gone and len(gone) != before:
+            before, still_gone = len(gone), []
+            for member in gone:
+                if not _is_beyond(unused, member):
+                    still_gone.append(member)
+                    continue
+                for name, amount in member.holds.items():
+                    unused[name] += amount
+            gone = still_gone
+        return not gone
 
     def _unused(self, queue: str) -> Amounts:
         """What a queue uses beyond its own, with nobody gone but those who are leaving anyway; negative where it uses less."""
@@ -318,7 +333,7 @@ class Rights:
             if len(chosen) == most or (shares is not None and not self._budget.spend(SHARE_STEPS)):
                 break
             left = unused.setdefault(candidate.queue, dict(self._unused(candidate.queue)))
-            if not candidate.is_own and all(amount <= 0 for amount in left.values()):
+            if not candidate.is_own and not any(left[name] > 0 for name, amount in candidate.holds.items() if amount):
                 continue
             if _is_for_borrower(candidate):
                 after = {name: amount - candidate.holds.get(name, 0) for name, amount in left.items()}
@@ -341,8 +356,9 @@ def _is_for_borrower(candidate: Candidate) -> bool:
 
 
 def _is_beyond(unused: Amounts, candidate: Candidate) -> bool:
-    """Whether a queue that has so much left of its own would use more than its own with one workload more."""
-    return any(amount + candidate.holds.get(name, 0) > 0 for name, amount in unused.items())
+    """Whether a queue that is so far beyond its own would be so with one workload more, in quota that this workload holds: what the queue
+    borrows of another flavor, or of another resource, is no reason for it to go."""
+    return any(unused[name] + amount > 0 for name, amount in candidate.holds.items() if amount)
 
 
 def _seconds(time: str) -> int:

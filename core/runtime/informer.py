@@ -134,6 +134,7 @@ class Informer:
         self._fold(Init())
         self._fold(InitDone())
         self._synced.clear()
+        self.watcher.version = ""
 
     async def _take(self, event: Event) -> None:
         """Folds an event in, a list with pauses: of a first list nothing is used before it is whole; of a later one each object changes as

@@ -92,9 +92,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Unproven:
-    """The stream that was opened anew has ended in good order without a bookmark: it may have lagged behind, and only a list is certain.
+    """The stream that was opened anew has ended in good order before it reached the version that was asked for: it may have lagged behind,
+    and only a list is certain.
 
-    An API server sends no bookmarks for a resource of which nothing has changed since it started.
+    An API server sends no bookmarks for a resource of which nothing has changed since it started, and others with the version of its cache.
     """
 
 

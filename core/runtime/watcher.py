@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Never
@@ -70,9 +70,9 @@ class Watcher:
         self.version = ""
         """The resource version up to which everything has been handed on; empty before the first list."""
         self.opened = self.delivered = 0
-        """How many lists and streams were begun, and the number of the latest of them that has said all there was when it was begun: a list
-        to its end, a stream up to a bookmark."""
-        self._owed = -1  # `opened` when it was refreshed last
+        """How many lists and streams were begun, and the number of the latest of them that is a list which was read to its end: it has all
+        that there was when it was begun. A stream, and each bookmark in it, may come from a server with a cache that lags behind."""
+        self._owed = ""  # the version up to which events, or else a list, are to be handed on
         self._reading: asyncio.Timeout | None = None
         self._is_asked = False
         self._heard_at: float | None = None
@@ -84,12 +84,18 @@ class Watcher:
         gauge."""
         return None if self._heard_at is None else (clock or self.clock).monotonic() - self._heard_at
 
-    def refresh(self) -> None:
-        """Opens the stream anew, if there is one: within some seconds `delivered` is larger than `opened` is now.
+    def has_reached(self, version: str, opened: int) -> bool:
+        """Whether everything up to a version has been handed on: also by a list that was begun when `opened` was this number already."""
+        return not is_behind(self.version, version) or self.delivered > opened
 
-        Where that stream ends without a bookmark all is listed.
+    def refresh(self, version: str) -> None:
+        """Opens the stream anew, if there is one: within some seconds the watcher `has_reached` the version.
+
+        Where that stream ends before it has reached the version all is listed.
         """
-        self._is_asked, self._owed = True, self.opened
+        self._is_asked = True
+        if is_behind(self._owed, version):
+            self._owed = version
         if self._reading is not None and not self._reading.expired():
             with suppress(RuntimeError):  # it has just ended
                 self._reading.reschedule(asyncio.get_running_loop().time())
@@ -119,7 +125,7 @@ class Watcher:
                         in_a_row = 0
                         await self.clock.sleep(0)
                 state, action = following.state, following.action
-                if is_whole(given, following.events):
+                if any(isinstance(event, InitDone) for event in following.events):
                     self.delivered = self.opened
                 if isinstance(state, Opening | Watching):
                     self.version = state.resource_version
@@ -132,7 +138,8 @@ class Watcher:
         try:
             match action:
                 case ListPage(token, limit):
-                    self.opened += not token
+                    if not token:
+                        self.opened, self._owed = self.opened + 1, ""
                     return await self.client.list_page(
                         self.resource,
                         self.namespace,
@@ -171,7 +178,7 @@ class Watcher:
             async with asyncio.timeout(self._silence_s) as self._reading:
                 return Raw(await anext(stream))
         except StopAsyncIteration:
-            return Unproven() if self.delivered <= self._owed < self.opened else Closed()
+            return Unproven() if self._owed and is_behind(self.version, self._owed) else Closed()
         except TimeoutError:
             return Asked() if self._is_asked else Silent()
         finally:
@@ -199,15 +206,6 @@ class Watcher:
             logger.warning("watch event of an unknown type is skipped", extra={"resource": str(self.resource), "type": following.oddity})
 
 
-def is_whole(given: Input, events: Iterable[Event]) -> bool:
-    """Returns whether all that there was when the request was made has been delivered: a list is read to its end, or there is a bookmark.
-
-    A stream that ends proves nothing: one that lags behind, or a proxy that gives up, ends like any other.
-    """
-    match given:
-        case Page():
-            return any(isinstance(event, InitDone) for event in events)
-        case Raw(event):
-            return event.get("type") == "BOOKMARK"
-        case _:
-            return False
+def is_behind(version: str, now: str) -> bool:
+    """Whether a resource version is older than another, as far as they can be compared. Versions of all resources are one sequence."""
+    return not (version.isdecimal() and now.isdecimal()) or int(version) < int(now)

@@ -46,7 +46,7 @@ class ClusterState:
     """
 
     def __init__(self, *, reserve_daemon_sets: bool = True, resource_rules: ResourceRules | None = None) -> None:
-        self.changes = self.config_changes = self.node_changes = 0
+        self.changes = self.config_changes = self.rule_changes = self.node_changes = 0
         self.resource_rules = resource_rules or ResourceRules()
         self.reserves_daemon_sets = reserve_daemon_sets
         self.nodes: dict[str, NodeFacts] = {}
@@ -128,24 +128,24 @@ class ClusterState:
 
     def observe_topology(self, name: str, topology: TopologyFacts | None) -> None:
         """A Topology came, changed or went."""
-        if self._configure(_update(self.topologies, name, topology)):
+        if self._change_rules(_update(self.topologies, name, topology)):
             for flavor, view in list(self._views.items()):
                 if view.topology.name == name:
                     self._drop_view(flavor)
 
     def observe_flavor(self, name: str, flavor: FlavorFacts | None) -> None:
         """A ResourceFlavor came, changed or went."""
-        if self._configure(_update(self.flavors, name, flavor)):
+        if self._change_rules(_update(self.flavors, name, flavor)):
             self._drop_view(name)
 
     def observe_cluster_queue(self, name: str, queue: ClusterQueueFacts | None) -> None:
         """A ClusterQueue came, changed or went."""
-        if self._configure(_update(self.cluster_queues, name, queue)):
+        if self._change_rules(_update(self.cluster_queues, name, queue)):
             self._quota_is_old = True
 
     def observe_cohort(self, name: str, cohort: CohortFacts | None) -> None:
         """A Cohort came, changed or went."""
-        if self._configure(_update(self.cohorts, name, cohort)):
+        if self._change_rules(_update(self.cohorts, name, cohort)):
             self._quota_is_old = True
 
     def observe_check(self, name: str, check: CheckFacts | None) -> None:
@@ -165,6 +165,10 @@ class ClusterState:
         """An administrator pauses something, or lets it go on."""
         self._configure(pause != self.pause)
         self.pause = pause
+
+    def _change_rules(self, is_change: bool) -> bool:
+        self.rule_changes += is_change
+        return self._configure(is_change)
 
     def _configure(self, is_change: bool) -> bool:
         self.changes += is_change

@@ -182,7 +182,7 @@ def _preemption(wire: Json) -> Preemption:
 
 
 def _fungibility(wire: Json) -> Fungibility:
+    """A preference counts only where the next flavor is tried in both cases (KEP-582, FlavorFungibility)."""
     borrow, preempt = wire.get("whenCanBorrow") or STOP, wire.get("whenCanPreempt") or TRY_NEXT
-    return Fungibility(
-        _OLD_NAMES.get(borrow, borrow), _OLD_NAMES.get(preempt, preempt), wire.get("preference") == "PreemptionOverBorrowing"
-    )
+    borrow, preempt = _OLD_NAMES.get(borrow, borrow), _OLD_NAMES.get(preempt, preempt)
+    return Fungibility(borrow, preempt, borrow == preempt == TRY_NEXT and wire.get("preference") == "PreemptionOverBorrowing")

@@ -135,6 +135,13 @@ def test_what_is_tolerated_for_ever_is_no_loss():
         assert judge(node(taints=[taint(effect)]), rules=BY_TIME, tolerations=for_ever) == Verdict()
 
 
+def test_of_two_pod_sets_the_one_that_tolerates_a_taint_for_less_time_counts():
+    """Found by the simulation (seed 99): the workload was set aside, since two times could not be compared."""
+    shares = Share(2, [RUNNING], [({"key": "broken", "operator": "Exists"},), TOLERATED])
+    found = judge_node(node(taints=[taint("NoExecute", 100.0)]), shares, BY_TIME, NOW)
+    assert (found.lost, found.look_again_s) == ("", 200.0)
+
+
 def test_the_times_that_every_pod_is_given_count():
     """A node that is not ready gets a taint, which the API server has every pod tolerate for five minutes."""
     away = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute", "timeAdded": ago(10)}

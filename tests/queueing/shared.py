@@ -91,6 +91,10 @@ class Shared(Scene):
             self.state.confirm(key, int(version))
         self.state.observe_workload(key, WorkloadFacts.read(changed))
 
+    def rewrite(self, name: str) -> None:
+        """What a test has changed of an object is seen."""
+        self._write(name)
+
     def leave(self, name: str) -> None:
         """An evicted workload has stopped, and gives back what it held."""
         self.objects[name]["status"].pop("admission")

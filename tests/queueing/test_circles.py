@@ -50,7 +50,14 @@ def test_workload_that_ended_is_forgotten(change: dict[str, Any] | None):
     assert not remembered.begin(now, 0)
 
 
-def test_change_of_configuration_forgets_all():
+@pytest.mark.parametrize("change", [{"priority": 7}, {"queue": f"{NAMESPACE}/another"}])
+def test_eviction_is_forgotten_when_priority_or_queue_changes(change: dict[str, Any]):
+    remembered = evicted(("a", "b"), ("b", "c"))
+    assert remembered.begin(SEEN | {f"{NAMESPACE}/a": replace(FACTS["a"], **change)}, 0)
+    assert [spared(remembered, name) for name in "ab"] == [set(), {"c"}]
+
+
+def test_change_of_rules_forgets_all():
     remembered = evicted(("a", "b"))
     assert not remembered.begin(SEEN, 0)
     assert remembered.begin(SEEN, 1)

@@ -446,7 +446,7 @@ def test_a_decision_that_cannot_be_written_is_made_once():
     changes, quota = scene.state.changes, scene.state.quota.all_changes
     too_large = NotFound("TooLarge", "the Workload would be too large", ())
     scene.state.forget(key, verdict.workload.uid, helps=False)
-    scene.cycle.refuse(verdict.workload, too_large)
+    scene.cycle.unwritable.add(verdict.workload, too_large)
     assert (scene.state.changes, scene.state.quota.all_changes) == (changes, quota)
     scene.cycle.reconsider(verdict.workload.uid)
     assert scene.run()["w"] == too_large

@@ -462,6 +462,21 @@ def test_borrowing_or_preemption_where_every_flavor_has_its_price(preference: st
         assert victims(outcome) == {"low": REASON_IN_QUEUE}
 
 
+@pytest.mark.parametrize("fungibility", [{"whenCanBorrow": "MayStopSearch"}, {"whenCanPreempt": "MayStopSearch"}])
+def test_preference_for_preemption_counts_only_where_the_next_flavor_is_tried_in_both_cases(fungibility: dict[str, str]):
+    scene = Shared()
+    scene.rack("r1", 4)
+    scene.pool("lender", "4", "c")
+    both = {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor", "preference": "PreemptionOverBorrowing"}
+    scene.pool("q", "4", "c", preemption=LOWER, flavorFungibility=both | fungibility)
+    scene.submit("low", 4, queue="q")
+    scene.run()
+    scene.submit("high", 4, queue="q", priority=1)
+    outcome = scene.run()["high"]
+    assert isinstance(outcome, Found)
+    assert outcome.borrows
+
+
 def test_who_could_not_be_told_that_it_preempts_asks_for_its_victims_again():
     scene = one_queue()
     scene.submit("low", 8, queue="q", priority=0)

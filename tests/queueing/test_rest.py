@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ from core.names import REASON_RECLAIMED_BY_BORROWER
 from core.queueing.outcome import Found, NotFound
 from tests.builders import NAMESPACE
 from tests.queueing.lives import Job, jobs, scenes
+from tests.queueing.random_cohorts import build_cohort, submit_job
 from tests.queueing.shared import Shared, victims
 
 ANYWHERE = {"unconstrained": True}
@@ -175,3 +177,61 @@ LIVES: Any = st.builds(Life, st.lists(jobs, min_size=2, max_size=9), st.lists(st
 @given(scenes() | scenes(FairSharing()), LIVES)
 def test_cohort_of_workloads_that_never_finish_comes_to_rest(scene: Shared, life: Life) -> None:
     play(scene, life)
+
+
+def test_circle_of_evictions_ends_while_namespaces_come_and_go() -> None:
+    scene = small_cohort(("a", "3", {"borrowingLimit": "3"}), ("b", "2", {"lendingLimit": "2"}), racks=(1, 2, 2))
+    submit(scene, *CIRCLE)
+    evicted = []
+    for i in range(10 * len(CIRCLE)):
+        scene.state.observe_namespace(f"ci-{i}", {"ci": "1"})
+        for name in sorted(scene.evicted()):
+            scene.leave(name)
+        evicted += victims_of(scene.run())
+    assert len(evicted) <= 2 * len(CIRCLE)
+
+
+def test_workload_of_raised_priority_preempts_the_workload_it_was_evicted_for() -> None:
+    scene = two_queues("100", withinClusterQueue="LowerPriority")
+    scene.submit("first", 8, queue="a", priority=1)
+    scene.run()
+    scene.submit("second", 40, queue="a", priority=2, topology=ANYWHERE)
+    scene.run()
+    scene.leave("first")
+    scene.run()
+    assert scene.running() == {"second"}
+    scene.objects["first"]["spec"]["priority"] = 3
+    scene.write({})
+    scene.rewrite("first")
+    assert victims_of(scene.run()) == ["second"]
+
+
+ENDLESS = [52, 65, 674, 1241, 1787, 1805, 2188, 2293, 2817, 3420, 3693, 4781, 9773, 11690]
+"""Seeds of `random_cohorts` in which evictions did not end: victims in two flavors in turn, for a workload that was admitted in neither;
+a queue that borrowed of one flavor lost what was its own of another; the head of a StrictFIFO queue, and workloads that can do with fewer
+pods, reclaimed quota of their own and took more than that."""
+
+
+def play_cohort(seed: int) -> None:
+    """Jobs that never finish come one after another, and evicted ones leave. Fails if there are more than three evictions a workload."""
+    chance = random.Random(seed)
+    scene, count, evicted = build_cohort(chance), chance.randint(3, 10), 0
+    for i in range(count):
+        submit_job(scene, f"w{i}", chance)
+        for _ in range(chance.randint(0, 2)):
+            evicted += len(victims_of(scene.run()))
+        for name in sorted(scene.evicted()):
+            if chance.random() < 0.8:
+                scene.leave(name)
+    assert evicted + len(run_until_rest(scene, at_most=3 * count)) <= 3 * count
+
+
+@pytest.mark.parametrize("seed", ENDLESS)
+def test_cohort_in_which_evictions_did_not_end_comes_to_rest(seed: int) -> None:
+    play_cohort(seed)
+
+
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_random_cohorts_come_to_rest(first: int) -> None:
+    for seed in range(first, first + 100):
+        play_cohort(seed)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
+from core.runtime.watcher import Watcher
 from reconciler.steps import WorkloadSteps
 from reconciler.watch_progress import MOST_KEPT, STREAMS_KEPT, WatchProgress
 
@@ -17,7 +18,11 @@ class FakeWatcher:
     delivered: int = 1
     refreshes: int = 0
 
-    def refresh(self) -> None:
+    def has_reached(self, version: str, opened: int) -> bool:
+        return Watcher.has_reached(cast(Any, self), version, opened)
+
+    def refresh(self, version: str) -> None:
+        assert version
         self.refreshes += 1
 
     def open_anew(self) -> None:
@@ -42,7 +47,7 @@ def test_version_ahead_of_the_watch_is_passed_once_a_stream_opened_later_has_del
     progress = ask(watcher)
     assert not progress.has_passed("job", "12")
     assert watcher.refreshes == 1
-    watcher.deliver()  # a bookmark of the stream that was open already
+    watcher.deliver()  # a list that was begun before
     assert not progress.has_passed("job", "12")
     watcher.open_anew()
     assert not progress.has_passed("job", "12")

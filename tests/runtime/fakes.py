@@ -129,8 +129,8 @@ def bookmark(version: int | str) -> Obj:
 class FakeClient:
     """Lists and watches a ModelServer. `faults` are taken one per request: an error to raise, or what to do with the next stream.
 
-    Stream faults: `"close"` ends it at once, `"mute"` when its time is over, `"hang"` never says anything, `"gone"` sends 410 in the
-    stream, any dict is sent as an event first.
+    Stream faults: `"close"` ends it at once, `"mute"` when its time is over, `"lag"` also with a bookmark of a cache in which nothing is
+    new, `"hang"` never says anything, `"gone"` sends 410 in the stream, any dict is sent as an event first.
     """
 
     def __init__(self, server: ModelServer) -> None:
@@ -161,8 +161,10 @@ class FakeClient:
                 return
             case "hang":
                 await asyncio.sleep(10**9)
-            case "mute":
+            case "mute" | "lag":
                 await asyncio.sleep(timeout_seconds)
+                if fault == "lag":
+                    yield bookmark(resource_version)
                 return
             case "gone":
                 yield status(410, "Expired")
