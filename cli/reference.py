@@ -24,6 +24,7 @@ from core.jobs.pod_rules import (
 )
 from core.jobs.trainjob import MAX_PATCHES
 from core.model.gates import GATES
+from core.podgroups.members import MOST_PODS, MOST_SETS, MOST_TERMS
 from core.podgroups.rations import MOST_KINDS
 from core.runtime import generated
 from core.runtime.arguments import OneLineParser
@@ -215,6 +216,9 @@ def _list_group_limits() -> list[tuple[str, str]]:
     window = f"within {BUDGET_S / 60:g} minutes (15 s for 5,000 slices of 128 devices)"
     return [
         ("`draConstraints`", "4"),
+        ("pods of one replica that wait for a place", str(MOST_PODS)),
+        ("of them pods that ask for different things", str(MOST_SETS)),
+        ("terms of required pod affinity and anti-affinity of all that are different", str(MOST_TERMS)),
         (f"{kind} of one of its ResourceClaimTemplates, and of all of them together", str(MOST_KINDS)),
         (
             "CPU time in which the CEL expressions of one kind are evaluated for the devices of one ResourceSlice (usually milliseconds)",

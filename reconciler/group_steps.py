@@ -12,9 +12,10 @@ from core.podgroups.facts import PodGroupFacts, UnknownAlias, levels_of_template
 from core.podgroups.framework import Plugins
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.inventory import Kept
-from core.podgroups.members import GroupKey, Member, group_of, read_member
+from core.podgroups.members import GroupKey, Member, TooLarge, group_of, read_member
 from core.podgroups.native import NotNative, native_group, native_step
 from core.runtime.resource import Obj
+from core.runtime.store import object_key
 from reconciler import resources as r
 from reconciler.observed import Observed
 from reconciler.served import AWAY_S, DISCOVERY_S, Served
@@ -27,8 +28,17 @@ _DRA = "spec.schedulingConstraints.draConstraints"
 
 def members_of(observed: Observed, key: GroupKey) -> dict[str, Member]:
     """All pods that name one replica of a group, by key."""
-    seen = (read_member(pod) for pod in observed.pods.store.by_index("podgroup", str(key)))
+    seen = (read_once(observed, pod) for pod in observed.pods.store.by_index("podgroup", str(key)))
     return {member.key: member for member in seen if member is not None}
+
+
+def read_once(observed: Observed, pod: Obj) -> Member | None:
+    """As `read_member`, for a pod as it is observed: each state of it is read once."""
+    key = object_key(pod)
+    known = observed.members.get(key)
+    if known is None or known[0] is not pod:
+        known = observed.members[key] = pod, read_member(pod)
+    return known[1]
 
 
 def keep_place(observed: Observed, member: Member, place: str) -> None:
@@ -110,7 +120,7 @@ def next_step(
             return step
         message = step.message if apart in step.message else f"{step.message}; {apart}"
         return replace(step, is_scheduled=False, reason=APART, message=message)
-    except (UnknownAlias, InvalidSelector) as error:
+    except (UnknownAlias, InvalidSelector, TooLarge) as error:
         return Step(False, INVALID, str(error), give_back=kept, waits=True)
     except NotServed as error:
         return Step(False, INVALID, f"{_DRA}: {error}", give_back=kept, waits=True)

@@ -24,7 +24,7 @@ from core.names import (
     TOPOLOGY_GATE,
 )
 from core.plan.pod_units import ALONE, GROUP, PARENTS, get_owner_of_named, is_unowned, owner_of_group, unit_of_pod, unit_of_workload
-from core.podgroups.members import group_of
+from core.podgroups.members import Member, group_of
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.errors import KubeError
@@ -158,6 +158,7 @@ class Observed:
         self.workloads.store.add_index("owner", _owner_uid)
         self.workloads.store.add_index("family", lambda workload: [family_of(workload)])
         self.pod_facts: dict[str, PodFacts] = {}
+        self.members: dict[str, tuple[Obj, Member | None]] = {}  # by key of the pod: what has been read of which state of it
         self.owners = Owners()
         self.ungating = Ungating()
         self.pods_progress = WatchProgress(self.pods.watcher)
@@ -221,6 +222,7 @@ class Observed:
     def _observe_pod(self, key: str, pod: PodFacts | None) -> None:
         if pod is None:
             self.pod_facts.pop(key, None)
+            self.members.pop(key, None)
         else:
             owner = self._owner_of(key, pod)
             if owner != pod.owner_uid:

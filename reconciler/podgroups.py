@@ -36,7 +36,7 @@ from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.group_conditions import GroupConditions
 from reconciler.group_plugins import GroupPlugins
-from reconciler.group_steps import HANDED_OVER, find_lost, forget_place, is_native, keep_place, members_of, next_step
+from reconciler.group_steps import HANDED_OVER, find_lost, forget_place, is_native, keep_place, members_of, next_step, read_once
 from reconciler.group_tracing import GroupStories
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.node_health import place_of
@@ -140,7 +140,7 @@ class PodGroups:
             if self._waiting and (change.new is None or (change.new.get("status") or {}).get("phase") in ("Succeeded", "Failed")):
                 self._look_again(GroupEvent.POD_GONE)
             return
-        member = read_member(change.new)
+        member = read_once(self._observed, change.new)
         assert member is not None  # it names a group
         if not member.is_live or member.node:
             self._decided.pop(uid, None)

@@ -8,7 +8,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from core import trace_names as t
 from core.api.conversion import ConversionRequest, converted, failed
-from core.api.convert import CONVERTED, Unconvertible, convert
+from core.api.convert import CONVERTED, Unconvertible, check_size, convert
 from core.runtime.telemetry import tracer
 from webhook.review import TRACER
 
@@ -24,6 +24,7 @@ def answer(request: ConversionRequest) -> dict[str, Any]:
     }
     with tracer(TRACER).start_as_current_span(t.CONVERSION, kind=SpanKind.SERVER, attributes=attributes) as span:
         try:
+            check_size(request.objects, request.desired_api_version)
             return converted(request, [convert(obj, request.desired_api_version) for obj in request.objects])
         except (Unconvertible, RecursionError) as error:
             message = str(error) if isinstance(error, Unconvertible) else "an object is nested too deeply to be converted"

@@ -8,11 +8,11 @@ what it never saw, and what it did change holds. A note that says something else
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from core.api.convert_assignment import to_domains, to_slices
+from core.api.convert_assignment import MAX_CHARS, count_chars, to_domains, to_slices
 from core.api.convert_notes import Json, own, own_items, part, put_note, rename, take_note
 from core.api.meta import DNS_SUBDOMAIN
 from core.api.v1beta1 import POD_PRIORITY, WORKLOAD_PRIORITY
@@ -26,6 +26,8 @@ _CLASSES = {WORKLOAD_PRIORITY: (GROUP, "WorkloadPriorityClass"), POD_PRIORITY: (
 _OLD_WORDS = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
 _STOP = "MayStopSearch"
 _MAX_QUOTE_CHARS = 256
+MAX_CHARS_AT_ONCE = 60 * 1024 * 1024
+"""Of topology assignments in v1beta1 in one review: some 250 MB of memory."""
 
 
 class Unconvertible(ValueError):
@@ -54,6 +56,25 @@ def convert(obj: Mapping[str, Any], version: str) -> Json:
         name = metadata.get("name", "") if isinstance(metadata, dict) else ""
         raise Unconvertible(f"{kind} {_quote(name)!r} cannot be converted to {version}: {error}") from None
     return converted
+
+
+def check_size(objects: Iterable[Mapping[str, Any]], version: str) -> None:
+    """Raises Unconvertible where topology assignments of objects that are converted at once would be too large in v1beta1."""
+    if version != OLD_API_VERSION:
+        return
+    assignments = (given.get("topologyAssignment") for obj in objects if obj.get("apiVersion") == API_VERSION for given in _find_given(obj))
+    sizes = (count_chars(wire) for wire in assignments if isinstance(wire, dict))
+    total = sum(size for size in sizes if size <= MAX_CHARS)  # others are shown as nothing
+    if total > MAX_CHARS_AT_ONCE:
+        found = f"topology assignments of {total // 1_000_000} MB at once cannot be converted to {version}"
+        raise Unconvertible(f"{found}; at most {MAX_CHARS_AT_ONCE // 1_000_000} MB can: list fewer objects at once (limit)")
+
+
+def _find_given(obj: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    status = obj.get("status")
+    admission = status.get("admission") if isinstance(status, dict) else None
+    assigned = admission.get("podSetAssignments") if isinstance(admission, dict) else None
+    return (given for given in (assigned if isinstance(assigned, list) else ()) if isinstance(given, dict))
 
 
 def _quote(given: Any) -> str:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from core.api import assignment as v1beta2
 from core.api.assignment import MAX_DOMAINS_PER_SLICE, MAX_SLICES
 from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.decoding import MAX_DOMAINS
+from core.model.decoding import MAX_DOMAINS, MAX_REPEATED, count_repeated
 from core.model.encoding import InvalidAssignment, decode, encode, encode_whole
 
 Json = dict[str, Any]
@@ -24,6 +24,42 @@ _MAX_VALUE = 63
 # Up to so many domains the best cuts save little of an object, and looking for them would be most of the time that a list of
 # thousands of objects is converted in.
 _FEW = 1000
+_CHARS_OF_DOMAIN, _CHARS_OF_VALUE = 28, 4
+
+
+MAX_CHARS = 40 * 1024 * 1024
+"""Of one assignment in v1beta1: 200,000 domains of three levels with names of 60 characters."""
+
+
+def count_chars(wire: Json) -> int:
+    """About how many characters the JSON of an assignment has in v1beta1; 0 where it is no assignment.
+
+    In v1beta2 a value that holds for all domains, a prefix and a suffix are there once, in v1beta1 for each domain.
+    """
+    total = 0
+    slices = wire.get("slices")
+    for one in slices if isinstance(slices, list) else ():
+        size: Any = one.get("domainCount") if isinstance(one, dict) else None
+        columns: Any = one.get("valuesPerLevel") if isinstance(one, dict) else None
+        if not _is_length(size, 1, 2**31) or not isinstance(columns, list):
+            return 0
+        total += size * (_CHARS_OF_DOMAIN + sum(map(_count_repeated, columns)))
+        total += sum(len(root) for column in columns for root in _read_roots(column))
+    return total
+
+
+def _count_repeated(column: Any) -> int:
+    """Characters of a value that are the same for all domains of a slice."""
+    individual = column.get("individual") if isinstance(column, dict) else None
+    parts = (individual.get("prefix"), individual.get("suffix")) if isinstance(individual, dict) else ()
+    universal = column.get("universal") if isinstance(column, dict) else None
+    return _CHARS_OF_VALUE + sum(len(text) for text in (*parts, universal) if isinstance(text, str))
+
+
+def _read_roots(column: Any) -> list[str]:
+    individual = column.get("individual") if isinstance(column, dict) else None
+    roots = individual.get("roots") if isinstance(individual, dict) else None
+    return roots if _are_strings(roots) else []
 
 
 def to_domains(wire: Json) -> tuple[Json, Any]:
@@ -58,6 +94,8 @@ def _show_nothing(wire: Json) -> Json:
 
 
 def _decode(wire: Json) -> TopologyAssignment:
+    if count_chars(wire) > MAX_CHARS:
+        raise InvalidAssignment(f"it has more than {MAX_CHARS} characters in v1beta1")
     assignment = decode(wire)
     if any(domain.count < 1 for domain in assignment.domains):
         raise InvalidAssignment("a domain has no pods")
@@ -82,12 +120,13 @@ def _is_as_unnoted(assignment: TopologyAssignment, wire: Json) -> bool:
 
 
 def _is_too_large(wire: Json) -> bool:
-    """Whether it has more domains than anybody reads: all that the API server stores and nobody can read."""
+    """Whether the API server stores it, and it has more domains than are read."""
     try:
         typed = v1beta2.TopologyAssignment.from_wire(wire)
     except ValidationError:
         return False
-    return sum(one.domain_count for one in typed.slices) > MAX_DOMAINS
+    is_long = sum(one.domain_count for one in typed.slices) > MAX_DOMAINS or count_chars(wire) > MAX_CHARS
+    return is_long or sum(map(count_repeated, wire["slices"])) > MAX_REPEATED
 
 
 def _read(shown: Json) -> TopologyAssignment:

@@ -12,6 +12,7 @@ from typing import Any
 from core.model.assignment import DomainCount, TopologyAssignment
 
 MAX_DOMAINS = 1_000_000  # a universal value repeats for free; etcd's 1.5 MiB hold half as many roots
+MAX_REPEATED = 200  # domains of the same values as another of their slice, in all slices: a writer has no use for one
 _MAX_INT32 = 2**31 - 1
 
 
@@ -28,7 +29,7 @@ def decode(wire: Mapping[str, Any]) -> TopologyAssignment:
         raise InvalidAssignment("levels is empty")
     values: list[Sequence[tuple[str, ...]]] = []
     counts: list[Sequence[int]] = []
-    total = 0
+    total = repeated = 0
     for index, part in enumerate(slices):
         where = f"slices[{index}]"
         entry = _get_object(part, where)
@@ -36,10 +37,23 @@ def decode(wire: Mapping[str, Any]) -> TopologyAssignment:
         total += size
         if total > MAX_DOMAINS:
             raise InvalidAssignment(f"{where}.domainCount makes more than {MAX_DOMAINS} domains")
+        repeated += count_repeated(entry)
+        if repeated > MAX_REPEATED:
+            raise InvalidAssignment(f"{where}.domainCount repeats domains; at most {MAX_REPEATED} of an assignment are read twice")
         columns = _decode_columns(entry, size, len(levels), where)
         values.append(list(zip(*columns, strict=True)))
         counts.append(_decode_counts(entry.get("podCounts"), size, f"{where}.podCounts"))
     return TopologyAssignment(tuple(levels), _build_domains(list(chain.from_iterable(values)), list(chain.from_iterable(counts))))
+
+
+def count_repeated(entry: Mapping[str, Any]) -> int:
+    """How many domains of a slice are the same as its first, since no level has values of each: a few bytes can stand for any number.
+
+    `domainCount` has been checked.
+    """
+    columns = entry.get("valuesPerLevel")
+    has_own = isinstance(columns, list) and any(isinstance(column, Mapping) and column.get("individual") is not None for column in columns)
+    return 0 if has_own else int(entry["domainCount"]) - 1
 
 
 def _build_domains(values: Sequence[tuple[str, ...]], counts: Sequence[int]) -> tuple[DomainCount, ...]:

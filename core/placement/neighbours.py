@@ -114,10 +114,22 @@ class Around:
             return self._tree.keep_domains(key, nodes, self._find_domains)
         return self._find_domains(key, nodes)
 
+    def are_in_one_domain(self, key: str, nodes: Iterable[str], others: Iterable[str]) -> bool:
+        """Whether any of some nodes of the cluster shares the value of a label with any of the others."""
+        return not self._find_values(key, nodes).isdisjoint(self._find_values(key, others))
+
+    def _find_values(self, key: str, nodes: Iterable[str]) -> set[str]:
+        return {value for name in nodes if (value := self._labels(name).get(key)) is not None}
+
     def _find_domains(self, key: str, nodes: Iterable[str]) -> Flags:
-        values = {value for name in nodes if (value := self._labels(name).get(key)) is not None}
         codes, meaning = self._tree.codes(key)
-        return np.array([*(value in values for value in meaning), False], dtype=bool)[codes]
+        code_of = self._tree.find_code(key)
+        found = {code_of[value] for value in self._find_values(key, nodes) if value in code_of}
+        if not found:
+            return self._none()
+        is_hit = np.zeros(len(meaning) + 1, dtype=bool)  # the last one is of nodes without the label
+        is_hit[list(found)] = True
+        return is_hit[codes]
 
     def _labels(self, name: str) -> Labels:
         place = self._tree.index.get(name)
@@ -163,12 +175,16 @@ class Around:
     def _apart(self, traits: PodTraits) -> Flags:
         """Nodes near a pod that a term of its own anti-affinity speaks of."""
         hit = self._none()
+        by_key: dict[str, set[str]] = {}
         for term in traits.anti_affinity:
             names = self._neighbours.matching((term,))
+            if names:
+                hit |= self.domains(term.key, names)
             for other, nodes in self._company:
                 if self.matches(term, other):
-                    names = {*names, *(name for name, _ in nodes)}
-            hit |= self.domains(term.key, names)
+                    by_key.setdefault(term.key, set()).update(name for name, _ in nodes)
+        for key, of_company in by_key.items():
+            hit |= self.domains(key, of_company)
         return hit
 
     def _repelled(self, traits: PodTraits) -> Flags:
@@ -176,11 +192,12 @@ class Around:
         hit = self._none()
         by_key: dict[str, set[str]] = {}
         for term, nodes in self._neighbours.repelling(traits):
-            by_key.setdefault(term.key, set()).update(nodes)
-        for key, names in by_key.items():
-            hit |= self.domains(key, names)
+            if self._tree.has_label(term.key):
+                by_key.setdefault(term.key, set()).update(nodes)
         for other, placed in self._company:
             for term in other.anti_affinity:
                 if self.matches(term, traits):
-                    hit |= self.domains(term.key, (name for name, _ in placed))
+                    by_key.setdefault(term.key, set()).update(name for name, _ in placed)
+        for key, names in by_key.items():
+            hit |= self.domains(key, names)
         return hit

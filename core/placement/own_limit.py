@@ -19,13 +19,14 @@ def limit_own(view: FreeCapacity, request: PodSetRequest, per_node: Indices) -> 
     """Cuts down, in place, the pods that each node holds by capacity."""
     if request.traits.host_ports:
         np.minimum(per_node, 1, out=per_node)
-    for term in own_terms(view.around, request.traits):
-        codes = view.tree.codes(term.key)[0]
+    keys = dict.fromkeys(term.key for term in own_terms(view.around, request.traits))
+    required = required_domains(view, request) if keys else per_node
+    for key in keys:
+        codes = view.tree.codes(key)[0]
         able = np.flatnonzero((per_node > 0) & (codes >= 0))
         if not len(able):
             continue
-        pairs = np.stack([codes[able], required_domains(view, request)[able]])
-        _, firsts = np.unique(pairs, axis=1, return_index=True)
+        _, firsts = np.unique(codes[able] * len(codes) + required[able], return_index=True)  # a number for each pair of the two
         per_node[able] = 0
         per_node[able[firsts]] = 1
     for spread in request.traits.spread if request.traits.keeps_spread else ():

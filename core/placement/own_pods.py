@@ -152,9 +152,9 @@ def find_conflict(view: FreeCapacity, requests: Sequence[PodSetRequest], decisio
     placed = {placement.pod_set: placement.nodes for placement in decision.placements}
     for one, other in combinations(requests, 2):
         mine, others = [name for name, _ in placed[one.name]], [name for name, _ in placed[other.name]]
-        for term in around.terms_between(one.traits, other.traits):
-            if (around.domains(term.key, mine) & around.domains(term.key, others)).any():
-                met = f"pod anti-affinity by {term.key}"
+        for key in dict.fromkeys(term.key for term in around.terms_between(one.traits, other.traits)):
+            if around.are_in_one_domain(key, mine, others):
+                met = f"pod anti-affinity by {key}"
                 note = f"{one.name} and {other.name} are kept apart by {met}; a place for pod sets of one group is not searched for by that"
                 return NotFit(Refusal.NOT_FIT, one.name, "", 0, one.count, explanation=Explanation(one.name, notes=(note,)))
     return None

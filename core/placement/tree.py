@@ -190,6 +190,10 @@ class TopologyTree:
             self._code_of[label] = meaning
         return found
 
+    def has_label(self, label: str) -> bool:
+        """Whether any node has a label of this name."""
+        return label in self._keys
+
     def find_code(self, label: str) -> Mapping[str, int]:
         """The integer that stands for each value of a label."""
         self.codes(label)

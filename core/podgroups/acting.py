@@ -16,7 +16,7 @@ from core.podgroups.explain import GroupExplanation, explain
 from core.podgroups.facts import PodGroupFacts
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
-from core.podgroups.members import GroupKey, Member, as_pod_sets, claims_of_sets, in_order
+from core.podgroups.members import GroupKey, Member, as_pod_sets, claims_of_sets, in_order, split
 from core.podgroups.together import count_there, find_domain, tell_spread
 
 SCHEDULED, UNSCHEDULABLE, WAITING, SCATTERED = "Scheduled", "Unschedulable", "WaitingForPods", "Scattered"
@@ -57,7 +57,7 @@ def plan_step(
     """The next step for one replica of a group; doing it and planning again leads to a group that is whole, or to the reason why not.
 
     `members` are all pods that name it; `view` counts what they have, and what is kept for them, as used. `waited_s`: since the last of
-    them came. Raises InvalidSelector.
+    them came. Raises InvalidSelector, TooLarge.
     """
     view = view.within(Budget())
     live = in_order(member for member in members if member.is_live)
@@ -81,16 +81,18 @@ def plan_step(
     if not placed and len(live) + done < desired and waited_s < patience_s:
         message = f"{len(live) + done} of {desired} desired pods are there; more are waited for, up to {patience_s:g} s after the last"
         return Step(False, WAITING, message, retry_s=patience_s - waited_s)
+    sets = split(waiting, view.neighbours)
+    waiting = [member for equal in sets for member in equal]
     group = PodGroupInfo(
         key.namespace,
         key.name,
-        as_pod_sets(waiting, view.neighbours),
+        as_pod_sets(sets),
         tuple(constraints),
         max(needed, len(placed) + 1),  # of those that come later each single one is welcome
         facts.desired_count,
         key.replica,
         on,
-        claims_of_sets(waiting, view.neighbours),
+        claims_of_sets(sets),
     )
     outcome = decide(view, group, plugins)
     if outcome.chosen is not None:

@@ -139,8 +139,10 @@ def check_one(cycle: Cycle, group: PodGroupInfo, placement: Placement, *, to_the
     found: list[NodeCounts] = []
     spare, more = group.count - group.missing, 0
     limits = cycle.limits
+    terms = 0  # of anti-affinity of the sets so far: with each of them each later one is compared, and with each of its own all of these
     for number, pods in enumerate(group.pod_sets):
-        view.budget.charge(_SET_STEPS + len(placement.nodes) // 8)
+        view.budget.charge(_SET_STEPS + len(placement.nodes) // 8 + terms + number * len(pods.traits.anti_affinity))
+        terms += len(pods.traits.anti_affinity)
         per_node = _fits(cycle, view, pods, free, placement.nodes)
         if limits is not None:
             per_node = limits.within(number, per_node)

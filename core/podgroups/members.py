@@ -5,7 +5,7 @@ that has a place has it as `status.nominatedNodeName` while it has the gate, and
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -33,6 +33,11 @@ Json = Mapping[str, Any]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _NODE_NAME = "metadata.name"
 NO_REPLICA = -1
+MOST_PODS, MOST_SETS, MOST_TERMS = 20_000, 256, 288
+
+
+class TooLarge(Exception):
+    """A group asks for more than is placed together, in words."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -73,6 +78,7 @@ class Member:
     claims: tuple[PodClaim, ...] = ()
     native: bool = False  # whether kube-scheduler places it, by its own PodGroup: what topogate has let go names its node
     part: tuple[str, int] = ("", 0)  # of a JobSet: the replicated job, and which of its Jobs
+    kind: str = ""  # equal pods but for their labels have the same
 
     @property
     def place(self) -> str:
@@ -114,13 +120,14 @@ def read_member(pod: Json) -> Member | None:
     group = group_of(pod)
     if group is None:
         return None
+    request, claims = _request_of(pod, group.namespace), read_pod_claims(pod)
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     gated = any(gate.get("name") == PODGROUP_GATE for gate in spec.get("schedulingGates") or ())
     return Member(
         f"{group.namespace}/{metadata['name']}",
         metadata.get("uid", ""),
         group,
-        _request_of(pod, group.namespace),
+        request,
         gated,
         spec.get("nodeName") or "",
         pinned_node(spec),
@@ -132,9 +139,10 @@ def read_member(pod: Json) -> Member | None:
         int(spec.get("priority") or 0),
         metadata.get("creationTimestamp") or "",
         _refusal(status),
-        read_pod_claims(pod),
+        claims,
         bool(native_group_of(pod)) and not gated and not pinned_node(spec),
         _part(metadata.get("labels") or {}),
+        _build_kind(request, claims),
     )
 
 
@@ -213,29 +221,64 @@ def in_order(members: Iterable[Member]) -> list[Member]:
     return sorted(members, key=lambda one: (one.part, one.index is None, one.index or 0, one.created, one.key))
 
 
-def as_pod_sets(members: Sequence[Member], neighbours: Neighbours) -> tuple[PodSetRequest, ...]:
-    """Consecutive equal pods as one set each. Labels count only as far as a term of pod affinity asks for them: controllers distinguish the
-    pods of each Job apart by some."""
-    return tuple(replace(equal[0].request, name=f"{i}", count=len(equal)) for i, equal in enumerate(_by_equal(members, neighbours)))
+def split(members: Sequence[Member], neighbours: Neighbours) -> list[list[Member]]:
+    """Sets of equal pods, in order: consecutive ones each, or all that are equal where there would be more than `MOST_SETS`.
+
+    Labels count only as far as a term of pod affinity asks for them: controllers distinguish the pods of each Job by some.
+    Raises TooLarge.
+    """
+    if len(members) > MOST_PODS:
+        raise TooLarge(f"{len(members)} pods wait; at most {MOST_PODS} are placed together")
+    read_kind = _read_kinds(members, neighbours)
+    sets = [list(equal) for _, equal in groupby(members, key=read_kind)]
+    if len(sets) > MOST_SETS:
+        kinds: dict[Hashable, list[Member]] = {}
+        for equal in sets:
+            kinds.setdefault(read_kind(equal[0]), []).extend(equal)
+        sets = list(kinds.values())
+    if len(sets) > MOST_SETS:
+        raise TooLarge(f"its pods are of {len(sets)} kinds, by what they ask for; at most {MOST_SETS} are placed together")
+    terms = sum(len(_list_terms(equal[0])) for equal in sets)
+    if terms > MOST_TERMS:
+        raise TooLarge(f"its unlike pods have {terms} terms of pod affinity and anti-affinity; at most {MOST_TERMS} are judged")
+    return sets
 
 
-def claims_of_sets(members: Sequence[Member], neighbours: Neighbours) -> tuple[tuple[PodClaim, ...], ...]:
+def as_pod_sets(sets: Iterable[Sequence[Member]]) -> tuple[PodSetRequest, ...]:
+    """What sets of equal pods ask for."""
+    return tuple(replace(equal[0].request, name=f"{i}", count=len(equal)) for i, equal in enumerate(sets))
+
+
+def claims_of_sets(sets: Iterable[Sequence[Member]]) -> tuple[tuple[PodClaim, ...], ...]:
     """What the pods of each of these sets name; of claims that are made for each pod only the template."""
-    return tuple(_claims(equal[0]) for equal in _by_equal(members, neighbours))
+    return tuple(_claims(equal[0]) for equal in sets)
 
 
-def _by_equal(members: Sequence[Member], neighbours: Neighbours) -> Iterator[list[Member]]:
-    terms = {term for member in members for term in (*member.request.traits.affinity, *member.request.traits.anti_affinity)}
-    keys = {requirement.key for term in terms for requirement in term.selector or ()}
+def _read_kinds(members: Iterable[Member], neighbours: Neighbours) -> Callable[[Member], Hashable]:
+    keys = {requirement.key for member in members for term in _list_terms(member) for requirement in term.selector or ()}
 
-    def read_kind(member: Member) -> tuple[PodSetRequest, tuple[PodClaim, ...], frozenset[PodTerm]]:
+    def read_kind(member: Member) -> Hashable:
         traits = member.request.traits
-        bare = replace(traits, labels={key: value for key, value in traits.labels.items() if key in keys})
-        repelled_by = frozenset(term for term, _ in neighbours.repelling(traits)) if neighbours.repels(traits) else frozenset()
-        return replace(member.request, traits=bare), _claims(member), repelled_by
+        labels = frozenset((key, traits.labels[key]) for key in keys & traits.labels.keys()) if keys else None
+        repelled_by = frozenset(term for term, _ in neighbours.repelling(traits)) if neighbours.repels(traits) else None
+        return member.kind, labels, repelled_by
 
-    return (list(equal) for _, equal in groupby(members, key=read_kind))
+    return read_kind
+
+
+def _list_terms(member: Member) -> tuple[PodTerm, ...]:
+    traits = member.request.traits
+    return (*traits.affinity, *traits.anti_affinity)
+
+
+def _build_kind(request: PodSetRequest, claims: Sequence[PodClaim]) -> str:
+    bare = replace(request, requests=dict(sorted(request.requests.items())), traits=replace(request.traits, labels={}))
+    return repr((bare, _remove_names(claims)))
 
 
 def _claims(member: Member) -> tuple[PodClaim, ...]:
-    return tuple(claim._replace(name="") if claim.template else claim for claim in member.claims)
+    return _remove_names(member.claims)
+
+
+def _remove_names(claims: Sequence[PodClaim]) -> tuple[PodClaim, ...]:
+    return tuple(claim._replace(name="") if claim.template else claim for claim in claims)

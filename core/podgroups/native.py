@@ -13,7 +13,7 @@ from core.podgroups.explain import explain
 from core.podgroups.facts import KUBERNETES, OURS, PodGroupFacts
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
-from core.podgroups.members import GroupKey, Member, as_pod_sets, in_order
+from core.podgroups.members import GroupKey, Member, as_pod_sets, in_order, split
 from core.podgroups.together import count_there, find_domain, tell_spread
 
 
@@ -58,13 +58,12 @@ def native_step(
     plugins: Plugins,
 ) -> Step:
     """What kube-scheduler has made of one replica of a group, and why it may have made nothing of it. Nothing is to be done. Raises
-    InvalidSelector."""
+    InvalidSelector, TooLarge."""
     view = view.within(Budget())
     live = in_order(member for member in members if member.is_live)
     bound, pending = [m for m in live if m.node in view.tree.index], [m for m in live if not m.node]
     done = sum(member.succeeded for member in members)
     on = count_there((member.node for member in bound), view)
-    group = PodGroupInfo(key.namespace, key.name, as_pod_sets(pending, view.neighbours), tuple(levels), 1, None, key.replica, on)
     where = find_domain(levels, on, view)
     if where is None:
         return Step(False, SCATTERED, f"kube-scheduler has bound {len(bound)} pod(s) {tell_spread(levels, on, view)}")
@@ -73,9 +72,8 @@ def native_step(
         return Step(False, WAITING, f"{len(live) + done} of at least {wanted} pods are there")
     if not pending:
         return Step(True, SCHEDULED, f"kube-scheduler has bound {len(bound)} pod(s){f' in {where}' if where else ''}")
-    group = PodGroupInfo(
-        key.namespace, key.name, group.pod_sets, group.constraints, max(wanted - done, len(bound) + 1), None, key.replica, on
-    )
+    pod_sets, missing = as_pod_sets(split(pending, view.neighbours)), max(wanted - done, len(bound) + 1)
+    group = PodGroupInfo(key.namespace, key.name, pod_sets, tuple(levels), missing, None, key.replica, on)
     outcome = decide(view, group, plugins)
     said = next((member.unschedulable for member in pending if member.unschedulable), "")
     is_enough = len(bound) + done >= wanted

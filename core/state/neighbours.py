@@ -22,9 +22,9 @@ from core.state.facts import PodFacts
 _KEYS = 64  # columns: label keys that were asked for last
 _AWAITED = 16  # affinities remembered as asked for
 _KEPT = 256  # answers kept
-_MOST_TERMS = 20_000
-"""Terms of anti-affinity of other pods that are judged for a pod set. kube-scheduler judges the rest, and pods that it leaves waiting get
-another place."""
+_MOST_TERMS, _MOST_OF_POD = 4_000, 16
+"""Terms of anti-affinity of other pods that are judged for a pod set, and how many of them of one pod. kube-scheduler judges the rest, and
+pods that it leaves waiting get another place."""
 _NONE: frozenset[str] = frozenset()
 _NO_LABELS: Labels = {}
 K = TypeVar("K", bound=Hashable)
@@ -164,7 +164,7 @@ class ClusterNeighbours:
             by_ip = self._ports.setdefault(port[:2], {})
             if not _add(by_ip, port.ip, node, times) and not by_ip:
                 del self._ports[port[:2]]
-        for term in traits.anti_affinity:
+        for term in traits.anti_affinity[:_MOST_OF_POD]:
             names = [*term.namespaces, None] if term.namespace_selector is not None else term.namespaces
             is_new = term not in self._apart
             if _add(self._apart, term, node, times):

@@ -24,7 +24,7 @@ import numpy as np
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.budget import Budget
 from core.model.configuration import FairSharing
-from core.model.pod_traits import PodTerm, PodTraits, Requirement
+from core.model.pod_traits import PodTerm, PodTraits, Requirement, traits_of_template
 from core.model.podset import MOST_SPARES, Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, LEND_SPARES, MEMBER_OF_LABEL, SPARE_NODES
 from core.placement.engine import place
@@ -46,6 +46,7 @@ from core.runtime.garbage import exclude_survivors_of_long_collections, spare_wh
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import NodeFacts, TopologyFacts
+from core.state.neighbours import ClusterNeighbours
 from core.state.promises import find_missing
 from reconciler.app import RECOUNTED_AT_ONCE
 from reconciler.scheduler import DECIDING_S, PIECE_S, StepTime, may_go_on
@@ -393,8 +394,14 @@ def tolerations_5_000_of_640_taints() -> Steps:
 # --- groups of pods -----------------------------------------------------------------------------------
 
 
-def group_step(pods: int, level: str, *, unlike: bool, cpu: int = 8_000) -> Steps:
-    """A PodGroup of pods that differ in the labels of their Jobs, or in what they request, too."""
+def build_terms(count: int, value: str) -> list[dict[str, Any]]:
+    """Terms of required pod anti-affinity by hostname that match all pods of the cluster."""
+    rules = [{"matchExpressions": [{"key": f"k{i}", "operator": "NotIn", "values": [value]}]} for i in range(count)]
+    return [{"labelSelector": rule, "topologyKey": HOSTNAME_LABEL} for rule in rules]
+
+
+def group_step(pods: int, level: str, *, unlike: bool, cpu: int = 8_000, terms: int = 0) -> Steps:
+    """A PodGroup of pods that differ in the labels of their Jobs, or in what they request, too; `terms`: of anti-affinity of each pod."""
     view = build_view(NODES)
     members = []
     for i in range(pods):
@@ -403,6 +410,7 @@ def group_step(pods: int, level: str, *, unlike: bool, cpu: int = 8_000) -> Step
         spec = {
             "schedulingGates": [{"name": "topogate.dev/podgroup"}],
             "containers": [{"name": "main", "image": "x", "resources": {"requests": requests}}],
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": build_terms(terms, f"v{i}")}},
         }
         members.append(read_member({"metadata": {"name": f"p{i:04}", "namespace": "ns", "uid": f"u{i}", "labels": labels}, "spec": spec}))
     found = [replace(member, gated=True) for member in members if member is not None]
@@ -419,6 +427,49 @@ def group_of_400_equal_pods() -> Steps:
 @case()
 def group_of_200_unlike_pods_refused() -> Steps:
     return group_step(200, "rack", unlike=True)
+
+
+@case()
+def group_of_20_000_equal_pods() -> Steps:
+    return group_step(20_000, "block", unlike=False)
+
+
+@case()
+def group_of_256_unlike_pods() -> Steps:
+    return group_step(256, "block", unlike=True)
+
+
+@case()
+def group_of_18_unlike_pods_that_repel_each_other_by_16_terms() -> Steps:
+    return group_step(18, "block", unlike=True, terms=16)
+
+
+@case()
+def workload_of_18_pod_sets_that_repel_each_other_by_16_terms() -> Steps:
+    view = build_view(NODES)
+    asked = []
+    for i in range(18):
+        affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": build_terms(16, f"v{i}")}}
+        traits = traits_of_template({"metadata": {"labels": {"s": f"{i}"}}, "spec": {"affinity": affinity, "containers": []}}, "ns")
+        asked.append(PodSetRequest(f"s{i}", 4, {"nvidia.com/gpu": 8}, TopologyRequest(Mode.REQUIRED, "block"), traits=traits))
+    return once(lambda: place(view, asked, MIXED))
+
+
+@case()
+def workload_of_18_pod_sets_beside_pods_that_repel_it_by_4_000_terms() -> Steps:
+    view = build_view(NODES)
+    labels = dict(zip(view.tree.names, view.tree.labels, strict=True))
+    neighbours = ClusterNeighbours({}, lambda name: labels.get(name, {}), lambda name: {})
+    for i in range(250):
+        affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": build_terms(16, f"v{i}")}}
+        for one in affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]:
+            one["namespaceSelector"] = {}
+        spec = {"affinity": affinity, "containers": []}
+        neighbours.count(traits_of_template({"metadata": {"labels": {}}, "spec": spec}, "other"), view.tree.names[i], 1)
+    view.neighbours = neighbours
+    topology = TopologyRequest(Mode.REQUIRED, "rack")
+    asked = [PodSetRequest(f"s{i}", 2 if i < 17 else 9_999, {"nvidia.com/gpu": 8}, topology) for i in range(18)]
+    return once(lambda: place(view, asked, MIXED))
 
 
 @case()

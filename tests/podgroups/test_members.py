@@ -22,7 +22,20 @@ from core.names import (
     STATEFULSET_INDEX_LABEL,
 )
 from core.placement.neighbours import Nobody
-from core.podgroups.members import GroupKey, Member, as_pod_sets, claims_of_sets, group_of, in_order, read_member
+from core.podgroups.members import (
+    MOST_PODS,
+    MOST_SETS,
+    MOST_TERMS,
+    GroupKey,
+    Member,
+    TooLarge,
+    as_pod_sets,
+    claims_of_sets,
+    group_of,
+    in_order,
+    read_member,
+    split,
+)
 
 
 def pod(name: str = "p", **labels: str) -> dict[str, Any]:
@@ -93,16 +106,16 @@ def members_of_jobs(count: int, **spec: Any) -> list[Member]:
 
 def test_pods_of_several_jobs_are_one_set_where_no_term_asks_for_their_labels() -> None:
     """Found defect B7."""
-    (pods,) = as_pod_sets(members_of_jobs(4), Nobody())
+    (pods,) = as_pod_sets(split(members_of_jobs(4), Nobody()))
     assert pods.count == 4
-    assert len(claims_of_sets(members_of_jobs(4), Nobody())) == 1
+    assert len(claims_of_sets(split(members_of_jobs(4), Nobody()))) == 1
 
 
 def test_pods_of_several_jobs_are_unlike_where_a_term_of_theirs_asks_for_the_job() -> None:
     """Found defect B7."""
     apart = {"labelSelector": {"matchLabels": {"job-name": "j1"}}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
-    assert [pods.count for pods in as_pod_sets(members_of_jobs(4, affinity=affinity), Nobody())] == [1, 1, 1, 1]
+    assert [pods.count for pods in as_pod_sets(split(members_of_jobs(4, affinity=affinity), Nobody()))] == [1, 1, 1, 1]
 
 
 def test_pods_of_several_jobs_are_unlike_where_others_keep_away_from_one_of_the_jobs() -> None:
@@ -116,4 +129,39 @@ def test_pods_of_several_jobs_are_unlike_where_others_keep_away_from_one_of_the_
         def repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
             return [(term, ["n0"])] if self.repels(traits) else []
 
-    assert [pods.count for pods in as_pod_sets(members_of_jobs(4), Repelling())] == [1, 1, 2]
+    assert [pods.count for pods in as_pod_sets(split(members_of_jobs(4), Repelling()))] == [1, 1, 2]
+
+
+def unlike(count: int, kinds: int, terms: int = 0) -> list[Member]:
+    """Pods that ask for different amounts, one kind after the other, and again."""
+    apart = [{"labelSelector": {"matchLabels": {"a": f"{i}"}}, "topologyKey": "kubernetes.io/hostname"} for i in range(terms)]
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}}
+    found = []
+    for i in range(count):
+        containers = [{"resources": {"requests": {"cpu": f"{1 + i % kinds}"}}}]
+        made = read_member({**pod(f"p{i}"), "spec": {"containers": containers, **({"affinity": affinity} if terms else {})}})
+        assert made is not None
+        found.append(made)
+    return found
+
+
+def test_kinds_in_turns_are_sets_of_their_own_while_these_are_few() -> None:
+    assert [len(equal) for equal in split(unlike(MOST_SETS, 2), Nobody())] == [1] * MOST_SETS
+
+
+def test_equal_pods_are_one_set_where_there_would_be_too_many() -> None:
+    first, second = split(unlike(MOST_SETS + 2, 2), Nobody())
+    assert [one.key for one in (*first, *second)] == [f"ns/p{i}" for i in (*range(0, MOST_SETS + 2, 2), *range(1, MOST_SETS + 2, 2))]
+
+
+@pytest.mark.parametrize(
+    ("count", "kinds", "terms", "message"),
+    [
+        (MOST_PODS + 1, 1, 0, f"{MOST_PODS + 1} pods wait; at most {MOST_PODS} are placed together"),
+        (MOST_SETS + 1, MOST_SETS + 1, 0, f"its pods are of {MOST_SETS + 1} kinds, by what they ask for; at most {MOST_SETS}"),
+        (20, 20, 15, f"its unlike pods have 300 terms of pod affinity and anti-affinity; at most {MOST_TERMS} are judged"),
+    ],
+)
+def test_group_too_large_to_be_placed_together_is_refused(count: int, kinds: int, terms: int, message: str) -> None:
+    with pytest.raises(TooLarge, match=message):
+        split(unlike(count, kinds, terms), Nobody())

@@ -105,6 +105,19 @@ def test_terms_are_judged_without_a_look_at_each_pod(monkeypatch: pytest.MonkeyP
     assert calls < 100
 
 
+def test_of_one_pod_only_some_terms_of_anti_affinity_count():
+    """Four pods of another team with 5,000 terms each made every decision take seconds."""
+    pods: dict[str, PodFacts] = {}
+    neighbours = ClusterNeighbours(pods, lambda name: {}, lambda name: {})
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term(number) for number in range(100)]}}
+    facts = facts_of("p", "ns", {}, "n0", affinity=affinity)
+    neighbours.observe_pod(facts.key, None, facts)
+    assert len(list(neighbours.repelling(PodTraits("ns", {"app": "w"})))) == 16
+    neighbours.observe_pod(facts.key, facts, None)
+    assert list(neighbours.repelling(PodTraits("ns", {"app": "w"}))) == []
+    assert neighbours.counts() == {}
+
+
 def test_terms_of_other_pods_are_judged_once_for_equal_pods(monkeypatch: pytest.MonkeyPatch):
     pods: dict[str, PodFacts] = {}
     neighbours = ClusterNeighbours(pods, lambda name: {}, lambda name: {})
