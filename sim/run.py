@@ -77,7 +77,7 @@ def play(seed: int, size: Size, steps: Sequence[Step] | None = None, *, tells: b
     finally:
         with suppress(TooLong), limit_time(limit_s):
             world.close()
-        gc.collect()
+        free_what_is_left()
     deaths, lost = (sum(counts) for counts in zip(*((each.deaths, each.lost) for each in world.replicas), strict=True))
     renewals, told = world.server.written[LEASES], digest.hexdigest()[:16]
     return Played(problem, world.server.writes, renewals, deaths, lost, world.loop.time(), told, scenario.stale_reasons, scenario.log)
@@ -93,6 +93,13 @@ def prepare() -> None:
     """Makes the collector of cycles look at what a scenario makes only, and seldom."""
     spare_what_lives()
     gc.set_threshold(200_000, 20, 100)
+
+
+def free_what_is_left() -> None:
+    """Collects what a scenario has made. The reconciler keeps its lists out of all collections, for the one life that a process has."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def main(arguments: list[str] | None = None) -> int:
