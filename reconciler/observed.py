@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -50,6 +51,7 @@ from reconciler.native_groups import NativeGroups
 from reconciler.related import Related
 from reconciler.served import Served
 from reconciler.slim import (
+    mark_unknown_owners,
     slim_between,
     slim_daemon_set,
     slim_definition,
@@ -102,7 +104,8 @@ class Observed:
         named = f"metadata.name={PAUSE_CONFIG_MAP}"
         self.pauses = Informer(client, r.CONFIG_MAPS, namespace=namespace, field_selector=named, clock=clock, set_aside=self.set_aside)
         self.nodes = informer(r.NODES, slim_node)
-        self.pods = informer(r.PODS, slim_pod)
+        self._mark_owners = partial(mark_unknown_owners, known=r.list_owners((*kinds, *POD_SETS)))
+        self.pods = informer(r.PODS, lambda pod: self._mark_owners(slim_pod(pod)))
         self.daemon_sets = informer(r.DAEMON_SETS, slim_daemon_set)  # started only if they are reserved for
         self.namespaces = informer(r.NAMESPACES)
         self.limit_ranges = informer(r.LIMIT_RANGES)
@@ -257,7 +260,7 @@ class Observed:
         """Pods may be seen before what they belong to; then they are folded again."""
         uid = change.obj["metadata"]["uid"]
         below = self.owners.descendants(uid)
-        if not self.owners.observe(uid, change.new):
+        if not self.owners.observe(uid, self._mark_owners(change.new) if change.new is not None else None):
             return
         self._observe_owners_of([pod for owner in below for pod in self.pods.store.by_index("owner", owner)])
 
@@ -290,10 +293,8 @@ class Observed:
         """Folds a pod again if it turns out to be another's than was known."""
         key = object_key(pod)
         facts = self.pod_facts.get(key)
-        if facts is None:
-            return
-        direct = replace(facts, owner_uid=(controller_of(pod) or {}).get("uid"))
-        if facts.owner_uid != self._owner_of(key, direct):
+        direct = replace(facts, owner_uid=(controller_of(pod) or {}).get("uid")) if facts is not None else None
+        if facts is not None and direct is not None and facts.owner_uid != self._owner_of(key, direct):
             self._observe_pod(key, direct)
             for tell in self.on_owner:
                 tell(pod)

@@ -1,6 +1,6 @@
 """The API resources that the reconciler watches and writes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from core.jobs.contract import JobKind
@@ -64,3 +64,9 @@ def key_of(kind: JobKind) -> str:
 def key_of_owner(owner: Mapping[str, Any]) -> str:
     """The same of an owner reference."""
     return f"{owner['kind']}.{owner['apiVersion'].rpartition('/')[0]}"
+
+
+def list_owners(kinds: Iterable[JobKind | PodParent]) -> frozenset[str]:
+    """Returns the kinds, each with its group, of all that makes pods of jobs, or jobs."""
+    others = (PODS, DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS)
+    return frozenset(f"{one.kind}.{one.group}" for one in (*kinds, *others))

@@ -1,6 +1,6 @@
 """Objects cut down to what topogate reads, before they are kept: pods and nodes are many."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from core.jobs.pod import has_admission_gate, role_hash
@@ -26,6 +26,7 @@ from core.names import (
 )
 from core.podgroups.members import native_group_of
 from core.runtime.resource import Obj
+from reconciler.resources import key_of_owner
 
 _ANNOTATIONS = (WORKLOAD_ANNOTATION, SLICE_NAME, TRACEPARENT_ANNOTATION)
 _OF_QUEUED_PODS = (
@@ -78,6 +79,19 @@ def slim_pod(pod: Obj) -> Obj:
         | (_pick(status, "reason") if status.get("phase") == "Failed" else {})
         | _pick_conditions(pod, waits_for_scheduler=grouped),
     }
+
+
+def mark_unknown_owners(obj: Obj, known: Collection[str]) -> Obj:
+    """An object with another uid in a controller reference that has no known kind: any user can name the uid of a job with such a kind.
+
+    References with known kinds are guarded by the policy `topogate-owners`. `known` has kinds with their groups (`key_of_owner`).
+    """
+    metadata = obj["metadata"]
+    owners = metadata.get("ownerReferences") or ()
+    if all(key_of_owner(owner) in known for owner in owners):
+        return obj
+    marked = [owner if key_of_owner(owner) in known else {**owner, "uid": f"{key_of_owner(owner)}/{owner['uid']}"} for owner in owners]
+    return {**obj, "metadata": {**metadata, "ownerReferences": marked}}
 
 
 def _pick_conditions(pod: Obj, *, waits_for_scheduler: bool = False) -> dict[str, Any]:

@@ -1,0 +1,56 @@
+"""A pod counts as a pod of a job only through owners of kinds that policies guard, whatever uid it names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.runtime.client import Client
+from reconciler.observed import Observed
+from tests.runtime.fakes import ManualClock
+
+Json = dict[str, Any]
+
+
+def owned_by(kind: str, api_version: str, uid: str) -> list[Json]:
+    return [{"apiVersion": api_version, "kind": kind, "name": "x", "uid": uid, "controller": True}]
+
+
+def build_pod(name: str, owners: list[Json]) -> Json:
+    metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1", "ownerReferences": owners}
+    return {"metadata": metadata, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Running"}}
+
+
+def build_job(name: str, owners: list[Json], labels: dict[str, str] | None = None) -> Json:
+    metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1", "ownerReferences": owners, "labels": labels or {}}
+    return {"metadata": metadata, "spec": {}}
+
+
+@pytest.fixture
+def observed() -> Observed:
+    found = Observed(Client.offline(), ManualClock())
+    found.jobs["Job.batch"].put(build_job("low", [], {"kueue.x-k8s.io/queue-name": "main"}))
+    found.pods.put(build_pod("low-0", owned_by("Job", "batch/v1", "low")))
+    return found
+
+
+def test_pod_with_a_controller_of_an_unknown_kind_is_no_pod_of_the_job_whose_uid_it_names(observed: Observed):
+    """Such a pod kept the quota of a preempted job for ever."""
+    observed.pods.put(build_pod("leech", owned_by("Foo", "example.com/v1", "low")))
+    assert observed.count_live_pods("low") == (1, 0)
+    assert observed.pod_facts["ns/leech"].owner_uid != "low"
+
+
+def test_pod_of_a_job_with_a_controller_of_an_unknown_kind_is_no_pod_of_another_job(observed: Observed):
+    observed.jobs["Job.batch"].put(build_job("mine", owned_by("Foo", "example.com/v1", "low")))
+    observed.pods.put(build_pod("leech", owned_by("Job", "batch/v1", "mine")))
+    assert observed.count_live_pods("low") == (1, 0)
+    assert observed.count_live_pods("mine") == (1, 0)
+
+
+def test_pod_of_a_replica_set_of_a_deployment_of_a_job_is_its_pod(observed: Observed):
+    observed.between["Deployment"].put(build_job("d", owned_by("Job", "batch/v1", "low")))
+    observed.between["ReplicaSet"].put(build_job("r", owned_by("Deployment", "apps/v1", "d")))
+    observed.pods.put(build_pod("r-0", owned_by("ReplicaSet", "apps/v1", "r")))
+    assert observed.count_live_pods("low") == (2, 0)
