@@ -80,6 +80,7 @@ from reconciler.parts import find_excess_of_parts, find_parts
 from reconciler.prebuilt import Prebuilt
 from reconciler.slim import writers
 from reconciler.steps import WorkloadSteps, may_run
+from reconciler.suspensions import Suspensions
 
 logger = logging.getLogger(__name__)
 SUSPENDED_BY_USER = "The job was suspended by its user; unsuspend it to queue it again"
@@ -108,6 +109,7 @@ class Jobs:
         self._steps = WorkloadSteps(observed, writer)
         self._elastic = Elastic(observed, writer, self._steps, is_on=is_elastic)
         self._prebuilt = Prebuilt(observed, writer, self._steps)
+        self._suspensions = Suspensions(writer, clock, self._change)
         self._created = Expectations()  # workloads made and not seen yet
         self._written: dict[tuple[str, str], tuple[str, int]] = {}  # uid and version of jobs as we left them, until that is seen
         self._left: dict[str, tuple[str, str]] = {}  # by family of workloads: finished jobs of which pods run on
@@ -268,9 +270,7 @@ class Jobs:
     async def _stop_without_workload(self, kind: JobKind, job: Obj) -> Result:
         if kind.is_suspended(job):
             return await self._restore(kind, job, None)
-        await self._change(kind, job, kind.suspend(job))
-        await self._event(kind, job, EVENT_STOPPED, "Suspended: it had not been admitted yet")
-        return Done()
+        return await self._suspensions.suspend(kind, job, "Suspended: it had not been admitted yet")
 
     def _priority(self, kind: JobKind, job: Obj) -> tuple[int, dict[str, str] | None]:
         labels: dict[str, str] = job["metadata"].get("labels") or {}
@@ -316,10 +316,8 @@ class Jobs:
         if not active and _evicted_for(workload, REASON_SUSPENDED_BY_USER) and find_condition(workload, QUOTA_RESERVED):
             # The user unsuspended the job again: back into the queue, by the front door.
             await self._writer.patch_workload(workload, {"spec": {"active": True}})
-        await self._change(kind, job, kind.suspend(job))
         evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
-        await self._event(kind, job, EVENT_STOPPED, (evicted or {}).get("message") or "Suspended: it is not admitted")
-        return Done()
+        return await self._suspensions.suspend(kind, job, (evicted or {}).get("message") or "Suspended: it is not admitted")
 
     # --- start and stop -----------------------------------------------------------------------------
 

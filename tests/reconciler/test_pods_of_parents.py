@@ -181,7 +181,8 @@ def owned(owner: tuple[str, str] | None) -> Json:
     if owner is None:
         return {}
     kind, name = owner
-    return {"ownerReferences": [{"apiVersion": "x", "kind": kind, "name": name, "uid": f"uid-{kind}-{name}", "controller": True}]}
+    version = {"Pod": "v1", "StatefulSet": "apps/v1"}.get(kind, "leaderworkerset.x-k8s.io/v1")
+    return {"ownerReferences": [{"apiVersion": version, "kind": kind, "name": name, "uid": f"uid-{kind}-{name}", "controller": True}]}
 
 
 def of_leader_worker_set(harness: PodsHarness, name: str, worker: int, owner: tuple[str, str] | None) -> None:
