@@ -154,10 +154,11 @@ class NodeHealth:
         if self._observed.state.workloads.is_assumed(key):
             return RequeueAfter(BATCH_S)  # its nodes are being replaced
         shares, nodes = self._shares(workload, facts)
+        hosts = _hosts_of(facts)
         now = self._clock.now()
         verdicts = {name: self._judge(name, share, now) for name, share in shares.items()}
         # Pods that nobody makes anew end with their node: they can be nowhere else.
-        lost = {name: verdict.lost for name, verdict in verdicts.items() if verdict.lost and facts.remade}
+        lost = {self._told_as(name, hosts): verdict.lost for name, verdict in verdicts.items() if verdict.lost and facts.remade}
         if lost.keys() - facts.unhealthy_nodes and self._is_held(facts):
             return RequeueAfter(STORM_LOOK_S)
         if lost.keys() != facts.unhealthy_nodes:
@@ -231,6 +232,12 @@ class NodeHealth:
     def _node_of(self, host: str) -> str:
         """The node of a hostname, as an assignment names it: a node's own name, where two share one."""
         return host if self._observed.nodes.store.get(host) is not None else self._named.get(host, host)
+
+    def _told_as(self, name: str, hosts: Collection[str]) -> str:
+        """What a lost node is called: of one that is gone nobody knows the hostname any more, by which assignments name it."""
+        if name in hosts or self._observed.nodes.store.get(name) is not None:
+            return name
+        return next((host for host in sorted(hosts) if self._named.get(host) == name), name)
 
     def _node(self, name: str) -> Obj | None:
         """As the API has it, with the time at which each of its taints was first seen, where it does not say."""

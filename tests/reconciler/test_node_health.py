@@ -134,10 +134,25 @@ def test_a_hostname_that_is_not_the_nodes_name():
     harness.workload("h7")
     harness.pod("p", "machine-7")
     assert harness.look() == Done()
+    harness.node("machine-7", host="h7", ready=False)
+    harness.pod("p", "machine-7", ending=True)
+    harness.look()
+    assert harness.unhealthy == ["machine-7"]
+
+
+def test_node_that_is_gone_is_told_by_its_hostname():
+    """Told by its own name it was known to no assignment: its pods waited for another place until the reconciler was started anew."""
+    harness = NodesHarness()
+    harness.node("machine-7", host="h7")
+    harness.workload("h7")
+    harness.pod("p", "machine-7")
     harness.drop("Node", "machine-7")
     harness.drop("Pod", "p")
     harness.look()
-    assert harness.unhealthy == ["machine-7"]
+    assert harness.unhealthy == ["h7"]
+    harness.workload("h7", unhealthy=["h7"])
+    assert harness.look() == Done()
+    assert len(harness.statuses) == 1
 
 
 def test_a_flap_before_the_pods_are_bound_changes_nothing_and_a_failure_does():
