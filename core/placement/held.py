@@ -111,23 +111,13 @@ def find_domains(tree: TopologyTree, levels: Sequence[str], wanted: Sequence[tup
     """Domains of the lowest level by their values at some levels; -1 where there is none or more than one."""
     if any(level not in tree.declared for level in levels):
         return [_NOWHERE] * len(wanted)
-    places = [tree.declared.index(level) for level in levels]
+    places = tuple([tree.declared.index(level) for level in levels])
     exact = tree.is_hostname and tuple(levels) == tree.emitted_levels
-    table: dict[tuple[str, ...], int] = {}
     found = []
     for values in wanted:
-        # A hostname is nearly always the node's name; only where it is not, all nodes are looked through, once.
+        # A hostname is nearly always the node's name; only where it is not, or is gone, all nodes are looked through, once for each tree.
         node = tree.index.get(values[-1], _NOWHERE) if exact else _NOWHERE
         if node == _NOWHERE or tuple(tree.paths[node][place] for place in places) != values:
-            table = table or _by_values(tree, places)
-            node = table.get(values, _NOWHERE)
+            node = tree.find_by_values(places).get(values, _NOWHERE)
         found.append(node)
     return found
-
-
-def _by_values(tree: TopologyTree, places: Sequence[int]) -> dict[tuple[str, ...], int]:
-    table: dict[tuple[str, ...], int] = {}
-    for domain, first in enumerate(tree.levels[tree.lowest].starts.tolist()):
-        key = tuple(tree.paths[first][place] for place in places)
-        table[key] = _NOWHERE if key in table else domain
-    return table

@@ -85,6 +85,7 @@ class TopologyTree:
         self.emitted_levels = self.declared[-1:] if unique else self.declared
         self._codes: dict[str, tuple[Indices, tuple[str, ...]]] = {}
         self._domains: dict[tuple[str, frozenset[str]], Flags] = {}
+        self._by_values: dict[tuple[int, ...], dict[tuple[str, ...], int]] = {}
         self._code_of: dict[str, Mapping[str, int]] = {}
         self._keys = {key for node in self.labels for key in node}
         self._absent: tuple[Indices, tuple[str, ...]] = (np.full(len(self.names), -1, dtype=np.int64), ())
@@ -176,6 +177,16 @@ class TopologyTree:
             if len(self._domains) > _KEPT_DOMAINS:
                 del self._domains[next(iter(self._domains))]
         return found
+
+    def find_by_values(self, places: tuple[int, ...]) -> Mapping[tuple[str, ...], int]:
+        """Domains of the lowest declared level by their values at some of the declared levels; -1 for values that several have."""
+        table = self._by_values.get(places)
+        if table is None:
+            table = self._by_values[places] = {}
+            for domain, first in enumerate(self.levels[self.lowest].starts.tolist()):
+                values = tuple([self.paths[first][place] for place in places])
+                table[values] = -1 if values in table else domain
+        return table
 
     def codes(self, label: str) -> tuple[Indices, tuple[str, ...]]:
         """A label's values as small integers per node (-1: absent), and what each integer stands for."""

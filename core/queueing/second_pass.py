@@ -95,11 +95,11 @@ def _has_lost_nodes(state: ClusterState, workload: WorkloadFacts) -> bool:
         return False
     for given in workload.admission.pod_sets:
         values = {domain.values for domain in given.assignment.domains} if given.assignment is not None else set()
+        if workload.unhealthy_nodes & {value[-1] for value in values}:
+            return True
         view = _view_of(state, given)
         failed = find_failed(view.capacity.tree, workload.unhealthy_nodes) if view is not None else np.zeros(0, dtype=bool)
         if view is not None and values & {view.capacity.tree.emitted[domain] for domain in _domains(view, failed)}:
-            return True
-        if workload.unhealthy_nodes & {value[-1] for value in values}:
             return True
     return False
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 from hypothesis import given
 
 from core.model.podset import Mode
 from core.names import HOSTNAME_LABEL
 from core.placement.engine import place
+from core.placement.held import find_failed
 from core.placement.profile import MIXED
 from core.placement.tree import NodeLabels, TopologyTree
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Counted, Node, grid, request, view_of
@@ -125,3 +127,20 @@ def test_nodes_of_the_same_path_are_grouped_without_comparing_each_with_each():
     assert tree.left_out.same_path == tuple((f"n{i:03}", f"n{i + 1:03}") for i in range(0, 400, 2))
     assert tree.names == ("own",)
     assert Counted.compared < 40 * len(nodes)
+
+
+def test_all_nodes_are_looked_through_once_for_hosts_that_are_gone():
+    """Once for each workload that had lost a node it took 1.6 s of every cycle: 900 workloads, 5,000 nodes."""
+    tree = TopologyTree((RACK, HOSTNAME_LABEL), [NodeLabels(f"n{i}", {RACK: "r", HOSTNAME_LABEL: f"h{i}"}) for i in range(3)])
+    reads = 0
+
+    class Counting(tuple[tuple[str, ...], ...]):
+        def __getitem__(self, at: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            return super().__getitem__(at)
+
+    tree.paths = Counting(tree.paths)
+    for name in ("gone", "h1", "gone too"):
+        assert find_failed(tree, [name]).tolist() == [False, name == "h1", False]
+    assert reads <= 2 * len(tree)
