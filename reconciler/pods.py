@@ -71,7 +71,7 @@ from core.runtime.expectations import Expectations
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import condition_is_true, controller_of, find_condition, reclaimed_pods
+from core.state.facts import PodFacts, condition_is_true, controller_of, find_condition, reclaimed_pods
 from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
@@ -88,6 +88,7 @@ PODS_A_BATCH_S = 4_000  # a unit of so many pods is looked at once a second
 MOST_STARTED = 5_000  # at once
 MOST_TOLD = 100  # pods with an event on each that stays gated for what it requests
 STOP_POLL_S = 1.0
+OUTSIDE_POLL_S = 30.0  # no event of a pod that is in no unit leads here
 
 
 class Pods:
@@ -289,7 +290,7 @@ class Pods:
         active = workload["spec"].get("active", True) is not False
         counts = {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
         finish = await run_apart(len(pods), partial(finish_of, unit, counts, pods))
-        if finish is not None:
+        if finish is not None and not still_running(pods) and not await self._find_outside(workload, pods):
             reason = REASON_SUCCEEDED if finish.succeeded else REASON_FAILED
             await self._steps.finish(workload, Condition(FINISHED, True, reason, finish.message))
             await self._unit_steps.tell(unit, source, EVENT_FINISHED_WORKLOAD, f"Workload '{object_key(workload)}' is declared finished")
@@ -300,6 +301,8 @@ class Pods:
         if unit.source in PARENTS and wanted is None:  # scaled away, or deleted: then the garbage collector decides
             if is_going(source) or still_running(pods):
                 return Done()
+            if await self._find_outside(workload, pods):
+                return RequeueAfter(OUTSIDE_POLL_S)
             if PARENTS_BY_KIND[unit.source].several:
                 await self._writer.delete_workload(workload)
             else:
@@ -324,14 +327,26 @@ class Pods:
         await self._steps.hold(workload, f"{unit.source} {unit.name} is being deleted")
         return Done()
 
+    async def _find_outside(self, workload: Obj, pods: list[Obj]) -> list[PodFacts]:
+        """Pods that run by a workload and are none of its unit's, as one that its controller has released: they use its quota."""
+        naming = self._observed.live_pods(object_key(workload))
+
+        def find() -> list[PodFacts]:
+            own = {object_key(pod) for pod in pods}
+            return [pod for pod in naming if not (pod.gated or pod.dropped or pod.key in own)]
+
+        return await run_apart(len(naming), find)
+
     async def _end_running(self, workload: Obj, pods: list[Obj]) -> bool:
         """Deletes pods that are past their admission gate; says whether there are any, those that end included."""
-        running = still_running(pods)
+        running, outside = still_running(pods), await self._find_outside(workload, pods)
+        if outside:
+            await self._steps.end_pods(workload, outside, "The workload that it names is not admitted")
         if running:
             evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
             reason = (evicted or {}).get("message") or "Not admitted, but past its admission gate"
             await self._unit_steps.delete(plan_stop(pods, reason))
-        return bool(running)
+        return bool(running or outside)
 
     async def _while_waiting(self, unit: Unit, source: Obj, workload: Obj, pods: list[Obj], wanted: Wanted | None) -> Result:
         if await self._end_running(workload, pods):

@@ -1,0 +1,94 @@
+"""Pods that run by a workload of pods and are none of its unit's, or only say that they are: its quota is not free before they end."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.jobs.contract import Defaults
+from core.names import MANAGED, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME_LABEL, ROLE_HASH, SUSPENDING_PARENT
+from tests.reconciler.harness_pods import KINDS, Json, PodsHarness, admit, bind, end, names, pod, started
+
+OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "uid-of-s", "controller": True}
+
+
+def holds_quota(harness: PodsHarness) -> bool:
+    (workload,) = harness.all("Workload")
+    conditions = {c["type"]: c["status"] for c in workload["status"]["conditions"]}
+    return conditions.get("QuotaReserved") == "True" and conditions.get("Finished") != "True"
+
+
+@pytest.fixture
+def group() -> PodsHarness:
+    """A group of two, running."""
+    harness = PodsHarness()
+    for name in ("a", "b"):
+        harness.put(pod(name))
+    harness.run()
+    admit(harness, "g")
+    harness.run()
+    assert started(harness) == {"a", "b"}
+    bind(harness, "a", "b")
+    return harness
+
+
+def put_set(harness: PodsHarness, replicas: int) -> None:
+    template = {"metadata": {"labels": {"a": "s"}}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    metadata = {"name": "s", "namespace": "ns", "uid": OWNER["uid"], "labels": {QUEUE_NAME_LABEL: "main"}}
+    made = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": {"replicas": replicas, "template": template}}
+    harness.put(KINDS["StatefulSet"].default(made, Defaults()))
+
+
+@pytest.fixture
+def stateful_set() -> PodsHarness:
+    """Two replicas, running, of which the controller has released both."""
+    harness = PodsHarness()
+    put_set(harness, 2)
+    for name in ("s-0", "s-1"):
+        notes: Json = {SUSPENDING_PARENT: "statefulset"}
+        harness.put(pod(name, group=None, notes=notes, ownerReferences=[OWNER]))
+    harness.run()
+    (workload,) = harness.all("Workload")
+    admit(harness, workload["metadata"]["name"])
+    harness.run()
+    assert started(harness) == {"s-0", "s-1"}
+    bind(harness, "s-0", "s-1")
+    for name in ("s-0", "s-1"):
+        found = harness.get("Pod", name)
+        harness.put({**found, "metadata": {key: value for key, value in found["metadata"].items() if key != "ownerReferences"}})
+    return harness
+
+
+def test_stateful_set_scaled_to_0_keeps_quota_of_released_pods(stateful_set: PodsHarness):
+    """Found defect F11 of helper h1: the user changes a label of the selector, and the pods run on beyond quota."""
+    put_set(stateful_set, 0)
+    stateful_set.run()
+    assert names(stateful_set) == {"s-0", "s-1"}
+    assert holds_quota(stateful_set)
+    end(stateful_set, "Failed", "s-0", "s-1")
+    stateful_set.run()
+    assert not holds_quota(stateful_set)
+
+
+def test_evicted_stateful_set_takes_released_pods_along(stateful_set: PodsHarness):
+    (workload,) = stateful_set.all("Workload")
+    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted for h"}
+    stateful_set.put({**workload, "status": {**workload["status"], "conditions": [*workload["status"]["conditions"], evicted]}})
+    stateful_set.run()
+    assert names(stateful_set) == set()
+    assert holds_quota(stateful_set), "they still run"
+    end(stateful_set, "Failed", "s-0", "s-1")
+    stateful_set.run()
+    assert not holds_quota(stateful_set)
+
+
+def test_group_is_not_over_while_its_pods_run_whatever_others_say(group: PodsHarness):
+    """Found defect F1 of helper h1: ended pods of a Job without a queue that have the labels of the group's."""
+    labels = {QUEUE_NAME_LABEL: "main", MANAGED: "true", POD_GROUP_NAME: "g"}
+    notes = {POD_GROUP_TOTAL_COUNT: "2", ROLE_HASH: group.get("Pod", "a")["metadata"]["annotations"][ROLE_HASH]}
+    for name in ("x", "y"):
+        fake = pod(name)
+        fake["metadata"] |= {"labels": labels, "annotations": notes, "finalizers": []}
+        fake["spec"] = {"nodeName": "n0", "containers": fake["spec"]["containers"]}
+        group.put({**fake, "status": {"phase": "Succeeded"}})
+    group.run()
+    assert holds_quota(group)
