@@ -159,11 +159,17 @@ class Rights:
 
     def _leave_out_spared(self, rights: list[tuple[WorkloadFacts, str]], *, are_for_own: bool = False) -> list[tuple[WorkloadFacts, str]]:
         """Leaves out those with which evictions would go in a circle; none where `are_for_own` quota needs them."""
-        left = [right for right in rights if right[0].uid not in self._spared] if self._spared else rights
+        left = [(w, reason) for w, reason in rights if self._may_go(w, reason)] if self._spared else rights
         if len(left) == len(rights) or (are_for_own and not self._has_quota_without(left)):
             return rights
         self._memory.spared |= {w.key for w, _ in rights} - {w.key for w, _ in left}
         return left
+
+    def _may_go(self, other: WorkloadFacts, reason: str) -> bool:
+        """Whether a workload is not spared. Preemption by priority within one queue makes no circle alone: priorities only rise, so that each
+        circle has another eviction, too, and ends at that."""
+        is_lower = reason == REASON_IN_QUEUE and other.priority < self._workload.priority
+        return is_lower or other.uid not in self._spared
 
     def _has_quota_without(self, rights: list[tuple[WorkloadFacts, str]]) -> bool:
         """Whether the workload would have quota of its queue's own with all of these gone: then others would go for their nodes alone."""

@@ -206,7 +206,7 @@ def test_workload_of_raised_priority_preempts_the_workload_it_was_evicted_for() 
     assert victims_of(scene.run()) == ["second"]
 
 
-ENDLESS = [52, 65, 674, 1241, 1787, 1805, 2188, 2293, 2817, 3420, 3693, 4781, 9773, 11690]
+ENDLESS = [52, 65, 674, 1241, 1787, 1805, 2188, 2293, 2817, 3420, 3693, 4781, 9773, 11690, 34579]
 """Seeds of `random_cohorts` in which evictions did not end: victims in two flavors in turn, for a workload that was admitted in neither;
 a queue that borrowed of one flavor lost what was its own of another; the head of a StrictFIFO queue, and workloads that can do with fewer
 pods, reclaimed quota of their own and took more than that."""

@@ -35,7 +35,7 @@ def observed() -> Observed:
     return found
 
 
-def test_pod_with_a_controller_of_an_unknown_kind_is_no_pod_of_the_job_whose_uid_it_names(observed: Observed):
+def test_pod_with_a_controller_of_an_unknown_kind_is_no_pod_of_a_job_with_the_same_uid(observed: Observed):
     """Such a pod kept the quota of a preempted job for ever."""
     observed.pods.put(build_pod("leech", owned_by("Foo", "example.com/v1", "low")))
     assert observed.count_live_pods("low") == (1, 0)
