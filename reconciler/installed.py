@@ -4,6 +4,7 @@ A kind that is not installed costs nothing, and one that appears is picked up wi
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping
 
@@ -13,6 +14,7 @@ from core.runtime.store import Change
 from core.runtime.tasks import eternal
 
 logger = logging.getLogger(__name__)
+LOOK_S, FAILING_S = 1.0, 10.0
 
 
 class Installed:
@@ -26,7 +28,11 @@ class Installed:
         self._awaited: dict[str, asyncio.Task[None]] = {}  # first lists that `start` waits for
 
     async def start(self) -> None:
-        """Returns when all kinds that the cluster has, and does not lose meanwhile, have been listed once."""
+        """Returns when all kinds that the cluster has, and does not lose meanwhile, have been listed once.
+
+        A custom kind that cannot be listed for a while is left out: its conversion webhook may be gone, or a right may be missing, and
+        other jobs need neither. It is used once it has been listed.
+        """
         for key, informer in self._jobs.items():
             if is_built_in(informer.resource):
                 self._run(key)
@@ -34,7 +40,7 @@ class Installed:
         async with asyncio.TaskGroup() as lists:
             for key in self._running:
                 informer = self._jobs[key]
-                self._awaited[key] = lists.create_task(informer.wait_synced(), name=f"first list of {informer.resource}")
+                self._awaited[key] = lists.create_task(_wait_for_list(informer), name=f"first list of {informer.resource}")
         self._awaited.clear()
 
     def _on_definition(self, change: Change) -> None:
@@ -60,6 +66,20 @@ class Installed:
             task.cancel()
             self._jobs[key].forget_all()
             logger.info("kind is gone", extra={"resource": str(self._jobs[key].resource)})
+
+
+async def _wait_for_list(informer: Informer) -> None:
+    """Returns when a kind has been listed once, or, of a custom kind, when its list has failed for `FAILING_S`."""
+    failing_s = 0.0
+    while not informer.synced and failing_s < FAILING_S:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await informer.wait_synced()
+        is_failing = informer.watcher.trouble is not None and not is_built_in(informer.resource)
+        failing_s = failing_s + LOOK_S if is_failing else 0.0
+    if not informer.synced:
+        why = str(informer.watcher.trouble)
+        logger.warning("kind cannot be listed; its jobs wait until it can", extra={"resource": str(informer.resource), "error": why})
 
 
 def is_built_in(resource: Resource) -> bool:

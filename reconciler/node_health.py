@@ -158,7 +158,7 @@ class NodeHealth:
         now = self._clock.now()
         verdicts = {name: self._judge(name, share, now) for name, share in shares.items()}
         # Pods that nobody makes anew end with their node: they can be nowhere else.
-        lost = {self._told_as(name, hosts): verdict.lost for name, verdict in verdicts.items() if verdict.lost and facts.remade}
+        lost = {self._find_name(name, hosts): verdict.lost for name, verdict in verdicts.items() if verdict.lost and facts.remade}
         if lost.keys() - facts.unhealthy_nodes and self._is_held(facts):
             return RequeueAfter(STORM_LOOK_S)
         if lost.keys() != facts.unhealthy_nodes:
@@ -233,8 +233,8 @@ class NodeHealth:
         """The node of a hostname, as an assignment names it: a node's own name, where two share one."""
         return host if self._observed.nodes.store.get(host) is not None else self._named.get(host, host)
 
-    def _told_as(self, name: str, hosts: Collection[str]) -> str:
-        """What a lost node is called: of one that is gone nobody knows the hostname any more, by which assignments name it."""
+    def _find_name(self, name: str, hosts: Collection[str]) -> str:
+        """Returns by which name a lost node is reported: one that is gone by its hostname, as assignments name it."""
         if name in hosts or self._observed.nodes.store.get(name) is not None:
             return name
         return next((host for host in sorted(hosts) if self._named.get(host) == name), name)

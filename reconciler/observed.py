@@ -484,7 +484,7 @@ class Observed:
         if owner is None:
             return False if is_orphaned(workload) else True if unit_of_workload(workload) is not None else None
         informer = self.find_owning(owner)
-        if informer is None:
+        if informer is None or informer.is_listing:
             return None
         found = informer.store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
         return found is not None and found["metadata"]["uid"] == owner["uid"]

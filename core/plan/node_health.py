@@ -1,5 +1,5 @@
 """Whether a node still serves a workload whose pods are assigned to it, and which pods stand in the way of others (KEP-2724, Node failures
-and Tainted nodes treatment; gates under the peer's names). "That gate" is TASReplaceNodeOnPodTermination.
+and Tainted nodes treatment; gates have Kueue's names). "That gate" is TASReplaceNodeOnPodTermination.
 
     the node                                  is lost for the workload
     is gone                                   when none of its pods runs there any more; with that gate off at once

@@ -166,7 +166,7 @@ class Rights:
         return left
 
     def _may_go(self, other: WorkloadFacts, reason: str) -> bool:
-        """Whether a workload is not spared. Preemption by priority within one queue makes no circle alone: priorities only rise, so that each
+        """Whether a workload is not spared. Preemption by priority within one queue makes no circle alone, since priorities only rise: each
         circle has another eviction, too, and ends at that."""
         is_lower = reason == REASON_IN_QUEUE and other.priority < self._workload.priority
         return is_lower or other.uid not in self._spared

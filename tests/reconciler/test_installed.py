@@ -8,9 +8,11 @@ from typing import Any, Never, cast
 import pytest
 
 from core.runtime.client import Client
+from core.runtime.errors import Forbidden
 from core.runtime.informer import Informer
 from core.runtime.resource import Resource
 from core.runtime.watch_step import Applied, Deleted, Init, InitDone
+from reconciler import installed
 from reconciler.installed import Installed
 from reconciler.resources import CUSTOM_RESOURCE_DEFINITIONS
 
@@ -63,3 +65,25 @@ async def test_a_kind_that_is_deleted_while_it_is_first_listed_is_not_waited_for
         await settle()
         assert starting.done()
         definitions._fold(Deleted(definition(left)))
+
+
+async def test_custom_kind_that_cannot_be_listed_does_not_keep_the_others_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of JobSets were answered 403 or 500: no process of topogate led any more once it was started anew."""
+    monkeypatch.setattr(installed, "LOOK_S", 0.001)
+    monkeypatch.setattr(installed, "FAILING_S", 0.01)
+    nothing = cast("Client", None)
+    definitions = Unlisted(nothing, CUSTOM_RESOURCE_DEFINITIONS)
+    for kind in KINDS:
+        definitions._fold(Applied(definition(kind)))
+    informers: dict[str, Informer] = {kind: Unlisted(nothing, Resource("example.com", "v1", f"{kind}s", kind)) for kind in KINDS}
+    async with asyncio.TaskGroup() as group:
+        starting = group.create_task(Installed(definitions, informers, group).start())
+        await settle()
+        listed(informers["first"])
+        await asyncio.sleep(0.1)
+        assert not starting.done(), "a list that takes long is waited for"
+        informers["second"].watcher.trouble = Forbidden(403, "Forbidden", "no")
+        await asyncio.wait_for(starting, 60)
+        assert not informers["second"].synced
+        for kind in KINDS:
+            definitions._fold(Deleted(definition(kind)))
