@@ -22,12 +22,11 @@ from reconciler.pods import Pods
 from reconciler.queues import Queues
 from reconciler.strangers import Strangers
 from reconciler.ungater import Ungater
-from tests.bench.steps import CASES, NODES, PODS, Steps, case, turns
+from tests.bench.steps import NODES, PODS, Steps, case, turns
 from tests.builders import BLOCK, Node, cluster_queue_json, flavor_json, node_json, pod_set_json, topology_json
 from tests.reconciler import harness_pods
 from tests.reconciler.test_ungater import OWNER, pod, workload
 
-__all__ = ["CASES"]
 THROUGHOUT_MS = 5_000  # of all turns of one case in the thread of the event loop
 
 
