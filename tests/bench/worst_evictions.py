@@ -35,7 +35,7 @@ def chain_of_10_000_remembered_evictions() -> Steps:
         yield remembered.begin(seen, 0)
         yield remembered.find_preemptors("u0")
         remembered.note(facts[-1], [facts[0]])
-        yield
+        yield None
         yield remembered.begin(raised, 0)
 
     return steps()
