@@ -15,6 +15,7 @@ import webhook.settings
 from core import names as n
 from core.jobs.pod_rules import (
     MAX_GRACE_S,
+    MAX_HOST_PORTS,
     MAX_POD_TERMS,
     MAX_RESOURCE_NAMES,
     MAX_SELECTOR_ENTRIES,
@@ -160,6 +161,7 @@ LIMITS = (
     ("their expressions, values, labels and namespaces in all", str(MAX_SELECTOR_ENTRIES)),
     ("expressions and values of node affinity, and entries of `nodeSelector`, in all", str(MAX_SELECTOR_ENTRIES)),
     ("tolerations", str(MAX_TOLERATIONS)),
+    ("host ports", str(MAX_HOST_PORTS)),
     ("different names of resources, of all containers", str(MAX_RESOURCE_NAMES)),
     ("seconds to end (`terminationGracePeriodSeconds`, and the grace period of a deletion)", str(MAX_GRACE_S)),
     ("values (arguments, variables, ...) in all pod templates of its object; maps and lists count as one each", str(MAX_TEMPLATE_VALUES)),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from core.jobs.pod_rules import MAX_GRACE_S, MAX_POD_TERMS, MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS, POD_TERMS
+from core.jobs.pod_rules import MAX_GRACE_S, MAX_HOST_PORTS, MAX_POD_TERMS, MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS, POD_TERMS
 from core.names import ADMISSION_GATE, PODGROUP_GATE, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from webhook.expressions import has_gate, is_set, policy_of, rule_of_pods
 
@@ -24,6 +24,7 @@ def build_limits(written_by_another: str) -> dict[str, Any]:
         (_NODE_ENTRIES, MAX_SELECTOR_ENTRIES, "expressions and values in nodeSelector and node affinity"),
         (_POD_ENTRIES, MAX_SELECTOR_ENTRIES, "expressions, values and namespaces in terms of affinity between pods"),
         (_count_entries("object.spec", "tolerations"), MAX_TOLERATIONS, "tolerations"),
+        (_HOST_PORTS, MAX_HOST_PORTS, "host ports"),
     )
     validations = [
         {"expression": f"{count} <= {most}", "message": f"a pod that topogate places has at most {most} {what}", "reason": "Invalid"}
@@ -107,4 +108,8 @@ _POD_ENTRIES = " + ".join(f"{terms}.map(t, {_SELECTORS} + {_KEYS}).sum()" for te
 _OF_NODES = [_list_terms("nodeAffinity", POD_TERMS[0], ".?nodeSelectorTerms"), _list_terms("nodeAffinity", POD_TERMS[1])]
 _NODE_ENTRIES = "size(object.spec.?nodeSelector.orValue({})) + " + " + ".join(
     f"{terms}.map(t, {_list_expressions('t', 'matchExpressions')} + {_list_expressions('t', 'matchFields')}).sum()" for terms in _OF_NODES
+)
+_HOST_PORTS = " + ".join(
+    f"object.spec.?{part}.orValue([]).map(c, c.?ports.orValue([]).filter(p, p.?hostPort.orValue(0) > 0).size()).sum()"
+    for part in ("containers", "initContainers")
 )

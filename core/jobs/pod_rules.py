@@ -14,6 +14,7 @@ MAX_POD_TERMS = 16  # of affinity and anti-affinity between pods, required or pr
 MAX_SELECTOR_ENTRIES = 512  # expressions and their values: of nodes, and of all those terms
 MAX_TOLERATIONS = 64
 MAX_RESOURCE_NAMES = 64
+MAX_HOST_PORTS = 64
 MAX_GRACE_S = 3600  # how long pods may take to end: until then what they use is not free
 MAX_TEMPLATE_VALUES = 20_000  # of all pod templates of an object: each is copied and compared when the object changes
 MAX_TEMPLATE_BYTES = 500_000  # of them as JSON: etcd takes 1.5 MB, status and managed fields of the Workload included
@@ -48,6 +49,7 @@ def check_pod_spec(path: str, spec: Json, *, names_node: bool = True) -> Iterato
         ),
         (f"{path}.tolerations", len(_list(spec.get("tolerations"))), MAX_TOLERATIONS, "tolerations"),
         (f"{path}.containers", len(_list_resource_names(spec)), MAX_RESOURCE_NAMES, "different resource names"),
+        (f"{path}.containers", _count_host_ports(spec), MAX_HOST_PORTS, "host ports"),
     )
     grace = spec.get("terminationGracePeriodSeconds")
     if isinstance(grace, int) and grace > MAX_GRACE_S:
@@ -90,6 +92,12 @@ def _count_bytes(scalar: Any) -> int:
     """Of a scalar in JSON as the API server writes it: what HTML gives a meaning takes six bytes."""
     text = _ENCODER.encode(scalar)
     return len(text.encode(errors="surrogatepass")) + 2 + 5 * sum(map(text.count, "<>&"))
+
+
+def _count_host_ports(spec: Json) -> int:
+    containers = [*_list(spec.get("containers")), *_list(spec.get("initContainers"))]
+    ports = [port for container in containers for port in _list(_get(container, "ports"))]
+    return len(ports) if spec.get("hostNetwork") is True else sum(bool(_get(port, "hostPort")) for port in ports)
 
 
 def _list_pod_terms(spec: Json) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 Read from a pod or a pod template as the API server would default it, so that both compare alike.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -32,6 +32,16 @@ class HostPort(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.port}/{self.protocol}" + ("" if self.ip == ANY_IP else f" on {self.ip}")
+
+
+def have_conflict(ports: Sequence[HostPort], others: Sequence[HostPort]) -> bool:
+    """Whether no two pods with these host ports can be on one node."""
+    if not ports or not others:
+        return False
+    ips: dict[tuple[int, str], set[str]] = {}
+    for port in ports:
+        ips.setdefault(port[:2], set()).add(port.ip)
+    return any(other.ip in found or ANY_IP in found or other.ip == ANY_IP for other in others if (found := ips.get(other[:2])) is not None)
 
 
 class Requirement(NamedTuple):

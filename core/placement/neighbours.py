@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from core.model.pod_traits import HostPort, Labels, PodTerm, PodTraits
+from core.model.pod_traits import HostPort, Labels, PodTerm, PodTraits, have_conflict
 from core.placement.tree import Flags, TopologyTree
 
 Company = tuple[PodTraits, Sequence[tuple[str, int]]]  # equal pods, and how many of them are on which node
@@ -101,7 +101,7 @@ class Around:
 
     def conflict(self, one: PodTraits, other: PodTraits) -> bool:
         """Whether no node can have pods of both."""
-        return any(p.conflicts(q) for p in one.host_ports for q in other.host_ports) or any(self.terms_between(one, other))
+        return have_conflict(one.host_ports, other.host_ports) or any(self.terms_between(one, other))
 
     def terms_between(self, one: PodTraits, other: PodTraits) -> Iterator[PodTerm]:
         """Terms of anti-affinity by which either keeps away from the other."""
@@ -141,7 +141,12 @@ class Around:
     # --- the filters ------------------------------------------------------------------------------------
 
     def _ports(self, ports: Sequence[HostPort]) -> Flags:
-        return np.logical_or.reduce([self.port_taken(port) for port in ports]) if ports else self._none()
+        taken = self._none()
+        if ports:
+            names = {name for port in ports for name in self._neighbours.using(port)}
+            names.update(name for traits, nodes in self._company if have_conflict(ports, traits.host_ports) for name, _ in nodes)
+            taken[[place for name in names if (place := self._tree.index.get(name)) is not None]] = True
+        return taken
 
     def port_taken(self, port: HostPort) -> Flags:
         """Nodes where a pod has a port that conflicts."""

@@ -71,14 +71,17 @@ def limit_spread(view: FreeCapacity, spread: Spread, shared: Indices, per_node: 
     `shared` is the domain per node of the level that all pods must share: the cut is made within each.
     """
     view.budget.charge(_SORT_PASSES * view.pass_steps)
-    codes = view.tree.codes(spread.term.key)[0]
+    codes, values = view.tree.codes(spread.term.key)
     per_node[(codes < 0) | view.around.find_matching_domains(spread.term)] = 0
+    if len(values) == len(codes):  # each node is a domain by itself
+        np.minimum(per_node, spread.max_skew, out=per_node)
+        return
     able = np.flatnonzero(per_node)
     if not len(able):
         return
-    _, domain = np.unique(np.stack([codes[able], shared[able]]), axis=1, return_inverse=True)
-    order = domain.reshape(-1).argsort(kind="stable")
-    nodes, domains = able[order], domain.reshape(-1)[order]
+    pairs = codes[able] * len(codes) + shared[able]  # a number for each pair of the two
+    order = pairs.argsort(kind="stable")
+    nodes, domains = able[order], pairs[order]
     held = np.minimum(per_node[nodes], spread.max_skew)
     before = held.cumsum() - held
     first = np.flatnonzero(np.diff(domains, prepend=-1))

@@ -13,6 +13,7 @@ from core.jobs.pod import Pod
 from core.jobs.pod_kinds import pod_kinds
 from core.jobs.pod_rules import (
     MAX_GRACE_S,
+    MAX_HOST_PORTS,
     MAX_POD_TERMS,
     MAX_RESOURCE_NAMES,
     MAX_SELECTOR_ENTRIES,
@@ -105,6 +106,19 @@ def test_tolerations_and_resource_names_are_limited(over: int) -> None:
     }
     wanted = {"spec.tolerations": MAX_TOLERATIONS + 1, "spec.containers": MAX_RESOURCE_NAMES + 1}
     assert too_many(spec) == (wanted if over else {})
+
+
+@pytest.mark.parametrize("over", [0, 1])
+@pytest.mark.parametrize("is_on_host", [False, True])
+def test_host_ports_are_limited(over: int, is_on_host: bool) -> None:
+    """Thousands of ports in two templates were compared pair by pair, for half a second in each decision."""
+    ports = [{"containerPort": 1 + i, **({} if is_on_host else {"hostPort": 1 + i})} for i in range(MAX_HOST_PORTS - 1 + over)]
+    spec = {"containers": [{"ports": ports}], "initContainers": [{"ports": [{"containerPort": 9, "hostPort": 9}]}]}
+    if is_on_host:
+        spec["hostNetwork"] = True  # type: ignore[assignment]
+    else:
+        spec["containers"][0]["ports"] += [{"containerPort": 1}] * 100
+    assert too_many(spec) == ({"spec.containers": MAX_HOST_PORTS + 1} if over else {})
 
 
 @given(spec=JSON)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.model.pod_traits import (
     HostPort,
     PodTerm,
     PodTraits,
     Requirement,
+    have_conflict,
     host_ports_of,
     read_selector,
     selects,
@@ -195,3 +198,13 @@ def test_affinity_by_a_label_that_only_the_pod_will_have_is_not_judged():
     spec = affinity("podAntiAffinity", {"topologyKey": "zone", "labelSelector": selector})
     assert unjudged(spec) == (f"pod affinity by label {key}, which is set when the pod is made",)
     assert unjudged(spec, {key: "0"}) == ()
+
+
+ports = st.lists(
+    st.builds(HostPort, st.integers(1, 3), st.sampled_from(["TCP", "UDP"]), st.sampled_from(["0.0.0.0", "10.0.0.1", "10.0.0.2"]))
+)
+
+
+@given(ports, ports)
+def test_two_lists_of_ports_have_a_conflict_where_any_two_conflict(ours: list[HostPort], others: list[HostPort]):
+    assert have_conflict(ours, others) == any(one.conflicts(other) for one in ours for other in others)
