@@ -34,7 +34,7 @@ class HostPort(NamedTuple):
         return f"{self.port}/{self.protocol}" + ("" if self.ip == ANY_IP else f" on {self.ip}")
 
 
-def have_conflict(ports: Sequence[HostPort], others: Sequence[HostPort]) -> bool:
+def has_conflict(ports: Sequence[HostPort], others: Sequence[HostPort]) -> bool:
     """Whether no two pods with these host ports can be on one node."""
     if not ports or not others:
         return False

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from core.model.pod_traits import HostPort, Labels, PodTerm, PodTraits, have_conflict
+from core.model.pod_traits import HostPort, Labels, PodTerm, PodTraits, has_conflict
 from core.placement.tree import Flags, TopologyTree
 
 Company = tuple[PodTraits, Sequence[tuple[str, int]]]  # equal pods, and how many of them are on which node
@@ -101,7 +101,7 @@ class Around:
 
     def conflict(self, one: PodTraits, other: PodTraits) -> bool:
         """Whether no node can have pods of both."""
-        return have_conflict(one.host_ports, other.host_ports) or any(self.terms_between(one, other))
+        return has_conflict(one.host_ports, other.host_ports) or any(self.terms_between(one, other))
 
     def terms_between(self, one: PodTraits, other: PodTraits) -> Iterator[PodTerm]:
         """Terms of anti-affinity by which either keeps away from the other."""
@@ -144,7 +144,7 @@ class Around:
         taken = self._none()
         if ports:
             names = {name for port in ports for name in self._neighbours.using(port)}
-            names.update(name for traits, nodes in self._company if have_conflict(ports, traits.host_ports) for name, _ in nodes)
+            names.update(name for traits, nodes in self._company if has_conflict(ports, traits.host_ports) for name, _ in nodes)
             taken[[place for name in names if (place := self._tree.index.get(name)) is not None]] = True
         return taken
 

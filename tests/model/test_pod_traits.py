@@ -13,7 +13,7 @@ from core.model.pod_traits import (
     PodTerm,
     PodTraits,
     Requirement,
-    have_conflict,
+    has_conflict,
     host_ports_of,
     read_selector,
     selects,
@@ -207,4 +207,4 @@ ports = st.lists(
 
 @given(ports, ports)
 def test_two_lists_of_ports_have_a_conflict_where_any_two_conflict(ours: list[HostPort], others: list[HostPort]):
-    assert have_conflict(ours, others) == any(one.conflicts(other) for one in ours for other in others)
+    assert has_conflict(ours, others) == any(one.conflicts(other) for one in ours for other in others)
