@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from core.jobs.kinds import KINDS
 from core.jobs.pod import Pod, group_name, has_admission_gate
 from core.jobs.pod_parents import LeaderWorkerSet, PodParent, StatefulSet, lws_group
 from core.names import (
@@ -31,6 +32,7 @@ UNKNOWN = "Unassigned"  # a pod whose parent has not told yet which of its pods 
 _BY_PARENT: Mapping[str, type[PodParent]] = {StatefulSet.name_on_pods: StatefulSet, LeaderWorkerSet.name_on_pods: LeaderWorkerSet}
 PARENTS: Mapping[str, type[PodParent]] = {parent.kind: parent for parent in _BY_PARENT.values()}
 
+_POD = Pod(KINDS)
 
 @dataclass(frozen=True, slots=True)
 class Unit:
@@ -46,10 +48,11 @@ class Unit:
 
 
 def unit_of_pod(pod: Json) -> Unit | None:
-    """The unit of a queued pod, None of others."""
+    """The unit of a queued pod, None of others. A pod that the webhook leaves alone, since what controls it is queued itself, is in none:
+    its labels are not judged, and its user can make it look like a member of a group."""
     metadata = pod["metadata"]
     labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    if labels.get(MANAGED) != "true" or QUEUE_NAME_LABEL not in labels:
+    if labels.get(MANAGED) != "true" or QUEUE_NAME_LABEL not in labels or _POD.is_left_alone(pod):
         return None
     namespace, parent = metadata["namespace"], _BY_PARENT.get(notes.get(SUSPENDING_PARENT, ""))
     if parent is LeaderWorkerSet:

@@ -59,7 +59,7 @@ def stateful_set() -> PodsHarness:
 
 
 def test_stateful_set_scaled_to_0_keeps_quota_of_released_pods(stateful_set: PodsHarness):
-    """Found defect F11 of helper h1: the user changes a label of the selector, and the pods run on beyond quota."""
+    """A user changed a label of the selector: the pods ran on beyond quota."""
     put_set(stateful_set, 0)
     stateful_set.run()
     assert names(stateful_set) == {"s-0", "s-1"}
@@ -82,7 +82,7 @@ def test_evicted_stateful_set_takes_released_pods_along(stateful_set: PodsHarnes
 
 
 def test_group_is_not_over_while_its_pods_run_whatever_others_say(group: PodsHarness):
-    """Found defect F1 of helper h1: ended pods of a Job without a queue that have the labels of the group's."""
+    """Ended pods without a queue that got the labels of its pods afterwards."""
     labels = {QUEUE_NAME_LABEL: "main", MANAGED: "true", POD_GROUP_NAME: "g"}
     notes = {POD_GROUP_TOTAL_COUNT: "2", ROLE_HASH: group.get("Pod", "a")["metadata"]["annotations"][ROLE_HASH]}
     for name in ("x", "y"):
