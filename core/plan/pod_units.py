@@ -34,6 +34,7 @@ PARENTS: Mapping[str, type[PodParent]] = {parent.kind: parent for parent in _BY_
 
 _POD = Pod(KINDS)
 
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """What one workload stands for. `index` tells the workloads of one parent apart where it has several."""
