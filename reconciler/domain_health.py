@@ -18,8 +18,9 @@ from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts, family_of
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.indexes import workloads_of_pod
 from reconciler.node_health import BATCH_S, STORM_LOOK_S, place_of
-from reconciler.observed import Observed, workloads_of_pod
+from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)

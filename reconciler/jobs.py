@@ -75,7 +75,8 @@ from reconciler import tracing
 from reconciler.apply import FIELD_MANAGER, Writer
 from reconciler.controllers import build_controller
 from reconciler.elastic import Elastic
-from reconciler.observed import Observed, is_unmarked, workloads_of_pod
+from reconciler.indexes import is_unmarked, workloads_of_pod
+from reconciler.observed import Observed
 from reconciler.parts import find_excess_of_parts, find_parts
 from reconciler.prebuilt import Prebuilt
 from reconciler.slim import writers

@@ -32,7 +32,8 @@ from core.state.facts import PodFacts, WorkloadFacts, family_of, find_condition
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
-from reconciler.observed import Observed, hostname_of, workloads_of_pod
+from reconciler.indexes import hostname_of, workloads_of_pod
+from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 from reconciler.stuck_pods import StuckPods
 

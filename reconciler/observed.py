@@ -16,16 +16,14 @@ from core.jobs.pod_parents import StatefulSet
 from core.model.configuration import ResourceRules
 from core.model.pause import NOTHING_PAUSED, Pause
 from core.names import (
-    HOSTNAME_LABEL,
     LWS_WORKER_INDEX_LABEL,
     PAUSE_CONFIG_MAP,
     SPARK_DRIVER,
     SPARK_ROLE_LABEL,
     SYSTEM_NAMESPACE,
-    TOPOLOGY_GATE,
 )
 from core.plan.pod_units import ALONE, GROUP, PARENTS, get_owner_of_named, is_unowned, owner_of_group, unit_of_pod, unit_of_workload
-from core.podgroups.members import Member, group_of
+from core.podgroups.members import Member
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.errors import KubeError
@@ -39,13 +37,22 @@ from core.runtime.watcher import is_behind
 from core.state.check_facts import CheckFacts, ProvisioningConfig
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
-from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, controller_of, family_of, family_of_pod
+from core.state.facts import (
+    FlavorFacts,
+    NamespaceFacts,
+    NodeFacts,
+    PodFacts,
+    TopologyFacts,
+    WorkloadFacts,
+    controller_of,
+)
 from core.state.owners import Owners, is_orphaned
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from reconciler import resources as r
 from reconciler.again import Again
 from reconciler.devices import Devices
+from reconciler.indexes import add_indexes, workloads_of_pod
 from reconciler.installed import Installed, is_served
 from reconciler.native_groups import NativeGroups
 from reconciler.related import Related
@@ -150,16 +157,7 @@ class Observed:
             informer_of_owners.add_handler(self._observe_owner)
         self.pods.add_handler(self._observe_leader)
         self.pods.add_handler(self._observe_driver)
-        self.provisioning_requests.store.add_index("workload", _owner_uid)
-        self.nodes.store.add_index("hostname", lambda node: [hostname_of(node)])
-        self.pods.store.add_index("workload", workloads_of_pod)
-        self.pods.store.add_index("podgroup", _group_of)
-        self.pods.store.add_index("owner", _owner_uid)
-        self.pods.store.add_index("unmarked", lambda pod: _owner_uid(pod) if is_unmarked(pod) else [])
-        self.pods.store.add_index("unit", _unit_of_pod)
-        self.workloads.store.add_index("unit", _unit_of_workload)
-        self.workloads.store.add_index("owner", _owner_uid)
-        self.workloads.store.add_index("family", lambda workload: [family_of(workload)])
+        add_indexes(self.pods.store, self.workloads.store, self.nodes.store, self.provisioning_requests.store)
         self.pod_facts: dict[str, PodFacts] = {}
         self.members: dict[str, tuple[Obj, Member | None]] = {}  # by key of the pod: what has been read of which state of it
         self.owners = Owners()
@@ -170,7 +168,7 @@ class Observed:
 
         state = self.state
         self._fold(self.pauses, Pause.read, self._observe_pause)
-        self._fold(self.namespaces, lambda obj: dict(obj["metadata"].get("labels") or {}), state.observe_namespace)
+        self._fold(self.namespaces, NamespaceFacts.read, lambda name, facts: state.observe_namespace(name, *facts or (None,)))
         self._fold(self.limit_ranges, LimitRange.read, self._observe_limit_range)
         self._fold(self.runtime_classes, RuntimeClass.read, self._observe_runtime_class)
         self._fold(self.topologies, TopologyFacts.read, state.observe_topology)
@@ -550,50 +548,8 @@ def _is_left_alone(pod: PodFacts) -> bool:
     return pod.dropped or (pod.terminating and pod.workload is None)
 
 
-def is_gated(pod: Obj) -> bool:
-    """Whether a pod waits for its domain."""
-    return any(gate.get("name") == TOPOLOGY_GATE for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
-
-
-def is_unmarked(pod: Obj) -> bool:
-    """Whether a pod has the topology gate, names no workload and is not being deleted."""
-    return is_gated(pod) and not pod["metadata"].get("deletionTimestamp") and not workloads_of_pod(pod)
-
-
-def workloads_of_pod(pod: Obj) -> list[str]:
-    """Key of the workload that a pod names, if any."""
-    name = family_of_pod(pod)
-    return [f"{pod['metadata']['namespace']}/{name}"] if name else []
-
-
-def _group_of(pod: Obj) -> list[str]:
-    group = group_of(pod)
-    return [str(group)] if group is not None else []
-
-
-def _unit_of_pod(pod: Obj) -> list[str]:
-    unit = unit_of_pod(pod)
-    return [str(unit)] if unit is not None else []
-
-
-def _unit_of_workload(workload: Obj) -> list[str]:
-    unit = unit_of_workload(workload)
-    return [str(unit)] if unit is not None else []
-
-
 def _read_workload(workload: Obj) -> WorkloadFacts:
     facts, unit = WorkloadFacts.read(workload), unit_of_workload(workload)
     if is_unowned(workload):
         return replace(facts, owner_uid=get_owner_of_named(facts.key))
     return replace(facts, owner_uid=owner_of_group(unit)) if unit is not None and unit.source == GROUP else facts
-
-
-def _owner_uid(obj: Obj) -> list[str]:
-    owner = controller_of(obj)
-    return [owner["uid"]] if owner is not None else []
-
-
-def hostname_of(node: Obj) -> str:
-    """What assignments call it."""
-    metadata = node["metadata"]
-    return str((metadata.get("labels") or {}).get(HOSTNAME_LABEL) or metadata["name"])

@@ -25,7 +25,7 @@ from core.names import (
 from core.plan.conditions import Condition, set_conditions
 from core.queueing.ways import inactive_reason
 from core.runtime.clock import Clock
-from core.runtime.controller import Done, Result
+from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, NotFound
 from core.runtime.pace import yielding
 from core.runtime.resource import Obj, Resource
@@ -42,6 +42,7 @@ from reconciler.steps import WorkloadSteps
 from reconciler.storms import Storms
 
 logger = logging.getLogger(__name__)
+ENDING_S = 5.0  # between two looks at a namespace that is being deleted, until all in it are evicted
 SETTLE_S, BUSY_S = 0.5, 5.0  # a change is counted half a second later, and those of a busy queue every five seconds
 EXAMPLES = 5
 COUNTED_AT_ONCE = 5_000  # workloads of a queue
@@ -70,6 +71,11 @@ class Queues:
         observed.pauses.add_handler(self._on_pause)
         observed.nodes.add_handler(self._on_node)
         observed.workloads.add_handler(self._on_workload)
+        observed.namespaces.add_handler(self._on_namespace)
+
+    def _on_namespace(self, change: Change) -> None:
+        if change.new is not None and change.new["metadata"].get("deletionTimestamp"):
+            self._queue.add_after((r.NAMESPACES.plural, object_key(change.obj)), SETTLE_S, "namespace is being deleted")
 
     def _on_configuration(self, resource: Resource, change: Change) -> None:
         """Whatever is configured may matter to all, which come anyway at the start; of what is written only whether a check is active."""
@@ -137,6 +143,8 @@ class Queues:
 
     async def _reconcile(self, item: Item) -> Result:
         plural, key = cast("tuple[str, str]", item.key)
+        if plural == r.NAMESPACES.plural:
+            return await self._end_namespace(key)
         resource, informer = next((res, inf) for res, inf in self._informers().items() if res.plural == plural)
         obj = informer.store.get(key)
         if obj is None:
@@ -160,6 +168,17 @@ class Queues:
             why_held = await self._hold(resource, obj, r.RESOURCE_FLAVORS, users)
             await self._topology(obj, why_held)
         return Done()
+
+    async def _end_namespace(self, name: str) -> Result:
+        """Evicts the workloads of a namespace that is being deleted: its pods go first, none can come, and a pod that a finalizer keeps can
+        keep the rest for ever."""
+        state = self._observed.state
+        if name not in state.ending_namespaces:
+            return Done()
+        holding = [facts for key, facts in state.workloads.facts.items() if key.startswith(f"{name}/") and facts.admission is not None]
+        await self._drain(holding, REASON_LOCAL_QUEUE_STOPPED, f"namespace {name} is being deleted")
+        is_all = all(facts.evicted or facts.finished for facts in holding)
+        return Done() if is_all else RequeueAfter(ENDING_S)
 
     async def _hold(self, resource: Resource, obj: Obj, of: Resource, users: Sequence[str]) -> str:
         """Keeps the finalizer on what is in use, so that it cannot vanish under its users. Says what a deletion waits for, if one does."""

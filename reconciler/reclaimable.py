@@ -21,7 +21,8 @@ from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import condition_is_true, family_of
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
-from reconciler.observed import Observed, workloads_of_pod
+from reconciler.indexes import workloads_of_pod
+from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)

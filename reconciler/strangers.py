@@ -19,7 +19,8 @@ from core.state.owners import is_orphaned
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
-from reconciler.observed import Observed, is_gated, workloads_of_pod
+from reconciler.indexes import is_gated, workloads_of_pod
+from reconciler.observed import Observed
 from reconciler.parts import limit_facts
 
 PATIENCE_S = 10.0

@@ -41,8 +41,9 @@ from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.conditions import tell
 from reconciler.controllers import build_controller
+from reconciler.indexes import hostname_of, workloads_of_pod
 from reconciler.metrics import UNRECORDED, Recorder
-from reconciler.observed import Observed, hostname_of, workloads_of_pod
+from reconciler.observed import Observed
 from reconciler.parts import limit_facts
 
 logger = logging.getLogger(__name__)

@@ -26,6 +26,8 @@ _CANNOT = "Can't admit new workloads"  # how the peer begins what is wrong with 
 def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts | None, NotFound | None]:
     """The ClusterQueue that serves a LocalQueue, given by its key, or what is wrong with the way there."""
     namespace, _, name = local_queue.partition("/")
+    if namespace in state.ending_namespaces:
+        return None, NotFound(REASON_SUSPENDED, f"namespace {namespace} is being deleted, and no pod can be made in it", ())
     local = state.local_queues.get(local_queue)
     if local is None:
         return None, NotFound(REASON_MISCONFIGURED, f"LocalQueue {name} doesn't exist; {_queues_of(state, namespace)}", ())

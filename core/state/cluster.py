@@ -57,6 +57,7 @@ class ClusterState:
         self.checks: dict[str, CheckFacts] = {}
         self.local_queues: dict[str, LocalQueueFacts] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.ending_namespaces: set[str] = set()  # that are being deleted
         self.pause: Pause = NOTHING_PAUSED
         self.workloads = Workloads(counts_spares=self.resource_rules.counts_spares)
         self.ledger = Ledger(self._node_labels, self.namespaces.get)
@@ -156,10 +157,12 @@ class ClusterState:
         """A LocalQueue came, changed or went."""
         self._configure(_update(self.local_queues, key, queue))
 
-    def observe_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """A Namespace came, changed or went."""
+    def observe_namespace(self, name: str, labels: Mapping[str, str] | None, is_ending: bool = False) -> None:
+        """A Namespace came, changed or went; `is_ending`: it is being deleted, and nothing can be created in it any more."""
         self.ledger.neighbours.observe_namespace()
-        self._configure(_update(self.namespaces, name, labels))
+        was_ending = name in self.ending_namespaces
+        (self.ending_namespaces.add if is_ending else self.ending_namespaces.discard)(name)
+        self._configure(_update(self.namespaces, name, labels) or was_ending != is_ending)
 
     def observe_pause(self, pause: Pause) -> None:
         """An administrator pauses something, or lets it go on."""

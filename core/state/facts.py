@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.model.admission import Admission, admission_from_wire
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits, traits_of_pod, traits_of_template
@@ -57,6 +57,18 @@ def object_key(obj: Json) -> str:
     metadata = obj["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+class NamespaceFacts(NamedTuple):
+    """A Namespace: its labels, and whether it is being deleted."""
+
+    labels: Mapping[str, str]
+    is_ending: bool
+
+    @classmethod
+    def read(cls, namespace: Json) -> "NamespaceFacts":
+        metadata = namespace["metadata"]
+        return cls(dict(metadata.get("labels") or {}), bool(metadata.get("deletionTimestamp")))
 
 
 def controller_of(obj: Json) -> Json | None:
