@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import reconciler.verdicts
-from core.names import JOB_UID_LABEL, WORKLOAD_ANNOTATION
+from core.names import JOB_UID_LABEL, PLACEMENT_KEPT, WORKLOAD_ANNOTATION
 from core.plan.admission import MAX_ETCD_BYTES
 from core.runtime.resource import Resource
 from e2e.recount import Objects, find_broken
@@ -21,7 +21,7 @@ from sim.files import read_yaml
 from sim.kinds import build_in, read_definitions
 from sim.loop import VirtualClock, VirtualLoop
 from sim.models import define_kinds, start_models
-from sim.models.base import NODE
+from sim.models.base import NODE, POD
 from sim.models.kubelets import Kubelets
 from sim.replica import Replica
 from sim.reports import Reports
@@ -50,6 +50,11 @@ def _is_orphaned(workload: Mapping[str, Any]) -> bool:
     return JOB_UID_LABEL in (metadata.get("labels") or {}) and not metadata.get("ownerReferences")
 
 
+def _says_drift(workload: Mapping[str, Any]) -> bool:
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == PLACEMENT_KEPT and each["status"] == "False" for each in conditions)
+
+
 class Broken(Exception):
     """What must hold does not."""
 
@@ -75,6 +80,7 @@ class World:
         self._reports.begin()
         self._lost_at: dict[str, float] = {}  # nodes that were gone or not well, and when they were so last
         self.lost_since: dict[str, float] = {}  # nodes that are gone or not ready, and since when
+        self._left: set[str] = set()  # uids of pods whose node was gone while they ran there
         self._placed_anew: set[str] = set()  # uids of workloads
         self.server.on_change.append(self._note_lost)
         self.released: set[str] = set()  # uids of pods that users have taken the owner off
@@ -173,6 +179,20 @@ class World:
                 self.lost_since.pop(name, None)
             else:
                 self.lost_since.setdefault(name, self.loop.time())
+        if change.resource == NODE and change.new is None:
+            there = (stored.obj for stored in self.server.objects[POD].values())
+            self._left |= {pod["metadata"]["uid"] for pod in there if pod["spec"].get("nodeName") == change.last["metadata"]["name"]}
+
+    def _list_judged(self, pods: Iterable[Mapping[str, Any]], workloads: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Pods that are to run where they were placed. A node that comes back before the garbage collector has deleted its pods has them
+        still, and another place was chosen for them when it was gone: nobody ends them, and their workload says so (docs/nodes.md)."""
+        told = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in workloads if _says_drift(each)}
+        return [
+            pod
+            for pod in pods
+            if pod["metadata"]["uid"] not in self._left
+            or (pod["metadata"]["namespace"], (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION)) not in told
+        ]
 
     def _audit(self) -> list[str]:
         found = {name: self.objects("", name) for name in ("nodes", "pods", "namespaces")}
@@ -188,7 +208,8 @@ class World:
         owned = [each for each in objects.workloads if not _is_orphaned(each)]
         placed_once = [each for each in owned if each["metadata"]["uid"] not in self._placed_anew]
         overbooked = find_overbooked(owned, objects.pods, judged)
-        return [*broken, *find_misplaced(owned, objects.pods, judged), *find_unordered(placed_once, objects.pods), *overbooked]
+        pods = self._list_judged(objects.pods, owned)
+        return [*broken, *find_misplaced(owned, pods, judged), *find_unordered(placed_once, objects.pods), *overbooked]
 
     def _is_let_go(self, pod: Mapping[str, Any]) -> bool:
         """Whether a pod that has lost its owner names a Workload that does not run: it is its user's then, as a pod without a queue."""

@@ -1,19 +1,17 @@
 """Whether a node still serves a workload whose pods are assigned to it, and which pods stand in the way of others (KEP-2724, Node failures
-and Tainted nodes treatment; gates have Kueue's names). "That gate" is TASReplaceNodeOnPodTermination.
+and Tainted nodes treatment; gates have Kueue's names).
 
     the node                                  is lost for the workload
-    is gone                                   when none of its pods runs there any more; with that gate off at once
-    is not ready                              when its pods there have ended or are ending, or after a delay: where none was there yet,
-                                              with that gate off, or with TASReplaceNodeDueToNotReadyOverFixedTime
+    is gone                                   at once
+    is not ready                              when its pods there have ended or are ending (TASReplaceNodeOnPodTermination), or after a
+                                              delay: where none was there yet, with that gate off, or with
+                                              TASReplaceNodeDueToNotReadyOverFixedTime
     has a NoExecute taint it does not         when none of its pods runs there any more; with that gate off when tolerationSeconds
     tolerate (TASReplaceNodeOnNodeTaints)     are over
     has a NoSchedule taint, or is cordoned    when none of its pods runs there any more: what runs may run on
     is ready, and takes its pods no more:     when none of its pods runs there any more: GPUs that have gone, a kubelet that rejects
     rejected, or unschedulable for a while    pods, whatever else keeps a pod from the node that it is pinned to; while others of
                                               its workload run there, that pod alone needs another place
-
-A node that is gone may be back before Kubernetes has deleted its pods, which takes about a minute: they run on there, and a place that was
-chosen elsewhere meanwhile would split what is to be in one rack.
 
 Pods that have succeeded are not missed: where all that were assigned to a node have, nothing is lost with it.
 """
@@ -118,9 +116,9 @@ def _find_loss(node: Json | None, share: Share, rules: HealthRules, now: datetim
     succeeded = sum(pod.succeeded for pod in share.pods)
     if not share.assigned or succeeded >= share.assigned:
         return "", None
-    runs = any(map(_runs, share.pods))
     if node is None:
-        return "" if runs and rules.on_pod_termination else "it is gone", None
+        return "it is gone", None
+    runs = any(map(_runs, share.pods))
     waits: list[float] = []
     for why, loss in _causes(node, share, rules, now, runs=runs):
         if loss.at_rest and not runs:

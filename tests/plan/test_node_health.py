@@ -64,11 +64,7 @@ def judge(found: dict[str, Any] | None, *pods: PodFacts, rules: HealthRules = US
     [
         (node(), [RUNNING], HealthRules(), ""),
         (node(), [], HealthRules(), ""),
-        (None, [RUNNING], HealthRules(), ""),  # it may come back before Kubernetes has deleted its pods
-        (None, [RUNNING, ENDING], HealthRules(), ""),
-        (None, [RUNNING], BY_TIME, "it is gone"),
-        (None, [ENDING], HealthRules(), "it is gone"),
-        (None, [], HealthRules(), "it is gone"),
+        (None, [RUNNING], HealthRules(), "it is gone"),
         (None, [DONE], HealthRules(), ""),
         (node("False"), [RUNNING], HealthRules(), ""),
         (node("Unknown", 3600), [RUNNING, FAILED], HealthRules(), ""),

@@ -39,7 +39,6 @@ def test_all_lost_nodes_are_named_in_one_write():
         harness.node(name, ready=False, rack="r1")
         harness.pod(f"on-{name}", name, ending=True)
     harness.drop("Node", "n2")
-    harness.drop("Pod", "on-n2")
     harness.look()
     assert len(harness.statuses) == 1
     assert harness.unhealthy == ["n1", "n2", "n3"]
@@ -77,26 +76,9 @@ def test_what_is_said_already_is_not_said_again():
     harness = NodesHarness()
     names = spread(harness)
     harness.drop("Node", "n1")
-    harness.drop("Pod", "on-n1")
     harness.workload(*names, unhealthy=["n1"])
     harness.look()
     assert harness.statuses == []
-
-
-def test_node_that_is_gone_is_lost_once_kubernetes_has_deleted_its_pods():
-    """It may be back before: its pods run on there then, and what was chosen elsewhere would split a required rack."""
-    harness = NodesHarness()
-    spread(harness)
-    harness.drop("Node", "n1")
-    assert harness.look() == Done()
-    harness.node("n1", rack="r1")
-    assert harness.look() == Done()
-    harness.drop("Node", "n1")
-    harness.look()
-    assert harness.statuses == []
-    harness.drop("Pod", "on-n1")
-    harness.look()
-    assert harness.unhealthy == ["n1"]
 
 
 def test_a_pod_that_is_all_of_its_workload_ends_with_its_node_and_nothing_is_replaced():
@@ -113,14 +95,12 @@ def test_a_pod_that_is_all_of_its_workload_ends_with_its_node_and_nothing_is_rep
 def test_a_share_is_one_of_all_nodes_that_a_workload_has():
     harness = NodesHarness(HealthRules(max_share=0.5))
     names = spread(harness, 4)
-    for name in ("n1", "n2"):
-        harness.drop("Node", name)
-        harness.drop("Pod", f"on-{name}")
+    harness.drop("Node", "n1")
+    harness.drop("Node", "n2")
     harness.look()
     assert harness.unhealthy == ["n1", "n2"]
     harness.workload(*names, unhealthy=["n1", "n2"])
     harness.drop("Node", "n3")
-    harness.drop("Pod", "on-n3")
     harness.look()
     (reason, message) = harness.told[-1]
     assert reason == "EvictedDueToNodeFailures"
@@ -147,7 +127,6 @@ def test_node_that_is_gone_is_told_by_its_hostname():
     harness.workload("h7")
     harness.pod("p", "machine-7")
     harness.drop("Node", "machine-7")
-    harness.drop("Pod", "p")
     harness.look()
     assert harness.unhealthy == ["h7"]
     harness.workload("h7", unhealthy=["h7"])
