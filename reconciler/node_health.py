@@ -39,6 +39,7 @@ from reconciler.stuck_pods import StuckPods
 
 logger = logging.getLogger(__name__)
 BATCH_S = 0.5  # nodes of a rack fail one by one, and so do pods of a node
+GONE_S = 5.0  # a node may be deleted and made anew: its pods run on, and must not have another place by then
 MOST_NAMED = 1000  # what the API takes (DESIGN rule j)
 STORM_LOOK_S = 10.0
 
@@ -107,7 +108,7 @@ class NodeHealth:
             elif host not in self._assigned:
                 self._named.pop(host, None)
             for key in self._assigned.get(host, ()):
-                self._queue.add_after(key, BATCH_S, f"node {name} changed")
+                self._queue.add_after(key, BATCH_S if change.new is not None else GONE_S, f"node {name} changed")
         before, now = self._tainted.pop(name, {}), self._writer.now()
         if not _is_well(change.new):
             self._well_since.pop(name, None)

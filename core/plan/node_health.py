@@ -2,7 +2,7 @@
 and Tainted nodes treatment; gates have Kueue's names).
 
     the node                                  is lost for the workload
-    is gone                                   at once
+    is gone                                   at once (the reconciler looks five seconds later)
     is not ready                              when its pods there have ended or are ending (TASReplaceNodeOnPodTermination), or after a
                                               delay: where none was there yet, with that gate off, or with
                                               TASReplaceNodeDueToNotReadyOverFixedTime

@@ -9,6 +9,7 @@ import pytest
 from core.names import PLACEMENT_KEPT, PRIORITY_CLASS_LABEL, TOPOLOGY_GATE
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
+from reconciler import node_health
 from sim.models.kubelets import RUN_SECONDS
 from sim.server import Refused
 from sim.world import DOUBTED_S, World
@@ -132,7 +133,9 @@ def test_deleted_job_takes_its_pods_and_workload_along():
     world.close()
 
 
-def test_pods_of_a_node_that_was_gone_for_a_second_run_on_and_their_workload_says_so():
+def test_pods_of_a_node_that_was_gone_run_on_where_their_workload_reports_it(monkeypatch: pytest.MonkeyPatch):
+    """Here pods of a node that is gone are deleted sooner than topogate looks at it, in Kubernetes a minute later."""
+    monkeypatch.setattr(node_health, "GONE_S", node_health.BATCH_S)
     world = open_world(7)
     world.apply(job("stays", 1, seconds=None, rack=POOL.rack_label))
     world.run_for(5)
@@ -159,6 +162,25 @@ def test_pods_of_a_node_that_was_gone_for_a_second_run_on_and_their_workload_say
     assert len(conditions) < len(workload["status"]["conditions"]), "it says that its pods run elsewhere"
     world.patch("kueue.x-k8s.io", "workloads", workload, {"status": {"conditions": conditions}}, "status")
     assert any(f"0 pods in domain {name}" in each for each in world.find_broken()), "what is not told is found"
+    world.close()
+
+
+def test_workload_keeps_its_place_on_a_node_that_was_gone_for_a_second():
+    """It had another place by the time the node was back, and a job that requires one rack could run in two."""
+    world = open_world(7)
+    world.apply(job("stays", 1, seconds=None, rack=POOL.rack_label))
+    world.run_for(5)
+    [pod] = world.objects("", "pods")
+    [node] = [each for each in world.objects("", "nodes") if each["metadata"]["name"] == pod["spec"]["nodeName"]]
+    [before] = world.objects("kueue.x-k8s.io", "workloads")
+    world.delete(node)
+    world.run_for(1)
+    metadata = {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"]}
+    world.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": node["status"]})
+    world.run_for(DOUBTED_S + 10)
+    [after] = world.objects("kueue.x-k8s.io", "workloads")
+    assert after["status"]["admission"] == before["status"]["admission"]
+    assert after["status"]["conditions"] == before["status"]["conditions"]
     world.close()
 
 
