@@ -1,7 +1,8 @@
 """Plays many seeds in several processes: `python -m sim.many --seeds N`. It ends when its time is over, and goes on when started again.
 
 What has been played is in `out/simulated.json`: a digest of the source, the next seed, and each failure with its seed. Where the source has
-changed since, it begins anew. Exit code 1 if a seed has failed.
+changed since, the seeds that failed are played again first, and then those that no source has played. Each source that played any is kept
+with how many these were. Exit code 1 if a seed has failed with the present source.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,36 +59,43 @@ def compute_digest(root: Path = ROOT, folders: Iterable[str] = SOURCES) -> str:
 
 
 class State:
-    """What has been played until now of one source, kept in a file. `is_of_another`: the file was of another source, and is not used."""
+    """What has been played until now, kept in a file. `sources`: how many seeds were played with each, by its digest.
+
+    `again`: seeds that failed with an earlier source, and have not been played with this one.
+    """
 
     def __init__(self, path: Path, source: str) -> None:
         self._path, self._source = path, source
         found = json.loads(path.read_text()) if path.exists() else {}
-        self.is_of_another = bool(found) and found.get("source") != source
-        if self.is_of_another:
-            found = {}
         self.next: int = found.get("next", 1)
         self.failures: dict[int, str] = {int(seed): problem for seed, problem in found.get("failures", {}).items()}
+        self.sources: dict[str, int] = found.get("sources", {})
+        self.again = sorted(self.failures) if found.get("source", source) != source else sorted(found.get("again", []))
 
     def add(self, done: Done) -> None:
-        """Adds seeds that follow what has been played, and writes all down."""
-        self.next = done.next
-        self.failures |= done.failures
+        """Adds seeds that were played, and writes all down."""
+        played = range(done.first, done.next)
+        self.next = max(self.next, done.next)
+        self.again = [seed for seed in self.again if seed not in played]
+        self.failures = {seed: problem for seed, problem in self.failures.items() if seed not in played} | done.failures
+        self.sources[self._source] = self.sources.get(self._source, 0) + len(played)
         self._path.parent.mkdir(exist_ok=True)
-        self._path.write_text(json.dumps({"source": self._source, "next": self.next, "failures": self.failures}, indent=1) + "\n")
+        kept = {"source": self._source, "next": self.next, "failures": self.failures, "again": self.again, "sources": self.sources}
+        self._path.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def play_many(state: State, last: int, size: Size, processes: int, until: float) -> Iterator[Done]:
-    """Plays seeds up to the last one, or until a time of the monotonic clock; yields what came of them, in their order."""
-    pieces = iter(range(state.next, last + 1, AT_ONCE))
+    """Plays seeds up to the last one, or until a time of the monotonic clock; yields what came of them: first those that have failed."""
+    following = ((first, min(AT_ONCE, last + 1 - first)) for first in range(state.next, last + 1, AT_ONCE))
+    pieces = chain([(seed, 1) for seed in state.again], following)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, max_tasks_per_child=PIECES_PER_PROCESS) as pool:
-        begun = [pool.submit(play_some, first, min(AT_ONCE, last + 1 - first), size) for first in islice(pieces, 2 * processes)]
+        begun = [pool.submit(play_some, *piece, size) for piece in islice(pieces, 2 * processes)]
         while begun:
             yield begun.pop(0).result()
-            first = next(pieces, None) if time.monotonic() < until else None
-            if first is not None:
-                begun.append(pool.submit(play_some, first, min(AT_ONCE, last + 1 - first), size))
+            piece = next(pieces, None) if time.monotonic() < until else None
+            if piece is not None:
+                begun.append(pool.submit(play_some, *piece, size))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -101,17 +109,17 @@ def main(arguments: list[str] | None = None) -> int:
     if options.anew:
         STATE.unlink(missing_ok=True)
     state, began, writes = State(STATE, compute_digest()), time.monotonic(), 0
-    if state.is_of_another:
-        print("the source has changed since the last seeds were played: it begins anew with seed 1", flush=True)
-    elif state.next > 1:
-        print(f"it goes on with seed {state.next}", flush=True)
+    if state.again:
+        print(f"seeds that failed with another source are played again: {', '.join(map(str, state.again))}", flush=True)
+    if state.next > 1:
+        print(f"it goes on with seed {state.next}; played with each source: {state.sources}", flush=True)
     for done in play_many(state, options.seeds, Size(), options.processes, began + 60 * options.minutes):
         state.add(done)
         writes += done.writes
         for seed, problem in done.failures.items():
             print(f"seed {seed}: {problem}")
         spent = time.monotonic() - began
-        told = f"{state.next - 1} of {options.seeds} seeds, {len(state.failures)} failed"
+        told = f"{state.next - 1} of {options.seeds} seeds, {len(state.failures)} failed, {len(state.again)} to be played again"
         print(f"{told}, {spent / 60:.1f} min, {60 * writes / spent:.0f} writes a minute", flush=True)
     return 1 if state.failures else 0
 

@@ -74,20 +74,19 @@ def test_state_read_again_continues_after_the_last_seed(tmp_path: Path):
     path = tmp_path / "out" / "simulated.json"
     State(path, "a").add(Done(first=1, next=11, writes=5, failures={7: "Broken: x"}))
     again = State(path, "a")
-    assert (again.next, again.failures, again.is_of_another) == (11, {7: "Broken: x"}, False)
+    assert (again.next, again.failures, again.again, again.sources) == (11, {7: "Broken: x"}, [], {"a": 10})
 
 
-def test_state_of_another_source_begins_anew(tmp_path: Path):
+def test_state_of_another_source_plays_failed_seeds_again_first(tmp_path: Path):
     path = tmp_path / "simulated.json"
-    State(path, "a").add(Done(first=1, next=11, writes=5, failures={7: "Broken: x"}))
-    again = State(path, "b")
-    assert (again.next, again.failures, again.is_of_another) == (1, {}, True)
-
-
-def test_state_without_a_source_begins_anew(tmp_path: Path):
-    path = tmp_path / "simulated.json"
-    path.write_text('{"next": 11, "failures": {}}')
-    assert State(path, "a").next == 1
+    State(path, "a").add(Done(first=1, next=11, writes=5, failures={7: "Broken: x", 9: "Broken: y"}))
+    other = State(path, "b")
+    assert (other.next, sorted(other.failures), other.again) == (11, [7, 9], [7, 9])
+    other.add(Done(first=7, next=8, writes=1, failures={}))
+    assert (State(path, "b").next, State(path, "b").failures, State(path, "b").again) == (11, {9: "Broken: y"}, [9])
+    other.add(Done(first=9, next=10, writes=1, failures={9: "Broken: z"}))
+    last = State(path, "b")
+    assert (last.failures, last.again, last.sources) == ({9: "Broken: z"}, [], {"a": 10, "b": 2})
 
 
 def test_digest_of_the_source_changes_with_content_or_name(tmp_path: Path):
