@@ -33,10 +33,13 @@ async def plan(
     others = [document for document in grouped.others if document.api not in known]
     groups = [document for document in others if document.api == POD_GROUP_API]
     if not (jobs or grouped.pods or groups or wrong):
-        found, where = ", ".join(sorted({document.obj["kind"] for document in documents})), ", ".join(map(str, files))
-        kinds_known = ", ".join((*(kind for _, kind in known), POD_GROUP_API[1]))
-        is_empty = any(document.api in known for document in documents)
-        what = f"no {found} in it makes any pods" if is_empty else f"there is no job in it, but {found}; known are {kinds_known}"
+        where = ", ".join(map(str, files))
+        if any(document.api in known for document in documents):
+            found = ", ".join(sorted({document.obj["kind"] for document in documents}))
+            what = f"no {found} in it makes any pods"
+        else:
+            found = ", ".join(sorted({_name_api(document.api) for document in documents}))
+            what = f"it has {found or 'no object'}; known kinds of job are {', '.join(map(_name_api, (*known, POD_GROUP_API)))}"
         wrong.append(f"{where}: {what}")
     if nodes:
         outlook, others = offline([*read_documents(nodes, wrong), *others], settings, kinds, namespace, wrong)
@@ -101,3 +104,8 @@ def _draw(console: Console, told: Report) -> None:
         draw_found(console, told)
     if "attempts" in told:
         draw_refusal(console, told)
+
+
+def _name_api(api: tuple[str, str]) -> str:
+    version, kind = api
+    return f"{kind} of {version}"
