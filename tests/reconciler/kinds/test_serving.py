@@ -11,10 +11,12 @@ from core.names import QUEUE_NAME_LABEL, STATEFULSET_INDEX_LABEL
 from e2e import manifests, truth
 from e2e.api import ApiError
 from e2e.topogate import managed
+from tests.e2e.users import user_of
 from tests.reconciler.kinds.pods import bound, domains, hosts_by, live, of_set, remove, set_active, template, waiting, workloads
 from tests.reconciler.scenes import Scene
 
 pytestmark = pytest.mark.cluster
+PODS = "/api/v1/namespaces/{}/pods"
 
 
 def scale(scene: Scene, obj: dict[str, Any], replicas: int) -> None:
@@ -30,6 +32,12 @@ def test_a_stateful_set_is_one_workload_in_one_rack_in_the_order_of_its_ordinals
     hosts = hosts_by(STATEFULSET_INDEX_LABEL, now, pods)
     assert hosts == sorted(hosts)
     assert truth.as_assigned(now, "db") == []
+    path = f"{PODS.format(scene.namespace)}/{pods[0]['metadata']['name']}?dryRun=All"
+    user = user_of(scene.api, scene.namespace)
+    with pytest.raises(ApiError, match="the labels of a pod of an admitted workload cannot be changed or removed"):
+        user.patch(path, {"metadata": {"labels": {"app": "another"}}})  # its controller would release it
+    user.patch(path, {"metadata": {"labels": {"mine": "added"}}})
+    user.close()
     remove(scene, created)
     scene.eventually("all to be gone", lambda now: not live(now, scene) and not workloads(now, scene), 60)
 
