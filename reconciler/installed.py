@@ -6,8 +6,9 @@ A kind that is not installed costs nothing, and one that appears is picked up wi
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from core.runtime.errors import Forbidden, ServerError
 from core.runtime.informer import Informer
 from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change
@@ -20,7 +21,14 @@ LOOK_S, FAILING_S = 1.0, 10.0
 class Installed:
     """Starts and ends the informers of job kinds, as tasks of `group`."""
 
-    def __init__(self, definitions: Informer, jobs: Mapping[str, Informer], group: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        definitions: Informer,
+        jobs: Mapping[str, Informer],
+        group: asyncio.TaskGroup,
+        is_used: Callable[[Informer], bool] = lambda informer: False,
+    ) -> None:
+        self._is_used = is_used
         self._definitions = definitions
         self._jobs = jobs
         self._group = group
@@ -30,8 +38,9 @@ class Installed:
     async def start(self) -> None:
         """Returns when all kinds that the cluster has, and does not lose meanwhile, have been listed once.
 
-        A custom kind that cannot be listed for a while is left out: its conversion webhook may be gone, or a right may be missing, and
-        other jobs need neither. It is used once it has been listed.
+        A custom kind that cannot be listed for a while is left out, if nothing that has been listed is of one of its objects
+        (`is_used`): its conversion webhook may be gone, or a right may be missing, and other jobs need neither. It is used once it has
+        been listed. What is of an object that is not seen would be taken for something that nothing owns.
         """
         for key, informer in self._jobs.items():
             if is_built_in(informer.resource):
@@ -40,8 +49,25 @@ class Installed:
         async with asyncio.TaskGroup() as lists:
             for key in self._running:
                 informer = self._jobs[key]
-                self._awaited[key] = lists.create_task(_wait_for_list(informer), name=f"first list of {informer.resource}")
+                self._awaited[key] = lists.create_task(self._wait_for_list(informer), name=f"first list of {informer.resource}")
         self._awaited.clear()
+
+    async def _wait_for_list(self, informer: Informer) -> None:
+        """Returns when a kind has been listed once, or when its list has been refused for `FAILING_S` and it is not used."""
+        failing_s, resource = 0.0, informer.resource
+        while not informer.synced:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await informer.wait_synced()
+            trouble = informer.watcher.trouble
+            failing_s = failing_s + LOOK_S if isinstance(trouble, Forbidden | ServerError) and not is_built_in(resource) else 0.0
+            if informer.synced or failing_s < FAILING_S:
+                continue
+            failing_s, is_used = 0.0, self._is_used(informer)
+            what = "topogate does not start before it can, since objects of it are in use" if is_used else "its jobs wait until it can"
+            logger.warning("kind cannot be listed", extra={"resource": str(resource), "error": str(trouble), "what": what})
+            if not is_used:
+                return
 
     def _on_definition(self, change: Change) -> None:
         for key, informer in self._jobs.items():
@@ -66,20 +92,6 @@ class Installed:
             task.cancel()
             self._jobs[key].forget_all()
             logger.info("kind is gone", extra={"resource": str(self._jobs[key].resource)})
-
-
-async def _wait_for_list(informer: Informer) -> None:
-    """Returns when a kind has been listed once, or, of a custom kind, when its list has failed for `FAILING_S`."""
-    failing_s = 0.0
-    while not informer.synced and failing_s < FAILING_S:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                await informer.wait_synced()
-        is_failing = informer.watcher.trouble is not None and not is_built_in(informer.resource)
-        failing_s = failing_s + LOOK_S if is_failing else 0.0
-    if not informer.synced:
-        why = str(informer.watcher.trouble)
-        logger.warning("kind cannot be listed; its jobs wait until it can", extra={"resource": str(informer.resource), "error": why})
 
 
 def is_built_in(resource: Resource) -> bool:

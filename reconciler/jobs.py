@@ -87,8 +87,6 @@ logger = logging.getLogger(__name__)
 SUSPENDED_BY_USER = "The job was suspended by its user; unsuspend it to queue it again"
 STOP_POLL_S = 1.0
 LEFT_POLL_S = 30.0  # a safety net: events of the pods lead to the next reconcile
-
-
 ADDED_AT_ONCE = 1_000  # jobs that refer to one object
 
 
@@ -271,7 +269,7 @@ class Jobs:
     async def _stop_without_workload(self, kind: JobKind, job: Obj) -> Result:
         if kind.is_suspended(job):
             return await self._restore(kind, job, None)
-        return await self._suspensions.suspend(kind, job, "Suspended: it had not been admitted yet")
+        return await self._suspensions.suspend(kind, job, "Suspended: it had not been admitted yet", may_wait=not kind.is_started(job))
 
     def _priority(self, kind: JobKind, job: Obj) -> tuple[int, dict[str, str] | None]:
         labels: dict[str, str] = job["metadata"].get("labels") or {}
@@ -318,7 +316,9 @@ class Jobs:
             # The user unsuspended the job again: back into the queue, by the front door.
             await self._writer.patch_workload(workload, {"spec": {"active": True}})
         evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
-        return await self._suspensions.suspend(kind, job, (evicted or {}).get("message") or "Suspended: it is not admitted")
+        may_wait = "admission" not in (workload.get("status") or {}) and not kind.is_started(job)
+        why = (evicted or {}).get("message") or "Suspended: it is not admitted"
+        return await self._suspensions.suspend(kind, job, why, may_wait=may_wait)
 
     # --- start and stop -----------------------------------------------------------------------------
 

@@ -61,6 +61,7 @@ class NodeHealth:
         self._hosts: dict[str, frozenset[str]] = {}  # the other way round
         self._used: dict[str, set[str]] = {}  # by workload: nodes on which pods of it have been
         self._named: dict[str, str] = {}  # nodes by hostname, those that are gone included while somebody is assigned to them
+        self._gone_at: dict[str, float] = {}  # nodes that are gone, and when that was seen
         self._refused: dict[str, str] = {}  # pods that kube-scheduler finds no node for, and when it was first seen
         self._well_since: dict[str, str] = {}  # by node: an earlier refusal of a pod that waits for it says nothing of it
         # By node, key and value: when a NoExecute taint without a time was first seen.
@@ -109,6 +110,11 @@ class NodeHealth:
                 self._named.pop(host, None)
             for key in self._assigned.get(host, ()):
                 self._queue.add_after(key, BATCH_S if change.new is not None else GONE_S, f"node {name} changed")
+        if change.new is None and hosts & self._assigned.keys():
+            self._gone_at = {gone: at for gone, at in self._gone_at.items() if self._clock.monotonic() - at < GONE_S}
+            self._gone_at[name] = self._clock.monotonic()
+        else:
+            self._gone_at.pop(name, None)
         before, now = self._tainted.pop(name, {}), self._writer.now()
         if not _is_well(change.new):
             self._well_since.pop(name, None)
@@ -176,6 +182,9 @@ class NodeHealth:
     def _judge(self, name: str, share: Share, now: datetime) -> Verdict:
         """One node; one that cannot be judged is set aside, and the workload's other nodes are judged all the same."""
         node = self._node(name)
+        rest_s = self._gone_at.get(name, -GONE_S) + GONE_S - self._clock.monotonic()
+        if node is None and rest_s > 0:
+            return Verdict(look_again_s=rest_s)
         try:
             return judge_node(node, share, self._rules, now)
         except Exception as error:

@@ -302,7 +302,7 @@ class Observed:
             status = {name: value for name, value in (workload.get("status") or {}).items() if name != "reclaimablePods"}
             workload = {**workload, "status": status}
         adjusted, refused = self.pod_defaults.adjust_workload(workload)
-        facts = _read_workload(adjusted)
+        facts = _read_workload(self._mark_owners(adjusted))
         if refused:
             facts = replace(facts, refused=refused)
         facts = self.volumes.adjust(facts, adjusted)
@@ -381,10 +381,16 @@ class Observed:
                 eternal(group, f"informer {informer.resource}", informer.run())
             for informer in stage:
                 await informer.wait_synced()
-        await Installed(self.definitions, self.optional, group).start()
+        await Installed(self.definitions, self.optional, group, self._is_used).start()
         for built_in in self.built_in:
             await built_in.start(group)
         await self._to_own.catch_up()
+
+    def _is_used(self, informer: Informer) -> bool:
+        """Whether a Workload, a pod or a job that has been listed has a controller of an informer's kind."""
+        kind = f"{informer.resource.kind}.{informer.resource.group}"
+        objects = (obj for one in (self.workloads, self.pods, *self.jobs.values()) for obj in one.store.list())
+        return any((owner := controller_of(obj)) is not None and r.key_of_owner(owner) == kind for obj in objects)
 
     async def wait_for_watches(self, client: Client, clock: Clock) -> None:
         """Returns when everything that was written before this call has been observed: the leader until now may have written it.

@@ -128,6 +128,8 @@ class Queues:
 
     def _on_workload(self, change: Change) -> None:
         namespace = change.obj["metadata"]["namespace"]
+        if namespace in self._observed.state.ending_namespaces:  # an admission may have been on its way
+            self._queue.add_after((r.NAMESPACES.plural, namespace), SETTLE_S, "workload changed")
         for workload in (change.old, change.new):
             if workload is None:
                 continue

@@ -17,7 +17,7 @@ from core.state.facts import controller_of
 from reconciler import resources as r
 from reconciler.apply import Writer
 
-FREE, LONGEST_S, REMEMBERED_S, MOST_KEPT = 5, 60.0, 300.0, 10_000
+FREE, LONGEST_S, REMEMBERED_S, MOST_KEPT = 5, 5.0, 300.0, 10_000
 Change = Callable[[JobKind, Obj, Json], Awaitable[None]]
 
 
@@ -34,12 +34,13 @@ class Suspensions:
         self._writer, self._clock, self._change = writer, clock, change
         self._seen: dict[str, _Seen] = {}
 
-    async def suspend(self, kind: JobKind, job: Obj, why: str) -> Result:
-        """Suspends a job; after `FREE` times within minutes only once its turn has come. Until then its pods wait behind their gates: a job
-        with any template without a gate is suspended at once in any case. Raises what the API server refuses."""
+    async def suspend(self, kind: JobKind, job: Obj, why: str, *, may_wait: bool) -> Result:
+        """Suspends a job; after `FREE` times within minutes only once its turn has come, if it `may_wait`: it has no quota, and was not
+        started. Until then its pods wait behind their gates: a job with any template without a gate is suspended at once in any case.
+        Raises what the API server refuses."""
         uid, now = job["metadata"]["uid"], self._clock.monotonic()
-        is_gated = all(has_gate(pod_set.template) for pod_set in kind.pod_sets(job))
-        wait_s = self._find_wait(uid, now) if is_gated else 0.0
+        may_wait = may_wait and all(has_gate(pod_set.template) for pod_set in kind.pod_sets(job))
+        wait_s = self._find_wait(uid, now) if may_wait else 0.0
         if wait_s > 0:
             return RequeueAfter(wait_s)
         await self._change(kind, job, kind.suspend(job))

@@ -175,7 +175,7 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
         {
             # A controller finds its pods by labels, and makes others for those that it does not find.
             "expression": f"!{is_set('oldObject', 'annotations', WORKLOAD_ANNOTATION)}"
-            f" || ({is_set('oldObject', 'labels', MANAGED)} && variables.before.size() == 0)"
+            f" || ({is_set('oldObject', 'labels', MANAGED)} && !variables.before.exists(k, k in {known}))"
             f" || {_KEEPS_LABELS} || (variables.before.exists(k, k in {known}) && {_is_controller(kinds, 'variables.before')})",
             "message": "the labels of a pod of an admitted workload cannot be changed or removed; other labels can be added",
             "reason": "Forbidden",

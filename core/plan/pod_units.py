@@ -21,6 +21,7 @@ from core.names import (
     QUEUE_NAME_LABEL,
     ROLE_HASH,
     SUSPENDING_PARENT,
+    WORKLOAD_ANNOTATION,
 )
 from core.plan.workload import KEPT_ANNOTATIONS
 from core.state.facts import controller_of, read_index
@@ -50,10 +51,13 @@ class Unit:
 
 def unit_of_pod(pod: Json) -> Unit | None:
     """The unit of a queued pod, None of others. A pod that the webhook leaves alone, since what controls it is queued itself, is in none:
-    its labels are not judged, and its user can make it look like a member of a group."""
+    its labels are not judged, and its user can make it look like a member of a group. One that topogate has gated or started stays in its
+    unit, also where a Job or a DaemonSet has adopted it."""
     metadata = pod["metadata"]
     labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    if labels.get(MANAGED) != "true" or QUEUE_NAME_LABEL not in labels or _POD.is_left_alone(pod):
+    if labels.get(MANAGED) != "true" or QUEUE_NAME_LABEL not in labels:
+        return None
+    if _POD.is_left_alone(pod) and WORKLOAD_ANNOTATION not in notes and not has_admission_gate(pod):
         return None
     namespace, parent = metadata["namespace"], _BY_PARENT.get(notes.get(SUSPENDING_PARENT, ""))
     if parent is LeaderWorkerSet:

@@ -296,7 +296,7 @@ class Cycle:
         promised = sorted(self._claims.preemptors(), key=self._pending.order_of)
         if not self._is_cut:
             is_strict = any(self._find_strict(workload) for workload in map(self._pending.find, promised) if workload is not None)
-            self._heads = find_heads(self._pending.groups(), self._find_strict) if is_strict else {}
+            self._heads = find_heads(self._pending.groups(), self._find_strict, run.is_held_back) if is_strict else {}
         for uid in promised:
             workload, group = self._pending.find(uid), self._pending.group_of(uid)
             assert workload is not None

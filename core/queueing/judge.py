@@ -102,8 +102,12 @@ class Judge:
         if isinstance(outcome, NotFound) and (outcome.preempting is None or asked is None):
             return outcome
         if isinstance(outcome, Found):
-            again = self._find_admission(_with_counts(workload, outcome), queue)
-            return again if isinstance(again, Found) else None
+            whole = _with_counts(workload, outcome)
+            again = self._find_admission(whole, queue)
+            if isinstance(again, Found) and again.borrows and not outcome.borrows:
+                again = self._find_admission(whole, _build_without_borrowing(queue))
+            is_kept = isinstance(again, Found) and (outcome.borrows or not again.borrows)
+            return again if is_kept else None
         assert asked is not None
         assert outcome.preempting is not None
         if outcome.preempting.victims and self._state.pause.evictions is not None:
@@ -135,7 +139,7 @@ class Judge:
 
         For a workload that got back quota of its own queue: if it took more than that, it would be evicted for that in its turn.
         """
-        queue = replace(queue, fungibility=replace(queue.fungibility, when_can_borrow=TRY_NEXT))
+        queue = _build_without_borrowing(queue)
 
         def judge(smaller: WorkloadFacts) -> Pieces[Found | NotFound]:
             yield
@@ -252,6 +256,11 @@ class Judge:
             if found is not None:
                 return found
         return None
+
+
+def _build_without_borrowing(queue: ClusterQueueFacts) -> ClusterQueueFacts:
+    """The queue as one that tries the next flavor before it borrows."""
+    return replace(queue, fungibility=replace(queue.fungibility, when_can_borrow=TRY_NEXT))
 
 
 def _with_counts(workload: WorkloadFacts, found: Found) -> WorkloadFacts:

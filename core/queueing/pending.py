@@ -145,12 +145,18 @@ class Pending:
         return (workload for _, workload in members)
 
 
-def find_heads(groups: Iterable[Group], queue_of: Callable[[WorkloadFacts], str | None]) -> dict[str, str]:
-    """Returns the uid of the first workload in each queue that `queue_of` names for any."""
+def find_heads(
+    groups: Iterable[Group], queue_of: Callable[[WorkloadFacts], str | None], is_held_back: Callable[[str], bool]
+) -> dict[str, str]:
+    """Returns the uid of the first workload, of those that are not held back, in each queue that `queue_of` names for any."""
     firsts: dict[str, tuple[Order, str]] = {}
-    for order, workload in (group.members[0] for group in groups):
-        queue = queue_of(workload)
-        if queue is not None and (queue not in firsts or order < firsts[queue][0]):
+    for group in groups:
+        queue = queue_of(group.members[0][1])
+        found = next((member for member in group.members if not is_held_back(member[1].uid)), None) if queue is not None else None
+        if queue is None or found is None:
+            continue
+        order, workload = found
+        if queue not in firsts or order < firsts[queue][0]:
             firsts[queue] = order, workload.uid
     return {queue: uid for queue, (_, uid) in firsts.items()}
 

@@ -67,12 +67,12 @@ class Informer:
         self._handlers: list[Handler] = []
         self._latecomers: Latecomers | None = None
         self._synced = asyncio.Event()
-        self._is_running = False
+        self._runs = 0  # one that was cancelled ends a moment after the next has begun
 
     @property
     def is_listing(self) -> bool:
         """Whether it runs and has not ended its first list: what is missing in the store may exist."""
-        return self._is_running and not self.synced
+        return self._runs > 0 and not self.synced
 
     @property
     def synced(self) -> bool:
@@ -113,11 +113,11 @@ class Informer:
         self._latecomers = None
 
     async def run(self) -> Never:
-        self._is_running = True
+        self._runs += 1
         try:
             await self.watcher.run(self._take)
         finally:
-            self._is_running = False
+            self._runs -= 1
 
     async def wait_synced(self) -> None:
         await self._synced.wait()

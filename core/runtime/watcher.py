@@ -149,7 +149,7 @@ class Watcher:
                         field_selector=self.field_selector,
                     )
                 case OpenWatch(version, timeout_s):
-                    if self._is_asked:  # also where it waited, and is opened now
+                    if self._is_asked or (self._owed and is_behind(self.version, self._owed)):  # also after a stream that failed
                         timeout_s = min(timeout_s, self.policy.refresh_s)
                     self._silence_s = timeout_s + self.policy.silence_s
                     self._is_asked = False

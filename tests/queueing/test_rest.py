@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 from core.model.configuration import FairSharing
 from core.names import REASON_RECLAIMED_BY_BORROWER
+from core.queueing.judge import Judge
 from core.queueing.outcome import Found, NotFound
+from core.state.facts import WorkloadFacts
+from core.state.queue_facts import ClusterQueueFacts
 from tests.builders import NAMESPACE
 from tests.queueing.lives import Job, jobs, scenes
 from tests.queueing.random_cohorts import build_cohort, submit_job
@@ -224,6 +227,38 @@ def play_cohort(seed: int) -> None:
             if chance.random() < 0.8:
                 scene.leave(name)
     assert evicted + len(run_until_rest(scene, at_most=3 * count)) <= 3 * count
+
+
+@pytest.mark.parametrize("seed", [1272, 2329])
+def test_workload_that_reclaimed_its_own_quota_borrows_none_where_its_decision_is_made_in_pieces(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was decided in pieces is confirmed in the state as it is then: that took the first flavor, and borrowed."""
+    confirm, confirmed = Judge.confirm, list[tuple[Found, Found]]()
+
+    def note(judge: Judge, outcome: Found | NotFound, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound | None:
+        again = confirm(judge, outcome, workload, queue)
+        if isinstance(outcome, Found) and isinstance(again, Found):
+            confirmed.append((outcome, again))
+        return again
+
+    def run_in_pieces(scene: Shared) -> dict[str, Found | NotFound]:
+        scene.clock += 1
+        verdicts = dict[str, Found | NotFound]()
+        is_over = False
+        while not is_over:
+            verdicts |= {v.workload.key.partition("/")[2]: v.outcome for v in scene.cycle.run(lambda: not scene.cycle.has_decided)}
+            is_over = not (scene.cycle.is_deciding or scene.cycle.is_cut)
+            while scene.cycle.is_deciding:
+                scene.cycle.run_piece()
+        scene.write(verdicts)
+        return verdicts
+
+    monkeypatch.setattr(Judge, "confirm", note)
+    monkeypatch.setattr(Shared, "run", run_in_pieces)
+    play_cohort(seed)
+    assert any(not outcome.borrows for outcome, _ in confirmed)
+    assert not [again for outcome, again in confirmed if again.borrows and not outcome.borrows]
 
 
 @pytest.mark.parametrize("seed", ENDLESS)

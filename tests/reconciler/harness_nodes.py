@@ -8,7 +8,7 @@ from typing import Any
 from core.model.node_health import HealthRules, StormRules
 from core.names import HOSTNAME_LABEL, MANAGER_ADMISSION, PODSET_LABEL, RANK_ANNOTATION, WORKLOAD_ANNOTATION
 from core.runtime.controller import Result
-from reconciler.node_health import NodeHealth
+from reconciler.node_health import GONE_S, NodeHealth
 from reconciler.storms import Storms
 from sim.harness import Harness
 from tests.builders import RACK, flavor_json, topology_json
@@ -70,6 +70,11 @@ class NodesHarness(Harness):
         metadata = {"name": name, "creationTimestamp": self.now(), "labels": {PODSET_LABEL: "main"}, "ownerReferences": [self._owner]}
         metadata |= {"annotations": {WORKLOAD_ANNOTATION: "w", **stamped}} | ({"deletionTimestamp": self.now()} if ending else {})
         self.put({"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": phase, **status}})
+
+    def lose(self, name: str) -> None:
+        """A node is deleted, and is not made anew in the time that it is given."""
+        self.drop("Node", name)
+        self.clock.time += GONE_S
 
     def look(self) -> Result:
         return self.wait_for(self.health.look(KEY))

@@ -42,7 +42,7 @@ from core.runtime.resource import Obj
 from core.runtime.watch_step import Deleted
 from core.state.facts import condition_is_true
 from reconciler.apply import Writer
-from reconciler.node_health import NodeHealth
+from reconciler.node_health import GONE_S, NodeHealth
 from reconciler.observed import Observed
 from reconciler.spares import Spares
 from tests.builders import NAMESPACE, THREE_LEVELS, cluster_queue_json, flavor_json, local_queue_json, topology_json, workload_json
@@ -94,6 +94,7 @@ class PaperLives:
     def drop_node(self, name: str) -> None:
         if name in self.nodes:
             self._drop(self.observed.nodes, self.nodes.pop(name))
+            self.clock.time += GONE_S
         self.end(name)
 
     def submit(self, name: str, pod_sets: Sequence[Mapping[str, Any]]) -> None:

@@ -87,3 +87,21 @@ async def test_custom_kind_that_cannot_be_listed_does_not_keep_the_others_from_s
         assert not informers["second"].synced
         for kind in KINDS:
             definitions._fold(Deleted(definition(kind)))
+
+
+async def test_custom_kind_in_use_that_cannot_be_listed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its jobs would be taken for gone, and what belongs to them for something that nothing owns."""
+    monkeypatch.setattr(installed, "LOOK_S", 0.001)
+    monkeypatch.setattr(installed, "FAILING_S", 0.01)
+    nothing = cast("Client", None)
+    definitions = Unlisted(nothing, CUSTOM_RESOURCE_DEFINITIONS)
+    definitions._fold(Applied(definition("first")))
+    informer = Unlisted(nothing, Resource("example.com", "v1", "firsts", "first"))
+    async with asyncio.TaskGroup() as group:
+        starting = group.create_task(Installed(definitions, {"first": informer}, group, lambda _: True).start())
+        informer.watcher.trouble = Forbidden(403, "Forbidden", "no")
+        await asyncio.sleep(0.1)
+        assert not starting.done()
+        listed(informer)
+        await asyncio.wait_for(starting, 60)
+        definitions._fold(Deleted(definition("first")))

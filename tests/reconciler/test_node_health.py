@@ -38,7 +38,7 @@ def test_all_lost_nodes_are_named_in_one_write():
     for name in ("n1", "n3"):
         harness.node(name, ready=False, rack="r1")
         harness.pod(f"on-{name}", name, ending=True)
-    harness.drop("Node", "n2")
+    harness.lose("n2")
     harness.look()
     assert len(harness.statuses) == 1
     assert harness.unhealthy == ["n1", "n2", "n3"]
@@ -75,7 +75,7 @@ def test_a_node_that_is_well_again_is_taken_out():
 def test_what_is_said_already_is_not_said_again():
     harness = NodesHarness()
     names = spread(harness)
-    harness.drop("Node", "n1")
+    harness.lose("n1")
     harness.workload(*names, unhealthy=["n1"])
     harness.look()
     assert harness.statuses == []
@@ -87,7 +87,7 @@ def test_a_pod_that_is_all_of_its_workload_ends_with_its_node_and_nothing_is_rep
     harness.node("n0")
     harness.workload("n0")
     harness.pod("job", "n0", ending=True)
-    harness.drop("Node", "n0")
+    harness.lose("n0")
     harness.look()
     assert harness.statuses == []
 
@@ -95,12 +95,12 @@ def test_a_pod_that_is_all_of_its_workload_ends_with_its_node_and_nothing_is_rep
 def test_a_share_is_one_of_all_nodes_that_a_workload_has():
     harness = NodesHarness(HealthRules(max_share=0.5))
     names = spread(harness, 4)
-    harness.drop("Node", "n1")
-    harness.drop("Node", "n2")
+    harness.lose("n1")
+    harness.lose("n2")
     harness.look()
     assert harness.unhealthy == ["n1", "n2"]
     harness.workload(*names, unhealthy=["n1", "n2"])
-    harness.drop("Node", "n3")
+    harness.lose("n3")
     harness.look()
     (reason, message) = harness.told[-1]
     assert reason == "EvictedDueToNodeFailures"
@@ -126,7 +126,7 @@ def test_node_that_is_gone_is_told_by_its_hostname():
     harness.node("machine-7", host="h7")
     harness.workload("h7")
     harness.pod("p", "machine-7")
-    harness.drop("Node", "machine-7")
+    harness.lose("machine-7")
     harness.look()
     assert harness.unhealthy == ["h7"]
     harness.workload("h7", unhealthy=["h7"])
@@ -294,3 +294,16 @@ def test_pods_that_wait_on_the_host_of_their_template_are_not_ended():
     harness.pod("waiting", pinned="n9", by_us=False, phase="Pending")
     harness.look()
     assert harness.ended == []
+
+
+def test_node_that_is_gone_is_given_its_time_when_another_event_brings_a_look():
+    """Another node of the workload fails in the seconds in which the first one may be made anew."""
+    harness = NodesHarness()
+    spread(harness, 2)
+    harness.drop("Node", "n0")
+    harness.node("n1", ready=False, rack="r1")
+    assert isinstance(harness.look(), RequeueAfter)
+    assert harness.statuses == []
+    harness.clock.time += node_health.GONE_S
+    harness.look()
+    assert harness.unhealthy == ["n0"]

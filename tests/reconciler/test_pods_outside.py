@@ -92,3 +92,37 @@ def test_group_is_not_over_while_its_pods_run_whatever_others_say(group: PodsHar
         group.put({**fake, "status": {"phase": "Succeeded"}})
     group.run()
     assert holds_quota(group)
+
+
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-of-j", "controller": True}
+
+
+@pytest.fixture
+def adopted(group: PodsHarness) -> PodsHarness:
+    """A Job without a queue, whose selector is its user's, has adopted the running pods of the group."""
+    for name in ("a", "b"):
+        found = group.get("Pod", name)
+        group.put({**found, "metadata": {**found["metadata"], "ownerReferences": [JOB]}})
+    group.run()
+    return group
+
+
+def test_workload_of_a_group_with_adopted_pods_is_kept(adopted: PodsHarness):
+    """It was deleted, and waited for pods that nothing ended: no other workload could preempt it."""
+    assert holds_quota(adopted)
+    (workload,) = adopted.all("Workload")
+    assert not workload["metadata"].get("deletionTimestamp")
+
+
+def test_evicted_group_with_adopted_pods_is_stopped(adopted: PodsHarness):
+    (workload,) = adopted.all("Workload")
+    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted for h"}
+    adopted.put({**workload, "status": {**workload["status"], "conditions": [*workload["status"]["conditions"], evicted]}})
+    adopted.run()
+    assert names(adopted) == set()
+
+
+def test_finalizers_of_adopted_pods_that_have_ended_are_removed(adopted: PodsHarness):
+    end(adopted, "Succeeded", "a", "b")
+    adopted.run()
+    assert not any("kueue.x-k8s.io/managed" in (each["metadata"].get("finalizers") or ()) for each in adopted.all("Pod"))

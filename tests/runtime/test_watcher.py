@@ -387,6 +387,23 @@ async def test_stream_that_ends_behind_the_version_is_no_answer_to_a_refresh(fau
         assert [verb for _, verb in client.requests] == ["list", "watch", "watch", "list", "watch"]
 
 
+async def test_refreshed_stream_that_fails_is_opened_for_a_short_time_again():
+    """The next one was a usual one of two minutes: a new leader stood still for so long."""
+    server = ModelServer()
+    server.put("a")
+    client = FakeClient(server)
+    client.faults = [None, "hang", Unreachable("reset"), "lag"]
+    informer = make_informer(client)
+    async with running(informer):
+        await asyncio.sleep(1)
+        server.put("b")
+        opened = informer.watcher.opened
+        informer.watcher.refresh(str(server.version))
+        await asyncio.sleep(10)
+        assert names(informer) == ["a", "b"]
+        assert informer.watcher.has_reached(str(server.version), opened)
+
+
 async def test_a_list_that_was_begun_before_is_no_answer_to_a_refresh():
     """It says what there was when its first page was read."""
     server = ModelServer()
