@@ -243,7 +243,7 @@ def test_metrics_are_served_beside_reviews(folder: Path):
     log = folder / "log"
     with log.open("wb") as out, subprocess.Popen(command(folder, port, metrics_port), cwd=ROOT, stderr=out) as webhook:
         try:
-            wait_for("the webhook to serve metrics", lambda: not is_closed(metrics_port), poll_s=0.01)
+            wait_for("the webhook to serve both", lambda: not (is_closed(metrics_port) or is_closed(port)), poll_s=0.01)
             status, _ = ask(port, body(manifests.job("train", "team-a", pods=1)))
             with urllib.request.urlopen(url, timeout=10) as reply:
                 found = Scraped(reply.read().decode())
