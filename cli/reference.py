@@ -190,7 +190,8 @@ def render() -> str:
         "## Limits of what a pod asks for",
         "They have no honest use beyond. The webhook refuses a new or changed object in a queue if a pod template of it exceeds one; the "
         "policy "
-        "`topogate-limits` does the same of pods behind a gate of topogate's, but for resource names. ResourceClaims of queued jobs are "
+        "`topogate-limits` does the same of pods behind a gate of topogate's, but for resource names, values and bytes, and not of what a "
+        "writer of the status of Workloads creates, such as an administrator. ResourceClaims of queued jobs are "
         "refused until quota counts their devices; pods of a PodGroup without a queue may have them ([podgroups.md](podgroups.md)).",
         _table(("of one pod", "at most"), LIMITS),
         "## Limits of what a PodGroup asks for",

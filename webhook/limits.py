@@ -25,6 +25,7 @@ def build_limits(written_by_another: str) -> dict[str, Any]:
         (_POD_ENTRIES, MAX_SELECTOR_ENTRIES, "expressions, values and namespaces in terms of affinity between pods"),
         (_count_entries("object.spec", "tolerations"), MAX_TOLERATIONS, "tolerations"),
         (_HOST_PORTS, MAX_HOST_PORTS, "host ports"),
+        ("object.spec.?terminationGracePeriodSeconds.orValue(0)", MAX_GRACE_S, "seconds to end"),
     )
     validations = [
         {"expression": f"{count} <= {most}", "message": f"a pod that topogate places has at most {most} {what}", "reason": "Invalid"}

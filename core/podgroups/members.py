@@ -228,7 +228,7 @@ def split(members: Sequence[Member], neighbours: Neighbours) -> list[list[Member
     Raises TooLarge.
     """
     if len(members) > MOST_PODS:
-        raise TooLarge(f"{len(members)} pods wait; at most {MOST_PODS} are placed together")
+        raise TooLarge(f"pods: {len(members)} wait; at most {MOST_PODS} are placed together")
     read_kind = _read_kinds(members, neighbours)
     sets = [list(equal) for _, equal in groupby(members, key=read_kind)]
     if len(sets) > MOST_SETS:
@@ -237,10 +237,12 @@ def split(members: Sequence[Member], neighbours: Neighbours) -> list[list[Member
             kinds.setdefault(read_kind(equal[0]), []).extend(equal)
         sets = list(kinds.values())
     if len(sets) > MOST_SETS:
-        raise TooLarge(f"its pods are of {len(sets)} kinds, by what they ask for; at most {MOST_SETS} are placed together")
+        raise TooLarge(f"pods: {len(sets)} of them ask for different things; at most {MOST_SETS} are accepted")
     terms = sum(len(_list_terms(equal[0])) for equal in sets)
     if terms > MOST_TERMS:
-        raise TooLarge(f"its unlike pods have {terms} terms of pod affinity and anti-affinity; at most {MOST_TERMS} are judged")
+        raise TooLarge(
+            f"pods: spec.affinity: pods that ask for different things have {terms} terms between pods; at most {MOST_TERMS} are accepted"
+        )
     return sets
 
 

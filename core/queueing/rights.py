@@ -47,7 +47,7 @@ class Candidate:
     queue: str
     amounts: Amounts  # all that it holds of quota
     holds: Amounts  # of the quota in question
-    lost: int  # pods x seconds, as of the youngest candidate
+    lost: int  # pods x seconds, as of a second after the youngest candidate began
     excess: Excess = ()
 
     @cached_property
@@ -246,7 +246,7 @@ class Rights:
                 pods = sum(given.count for given in w.admission.pod_sets) if w.admission is not None else 0
                 if w.key not in since:
                     since[w.key] = _seconds(w.reserved_at)
-                lost = pods * max(0, now - since[w.key])
+                lost = pods * (max(0, now - since[w.key]) + 1)
                 known = memory.candidates[w.key, reason] = Candidate(Victim(w, reason), queue, amounts, holds, lost, excess)
             candidates.append(known)
         return sorted(candidates, key=lambda candidate: candidate.order) if self._among is None else candidates

@@ -157,9 +157,9 @@ def test_equal_pods_are_one_set_where_there_would_be_too_many() -> None:
 @pytest.mark.parametrize(
     ("count", "kinds", "terms", "message"),
     [
-        (MOST_PODS + 1, 1, 0, f"{MOST_PODS + 1} pods wait; at most {MOST_PODS} are placed together"),
-        (MOST_SETS + 1, MOST_SETS + 1, 0, f"its pods are of {MOST_SETS + 1} kinds, by what they ask for; at most {MOST_SETS}"),
-        (20, 20, 15, f"its unlike pods have 300 terms of pod affinity and anti-affinity; at most {MOST_TERMS} are judged"),
+        (MOST_PODS + 1, 1, 0, f"pods: {MOST_PODS + 1} wait; at most {MOST_PODS} are placed together"),
+        (MOST_SETS + 1, MOST_SETS + 1, 0, f"pods: {MOST_SETS + 1} of them ask for different things; at most {MOST_SETS} are accepted"),
+        (20, 20, 15, f"pods that ask for different things have 300 terms between pods; at most {MOST_TERMS} are accepted"),
     ],
 )
 def test_group_too_large_to_be_placed_together_is_refused(count: int, kinds: int, terms: int, message: str) -> None:

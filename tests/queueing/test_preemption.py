@@ -444,6 +444,16 @@ def test_unless_the_queue_says_to_stop_where_preemption_helps():
     assert 'flavor "tas": 1 cpu of quota are missing' in outcome.message
 
 
+def test_small_workload_goes_rather_than_a_large_one_that_began_last():
+    """The one that began last counted as no work lost, whatever its size."""
+    scene = one_queue()
+    for name, count in (("small", 1), ("large", 7)):
+        scene.submit(name, count, queue="q")
+        scene.run()
+    scene.submit("urgent", 1, queue="q", priority=1)
+    assert victims(scene.run()["urgent"]) == {"small": REASON_IN_QUEUE}
+
+
 def test_who_could_not_be_told_that_it_preempts_asks_for_its_victims_again():
     scene = one_queue()
     scene.submit("low", 8, queue="q", priority=0)

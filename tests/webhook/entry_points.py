@@ -329,11 +329,18 @@ def dry_pod(queue: str | None, gates: bool = False, **spec: Any) -> Act:
     return lambda stage: stage.user.create(f"{stage.path(PODS)}?dryRun=All", asking(stage, queue, gates, **spec))
 
 
+def ports(count: int) -> Obj:
+    """A container with host ports."""
+    return {"name": "c", "image": "x", "ports": [{"containerPort": 1 + i, "hostPort": 20_001 + i} for i in range(count)]}
+
+
 TOO_MANY: tuple[tuple[str, Obj, Obj], ...] = (
     ("terms between pods", {"affinity": terms(17)}, {"affinity": terms(16)}),
     ("values of terms", {"affinity": terms(2, 256)}, {"affinity": terms(2, 255)}),
     ("values of nodes", {"affinity": nodes(256, 255)}, {"affinity": nodes(256, 253)}),
     ("tolerations", {"tolerations": tolerations(65)}, {"tolerations": tolerations(60)}),
+    ("seconds to end", {"terminationGracePeriodSeconds": 3601}, {"terminationGracePeriodSeconds": 3600}),
+    ("host ports", {"containers": [ports(65)]}, {"containers": [ports(64)]}),
 )
 
 
