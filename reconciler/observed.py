@@ -59,6 +59,7 @@ from reconciler.related import Related
 from reconciler.served import Served
 from reconciler.slim import (
     mark_unknown_owners,
+    remove_false_marks,
     slim_between,
     slim_daemon_set,
     slim_definition,
@@ -112,7 +113,8 @@ class Observed:
         self.pauses = Informer(client, r.CONFIG_MAPS, namespace=namespace, field_selector=named, clock=clock, set_aside=self.set_aside)
         self.nodes = informer(r.NODES, slim_node)
         self._mark_owners = partial(mark_unknown_owners, known=r.list_owners((*kinds, *POD_SETS)))
-        self.pods = informer(r.PODS, lambda pod: self._mark_owners(slim_pod(pod)))
+        queued = Pod(kinds)
+        self.pods = informer(r.PODS, lambda pod: self._mark_owners(remove_false_marks(slim_pod(pod), queued)))
         self.daemon_sets = informer(r.DAEMON_SETS, slim_daemon_set)  # started only if they are reserved for
         self.namespaces = informer(r.NAMESPACES)
         self.limit_ranges = informer(r.LIMIT_RANGES)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from core.jobs.pod import has_admission_gate, role_hash
+from core.jobs.pod import Pod, has_admission_gate, role_hash
 from core.names import (
     COORDINATE_PREFIXES,
     MANAGED,
@@ -92,6 +92,19 @@ def mark_unknown_owners(obj: Obj, known: Collection[str]) -> Obj:
         return obj
     marked = [owner if key_of_owner(owner) in known else {**owner, "uid": f"{key_of_owner(owner)}/{owner['uid']}"} for owner in owners]
     return {**obj, "metadata": {**metadata, "ownerReferences": marked}}
+
+
+def remove_false_marks(pod: Obj, queued: Pod) -> Obj:
+    """A pod that the webhook leaves alone, since what controls it is queued itself, without the label of queued pods: its labels are not
+    judged, and its user can make it look like a member of a pod group.
+
+    One that topogate has gated or started keeps the label, also where a Job or a DaemonSet has adopted it.
+    """
+    metadata = pod["metadata"]
+    labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    if MANAGED not in labels or WORKLOAD_ANNOTATION in notes or has_admission_gate(pod) or not queued.is_left_alone(pod):
+        return pod
+    return {**pod, "metadata": {**metadata, "labels": {key: value for key, value in labels.items() if key != MANAGED}}}
 
 
 def _pick_conditions(pod: Obj, *, waits_for_scheduler: bool = False) -> dict[str, Any]:

@@ -63,15 +63,26 @@ def _required(pod_set: PodSetFacts) -> str | None:
 def _of_places(given: PodSetAdmission, pods: Sequence[PodFacts], nodes: Mapping[str, NodeFacts]) -> Iterator[Drift]:
     assert given.assignment is not None
     labels = given.assignment.levels
-    assigned = {domain.values for domain in given.assignment.domains}
+    left = Counter[tuple[str, ...]]()
+    for domain in given.assignment.domains:
+        left[domain.values] += domain.count
+    assigned = frozenset(left)
+    is_shrinking = len(pods) > left.total()  # its controller has yet to delete some, and which ones is not known
     outside: list[str] = []
     relabelled: dict[str, str] = {}
-    for pod in pods:
-        now = tuple(nodes[pod.node].labels.get(label, "") for label in labels)
-        sent = tuple(pod.node_selector.get(label, "") for label in labels)
-        if now not in assigned and sent in assigned:
+
+    def read(pod: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Where it is now, and where it was sent."""
+        now, sent = (tuple(of.get(label, "") for label in labels) for of in (nodes[pod.node].labels, pod.node_selector))
+        return now, sent
+
+    read_pods = [(pod, *read(pod)) for pod in pods]
+    for pod, now, sent in sorted(read_pods, key=lambda one: one[1] != one[2]):  # those that are where they were sent come first
+        if now in assigned and (is_shrinking or left[now] > 0):
+            left[now] -= 1
+        elif sent != now and sent in assigned:
             relabelled[pod.node] = f"node {pod.node} is {'/'.join(now) or 'nowhere'} now, and was {'/'.join(sent)}"
-        elif now not in assigned:
+        else:
             outside.append(f"{pod.key.partition('/')[2]} on node {pod.node}")
     if outside:
         yield Drift(DriftKind.OUTSIDE, f"pod set {given.name}: outside of its assignment: {_some(outside)}")

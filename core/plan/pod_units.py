@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.jobs.kinds import KINDS
 from core.jobs.pod import Pod, group_name, has_admission_gate
 from core.jobs.pod_parents import LeaderWorkerSet, PodParent, StatefulSet, lws_group
 from core.names import (
@@ -21,7 +20,6 @@ from core.names import (
     QUEUE_NAME_LABEL,
     ROLE_HASH,
     SUSPENDING_PARENT,
-    WORKLOAD_ANNOTATION,
 )
 from core.plan.workload import KEPT_ANNOTATIONS
 from core.state.facts import controller_of, read_index
@@ -32,8 +30,6 @@ ALONE, GROUP = "Pod", "PodGroup"
 UNKNOWN = "Unassigned"  # a pod whose parent has not told yet which of its pods it is, or has let go of it
 _BY_PARENT: Mapping[str, type[PodParent]] = {StatefulSet.name_on_pods: StatefulSet, LeaderWorkerSet.name_on_pods: LeaderWorkerSet}
 PARENTS: Mapping[str, type[PodParent]] = {parent.kind: parent for parent in _BY_PARENT.values()}
-
-_POD = Pod(KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +46,10 @@ class Unit:
 
 
 def unit_of_pod(pod: Json) -> Unit | None:
-    """The unit of a queued pod, None of others. A pod that the webhook leaves alone, since what controls it is queued itself, is in none:
-    its labels are not judged, and its user can make it look like a member of a group. One that topogate has gated or started stays in its
-    unit, also where a Job or a DaemonSet has adopted it."""
+    """The unit of a queued pod, None of others."""
     metadata = pod["metadata"]
     labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if labels.get(MANAGED) != "true" or QUEUE_NAME_LABEL not in labels:
-        return None
-    if _POD.is_left_alone(pod) and WORKLOAD_ANNOTATION not in notes and not has_admission_gate(pod):
         return None
     namespace, parent = metadata["namespace"], _BY_PARENT.get(notes.get(SUSPENDING_PARENT, ""))
     if parent is LeaderWorkerSet:

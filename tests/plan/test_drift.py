@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,3 +99,29 @@ def test_it_is_split_if_and_only_if_its_nodes_are_in_several_racks(racks: list[s
     names = [f"a{i}" for i in range(len(racks))]
     found = drift(workload(*names), [pod(f"p{i}", name) for i, name in enumerate(names)], nodes(**dict(zip(names, racks, strict=True))))
     assert [kind for kind, _ in found] == ([DriftKind.SPLIT] if len(set(racks)) > 1 else [])
+
+
+def test_more_pods_than_assigned_on_one_host_are_reported():
+    found = find_drift(workload("n1", "n2"), [pod("1", "n1"), pod("2", "n1")], nodes(n1="r", n2="r"), lambda given: LEVELS)
+    assert [(drift.kind, drift.says) for drift in found] == [(DriftKind.OUTSIDE, "pod set main: outside of its assignment: 2 on node n1")]
+
+
+def test_pods_that_a_controller_has_yet_to_delete_are_not_reported():
+    """A job was scaled down: which of its pods go its controller decides."""
+    there = [pod("1", "n1"), pod("2", "n1"), pod("3", "n2")]
+    assert find_drift(workload("n1", "n2"), there, nodes(n1="r", n2="r"), lambda given: LEVELS) == ()
+
+
+def test_racks_that_swapped_their_nodes_are_reported_where_more_pods_run_in_one_than_assigned():
+    placed = TopologyAssignment((RACK,), (DomainCount(("A",), 2), DomainCount(("B",), 1)))
+    given = PodSetAdmission("main", {"cpu": "f"}, {}, 3, placed)
+    spec = {"podSets": [{"name": "main", "count": 3, "template": {"spec": {"containers": []}}}]}
+    status = {"admission": admission_to_wire(Admission("q", (given,)))}
+    swapped = WorkloadFacts.read({"metadata": {"name": "w", "namespace": "ns", "uid": "w"}, "spec": spec, "status": status})
+    there = [
+        replace(pod(name, on_node), node_selector={RACK: rack})
+        for name, on_node, rack in (("1", "a", "A"), ("2", "a", "A"), ("3", "b", "B"))
+    ]
+    assert find_drift(swapped, there, nodes(a="A", b="B"), lambda given: LEVELS) == ()
+    (found,) = find_drift(swapped, there, nodes(a="B", b="A"), lambda given: LEVELS)
+    assert (found.kind, found.says) == (DriftKind.RELABELLED, "pod set main: node a is B now, and was A")

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from core.names import MANAGED, POD_GROUP_NAME, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
+from core.plan.pod_units import GROUP, Unit
 from core.runtime.client import Client
 from reconciler.observed import Observed
 from tests.runtime.fakes import ManualClock
@@ -54,3 +56,16 @@ def test_pod_of_a_replica_set_of_a_deployment_of_a_job_is_its_pod(observed: Obse
     observed.between["ReplicaSet"].put(build_job("r", owned_by("Deployment", "apps/v1", "d")))
     observed.pods.put(build_pod("r-0", owned_by("ReplicaSet", "apps/v1", "r")))
     assert observed.count_live_pods("low") == (2, 0)
+
+
+@pytest.mark.parametrize(("kind", "is_member"), [("Job", False), ("Foo", True)])
+@pytest.mark.parametrize("notes", [{}, {WORKLOAD_ANNOTATION: "g"}])
+def test_pod_of_a_job_is_no_member_of_a_group_unless_topogate_started_it(
+    observed: Observed, kind: str, is_member: bool, notes: dict[str, str]
+):
+    """Ended pods of a Job without a queue, labelled as members, gave back the quota of a group while its own pods ran."""
+    pod = build_pod("fake", owned_by(kind, "batch/v1" if kind == "Job" else "example.com/v1", "f"))
+    pod["metadata"] |= {"labels": {MANAGED: "true", QUEUE_NAME_LABEL: "main", POD_GROUP_NAME: "g"}, "annotations": notes}
+    observed.pods.put(pod)
+    found = observed.pods.store.by_index("unit", str(Unit(GROUP, "ns", "g")))
+    assert [each["metadata"]["name"] for each in found] == (["fake"] if is_member or notes else [])

@@ -11,7 +11,6 @@ from core.names import (
     IS_GROUP_WORKLOAD,
     JOB_UID_LABEL,
     MANAGED,
-    POD_GROUP_NAME,
     POD_INDEX_OFFSET,
     QUEUE_NAME_LABEL,
     SUSPENDING_PARENT,
@@ -44,12 +43,3 @@ def test_a_pod_of_a_stateful_set_that_let_go_of_it_is_not_queued_alone():
     notes = {SUSPENDING_PARENT: "statefulset"}
     pod = {"metadata": {"name": "db-0", "namespace": "ns", "labels": {MANAGED: "true", QUEUE_NAME_LABEL: "main"}, "annotations": notes}}
     assert unit_of_pod(pod) == Unit(UNKNOWN, "ns", "db-0")
-
-
-@pytest.mark.parametrize(("kind", "api_version", "unit"), [("Job", "batch/v1", None), ("Foo", "example.com/v1", Unit(GROUP, "ns", "g"))])
-def test_pod_of_a_job_is_in_no_group_whatever_its_labels_say(kind: str, api_version: str, unit: Unit | None):
-    """Ended pods of a Job without a queue, labelled as members, gave back the quota of a group while its own pods ran."""
-    owner = {"apiVersion": api_version, "kind": kind, "name": "fake", "uid": "f", "controller": True}
-    labels = {MANAGED: "true", QUEUE_NAME_LABEL: "main", POD_GROUP_NAME: "g"}
-    pod = {"metadata": {"name": "p", "namespace": "ns", "labels": labels, "ownerReferences": [owner]}, "spec": {}}
-    assert unit_of_pod(pod) == unit
