@@ -54,7 +54,10 @@ def test_a_process_ends_with_its_own_exit_code(process: str, tmp_path):
         ),
         (["plan", "-f", "x", "--feature-gates", "Nonsense=true"], "argument --feature-gates"),
         (["plan", "-f", str(EXAMPLES / "job-one-rack.yaml"), "--nodes", str(EXAMPLES / "queues.yaml")], "there is no node in the files"),
-        (["plan", "-f", str(EXAMPLES / "queues.yaml")], "ClusterQueue, LocalQueue, ResourceFlavor, Topology; known are Job, JobSet, "),
+        (
+            ["plan", "-f", str(EXAMPLES / "queues.yaml")],
+            "v1beta2; known kinds of job are Job of batch/v1, JobSet of ",
+        ),
     ],
 )
 def test_a_wrong_command_line_is_told_in_one_line(topogate: Commands, arguments: list[str], says: str):

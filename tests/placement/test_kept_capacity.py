@@ -45,7 +45,10 @@ class Twin:
 
     def change(self, node: Node) -> None:
         self.nodes[node.name] = node
-        self.view.observe_node(node.name, node.state)
+        if not node.state.allocatable.keys() <= self.view.axis.keys():  # what is used of the new resource the ledger counts, not the view
+            self.view = self.fresh()
+        else:
+            self.view.observe_node(node.name, node.state)
 
     def fresh(self) -> FreeCapacity:
         return Cluster(self.levels, tuple(self.nodes.values()), tuple(self.taken)).view()
