@@ -40,6 +40,15 @@ def listed(informer: Informer) -> None:
     informer._fold(InitDone())
 
 
+def serve(*kinds: str) -> tuple[Informer, dict[str, Informer]]:
+    """The informer of definitions of some kinds, and those of the kinds, by name."""
+    nothing = cast("Client", None)
+    definitions = Unlisted(nothing, CUSTOM_RESOURCE_DEFINITIONS)
+    for kind in kinds:
+        definitions._fold(Applied(definition(kind)))
+    return definitions, {kind: Unlisted(nothing, Resource("example.com", "v1", f"{kind}s", kind)) for kind in kinds}
+
+
 async def settle() -> None:
     """Lets all tasks run until each waits."""
     for _ in range(10):
@@ -49,11 +58,7 @@ async def settle() -> None:
 @pytest.mark.parametrize("gone", KINDS)
 async def test_a_kind_that_is_deleted_while_it_is_first_listed_is_not_waited_for(gone: str) -> None:
     """Whichever of them is waited for: the other must not be forgotten over it."""
-    nothing = cast("Client", None)
-    definitions = Unlisted(nothing, CUSTOM_RESOURCE_DEFINITIONS)
-    for kind in KINDS:
-        definitions._fold(Applied(definition(kind)))
-    informers: dict[str, Informer] = {kind: Unlisted(nothing, Resource("example.com", "v1", f"{kind}s", kind)) for kind in KINDS}
+    definitions, informers = serve(*KINDS)
     (left,) = set(KINDS) - {gone}
     async with asyncio.TaskGroup() as group:
         starting = group.create_task(Installed(definitions, informers, group).start())
@@ -71,11 +76,7 @@ async def test_custom_kind_that_cannot_be_listed_does_not_keep_the_others_from_s
     """Lists of JobSets were answered 403 or 500: no process of topogate led any more once it was started anew."""
     monkeypatch.setattr(installed, "LOOK_S", 0.001)
     monkeypatch.setattr(installed, "FAILING_S", 0.01)
-    nothing = cast("Client", None)
-    definitions = Unlisted(nothing, CUSTOM_RESOURCE_DEFINITIONS)
-    for kind in KINDS:
-        definitions._fold(Applied(definition(kind)))
-    informers: dict[str, Informer] = {kind: Unlisted(nothing, Resource("example.com", "v1", f"{kind}s", kind)) for kind in KINDS}
+    definitions, informers = serve(*KINDS)
     async with asyncio.TaskGroup() as group:
         starting = group.create_task(Installed(definitions, informers, group).start())
         await settle()
@@ -93,12 +94,10 @@ async def test_custom_kind_in_use_that_cannot_be_listed_is_waited_for(monkeypatc
     """Its jobs would be taken for gone, and what belongs to them for something that nothing owns."""
     monkeypatch.setattr(installed, "LOOK_S", 0.001)
     monkeypatch.setattr(installed, "FAILING_S", 0.01)
-    nothing = cast("Client", None)
-    definitions = Unlisted(nothing, CUSTOM_RESOURCE_DEFINITIONS)
-    definitions._fold(Applied(definition("first")))
-    informer = Unlisted(nothing, Resource("example.com", "v1", "firsts", "first"))
+    definitions, informers = serve("first")
+    informer = informers["first"]
     async with asyncio.TaskGroup() as group:
-        starting = group.create_task(Installed(definitions, {"first": informer}, group, lambda _: True).start())
+        starting = group.create_task(Installed(definitions, informers, group, lambda _: True).start())
         informer.watcher.trouble = Forbidden(403, "Forbidden", "no")
         await asyncio.sleep(0.1)
         assert not starting.done()

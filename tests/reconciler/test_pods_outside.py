@@ -17,6 +17,12 @@ def holds_quota(harness: PodsHarness) -> bool:
     return conditions.get("QuotaReserved") == "True" and conditions.get("Finished") != "True"
 
 
+def evict(harness: PodsHarness, workload: Json) -> None:
+    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted for h"}
+    harness.put({**workload, "status": {**workload["status"], "conditions": [*workload["status"]["conditions"], evicted]}})
+    harness.run()
+
+
 @pytest.fixture
 def group() -> PodsHarness:
     """A group of two, running."""
@@ -71,9 +77,7 @@ def test_stateful_set_scaled_to_0_keeps_quota_of_released_pods(stateful_set: Pod
 
 def test_evicted_stateful_set_takes_released_pods_along(stateful_set: PodsHarness):
     (workload,) = stateful_set.all("Workload")
-    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted for h"}
-    stateful_set.put({**workload, "status": {**workload["status"], "conditions": [*workload["status"]["conditions"], evicted]}})
-    stateful_set.run()
+    evict(stateful_set, workload)
     assert names(stateful_set) == set()
     assert holds_quota(stateful_set), "they still run"
     end(stateful_set, "Failed", "s-0", "s-1")
@@ -116,9 +120,7 @@ def test_workload_of_a_group_with_adopted_pods_is_kept(adopted: PodsHarness):
 
 def test_evicted_group_with_adopted_pods_is_stopped(adopted: PodsHarness):
     (workload,) = adopted.all("Workload")
-    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted for h"}
-    adopted.put({**workload, "status": {**workload["status"], "conditions": [*workload["status"]["conditions"], evicted]}})
-    adopted.run()
+    evict(adopted, workload)
     assert names(adopted) == set()
 
 
