@@ -86,6 +86,18 @@ def bind(harness: Harness, *pods: str) -> None:
         harness.put({**bound, "spec": {**bound["spec"], "nodeName": "n0"}, "status": {"phase": "Running"}})
 
 
+def run_group(harness: PodsHarness) -> PodsHarness:
+    """A group of two pods, `a` and `b`, that are admitted, bound and run."""
+    for name in ("a", "b"):
+        harness.put(pod(name))
+    harness.run()
+    admit(harness, "g")
+    harness.run()
+    assert started(harness) == {"a", "b"}
+    bind(harness, "a", "b")
+    return harness
+
+
 def names(harness: Harness) -> set[str]:
     return {p["metadata"]["name"] for p in harness.all("Pod") if not p["metadata"].get("deletionTimestamp")}
 

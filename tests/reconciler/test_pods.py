@@ -7,7 +7,7 @@ import pytest
 from core.names import MANAGED, REQUIRED_TOPOLOGY, ROLE_HASH, SLICE_CONSTRAINTS
 from core.plan.pod_units import unit_of_pod
 from sim.server import Request
-from tests.reconciler.harness_pods import Json, PodsHarness, admit, bind, end, names, pod, started
+from tests.reconciler.harness_pods import Json, PodsHarness, admit, bind, end, names, pod, run_group, started
 
 
 @pytest.fixture
@@ -17,15 +17,7 @@ def harness() -> PodsHarness:
 
 @pytest.fixture
 def admitted(harness: PodsHarness) -> PodsHarness:
-    """A group of two, running."""
-    for name in ("a", "b"):
-        harness.put(pod(name))
-    harness.run()
-    admit(harness, "g")
-    harness.run()
-    assert started(harness) == {"a", "b"}
-    bind(harness, "a", "b")
-    return harness
+    return run_group(harness)
 
 
 def test_nothing_is_queued_before_all_are_there_and_after_a_while_it_is_told(harness: PodsHarness):

@@ -6,7 +6,7 @@ import pytest
 
 from core.jobs.contract import Defaults
 from core.names import MANAGED, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME_LABEL, ROLE_HASH, SUSPENDING_PARENT
-from tests.reconciler.harness_pods import KINDS, Json, PodsHarness, admit, bind, end, names, pod, started
+from tests.reconciler.harness_pods import KINDS, Json, PodsHarness, admit, bind, end, names, pod, run_group, started
 
 OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "uid-of-s", "controller": True}
 
@@ -25,16 +25,7 @@ def evict(harness: PodsHarness, workload: Json) -> None:
 
 @pytest.fixture
 def group() -> PodsHarness:
-    """A group of two, running."""
-    harness = PodsHarness()
-    for name in ("a", "b"):
-        harness.put(pod(name))
-    harness.run()
-    admit(harness, "g")
-    harness.run()
-    assert started(harness) == {"a", "b"}
-    bind(harness, "a", "b")
-    return harness
+    return run_group(PodsHarness())
 
 
 def put_set(harness: PodsHarness, replicas: int) -> None:
