@@ -31,6 +31,7 @@ class Circles:
     def __init__(self) -> None:
         self._evicted: dict[tuple[str, str], tuple[Rank, Rank]] = {}  # a victim and its preemptor, by their uids; the oldest first
         self._preemptors: defaultdict[str, set[str]] = defaultdict(set)
+        self._changed: set[str] = set()  # uids of victims that have other preemptors than at the last `collect_changed`
         self._at = -1
 
     def begin(self, facts: Mapping[str, WorkloadFacts], rule_changes: int) -> bool:
@@ -55,11 +56,21 @@ class Circles:
             self._evicted.pop(pair, None)
             self._evicted[pair] = _rank(victim), _rank(preemptor)
             self._preemptors[victim.uid].add(preemptor.uid)
+            self._changed.add(victim.uid)
         self._forget(list(islice(self._evicted, max(0, len(self._evicted) - MOST))))
 
     def withdraw(self, pairs: Iterable[tuple[str, str]]) -> None:
         """These pairs of a victim and its preemptor did not come to an eviction."""
         self._forget([pair for pair in pairs if pair in self._evicted])
+
+    def find_own_preemptors(self, uid: str) -> frozenset[str]:
+        """Returns the uids of the workloads for which this one was evicted directly: those with the same spare the same."""
+        return frozenset(self._preemptors.get(uid, ()))
+
+    def collect_changed(self) -> set[str]:
+        """Returns the uids of workloads for which `find_own_preemptors` returns something else than at the last call of this method."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def find_preemptors(self, uid: str) -> frozenset[str]:
         """Returns the uids of all workloads for which this one was evicted, directly or through others."""
@@ -74,6 +85,7 @@ class Circles:
         for uid, preemptor in pairs:
             del self._evicted[uid, preemptor]
             self._preemptors[uid].discard(preemptor)
+            self._changed.add(uid)
             if not self._preemptors[uid]:
                 del self._preemptors[uid]
 

@@ -12,7 +12,7 @@ do not (so that a preemption leads to the admission that it was made for, and no
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -88,8 +88,8 @@ class Cycle:
         self._pods_ready = pods_ready
         self._profiles = profiles
         self._replacement = replacement
-        self._pending = Pending(state.workloads, pods_ready, lambda workload: bool(Past.of(state, workload).leftovers))
         self._claims = Claims(state)
+        self._pending = Pending(state.workloads, pods_ready, self._find_trait)
         self._decisions = Decisions(state, partial(Judge, state, profiles, self._claims, sharing, shrinks=shrinks))
         self._sharing = sharing
         self._own: dict[str, Refusal] = {}  # of those whom their group's refusal does not hold for, by uid
@@ -101,6 +101,7 @@ class Cycle:
         self._round_began = (0, 0, 0)
         self.has_decided = False  # whether the present cycle has decided on a workload, or begun to
         self.wants_more = False  # whether another cycle may come to something else, though nothing happens
+        self._was_refreshed = False  # whether the last cycle came to no decision, since the nodes took all its time
         self._is_for_passes = True  # whether the next cycle begins with second passes
         self._are_passes_cut = False  # whether there are some that have had no turn
         self._passed: set[str] = set()  # uids of workloads that have had theirs since all had one
@@ -168,7 +169,10 @@ class Cycle:
         return self._decisions.decide(workload, queue, run.may_go_on)
 
     def _run(self, run: _Run) -> Iterator[Verdict]:
-        self._state.refresh()
+        if self._state.refresh() and not self._was_refreshed and not run.may_go_on():
+            self._was_refreshed = True  # the next cycle decides, however long that takes
+            return
+        self._was_refreshed = False
         others = self._pending.sync()
         self._claims.withdraw(others)
         for uid in others:
@@ -179,7 +183,13 @@ class Cycle:
         if self._pending.is_behind:  # the order of all that wait is not known yet
             return
         if self._claims.begin(self._pending):
-            self._own = {uid: refusal for uid, refusal in self._own.items() if not refusal.outcome.is_own}
+            self._own = {uid: refusal for uid, refusal in self._own.items() if not refusal.outcome.spares}
+            for group in self._pending.groups():
+                if group.refusal is not None and group.refusal.outcome.spares:
+                    group.refusal = None
+        self._pending.move_changed(self._claims.circles.collect_changed())
+        if self._pending.is_behind:
+            return
         self._ways = {}
         if not self._is_cut:
             self._blocked, self._borrowing, self._placed = {}, set(), set()
@@ -440,11 +450,15 @@ class Cycle:
             self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None, at=self._decisions.noted_at
         )
         preempts = outcome.preempting is not None and outcome.preempting.victims
-        if preempts or outcome.is_own or queue.strict or workload.uid in self.unwritable or self._is_particular(workload):
+        if preempts or queue.strict or workload.uid in self.unwritable or self._is_particular(workload):
             self._own[workload.uid] = refusal
         else:
             self._own.pop(workload.uid, None)
             group.refusal = refusal
+
+    def _find_trait(self, workload: WorkloadFacts) -> Hashable:
+        """What else than its request decides on a workload: the pods that it has left behind, and the workloads that it spares."""
+        return workload.uid if Past.of(self._state, workload).leftovers else "", self._claims.circles.find_own_preemptors(workload.uid)
 
     def _is_particular(self, workload: WorkloadFacts) -> bool:
         """Whether it matters which pods are there, and so how the workload's own are labelled."""
@@ -549,7 +563,7 @@ class Cycle:
     @property
     def is_cut(self) -> bool:
         """Whether the last cycle left workloads to the next."""
-        return self._is_cut or self._are_passes_cut or self._pending.is_behind
+        return self._is_cut or self._are_passes_cut or self._was_refreshed or self._pending.is_behind
 
     @property
     def is_deciding(self) -> bool:

@@ -198,7 +198,7 @@ class Judge:
             notes = [_CUT] if self._is_cut else []
             notes += [_CIRCLE.format(", ".join(sorted(self._memory.spared)[:SHOWN]))] if self._memory.spared else []
             message = truncate("; ".join([refused.message, *notes]))
-            return replace(refused, message=message, is_own=bool(self._memory.spared)) if notes else refused
+            return replace(refused, message=message, spares=bool(self._memory.spared)) if notes else refused
         stop = self._state.pause.evictions
         if preempting.victims and stop is not None:  # as if nobody could be preempted, but for what it is told
             message = truncate(f"it could preempt {len(preempting.victims)} workload(s), but {stop.sentence}; {refused.message}")

@@ -88,8 +88,8 @@ class Preempting:
 class NotFound:
     """No way to admit a workload now; `breaks_rule`: nor ever, as it is. With `preempting` it will be, once others are gone.
 
-    `evicts`: one that is admitted already loses its place for this reason. `is_own`: it does not hold for other workloads
-    that ask for the same.
+    `evicts`: one that is admitted already loses its place for this reason. `spares`: there are workloads that it does not preempt only
+    because evictions would go in a circle (`core.queueing.circles`).
     """
 
     reason: str
@@ -98,4 +98,4 @@ class NotFound:
     breaks_rule: bool = False
     preempting: Preempting | None = None
     evicts: bool = False
-    is_own: bool = False
+    spares: bool = False

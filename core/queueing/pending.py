@@ -19,7 +19,7 @@ Order = tuple[int, str, str, int]  # lower goes first; no two are equal
 class Group:
     """Workloads that are alike in all but their names and pod labels, the first to be served first."""
 
-    key: Hashable
+    key: tuple[Hashable, Hashable]  # its trait, and what it asks for
     members: list[tuple[Order, WorkloadFacts]] = field(default_factory=list)
     refusal: Refusal | None = None  # of all that have none of their own
     word: NotFound | None = None  # what all are to be told that have no refusal of their own
@@ -49,21 +49,22 @@ class _Place:
 
 
 class Pending:
-    """All groups, in step with the workloads as of the last `sync`. Who `is_apart` then, in what it may have, is a group by itself."""
+    """All groups, in step with the workloads as of the last `sync`. What `trait` returns then is equal for all of a group."""
 
     def __init__(
         self,
         workloads: Workloads,
         rules: PodsReadyRules | None = None,
-        is_apart: Callable[[WorkloadFacts], bool] = lambda workload: False,
+        trait: Callable[[WorkloadFacts], Hashable] = lambda workload: None,
     ) -> None:
-        self._is_apart = is_apart
+        self._trait = trait
         self._workloads = workloads
         self._rules = rules
         self._changed = workloads.watch_pending()
         self._groups: dict[Hashable, Group] = {}
         self._places: dict[str, _Place] = {}  # by key of the workload
         self._keys: dict[str, str] = {}  # by uid
+        self._misplaced: set[str] = set()  # uids of workloads that may have another trait
         self.is_behind = False  # whether there are more new workloads than one `sync` adds
 
     def sync(self) -> list[str]:
@@ -98,8 +99,24 @@ class Pending:
                 self._groups.pop(group.key, None)
         return others
 
+    def move_changed(self, uids: Iterable[str]) -> None:
+        """Moves workloads that have another trait now to the groups that have it: `MOST_ADDED` at most. Where more are left `is_behind`
+        is true, and another call moves more."""
+        self._misplaced.update(uid for uid in uids if uid in self._keys)
+        for uid in sorted(self._misplaced)[:MOST_ADDED]:
+            self._misplaced.discard(uid)
+            key = self._keys.get(uid)
+            if key is None or self._places[key].group.key[0] == self._trait(self._places[key].workload):
+                continue
+            place = self._places[key]
+            self._take_out(key, place)
+            if not place.group.members:
+                del self._groups[place.group.key]
+            self._put_in(key, place.workload)
+        self.is_behind |= bool(self._misplaced)
+
     def _put_in(self, key: str, workload: WorkloadFacts) -> Group:
-        same = (workload.uid if self._is_apart(workload) else "", _key_of(workload))
+        same = self._trait(workload), _key_of(workload)
         group = self._groups.get(same)
         if group is None:
             group = self._groups[same] = Group(same)

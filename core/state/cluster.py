@@ -405,12 +405,13 @@ class ClusterState:
             self.ledger.detach(view.capacity)
             self._dropped.add(flavor)
 
-    def refresh(self) -> None:
-        """Builds every view that events have dropped, so that reservations of all flavors are counted.
+    def refresh(self) -> bool:
+        """Builds every view that events have dropped, so that reservations of all flavors are counted. Returns whether there were such.
 
         Where a flavor or its topology is gone there is nothing to count them on any more.
         """
         self.ledger.settle()
+        is_changed = bool(self._dropped)
         for name, flavor in self.flavors.items():
             if flavor.topology:
                 self.view(name)
@@ -420,6 +421,7 @@ class ClusterState:
             admission = self.workloads.holding(key)
             if admission is not None and any(_uses(admission, name) for name in lost):
                 self._reserve(key, admission)
+        return is_changed
 
     # --- reservations -------------------------------------------------------------------------------
 

@@ -219,3 +219,17 @@ def test_round_of_cut_cycles_decides_as_one_cycle_does(sharing: FairSharing | No
     decided, expected = ({key: outcome for key, outcome in each.items() if key not in promised} for each in (decided, expected))
     assert decided == expected
     assert cut.state.ledger.drift() == {}
+
+
+def test_cycle_ends_where_the_change_of_nodes_took_its_time_but_not_twice_in_a_row():
+    scene = small()
+    scene.submit("w", 1, cpu="1", queue="q")
+    scene.run()
+    for name in ("first", "second"):
+        scene.submit(name, 1, cpu="1", queue="q")
+    decided = []
+    for rack in ("s", "t", "u", "v"):
+        scene.rack(rack, 1)
+        decided.append([name_of(verdict) for verdict in scene.cycle.run(lambda: False)])
+        assert scene.cycle.is_cut or decided[-1]
+    assert decided == [[], ["first"], [], ["second"]], "nodes change before each cycle, and every other one looks at workloads"
