@@ -50,6 +50,7 @@ class Connections:
         self._most = most
         self._open: dict[int, _Connection] = {}
         self._cut_lately = 0
+        self._without_room = 0  # lately cut or not kept since there were as many as may be
 
     def __len__(self) -> int:
         return len(self._open)
@@ -83,8 +84,10 @@ class Connections:
             if lowest == _STAYS:
                 (most, count), *_ = peers.most_common(1)
                 if most == peer or count <= self._most // 2:
+                    self._without_room += 1
                     return False
             self._cut(min(candidates, key=lambda fd: (-peers[candidates[fd].peer], candidates[fd].since)), "too many connections")
+            self._without_room += 1
         self._open[accepted.fileno()] = _Connection(accepted, peer, now)
         return True
 
@@ -123,7 +126,9 @@ class Connections:
             self.close_overdue()
             if self._cut_lately > _MANY:
                 give_memory_back()
-            self._cut_lately = 0
+            if self._without_room:
+                logger.warning("connections cut, there were too many", extra={"count": self._without_room, "most": self._most})
+            self._cut_lately = self._without_room = 0
 
     def _cut(self, fd: int, why: str) -> None:
         """The transport reads its end, and closes it."""

@@ -17,19 +17,30 @@ def build_limits(written_by_another: str) -> dict[str, Any]:
     """`written_by_another`: whether another than topogate writes: its own changes come from flavors and assignments."""
     rules = (
         (
+            "spec.affinity and spec.topologySpreadConstraints",
             f"{_POD_TERMS} + {_count_entries('object.spec', 'topologySpreadConstraints')}",
             MAX_POD_TERMS,
             "terms of affinity between pods and spread constraints",
         ),
-        (_NODE_ENTRIES, MAX_SELECTOR_ENTRIES, "expressions and values in nodeSelector and node affinity"),
-        (_POD_ENTRIES, MAX_SELECTOR_ENTRIES, "expressions, values and namespaces in terms of affinity between pods"),
-        (_count_entries("object.spec", "tolerations"), MAX_TOLERATIONS, "tolerations"),
-        (_HOST_PORTS, MAX_HOST_PORTS, "host ports"),
-        ("object.spec.?terminationGracePeriodSeconds.orValue(0)", MAX_GRACE_S, "seconds to end"),
+        (
+            "spec.nodeSelector and spec.affinity.nodeAffinity",
+            _NODE_ENTRIES,
+            MAX_SELECTOR_ENTRIES,
+            "expressions and values in nodeSelector and node affinity",
+        ),
+        ("spec.affinity", _POD_ENTRIES, MAX_SELECTOR_ENTRIES, "expressions, values and namespaces in terms of affinity between pods"),
+        ("spec.tolerations", _count_entries("object.spec", "tolerations"), MAX_TOLERATIONS, "tolerations"),
+        ("spec.containers and spec.initContainers", _HOST_PORTS, MAX_HOST_PORTS, "host ports"),
+        ("spec.terminationGracePeriodSeconds", "object.spec.?terminationGracePeriodSeconds.orValue(0)", MAX_GRACE_S, "seconds to end"),
     )
     validations = [
-        {"expression": f"{count} <= {most}", "message": f"a pod that topogate places has at most {most} {what}", "reason": "Invalid"}
-        for count, most, what in rules
+        {
+            "expression": f"{count} <= {most}",
+            "message": f"{field}: a pod that topogate places has at most {most} {what}",
+            "messageExpression": f"'{field}: ' + string({count}) + ': a pod that topogate places has at most {most} {what}'",
+            "reason": "Invalid",
+        }
+        for field, count, most, what in rules
     ]
     changed = " || ".join(f"object.spec.?{name} != oldObject.spec.?{name}" for name in _CHANGED)
     return policy_of(

@@ -55,7 +55,7 @@ _IS_LWS = (  # its controller may label pods after they are made
     f"authorizer.group('{LeaderWorkerSet.group}').resource('{LeaderWorkerSet.plural}').subresource('status')"
     ".namespace(request.namespace).check('update').allowed()"
 )
-_MADE_BY = "only the controller of {kind} may make objects that a {kind} controls"
+_MADE_BY = "metadata.ownerReferences: only the controller of {kind} may make objects that a {kind} controls"
 # The service account where topogate is installed without the chart; the chart puts in its own.
 RECONCILER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:topogate-reconciler"
 _KEPT_BY_RECONCILER = (
@@ -177,7 +177,7 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
             "expression": f"!{is_set('oldObject', 'annotations', WORKLOAD_ANNOTATION)}"
             f" || ({is_set('oldObject', 'labels', MANAGED)} && !variables.before.exists(k, k in {known}))"
             f" || {_KEEPS_LABELS} || (variables.before.exists(k, k in {known}) && {_is_controller(kinds, 'variables.before')})",
-            "message": "the labels of a pod of an admitted workload cannot be changed or removed; other labels can be added",
+            "message": "metadata.labels: the labels of a pod of an admitted workload cannot change or go; others can be added",
             "reason": "Forbidden",
         },
         {

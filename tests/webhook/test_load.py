@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import logging
 import socket
 import ssl
 import sys
@@ -334,6 +336,22 @@ async def test_connections_beyond_cap_replace_those_without_review() -> None:
         writer.close()
         await asyncio.gather(*cut)
         await until(lambda: len(connections) == 0)
+
+
+async def test_cut_connections_are_logged_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
+    """A new user's burst of 1,200 pods made 337 requests fail, and the webhook's log did not say why."""
+    connections, pairs = Connections(ManualClock(), 2), [socket.socketpair() for _ in range(5)]
+    watching = asyncio.ensure_future(connections.watch())
+    with caplog.at_level(logging.WARNING):
+        for ours, _ in pairs:
+            assert connections.add(ours, "10.0.0.1")
+        await until(lambda: bool(caplog.records))
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    (record,) = caplog.records
+    assert (record.getMessage(), record.__dict__["count"], record.__dict__["most"]) == ("connections cut, there were too many", 3, 2)
+    for each in itertools.chain.from_iterable(pairs):
+        each.close()
 
 
 def test_new_connection_where_all_review_is_refused() -> None:

@@ -34,7 +34,7 @@ def test_a_stateful_set_is_one_workload_in_one_rack_in_the_order_of_its_ordinals
     assert truth.as_assigned(now, "db") == []
     path = f"{PODS.format(scene.namespace)}/{pods[0]['metadata']['name']}?dryRun=All"
     user = user_of(scene.api, scene.namespace)
-    with pytest.raises(ApiError, match="the labels of a pod of an admitted workload cannot be changed or removed"):
+    with pytest.raises(ApiError, match="the labels of a pod of an admitted workload cannot change or go"):
         user.patch(path, {"metadata": {"labels": {"app": "another"}}})  # its controller would release it
     user.patch(path, {"metadata": {"labels": {"mine": "added"}}})
     user.close()
