@@ -1,5 +1,6 @@
 # topogate: a few words, `make` alone lists them.
 SHELL := /bin/bash
+unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes start in the tests: each would compile all of topogate anew
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -28,8 +29,9 @@ venv: $(STAMP) ## only the Python packages, in .venv: enough for check and the f
 demo: $(STAMP) ## start a control plane, place annotated jobs on it, show and verify where they went
 	@$(BIN)/python -m e2e.demo
 
-# Tests on a control plane wait most of their time: twice as many processes as processors.
-PROCESSES ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
+# Tests on a control plane wait most of their time: two processes for each processor play these, and one plays others (tests/workers.py).
+PROCESSORS := $(shell nproc 2>/dev/null || echo 2)
+PROCESSES ?= $(shell echo $$((3 * $(PROCESSORS))))
 PYTEST = $(BIN)/python -m pytest $(if $(filter-out 1,$(PROCESSES)),--numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder)
 
 test: $(STAMP) ## all that protects a promise, in PROCESSES that each have a real control plane of their own (docs/testing.md)
@@ -48,7 +50,7 @@ test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of
 	@$(BIN)/python -m tests.chart.rights_of_a_run
 
 simulate-faults: $(STAMP) ## play SEEDS=10000 random lives of a cluster with faults, for at most MINUTES=90; started again it goes on
-	@$(BIN)/python -m sim.many --seeds $(or $(SEEDS),10000) --processes $(PROCESSES) --minutes $(or $(MINUTES),90)
+	@$(BIN)/python -m sim.many --seeds $(or $(SEEDS),10000) --processes $(PROCESSORS) --minutes $(or $(MINUTES),90)
 
 check: $(STAMP) ## lint, types, the dependency law, drift of generated files, plain English
 	@$(BIN)/ruff check .

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import hypothesis
 import pytest
+from xdist.remote import Producer
 
 from e2e.accounts import PARTS, user_of
 from e2e.asked import write_policy
@@ -25,6 +26,7 @@ from e2e.findings import findings
 from e2e.kind import tools
 from e2e.recount import recount
 from e2e.topogate import SYSTEM_NAMESPACE
+from tests import workers
 from tests.chart.rights_of_a_run import write_asked
 from tests.installed import Installed
 from tests.reconciler.scenes import Scene
@@ -38,7 +40,8 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 BUILD_TIMEOUT_S = 1800
 SCENE_TIMEOUT_S = 600  # its waits say sooner what did not come
 
-DURATIONS = Path(__file__).parents[1] / "out" / "durations.json"
+ROOT = Path(__file__).parents[1]
+DURATIONS = ROOT / "out" / "durations.json"
 
 _numbers = itertools.count(1)
 _RUNNING = pytest.StashKey[Cluster]()
@@ -46,8 +49,9 @@ _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _PASSED = pytest.StashKey[bool]()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need the control plane come last: whoever broke something pure hears of it in seconds."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that need the control plane come last: whoever broke something pure hears of it in seconds. Of several processes some play
+    them from the start (`tests.workers`)."""
     for item in items:
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
@@ -59,7 +63,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         on_cluster, with_topogate = item.get_closest_marker("cluster") is not None, "installed" in getattr(item, "fixturenames", ())
         order[item.path] = max(order.get(item.path, ()), (on_cluster, "test_real_apiserver" in item.nodeid, with_topogate))
-    items.sort(key=lambda item: (order[item.path], str(item.path), item.get_closest_marker("cluster") is not None))
+    rank = {ROOT / name: number - len(workers.LONG) for number, name in enumerate(workers.LONG)}
+    items.sort(key=lambda item: (order[item.path], rank.get(item.path, 0), str(item.path), item.get_closest_marker("cluster") is not None))
+    workers.write_files(config, {str(path.relative_to(ROOT)) for path, (on_cluster, *_) in order.items() if on_cluster})
     first = next((item for item in items if item.get_closest_marker("cluster")), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))
@@ -189,6 +195,12 @@ class _Durations:
     def pytest_sessionfinish(self) -> None:
         DURATIONS.parent.mkdir(exist_ok=True)
         DURATIONS.write_text(json.dumps({name: round(seconds, 3) for name, seconds in self._seconds.most_common()}, indent=1))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> workers.Files | None:
+    """Who plays which file."""
+    return workers.Files(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

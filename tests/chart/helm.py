@@ -33,7 +33,7 @@ def render(folder: Path, values: Obj | None = None, *, release: str = "topogate"
     path = folder / "values.json"
     path.write_text(json.dumps(values or {}))
     said = helm("template", release, CHART, "--namespace", namespace, "--kube-version", KUBE_VERSION, "--values", path)
-    return [obj for obj in yaml.safe_load_all(said) if obj]
+    return [obj for obj in yaml.load_all(said, yaml.CSafeLoader) if obj]
 
 
 def one(objects: list[Obj], kind: str, name: str = "") -> Obj:
