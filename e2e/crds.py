@@ -16,7 +16,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def load_crds(folder: Path = CRD_DIR) -> list[dict[str, Any]]:
-    return [yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))]
+    return [yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted(folder.glob("*.yaml"))]
 
 
 def install_crds(api: Api, folder: Path = CRD_DIR) -> list[str]:

@@ -44,7 +44,7 @@ def read_examples() -> dict[str, list[Json]]:
     """Examples by the name of their file: a job, or the pods of a group, and what belongs to it before."""
     found = {}
     for path in [*sorted(EXAMPLES.glob("*.yaml")), *sorted((EXAMPLES / "kinds").glob("*.yaml"))]:
-        objects = list(yaml.safe_load_all(path.read_text()))
+        objects = list(yaml.load_all(path.read_text(), yaml.CSafeLoader))
         if objects[-1]["kind"] not in _OTHERS and "mistakes" not in path.name:
             found[path.stem] = objects
     return found

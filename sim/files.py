@@ -10,5 +10,5 @@ import yaml
 @cache
 def read_yaml(path: Path) -> dict[str, Any]:
     """The object in a file. It is not to be changed."""
-    found: dict[str, Any] = yaml.safe_load(path.read_text())
+    found: dict[str, Any] = yaml.load(path.read_text(), yaml.CSafeLoader)
     return found
