@@ -91,7 +91,8 @@ def has_stuck_pods(state: ClusterState, workload: WorkloadFacts) -> bool:
 
 def _has_lost_nodes(state: ClusterState, workload: WorkloadFacts) -> bool:
     """Whether its assignment names a node that is said to have failed, or a domain that has one."""
-    if workload.admission is None or workload.admission.cluster_queue not in state.cluster_queues:
+    is_known = workload.admission is not None and workload.admission.cluster_queue in state.cluster_queues
+    if workload.admission is None or not is_known or _is_served_again(state, workload):
         return False
     for given in workload.admission.pod_sets:
         values = {domain.values for domain in given.assignment.domains} if given.assignment is not None else set()
@@ -102,6 +103,17 @@ def _has_lost_nodes(state: ClusterState, workload: WorkloadFacts) -> bool:
         if view is not None and values & {view.capacity.tree.emitted[domain] for domain in _domains(view, failed)}:
             return True
     return False
+
+
+def _is_served_again(state: ClusterState, workload: WorkloadFacts) -> bool:
+    """Whether its pods run on a node that is said to have failed, and has nothing any more that keeps pods away.
+
+    The process that writes `status.unhealthyNodes` takes such a node out of it. One that has seen that field late must not move
+    assignments away from pods that run.
+    """
+    nodes = (state.nodes.get(name) for name in workload.unhealthy_nodes)
+    well = (node.name for node in nodes if node is not None and node.state.ready and not (node.taint_keys or node.state.unschedulable))
+    return any(state.ledger.is_running_on(workload.pods_key, name) for name in well)
 
 
 def _domains(view: FlavorView, nodes: Flags) -> set[int]:

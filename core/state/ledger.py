@@ -340,6 +340,11 @@ class Ledger:
                 add(total, pod.requests)
         return total
 
+    def is_running_on(self, workload: str, node: str) -> bool:
+        """Whether a pod of a workload (its `pods_key`) is bound to a node, and is not ending there."""
+        ending = Counter(_pod_set_of(pod) for pod in self._ending.get(node, {}).values())
+        return any(self._bound.get(key, Counter())[node] > ending[key] for key in self._keys.get(workload, ()))
+
     def nodes_of(self, key: PodSetKey) -> list[tuple[str, int]]:
         """The nodes that the pods of a pod set are counted on: where they are bound, else where they are expected."""
         taken = self._taken.get(key)

@@ -9,7 +9,7 @@ from core.names import HOSTNAME_LABEL
 from core.queueing.outcome import Found
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass
 from core.state.facts import NodeFacts, TopologyFacts
-from tests.builders import NAMESPACE, RACK, Node, node_json, pod_set_json, topology_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, topology_json, workload_json
 from tests.queueing.running import KEEPS, NOW, Running, running, told
 
 
@@ -26,6 +26,24 @@ def test_pods_of_a_failed_node_get_another_and_the_others_stay() -> None:
     assert scene.conditions("w") == {"QuotaReserved": ("True", "QuotaReserved"), "Admitted": ("True", "Admitted")}
     assert scene.state.quota.usage("cq") == {("tas", "cpu"): 12000}, "it holds what it held"
     assert scene.run() == {}
+
+
+@pytest.mark.parametrize(
+    ("pod", "node", "moves"), [("runs", "well", False), ("ends", "well", True), ("runs", "down", True), ("none", "well", True)]
+)
+def test_node_that_is_well_again_keeps_its_assignment_while_pods_run_there(pod: str, node: str, moves: bool) -> None:
+    """Seed 210 of the simulation: a process that saw `unhealthyNodes` 50 s late moved the assignments of pods that ran."""
+    scene = running()
+    scene.submit("w", 3, cpu="4")
+    scene.run()
+    if pod != "none":
+        scene.pod(pod_json("w-1", node="r0-n1", cpu="4", phase="Running", workload="w", terminating=pod == "ends"))
+    if node == "down":
+        scene.break_down("r0-n1")
+    scene.lose("w", "r0-n1")
+    scene.run()
+    assert (scene.where("w")["r0-n1"] == 0) is moves
+    assert scene.state.ledger.drift() == {}
 
 
 def stuck(scene: Running, *pods: tuple[str, int]) -> None:
