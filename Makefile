@@ -43,10 +43,10 @@ test: $(STAMP) ## all that protects a promise, in PROCESSES that each have a rea
 test-fast: $(STAMP) ## the tests without a control plane
 	@$(PYTEST) -m "not cluster and not long"
 
-test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of a crash
+test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of a crash, 2,000 seeds, ten times the random examples
 	@$(BIN)/python -m e2e.binaries
 	@rm -rf out/asked
-	@$(PYTEST)
+	@HYPOTHESIS_PROFILE=deep $(PYTEST) --override-ini timeout=900
 	@$(BIN)/python -m tests.chart.rights_of_a_run
 
 simulate-faults: $(STAMP) ## play SEEDS=10000 random lives of a cluster with faults, for at most MINUTES=90; started again it goes on
