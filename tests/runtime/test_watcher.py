@@ -407,3 +407,4 @@ async def test_an_idle_watch_that_is_refreshed_says_that_nothing_has_happened():
         assert informer.watcher.has_reached(server.version, opened)
         await asyncio.sleep(100)
         assert {cause for cause, count in informer.watcher.restarts.items() if count} <= {"closed"}
+    assert [verb for _, verb in server.requests].count("list") == 1, "a bookmark says so"
