@@ -67,9 +67,39 @@ def find_overbooked(workloads: Collection[Obj], pods: Collection[Obj], nodes: Co
                 yield f"host {host} has {there} {resource}, and {shown} are used or promised: {', '.join(sorted(promised[host]))} to come"
 
 
+def find_misshapen(workloads: Collection[Obj], nodes: Collection[Obj]) -> Iterator[str]:
+    """Sentences about places that are not as a pod set asks (API field topologyRequest): too many or too few, broken slices, or a pod set
+    or a group of pod sets in several domains though one is required; none if all is well. Hosts that are not among the nodes are left out,
+    and slices of which a host is."""
+    here = {_host_of(node): node["metadata"].get("labels") or {} for node in nodes}
+    for workload in filter(_is_promised, workloads):
+        name = f"workload {workload['metadata']['namespace']}/{workload['metadata']['name']}"
+        asked = {each["name"]: each.get("topologyRequest") or {} for each in workload["spec"].get("podSets") or ()}
+        together: dict[tuple[str, str], set[str]] = {}
+        for given in workload["status"]["admission"].get("podSetAssignments") or ():
+            request, assigned = asked.get(given["name"], {}), given.get("topologyAssignment")
+            if not assigned or assigned["levels"][-1] != HOSTNAME_LABEL:
+                continue
+            domains = [(here.get(values[-1]), count) for values, count in read_domains(assigned)]
+            known = [labels for labels, _ in domains if labels is not None]
+            if sum(count for _, count in domains) != given["count"]:
+                yield f"{name} has {given['count']} pods as {given['name']}, and places for {sum(count for _, count in domains)}"
+            if request.get("required"):
+                key = request.get("podSetGroupName") or given["name"], request["required"]
+                together.setdefault(key, set()).update(labels.get(request["required"], "") for labels in known)
+            size, slices = request.get("podSetSliceSize"), Counter[str]()
+            for labels, count in domains:
+                slices[(labels or {}).get(request.get("podSetSliceRequiredTopology") or "", "")] += count
+            if size and len(known) == len(domains) and any(count % size for count in slices.values()):
+                yield f"{name} has slices of {size} pods as {given['name']}, and of them in each domain {dict(slices)}"
+        for (what, level), found in together.items():
+            if len(found) > 1:
+                yield f"{name} requires one {level} for {what}, and has places in {', '.join(sorted(found))}"
+
+
 def find_misplaced_spares(workloads: Collection[Obj], nodes: Collection[Obj]) -> Iterator[str]:
-    """Sentences about spares outside of the domain that a pod set requires; none if all is well. To be asked at rest: spares are named
-    before the admission by which they are held."""
+    """Sentences about spares that are in use or outside of the domain that a pod set requires; none if all is well. To be asked at rest:
+    spares are named before the admission by which they are held."""
     by_name = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
     by_host = {labels.get(HOSTNAME_LABEL, ""): labels for labels in by_name.values()}
     for workload in filter(_is_promised, workloads):
@@ -82,8 +112,10 @@ def find_misplaced_spares(workloads: Collection[Obj], nodes: Collection[Obj]) ->
                 continue
             used = [by_host[values[-1]] for values, _ in read_domains(assigned) if values[-1] in by_host]
             domains = {labels.get(level, "") for labels in (*used, *held)}
+            name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+            if any(labels in used for labels in held):
+                yield f"workload {name} has pods on nodes that are kept free for it: {', '.join(spares[given['name']])}"
             if held and len(domains) > 1:
-                name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
                 yield f"workload {name} has pods and spares in {', '.join(sorted(domains))}, and requires one {level}"
 
 

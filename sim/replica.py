@@ -6,6 +6,7 @@ What a process sends is judged by what it has observed itself: `Replica.problems
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from core.jobs.kinds import KINDS
 from core.model.configuration import LeaseRules
@@ -32,10 +33,19 @@ class Replica:
     """One of the replicas, process after process. Its wall clock and its way to the API server are its own."""
 
     def __init__(
-        self, server: Server, loop: VirtualLoop, name: str, chance: random.Random, *, is_elected: bool, faults: Faults | None = None
+        self,
+        server: Server,
+        loop: VirtualLoop,
+        name: str,
+        chance: random.Random,
+        *,
+        is_elected: bool,
+        faults: Faults | None = None,
+        **options: Any,
     ) -> None:
-        """`is_elected` is False for one that leads without an election."""
+        """`is_elected` is False for one that leads without an election. `options` are those of its `Reconciler`."""
         self._server, self._loop, self.name, self._chance, self._is_elected = server, loop, name, chance, is_elected
+        self._options = options
         self.clock = VirtualClock(loop)
         self.faults = faults or Faults(random.Random(chance.random()))
         self.identity = ""
@@ -74,7 +84,7 @@ class Replica:
                 clock=self.clock,
             )
             client.fence = election.count_seconds_left
-        self.reconciler = Reconciler(client, self.clock, profiles_from_gates({}), kinds=KINDS)
+        self.reconciler = Reconciler(client, self.clock, profiles_from_gates({}), kinds=KINDS, **self._options)
         await self.reconciler.run(election)
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from core.model.node_health import StormRules
 from e2e import manifests
 from e2e.nodes import NodePool
-from e2e.recount_promises import find_misplaced_spares, find_unnoticed
+from e2e.recount_promises import find_misplaced_spares, find_misshapen, find_unnoticed
 from sim import administrators, faults, users
 from sim.administrators import GPUS, Administrators
 from sim.ending import find_unsettled
@@ -223,6 +223,8 @@ class Scenario:
         problems = [*find_unsettled(self.world), *self._users.find_changed()]
         nodes = [node for node in self.world.objects(*NODE) if node["metadata"]["name"] not in self.world.relabelled]
         problems += find_misplaced_spares(self.world.objects(*WORKLOADS), nodes)
+        known = [node for node in nodes if node["metadata"]["name"] not in self._administrators.doubled]
+        problems += find_misshapen(self.world.objects(*WORKLOADS), known)
         if problems:
             raise Broken("; ".join(problems))
 

@@ -141,7 +141,7 @@ class Server:
         for changes in (self.history, *self._changes.values()):
             changes.clear()
         self._written.clear()
-        self.first_version = self.version
+        self.first_version = self.version + 1
         self._lists.clear()
 
     # --- reading ------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Server:
     def read_changes(self, request: Request, after: int) -> list[tuple[int, Json]]:
         """Watch events after a version, each with its own. Raises Refused with 410 where that is too old."""
         if after < self.first_version - 1 or after > self.version:
-            raise Refused(410, "Expired", f"too old resource version: {after} ({self.first_version})")
+            raise Refused(410, "Expired", f"too old resource version: {after} ({self.first_version - 1})")
         changes = self._changes[request.kind.resource]
         begin = bisect_right(changes, after, key=lambda change: change.version)
         return [event for change in changes[begin:] for event in self.to_events(request, change)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import reconciler.verdicts
-from core.names import JOB_UID_LABEL, PLACEMENT_KEPT, WORKLOAD_ANNOTATION
+from core.names import JOB_UID_LABEL, PLACEMENT_KEPT, RANK_ORDER_KEPT, WORKLOAD_ANNOTATION
 from core.plan.admission import MAX_ETCD_BYTES
 from core.runtime.resource import Resource
 from e2e.recount import Objects, find_broken
@@ -50,9 +50,10 @@ def _is_orphaned(workload: Mapping[str, Any]) -> bool:
     return JOB_UID_LABEL in (metadata.get("labels") or {}) and not metadata.get("ownerReferences")
 
 
-def _says_drift(workload: Mapping[str, Any]) -> bool:
+def _says(workload: Mapping[str, Any], kind: str) -> bool:
+    """Whether a workload says that something is not kept."""
     conditions = (workload.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == PLACEMENT_KEPT and each["status"] == "False" for each in conditions)
+    return any(each["type"] == kind and each["status"] == "False" for each in conditions)
 
 
 class Broken(Exception):
@@ -186,7 +187,7 @@ class World:
     def _list_judged(self, pods: Iterable[Mapping[str, Any]], workloads: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Pods that are to run where they were placed. A node that comes back before the garbage collector has deleted its pods has them
         still, and another place was chosen for them when it was gone: nobody ends them, and their workload says so (docs/nodes.md)."""
-        told = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in workloads if _says_drift(each)}
+        told = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in workloads if _says(each, PLACEMENT_KEPT)}
         return [
             pod
             for pod in pods
@@ -206,7 +207,7 @@ class World:
         if self.has_lowered_quota:
             broken = (told for told in broken if not any(words in told for words in _OF_QUOTA))
         owned = [each for each in objects.workloads if not _is_orphaned(each)]
-        placed_once = [each for each in owned if each["metadata"]["uid"] not in self._placed_anew]
+        placed_once = [each for each in owned if each["metadata"]["uid"] not in self._placed_anew and not _says(each, RANK_ORDER_KEPT)]
         overbooked = find_overbooked(owned, objects.pods, judged)
         pods = self._list_judged(objects.pods, owned)
         return [*broken, *find_misplaced(owned, pods, judged), *find_unordered(placed_once, objects.pods), *overbooked]
@@ -248,10 +249,10 @@ class World:
             replica.lost_at = self.lost_since
             self.replicas.append(replica)
 
-    def start_reconciler(self, faults: Faults | None = None) -> None:
-        """Starts a replica alone, which leads without an election."""
+    def start_reconciler(self, faults: Faults | None = None, **options: Any) -> None:
+        """Starts a replica alone, which leads without an election. `options` are those of its `Reconciler`."""
         chance = random.Random(self.chance.random())
-        self.replicas.append(Replica(self.server, self.loop, "a", chance, is_elected=False, faults=faults))
+        self.replicas.append(Replica(self.server, self.loop, "a", chance, is_elected=False, faults=faults, **options))
 
     def run_for(self, seconds: float) -> None:
         """Lets time pass. Raises Broken where a replica ends by itself, reports an unexpected error, or writes what it must not."""

@@ -89,11 +89,10 @@ class JobController(OwnerModel):
         for pod in sorted(active, key=lambda pod: (phase_of(pod) == "Running", bool(pod["spec"].get("nodeName"))))[: max(0, over)]:
             self._untrack(pod)  # so that it is no failure
             self.delete(POD, pod)
-        missing = (
-            max(0, wanted - len(active)) if not (job["spec"].get("podReplacementPolicy") == "Failed" and len(live) > len(active)) else 0
-        )
+        waits_for_ends = job["spec"].get("podReplacementPolicy") == "Failed"
+        missing = max(0, wanted - len(active)) if not (waits_for_ends and len(live) > len(active)) else 0
         is_indexed = job["spec"].get("completionMode") == "Indexed"
-        used = {self._index_of(pod) for pod in live} | done
+        used = {self._index_of(pod) for pod in (live if waits_for_ends else active)} | done
         free = [i for i in range(job["spec"].get("completions") or 0) if i not in used] if is_indexed else []
         for number in range(min(missing, MOST_AT_ONCE)):
             if is_indexed and number >= len(free):

@@ -20,7 +20,9 @@ class Kubelets(Model):
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, now: Callable[[], datetime]) -> None:
         super().__init__(server, loop, now)
         self.down: set[str] = set()
+        self.ends_after_s = 0.0  # after a pod was deleted
         self._since: dict[str, float] = {}
+        self._ending_since: dict[str, float] = {}
 
     def look_at_node(self, node: str) -> None:
         """The kubelet of a node is back."""
@@ -35,6 +37,10 @@ class Kubelets(Model):
             return
         uid = pod["metadata"]["uid"]
         if pod["metadata"].get("deletionTimestamp"):
+            left = self.ends_after_s - (self.loop.time() - self._ending_since.setdefault(uid, self.loop.time()))
+            if left > 0:
+                self.add(POD, key, left)
+                return
             if not is_over(pod):
                 self.patch(POD, key, {"status": {"phase": "Failed", "conditions": _end(pod, "Failed", self.time())}}, "status")
             found = self.find(POD, key)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of
+from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, set_pod_condition
 from sim.models.nodes import tolerates
 from sim.server import Change
 
@@ -28,10 +28,13 @@ class Scheduler(Model):
             return
         used = self._count_used()
         for (_, name), stored in sorted(self.server.objects[NODE].items()):
-            if self._takes(stored.obj, pod, used.get(name, {})):
+            if takes(stored.obj, pod, used.get(name, {})):
                 self.patch(POD, key, {"spec": {"nodeName": name}})
                 self.patch(POD, key, {"status": {"conditions": [*_other_conditions(pod), _scheduled(self.time())]}}, "status")
                 return
+        conditions = set_pod_condition(pod, "PodScheduled", "False", self.time(), "Unschedulable")
+        if conditions:
+            self.patch(POD, key, {"status": {"conditions": conditions}}, "status")
 
     def _count_used(self) -> dict[str, dict[str, int]]:
         used: dict[str, dict[str, int]] = {}
@@ -43,16 +46,17 @@ class Scheduler(Model):
                     on_node[name] = on_node.get(name, 0) + amount
         return used
 
-    @staticmethod
-    def _takes(node: Json, pod: Json, used: Mapping[str, int]) -> bool:
-        labels = node["metadata"].get("labels") or {}
-        if any(labels.get(name) != value for name, value in (pod["spec"].get("nodeSelector") or {}).items()):
-            return False
-        spec, status = node.get("spec") or {}, node.get("status") or {}
-        if spec.get("unschedulable") or not all(_tolerates(pod, taint) for taint in spec.get("taints") or ()):
-            return False
-        room = {name: read_amount(name, text) for name, text in (status.get("allocatable") or {}).items()}
-        return all(used.get(name, 0) + amount <= room.get(name, 0) for name, amount in requests_of(pod).items())
+
+def takes(node: Json, pod: Json, used: Mapping[str, int]) -> bool:
+    """Whether a node has room for a pod beside what is used, and the pod may run there."""
+    labels = node["metadata"].get("labels") or {}
+    if any(labels.get(name) != value for name, value in (pod["spec"].get("nodeSelector") or {}).items()):
+        return False
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    if spec.get("unschedulable") or not all(_tolerates(pod, taint) for taint in spec.get("taints") or ()):
+        return False
+    room = {name: read_amount(name, text) for name, text in (status.get("allocatable") or {}).items()}
+    return all(used.get(name, 0) + amount <= room.get(name, 0) for name, amount in requests_of(pod).items())
 
 
 def _tolerates(pod: Json, taint: Json) -> bool:

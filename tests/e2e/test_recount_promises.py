@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.names import HOSTNAME_LABEL, PODSET_LABEL, SPARES, WORKLOAD_ANNOTATION
-from e2e.recount_promises import find_misplaced_spares, find_overbooked, find_unnoticed
+from e2e.recount_promises import find_misplaced_spares, find_misshapen, find_overbooked, find_unnoticed
 
 Json = dict[str, Any]
 RACK = "example.com/rack"
@@ -71,6 +71,50 @@ def test_spare_in_another_rack_than_the_pods_is_found():
     assert list(find_misplaced_spares([held], [node("n1"), node("n2")])) == []
     [found] = find_misplaced_spares([held], [node("n1"), node("n2", rack="r2")])
     assert found == f"workload team/a has pods and spares in r1, r2, and requires one {RACK}"
+
+
+def test_spare_on_a_node_with_pods_of_its_workload_is_found():
+    held = workload("a", "n1")
+    held["metadata"]["annotations"] = {SPARES: json.dumps({"main": ["n1"]})}
+    assert list(find_misplaced_spares([held], [node("n1")])) == ["workload team/a has pods on nodes that are kept free for it: n1"]
+
+
+def split(asked: Json, places: dict[str, int], count: int = 4) -> Json:
+    """A workload of one pod set with these places."""
+    made = workload("a", "n1", count)
+    [given], [pod_set] = made["status"]["admission"]["podSetAssignments"], made["spec"]["podSets"]
+    values = [{"individual": {"roots": [*places]}}]
+    counts = {"individual": [*places.values()]}
+    given["topologyAssignment"]["slices"] = [{"domainCount": len(places), "podCounts": counts, "valuesPerLevel": values}]
+    pod_set["topologyRequest"] = asked
+    return made
+
+
+@pytest.mark.parametrize(
+    ("asked", "places", "told"),
+    [
+        ({}, {"n1": 2, "n2": 1}, "workload team/a has 4 pods as main, and places for 3"),
+        ({"required": RACK}, {"n1": 2, "n2": 2}, f"workload team/a requires one {RACK} for main, and has places in r1, r2"),
+        (
+            {"podSetSliceSize": 2, "podSetSliceRequiredTopology": RACK},
+            {"n1": 3, "n2": 1},
+            "workload team/a has slices of 2 pods as main, and of them in each domain {'r1': 3, 'r2': 1}",
+        ),
+    ],
+)
+def test_places_that_are_not_as_a_pod_set_asks_are_found(asked: Json, places: dict[str, int], told: str):
+    nodes = [node("n1"), node("n2", rack="r2")]
+    assert list(find_misshapen([split(asked, places)], nodes)) == [told]
+    assert list(find_misshapen([split(asked, {"n1": 4})], nodes)) == []
+
+
+def test_pod_sets_of_a_group_in_two_racks_are_found():
+    one, other = (split({"required": RACK, "podSetGroupName": "g"}, {name: 4}) for name in ("n1", "n2"))
+    one["spec"]["podSets"] += [{**each, "name": "other"} for each in other["spec"]["podSets"]]
+    given = other["status"]["admission"]["podSetAssignments"]
+    one["status"]["admission"]["podSetAssignments"] += [{**each, "name": "other"} for each in given]
+    [found] = find_misshapen([one], [node("n1"), node("n2", rack="r2")])
+    assert found == f"workload team/a requires one {RACK} for g, and has places in r1, r2"
 
 
 def test_workload_that_does_not_say_that_its_host_is_gone_is_found():

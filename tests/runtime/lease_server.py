@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 
 from core.runtime.client import Client
 from core.runtime.errors import KubeError, error_for
 from core.runtime.resource import Obj
 from sim.harness import DirectTransport
-from sim.kinds import build_in
-from sim.server import Refused, Request, Server
+from sim.server import Refused, Request
+from tests.runtime.config_maps import open_server
 
 
 class LeaseServer:
     """An API server with namespace `ns`. `failing` makes every request fail, `hanging` makes it never end."""
 
     def __init__(self) -> None:
-        self.api = Server(build_in(), now=lambda: "2026-01-01T00:00:00Z", chance=random.Random(1))
+        self.api = open_server()
         self.client = Client(DirectTransport(self.api, self._disturb))
         self.failing: KubeError | None = None
         self.hanging = False
         self._kind = self.api.kinds["coordination.k8s.io", "v1", "leases"]
-        namespace = {"metadata": {"name": "ns"}}
-        self.api.create(Request("create", self.api.kinds["", "v1", "namespaces"], "", body=namespace))
 
     async def _disturb(self, _: Request) -> None:
         await asyncio.sleep(0)

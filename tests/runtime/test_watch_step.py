@@ -41,7 +41,10 @@ from core.runtime.watch_step import (
     begin,
     step,
 )
-from tests.runtime.fakes import ModelServer, bookmark, make_obj, name_of, raw, status
+from sim.loop import VirtualLoop
+from sim.server import Refused
+from tests.runtime.config_maps import ConfigMaps
+from tests.runtime.fakes import CONFIG_MAP, bookmark, make_obj, name_of, raw, status
 
 POLICY = Policy(page_limit=2, timeout_s=100)
 A, B, C = make_obj("a", 1), make_obj("b", 2), make_obj("c", 3)
@@ -229,11 +232,12 @@ def test_every_state_has_an_answer_to_every_input(state: State, given: Input):
 
 
 class WatchMachine(RuleBasedStateMachine):
-    """A model server changes, forgets and misbehaves between any two requests; the store fed by the machine ends up equal to it."""
+    """An API server changes, forgets and misbehaves between any two requests; the store fed by the machine ends up equal to it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.server = ModelServer()
+        self.server = ConfigMaps()
+        self.loop = VirtualLoop()
         self.store = Store()
         self.now = 0.0
         self.policy = Policy(page_limit=2, timeout_s=60)
@@ -247,20 +251,20 @@ class WatchMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from("abcde"))
     def put(self, name: str) -> None:
-        version = self.server.version
+        version = self.server.api.version
         self.server.put(name)
         self.tell_stream(version)
 
     @precondition(lambda self: self.server.objects)
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
-        version = self.server.version
+        version = self.server.api.version
         self.server.delete(data.draw(st.sampled_from(sorted(self.server.objects))))
         self.tell_stream(version)
 
     @rule()
     def compact(self) -> None:
-        self.server.compact()
+        self.server.api.compact()
 
     @rule(seconds=st.sampled_from([0.01, 1.0, 30.0, 130.0]))
     def time_passes(self, seconds: float) -> None:
@@ -268,7 +272,7 @@ class WatchMachine(RuleBasedStateMachine):
 
     def tell_stream(self, version: int) -> None:
         if self.backlog is not None:
-            self.backlog += [raw(kind, obj) for number, kind, obj in self.server.history if number > version]
+            self.backlog += self.server.read_changes(version)
 
     # -- requests and answers
 
@@ -317,7 +321,8 @@ class WatchMachine(RuleBasedStateMachine):
         if error := self.failure(fault):
             return Failed(error)
         try:
-            return self.server.page(limit, token)
+            pages = self.server.client.list_page(CONFIG_MAP, limit=limit, continue_token=token)
+            return self.loop.run_until_complete(pages)
         except Gone as error:
             return Failed(error)
 
@@ -325,9 +330,9 @@ class WatchMachine(RuleBasedStateMachine):
         if error := self.failure(fault):
             return Failed(error)
         try:
-            self.backlog = [raw(kind, obj) for _, kind, obj in self.server.since(version)]
-        except Gone as error:
-            return Failed(error) if fault == "" else Raw(status(410, "Expired"))
+            self.backlog = self.server.read_changes(int(version))
+        except Refused as refused:
+            return Failed(Gone(410, "Expired")) if fault == "" else Raw(status(refused.code, "Expired"))
         return self.answer_read(fault)
 
     def answer_read(self, fault: str) -> Input:
@@ -362,6 +367,7 @@ class WatchMachine(RuleBasedStateMachine):
         """Once the server behaves, the store equals it after a few turns."""
         for _ in range(60):
             self.carry_on(chance=0.0, fault="")
+        self.loop.close()
         assert {name_of(obj): obj for obj in self.store.list()} == self.server.objects
 
 

@@ -1,4 +1,4 @@
-"""The watcher's skin, and informers on top of it, in virtual time against a model server."""
+"""The watcher's skin, and informers on top of it, in virtual time, on the API server in memory."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from core.runtime.client import Client
 from core.runtime.errors import Forbidden, Gone, ServerError, Unreachable
 from core.runtime.informer import AT_ONCE, Informer
 from core.runtime.resource import Obj, Page
@@ -18,15 +17,24 @@ from core.runtime.store import Change
 from core.runtime.watch_step import Init, InitApply, InitDone
 from core.runtime.watcher import AT_ONCE as EVENTS_AT_ONCE
 from core.runtime.watcher import Policy
-from tests.runtime.fakes import CONFIG_MAP, FakeClient, ModelServer, make_obj, name_of
+from sim import transport
+from sim.server import Request
+from tests.runtime.config_maps import NAMESPACE, ConfigMaps, Fault
+from tests.runtime.fakes import CONFIG_MAP, make_obj, name_of
 
 pytestmark = pytest.mark.looptime
 
 POLICY = Policy(page_limit=2, timeout_s=100)
 
 
-def make_informer(client: FakeClient, **options: Any) -> Informer:
-    return Informer(cast(Client, client), CONFIG_MAP, policy=POLICY, chance=lambda: 0.0, **options)
+@pytest.fixture(autouse=True)
+def answer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that times are whole, and no time has to pass for an answer to come."""
+    monkeypatch.setattr(transport, "LATENCY_S", 0.0)
+
+
+def make_informer(server: ConfigMaps, **options: Any) -> Informer:
+    return Informer(server.client, CONFIG_MAP, policy=POLICY, chance=lambda: 0.0, **options)
 
 
 @asynccontextmanager
@@ -49,36 +57,31 @@ def names(informer: Informer) -> list[str]:
 
 
 async def test_it_lists_in_pages_then_follows(looptime):
-    server = ModelServer()
-    for name in "abcde":
-        server.put(name)
-    client = FakeClient(server)
-    informer = make_informer(client)
+    server = ConfigMaps("abcde")
+    informer = make_informer(server)
     async with running(informer):
         assert names(informer) == list("abcde")
         server.put("f")
         server.delete("a")
         await asyncio.sleep(1)
         assert names(informer) == list("bcdef")
-    assert [verb for _, verb in client.requests] == ["list", "list", "list", "watch"]
+    assert [verb for _, verb in server.requests] == ["list", "list", "list", "watch"]
     assert looptime == 1
 
 
 async def test_a_quiet_watch_is_reopened_once_per_timeout_and_never_lists_again():
-    client = FakeClient(ModelServer())
-    informer = make_informer(client)
+    server = ConfigMaps()
+    informer = make_informer(server)
     async with running(informer):
         await asyncio.sleep(1000.5)
-    assert [time for time, verb in client.requests if verb == "watch"] == [100 * n for n in range(11)]
+    assert [time for time, verb in server.requests if verb == "watch"] == [100 * n for n in range(11)]
     assert informer.watcher.restarts["closed"] == 10
-    assert sum(verb == "list" for _, verb in client.requests) == 1
+    assert sum(verb == "list" for _, verb in server.requests) == 1
 
 
 async def test_half_open_silence_is_given_up_five_seconds_after_the_timeout():
-    server = ModelServer()
-    client = FakeClient(server)
-    client.faults = [None, "hang"]
-    informer = make_informer(client)
+    server = ConfigMaps(faults=[None, "hang"])
+    informer = make_informer(server)
     async with running(informer):
         server.put("unheard")
         await asyncio.sleep(104.9)
@@ -89,45 +92,40 @@ async def test_half_open_silence_is_given_up_five_seconds_after_the_timeout():
         await asyncio.sleep(1)
         assert names(informer) == ["unheard"]
     assert informer.watcher.restarts["idle"] == 1
-    assert client.requests[-1][0] == pytest.approx(105.8)
+    assert server.requests[-1][0] == pytest.approx(105.8)
 
 
 async def test_a_server_that_closes_at_once_is_not_hammered():
-    client = FakeClient(ModelServer())
-    client.faults = [None, *["close"] * 1000]
-    informer = make_informer(client)
+    server = ConfigMaps(faults=[None, *["close"] * 1000])
+    informer = make_informer(server)
     async with running(informer):
         await asyncio.sleep(600)
-    assert len(client.requests) < 30
-    assert informer.watcher.restarts["early_close"] == len(client.requests) - 1
+    assert len(server.requests) < 30
+    assert informer.watcher.restarts["early_close"] == len(server.requests) - 1
 
 
 @pytest.mark.parametrize("fault", ["gone", Gone(410, "Expired")], ids=["in stream", "status"])
 async def test_a_server_that_always_says_gone_is_not_hammered(fault: Any):
-    client = FakeClient(ModelServer())
-    client.faults = [None, fault] * 1000
-    informer = make_informer(client)
+    server = ConfigMaps(faults=[None, fault] * 1000)
+    informer = make_informer(server)
     async with running(informer):
         await asyncio.sleep(600)
-    assert len(client.requests) < 60
+    assert len(server.requests) < 60
     assert informer.watcher.restarts["gone"] > 5
 
 
 async def test_what_happened_in_a_gap_that_history_forgot_is_told():
-    server = ModelServer()
-    server.put("stays")
-    server.put("goes")
-    client = FakeClient(server)
-    informer = make_informer(client)
+    server = ConfigMaps(["stays", "goes"])
+    informer = make_informer(server)
     told: list[Change] = []
     informer.add_handler(told.append)
     async with running(informer):
         told.clear()
-        client.faults = ["close", Unreachable("down")]
+        server.faults = ["close", Unreachable("down")]
         await asyncio.sleep(100.1)  # the stream ends in its time, and then twice badly
         server.delete("goes")
         server.put("comes")
-        server.compact()
+        server.api.compact()
         await asyncio.sleep(30)
         assert names(informer) == ["comes", "stays"]
     assert [(name_of(change.obj), change.new is None, change.initial) for change in told] == [
@@ -138,10 +136,8 @@ async def test_what_happened_in_a_gap_that_history_forgot_is_told():
 
 
 async def test_odd_events_are_reported_and_passed_over(caplog: pytest.LogCaptureFixture):
-    server = ModelServer()
-    client = FakeClient(server)
-    client.faults = [None, {"type": "SURPRISE", "object": {}}]
-    informer = make_informer(client)
+    server = ConfigMaps(faults=[None, {"type": "SURPRISE", "object": {}}])
+    informer = make_informer(server)
     with caplog.at_level(logging.WARNING):
         async with running(informer):
             await asyncio.sleep(1)
@@ -152,9 +148,8 @@ async def test_odd_events_are_reported_and_passed_over(caplog: pytest.LogCapture
 
 
 async def test_the_first_list_is_tried_until_it_succeeds(looptime):
-    client = FakeClient(ModelServer())
-    client.faults = [Unreachable("down"), ServerError(500), Unreachable("down")]
-    informer = make_informer(client)
+    server = ConfigMaps(faults=[Unreachable("down"), ServerError(500), Unreachable("down")])
+    informer = make_informer(server)
     assert informer.watcher.last_event_age() is None
     async with running(informer):
         assert informer.synced
@@ -163,10 +158,8 @@ async def test_the_first_list_is_tried_until_it_succeeds(looptime):
 
 
 async def test_a_late_handler_is_told_what_there_is():
-    server = ModelServer()
-    server.put("b")
-    server.put("a")
-    informer = make_informer(FakeClient(server))
+    server = ConfigMaps("ba")
+    informer = make_informer(server)
     early: list[Change] = []
     late: list[Change] = []
     informer.add_handler(early.append)
@@ -183,10 +176,8 @@ async def test_a_late_handler_is_told_what_there_is():
 
 async def test_a_long_list_is_folded_in_with_turns_for_others():
     """Issue 8: others are late while many objects are folded in one go."""
-    server = ModelServer()
-    for number in range(1000):
-        server.put(f"{number:04}")
-    informer = Informer(cast(Client, FakeClient(server)), CONFIG_MAP)
+    server = ConfigMaps(f"{number:04}" for number in range(1000))
+    informer = Informer(server.client, CONFIG_MAP)
     heard = 0
     in_a_row: list[int] = []
 
@@ -206,7 +197,7 @@ async def test_a_long_list_is_folded_in_with_turns_for_others():
 
 
 async def test_later_list_of_many_changed_objects_is_folded_in_pieces():
-    informer, changes = make_informer(FakeClient(ModelServer())), list[Change]()
+    informer, changes = make_informer(ConfigMaps()), list[Change]()
     informer.fill(make_obj(f"{number:04}", 1) for number in range(1000))
     informer.add_handler(changes.append)
     changes.clear()
@@ -225,8 +216,8 @@ async def test_later_list_of_many_changed_objects_is_folded_in_pieces():
 
 
 async def test_a_burst_of_events_leaves_turns_for_others():
-    server = ModelServer()
-    informer = Informer(cast(Client, FakeClient(server)), CONFIG_MAP)
+    server = ConfigMaps()
+    informer = Informer(server.client, CONFIG_MAP)
     async with running(informer):
         await asyncio.sleep(1)
         for number in range(1000):
@@ -240,20 +231,17 @@ async def test_a_burst_of_events_leaves_turns_for_others():
 
 
 async def test_while_a_first_list_is_read_what_stays_is_settled_and_later_not():
-    server = ModelServer()
-    for number in range(2 * AT_ONCE):
-        server.put(f"{number:04}")
+    server = ConfigMaps(f"{number:04}" for number in range(2 * AT_ONCE))
     settled: list[int] = []
-    client = FakeClient(server)
 
     def settle() -> None:
         settled.append(len(informer.store))
 
-    informer: Informer = make_informer(client, settle=settle)
+    informer: Informer = make_informer(server, settle=settle)
     async with running(informer):
         assert settled == [0, 0, AT_ONCE, 2 * AT_ONCE]
-        server.compact()
-        client.faults = ["gone"]
+        server.api.compact()
+        server.faults = ["gone"]
         await asyncio.sleep(300)
         assert informer.watcher.restarts["gone"] == 1
         assert len(settled) == 4
@@ -264,9 +252,8 @@ async def test_objects_are_slimmed_before_they_are_stored():
         kept = ("namespace", "name", "uid", "resourceVersion")
         return {"metadata": {key: obj["metadata"][key] for key in kept}}
 
-    server = ModelServer()
-    server.put("a")
-    informer = make_informer(FakeClient(server), transform=slim)
+    server = ConfigMaps("a")
+    informer = make_informer(server, transform=slim)
     async with running(informer):
         server.put("b")
         await asyncio.sleep(1)
@@ -285,10 +272,8 @@ async def test_an_object_for_which_a_handler_raises_is_set_aside_and_tried_again
         if change.obj["metadata"]["name"] in broken:
             raise RuntimeError("odd")
 
-    server = ModelServer()
-    server.put("a")
-    server.put("b")
-    informer = make_informer(FakeClient(server))
+    server = ConfigMaps("ab")
+    informer = make_informer(server)
     informer.add_handler(handle)
     informer.add_handler(lambda change: heard.append(change.obj["metadata"]["name"]))
     async with running(informer):
@@ -305,9 +290,8 @@ async def test_an_object_that_cannot_be_slimmed_or_indexed_is_set_aside_and_stor
     def refuse(obj: Obj) -> Obj:
         raise ValueError("odd")
 
-    server = ModelServer()
-    server.put("a")
-    informer = make_informer(FakeClient(server), transform=refuse)
+    server = ConfigMaps("a")
+    informer = make_informer(server, transform=refuse)
     informer.store.add_index("odd", lambda obj: refuse(obj))
     async with running(informer):
         assert names(informer) == ["a"]
@@ -320,10 +304,8 @@ async def test_an_object_that_cannot_be_slimmed_or_indexed_is_set_aside_and_stor
 
 async def test_a_failure_that_comes_again_and_again_is_told_once(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
-    client = FakeClient(ModelServer())
-    refusals = [Forbidden(403, "Forbidden", "no") for _ in range(3)]
-    client.faults = [*refusals, ServerError(500, "", "broken"), None]
-    informer = make_informer(client)
+    server = ConfigMaps(faults=[*(Forbidden(403, "Forbidden", "no") for _ in range(3)), ServerError(500, "", "broken")])
+    informer = make_informer(server)
     async with running(informer):
         assert informer.watcher.trouble is None
     assert [vars(record)["error"] for record in caplog.records] == ["403 Forbidden: no", "500 : broken"]
@@ -331,9 +313,8 @@ async def test_a_failure_that_comes_again_and_again_is_told_once(caplog: pytest.
 
 
 async def test_why_nothing_is_heard_of_is_known_until_something_is():
-    client = FakeClient(ModelServer())
-    client.faults = [Forbidden(403, "Forbidden", "no")]
-    informer = make_informer(client)
+    server = ConfigMaps(faults=[Forbidden(403, "Forbidden", "no")])
+    informer = make_informer(server)
     task = asyncio.create_task(informer.run())
     await asyncio.sleep(0.1)
     assert isinstance(informer.watcher.trouble, Forbidden)
@@ -344,99 +325,86 @@ async def test_why_nothing_is_heard_of_is_known_until_something_is():
         await task
 
 
-async def test_a_watch_that_hangs_is_up_to_date_seconds_after_it_is_refreshed():
-    """Found defect D2: a new leader decided at once on what a hanging watch had delivered two minutes before."""
-    server = ModelServer()
-    server.put("a")
-    client = FakeClient(server)
-    client.faults = [None, "hang"]
-    informer = make_informer(client)
+@asynccontextmanager
+async def refreshed(*faults: Fault) -> AsyncIterator[tuple[ConfigMaps, Informer, int]]:
+    """An informer whose stream hangs, and that is to be up to date with a change since; how many lists and streams it had begun then.
+    `faults` are those of its next requests."""
+    server = ConfigMaps("a", faults=[None, "hang", *faults])
+    informer = make_informer(server)
     async with running(informer):
         await asyncio.sleep(1)
         server.put("b")
         await asyncio.sleep(10)
         assert names(informer) == ["a"], "the stream says nothing"
         opened = informer.watcher.opened
-        informer.watcher.refresh(str(server.version))
+        informer.watcher.refresh(server.version)
+        yield server, informer, opened
+
+
+async def test_a_watch_that_hangs_is_up_to_date_seconds_after_it_is_refreshed():
+    """Found defect D2: a new leader decided at once on what a hanging watch had delivered two minutes before."""
+    async with refreshed() as (server, informer, opened):
         await asyncio.sleep(4)
-        assert informer.watcher.has_reached(str(server.version), opened)
+        assert informer.watcher.has_reached(server.version, opened)
         assert names(informer) == ["a", "b"]
-        assert informer.watcher.version == str(server.version)
+        assert informer.watcher.version == server.version
 
 
 @pytest.mark.parametrize("fault", ["mute", "lag"])
 async def test_stream_that_ends_behind_the_version_is_no_answer_to_a_refresh(fault: str):
     """A new leader decided on what a lagging watch had delivered: its streams ended, empty or with the bookmark of a cache that lagged
     behind, when their time was over."""
-    server = ModelServer()
-    server.put("a")
-    client = FakeClient(server)
-    client.faults = [None, "hang", fault]
-    informer = make_informer(client)
-    async with running(informer):
-        await asyncio.sleep(1)
-        server.put("b")
-        opened = informer.watcher.opened
-        informer.watcher.refresh(str(server.version))
+    async with refreshed(fault) as (server, informer, opened):
         await asyncio.sleep(2)
-        assert not informer.watcher.has_reached(str(server.version), opened)
+        assert not informer.watcher.has_reached(server.version, opened)
         assert names(informer) == ["a"]
         await asyncio.sleep(2)
         assert names(informer) == ["a", "b"]
-        assert informer.watcher.has_reached(str(server.version), opened)
-        assert [verb for _, verb in client.requests] == ["list", "watch", "watch", "list", "watch"]
+        assert informer.watcher.has_reached(server.version, opened)
+        assert [verb for _, verb in server.requests] == ["list", "watch", "watch", "list", "watch"]
 
 
 async def test_refreshed_stream_that_fails_is_opened_for_a_short_time_again():
     """The next one was a usual one of two minutes: a new leader stood still for so long."""
-    server = ModelServer()
-    server.put("a")
-    client = FakeClient(server)
-    client.faults = [None, "hang", Unreachable("reset"), "lag"]
-    informer = make_informer(client)
-    async with running(informer):
-        await asyncio.sleep(1)
-        server.put("b")
-        opened = informer.watcher.opened
-        informer.watcher.refresh(str(server.version))
+    async with refreshed(Unreachable("reset"), "lag") as (server, informer, opened):
         await asyncio.sleep(10)
         assert names(informer) == ["a", "b"]
-        assert informer.watcher.has_reached(str(server.version), opened)
+        assert informer.watcher.has_reached(server.version, opened)
 
 
 async def test_a_list_that_was_begun_before_is_no_answer_to_a_refresh():
     """It says what there was when its first page was read."""
-    server = ModelServer()
-    client = FakeClient(server)
-    informer = make_informer(client)
-    read, opened = client.list_page, list[int]()
+    server = ConfigMaps()
+    informer = make_informer(server)
+    read, opened = server.client.list_page, list[int]()
+    to_come = str(server.api.version + 10)
 
     async def ask_meanwhile(*arguments: Any, **options: Any) -> Page:
         page = await read(*arguments, **options)
         server.put("a")
         opened.append(informer.watcher.opened)
-        informer.watcher.refresh(str(server.version + 1))
+        informer.watcher.refresh(to_come)
         return page
 
-    client.list_page = ask_meanwhile  # type: ignore[method-assign]
+    server.client.list_page = ask_meanwhile  # type: ignore[method-assign]
     async with running(informer):
-        assert not informer.watcher.has_reached(str(server.version + 1), opened[0])
+        assert not informer.watcher.has_reached(to_come, opened[0])
         await asyncio.sleep(4)
         assert names(informer) == ["a"]
-        assert informer.watcher.has_reached(str(server.version + 1), opened[0]), "by another list"
+        assert informer.watcher.has_reached(to_come, opened[0]), "by another list"
 
 
 async def test_an_idle_watch_that_is_refreshed_says_that_nothing_has_happened():
-    server = ModelServer()
-    server.put("a")
-    informer = make_informer(FakeClient(server))
+    server = ConfigMaps("a")
+    informer = make_informer(server)
     async with running(informer):
         await asyncio.sleep(1)
         opened = informer.watcher.opened
-        server.version += 5  # objects of other resources
-        assert not informer.watcher.has_reached(str(server.version), opened)
-        informer.watcher.refresh(str(server.version))
+        server.api.create(Request("create", server.api.kinds["", "v1", "secrets"], NAMESPACE, body={"metadata": {"name": "other"}}))
+        assert not informer.watcher.has_reached(server.version, opened)
+        informer.watcher.refresh(server.version)
         await asyncio.sleep(4)
-        assert informer.watcher.has_reached(str(server.version), opened)
+        assert informer.watcher.has_reached(server.version, opened)
         await asyncio.sleep(100)
         assert {cause for cause, count in informer.watcher.restarts.items() if count} <= {"closed"}
+    assert [verb for _, verb in server.requests].count("list") == 1, "a bookmark says so"

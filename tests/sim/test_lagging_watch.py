@@ -6,8 +6,9 @@ from math import inf
 
 import pytest
 
-from sim.server import Request
+from sim.server import Refused, Request
 from sim.world import World
+from tests.runtime.config_maps import ConfigMaps
 from tests.sim.test_world import POOL, Json, job, open_world
 
 
@@ -50,3 +51,14 @@ def test_quota_of_a_deleted_job_is_kept_while_its_ungated_pods_end(lags: bool):
     }
     assert reserved == {"left", "fill"}
     world.close()
+
+
+def test_watch_from_just_before_the_last_change_that_is_forgotten_is_answered_410():
+    """As in the watch cache of kube-apiserver. It was told nothing, and the change was lost."""
+    maps = ConfigMaps("a")
+    before = maps.api.version
+    maps.put("b")
+    maps.api.compact()
+    with pytest.raises(Refused, match="too old resource version"):
+        maps.read_changes(before)
+    assert maps.read_changes(maps.api.version) == []
