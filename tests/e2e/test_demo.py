@@ -21,6 +21,7 @@ from e2e.otlp import Receiver
 from e2e.picture import GPU
 from e2e.topogate import Topogate
 from tests.installed import Installed
+from tests.long import mark_long
 
 _numbers = itertools.count(1)
 
@@ -132,7 +133,7 @@ BREAKAGES: dict[str, tuple[str, Callable[[demo.Demo], None], str]] = {
 
 
 @pytest.mark.not_recounted("a pod runs where it may not, on purpose")
-@pytest.mark.parametrize("breakage", BREAKAGES)
+@pytest.mark.parametrize("breakage", mark_long(BREAKAGES, but={0, len(BREAKAGES) - 1}))
 def test_a_broken_promise_makes_it_end_non_zero(run: Any, topogate: Topogate, breakage: str) -> None:
     when, break_it, told = BREAKAGES[breakage]
 

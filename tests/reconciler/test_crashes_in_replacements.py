@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,7 @@ def wide(cluster: Cluster, topogate: Topogate, kubeconfig: Path) -> Iterator[Sce
     opened.close()
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("at", mark_long(range(1, WRITES + 1), but={1}))
+@pytest.mark.parametrize(("at", "after"), mark_long(product(range(1, WRITES + 1), (False, True)), but={3}))
 def test_killed_at_any_write_of_a_replacement_the_job_is_whole_again(
     at: int, after: bool, wide: Scene, topogate: Topogate, proxy: WritesProxy, kubeconfig: Path
 ) -> None:

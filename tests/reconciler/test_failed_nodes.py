@@ -13,6 +13,7 @@ import yaml
 from e2e import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
+from tests.long import mark_long
 from tests.reconciler.scenes import Scene
 
 NODES = "/api/v1/nodes"
@@ -72,7 +73,7 @@ def racks(scene: Scene, now: truth.Snapshot, job: str) -> set[str]:
     return {now.nodes[node]["metadata"]["labels"][scene.rack] for node in places(now, job).values()}
 
 
-@pytest.mark.parametrize("lost", [1, 3])
+@pytest.mark.parametrize("lost", mark_long([1, 3], but={0}))
 def test_pods_of_failed_nodes_move_within_their_rack_and_no_other_pod_is_touched(wide: Scene, lost: int) -> None:
     wide.submit("train", pods=3, gpus=8, required=wide.rack, indexed=True)
     before = places(wide.until_bound("train", 3), "train")
@@ -198,6 +199,7 @@ def test_without_another_node_the_job_is_stopped_with_the_reason_and_comes_back_
     scene.until_bound("train", 2)
 
 
+@pytest.mark.long
 def test_most_of_the_nodes_away_at_once_is_a_storm_in_which_nobody_is_moved(wide: Scene) -> None:
     """Their pods are ended, too, which by itself would have each replaced."""
     wide.submit("train", pods=6, gpus=8, required=wide.rack)

@@ -74,6 +74,7 @@ def activate_anew(scene: Scene, job: str) -> None:
     scene.patch_workload(job, {"spec": {"active": True}})
 
 
+@pytest.mark.long
 def test_who_loses_its_nodes_again_waits_longer_also_for_a_reconciler_that_was_started_anew(
     open_scene: Callable[..., Scene], topogate: Topogate, configured: Path
 ) -> None:

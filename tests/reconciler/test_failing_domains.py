@@ -24,6 +24,7 @@ def by_rack(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
     opened.close()
 
 
+@pytest.mark.long
 def test_a_pod_whose_node_fails_runs_on_another_of_its_rack_and_one_whose_rack_has_none_comes_back_elsewhere(by_rack: Scene) -> None:
     by_rack.submit("small", pods=1, gpus=8, required=by_rack.rack, spec={"backoffLimit": 100})
     now = by_rack.until_bound("small", 1)

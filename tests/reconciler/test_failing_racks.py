@@ -83,6 +83,7 @@ def broken(scene: Scene, facts: Collection[Fact], required: Mapping[str, str]) -
     return audit(facts, all_nodes(scene).values(), [queue], required)
 
 
+@pytest.mark.long
 def test_a_job_of_64_pods_loses_a_node_then_three_then_a_rack_and_only_what_ran_there_moves(open_scene: Callable[..., Scene]) -> None:
     """Two slices of 32 pods, each in a rack of their one block; slices stay whole, so a lost rack's goes to the third rack."""
     hall = open_scene(blocks=2, racks=3, nodes=6)
@@ -137,6 +138,7 @@ def test_nodes_that_flap_change_nothing_neither_where_pods_run_nor_where_they_ar
     assert evictions(facts) == set()
 
 
+@pytest.mark.long
 def test_of_two_jobs_that_lose_a_node_and_want_the_same_spare_one_gets_it_and_the_other_is_told(open_scene: Callable[..., Scene]) -> None:
     """Each has two pods of a node and a half's worth; what is left over is half a node."""
     tight = open_scene(racks=1, nodes=4)
@@ -319,6 +321,7 @@ def test_a_rack_that_is_drained_gives_its_pods_to_the_others_of_its_block(open_s
         uncordon(hall, node)
 
 
+@pytest.mark.long
 def test_slices_whose_rack_is_drained_node_by_node_are_whole_in_another_in_the_end(open_scene: Callable[..., Scene]) -> None:
     """Half a slice has no other place while its other half runs. The job is evicted with that reason and starts anew, unless the
     drain was faster than topogate: then only the slice has moved."""

@@ -88,6 +88,7 @@ def hosts(obj: dict[str, Any]) -> list[str]:
     return sorted(domain.values[-1] for assignment in assignments if assignment is not None for domain in assignment.domains)
 
 
+@pytest.mark.long
 def test_the_spare_takes_the_pods_of_a_lost_node_in_one_write_while_another_job_waits_for_just_that_room(wide: Scene) -> None:
     before, spare = with_a_spare(wide, "train")
     fill(wide, "filler")

@@ -81,6 +81,7 @@ def test_leader_killed_under_load_is_followed_without_lost_or_doubled_workloads(
     scene.close()
 
 
+@pytest.mark.long
 def test_another_leader_keeps_the_same_nodes_free(cluster: Cluster, elected: Topogate) -> None:
     scene = Scene(cluster, nodes=4).open()
     first = elected.reconciler

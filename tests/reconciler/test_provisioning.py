@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -297,8 +298,7 @@ def test_whoever_follows_a_killed_reconciler_asks_no_second_time(
     assert not truth.condition(now.workload_of("train"), "Evicted"), "one admission"
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("at", mark_long([2, 3, 4], but={1}))
+@pytest.mark.parametrize(("at", "after"), mark_long(product([2, 3, 4], (False, True)), but={3}))
 def test_whoever_follows_a_killed_reconciler_counts_a_failure_once(
     at: int, after: bool, scene: Scene, make: Make, proxy: WritesProxy, topogate: Topogate, options: list[str], watched: Path
 ) -> None:
