@@ -10,6 +10,7 @@ from typing import Any
 from core.api.admission import UNAVAILABLE, AdmissionRequest, allowed, denied
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.pod_kinds import Reviewed
+from core.jobs.pod_parents import PodParent, judge_number
 from core.jobs.templated import TemplatedKind, get, integer
 from core.jobs.templates import has_gate
 from core.names import QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
@@ -34,6 +35,7 @@ class ScaleReviews:
     def __init__(self, kinds: Sequence[Reviewed], find: Find) -> None:
         self._find = find
         self._templated = {(kind.group, kind.plural) for kind in kinds if isinstance(kind, TemplatedKind)}
+        self._several = {(kind.group, kind.plural) for kind in kinds if isinstance(kind, PodParent) and kind.several}
         self._resources = {(resource.group, resource.plural): resource for resource in find_scalable(kinds)}
 
     def _is_started_at_once(self, request: AdmissionRequest, found: Json) -> bool:
@@ -41,6 +43,11 @@ class ScaleReviews:
         spec, labels = found.get("spec"), found["metadata"].get("labels") or {}
         is_templated = (request.resource.group, request.resource.resource) in self._templated
         return is_templated and QUEUE_NAME_LABEL in labels and _is_named(spec) and not _is_gated(spec)
+
+    def _is_several_workloads(self, resource: Resource, found: Json | None) -> bool:
+        """Whether each replica of a queued object is a Workload."""
+        labels = found["metadata"].get("labels") or {} if found is not None else {}
+        return (resource.group, resource.plural) in self._several and QUEUE_NAME_LABEL in labels
 
     async def handle(self, request: AdmissionRequest) -> dict[str, Any]:
         """Refuses another number of replicas of a part."""
@@ -55,6 +62,9 @@ class ScaleReviews:
             message = f"{resource.kind} {request.name} could not be looked up ({error}); try again"
             return denied(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
         owner = find_controller(found)
+        too_many = tuple(judge_number(integer(asked, 0))) if self._is_several_workloads(resource, found) else ()
+        if too_many:
+            return judge(request, Rules(too_many))
         if (
             found is not None
             and not owner

@@ -38,6 +38,12 @@ _HANDED_ON = (QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL, MAX_EXEC_TIME_LABEL)  # la
 MAX_WORKLOADS = 10_000  # of one parent; each costs a look whenever the parent changes
 
 
+def judge_number(replicas: int) -> Iterator[FieldError]:
+    """What is wrong with a number of replicas of which each is a Workload."""
+    if replicas > MAX_WORKLOADS:
+        yield FieldError(ErrorType.INVALID, "spec.replicas", replicas, f"at most {MAX_WORKLOADS} are expected, each is a Workload")
+
+
 class PodParent(ABC):
     """One kind. `name_on_pods` is what its pods name as their parent; `is_serving`: its pods are a group that never ends;
     `pods_alone`: each of its pods is a workload by itself, made of the pod alone."""
@@ -119,9 +125,8 @@ class PodParent(ABC):
         return Rules((*own, *judged.errors), (*judged.warnings, *warnings_of_pods(job)))
 
     def _judge_number(self, job: Json) -> Iterator[FieldError]:
-        replicas = _replicas(job)
-        if self.several and replicas > MAX_WORKLOADS:
-            yield FieldError(ErrorType.INVALID, "spec.replicas", replicas, f"at most {MAX_WORKLOADS} are expected, each is a Workload")
+        if self.several:
+            yield from judge_number(_replicas(job))
 
     def validate_update(self, old: Json, new: Json) -> Rules:
         """While a pod of it is ready it keeps its queue, as in Kueue; while it has pods it stays queued. What its templates ask for is

@@ -21,7 +21,9 @@ STARTED = {"pytorchReplicaSpecs": {"Worker": {"template": {"metadata": {"annotat
 PLAIN = {"pytorchReplicaSpecs": {"Worker": {"template": {"metadata": {"annotations": {"a": "b"}}}}}}
 
 
-def scale(found: Any, before: int = 2, after: int = 3, resource: str = "pytorchjobs") -> tuple[dict[str, Any], list[Resource]]:
+def scale(
+    found: Any, before: int = 2, after: int = 3, resource: str = "pytorchjobs", group: str = "kubeflow.org"
+) -> tuple[dict[str, Any], list[Resource]]:
     """The answer of a webhook that finds this object, and what it looked up."""
     looked_up: list[Resource] = []
 
@@ -32,7 +34,7 @@ def scale(found: Any, before: int = 2, after: int = 3, resource: str = "pytorchj
         return found
 
     old, new = ({"kind": "Scale", "metadata": {"name": "train"}, "spec": {"replicas": count}} for count in (before, after))
-    of = {"group": "kubeflow.org", "version": "v1", "resource": resource}
+    of = {"group": group, "version": "v1", "resource": resource}
     request = parse_review(body(new, old, resource=of, subResource="scale", name="train"))
     reviews = Reviews(Webhook()._has_default_queue, find=find)
     response: dict[str, Any] = run(reviews.answer(SCALE_PATH, request))["response"]
@@ -69,6 +71,19 @@ def test_running_root_without_gates_gets_no_more_pods(before: int, after: int, i
 )
 def test_object_that_is_no_part_is_scaled(found: Any) -> None:
     assert scale(found)[0]["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "after", "allowed"),
+    [({QUEUE_NAME_LABEL: "main"}, 10_001, False), ({QUEUE_NAME_LABEL: "main"}, 10_000, True), ({}, 10_001, True)],
+)
+def test_number_of_replicas_that_are_workloads_is_limited_as_at_creation(labels: dict[str, str], after: int, allowed: bool) -> None:
+    """A new user scaled an object to 100,000: at its creation, and by an update, more than 10,000 were refused."""
+    found = {"metadata": {"labels": labels}, "spec": {}}
+    response, _ = scale(found, 2, after, "leaderworkersets", "leaderworkerset.x-k8s.io")
+    assert response["allowed"] is allowed
+    if not allowed:
+        assert causes(response) == {"spec.replicas": "10001: at most 10000 are expected, each is a Workload"}
 
 
 def test_nothing_is_looked_up_where_number_or_kind_says_enough() -> None:
