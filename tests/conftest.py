@@ -65,8 +65,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         on_cluster, with_topogate = item.get_closest_marker("cluster") is not None, "installed" in getattr(item, "fixturenames", ())
         order[item.path] = max(order.get(item.path, ()), (on_cluster, "test_real_apiserver" in item.nodeid, with_topogate))
     rank = {ROOT / name: number - len(workers.LONG) for number, name in enumerate(workers.LONG)}
+    files = {item.nodeid.split("::")[0] for item in items if order[item.path][0]}
     items.sort(key=lambda item: (order[item.path], rank.get(item.path, 0), str(item.path), item.get_closest_marker("cluster") is not None))
-    workers.write_files(config, {str(path.relative_to(ROOT)) for path, (on_cluster, *_) in order.items() if on_cluster})
+    workers.write_files(config, files)
     first = next((item for item in items if item.get_closest_marker("cluster")), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))

@@ -1,14 +1,10 @@
 """One decision cycle: a batch of workloads, each seeing what those before it were given.
 
-A decision becomes assumed usage in the state at once (DESIGN decision 7), so two workloads that want
-the same rack in one cycle cannot both get it. Who was refused is looked at again only after something
-that could help has changed, and stands for all that ask its queue for the same.
-
-Who would have to borrow has its turn after all who need not, and with it those behind it in its queue: else what is
-reclaimed would be borrowed again by whoever is of higher priority.
-
-Who waits for others to be gone keeps their room for itself: those behind it in the queue see it as taken, those before it
-do not (so that a preemption leads to the admission that it was made for, and nobody is preempted twice for one room).
+A decision becomes assumed usage in the state at once (DESIGN decision 7), so two workloads that want the same rack in one cycle cannot
+both get it. A refused workload is judged again only after something that could help has changed; a refusal stands for all that ask its
+queue for the same. A workload that would have to borrow has its turn after all that need not, and with it those behind it in its queue:
+else one of higher priority borrows what is reclaimed. The room that others leave for a workload is its own: those behind it in the queue
+see it as taken, those before it do not. So a preemption leads to the admission it was made for.
 """
 
 from collections import Counter
