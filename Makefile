@@ -41,7 +41,7 @@ test: $(STAMP) ## all that protects a promise, in PROCESSES that each have a rea
 	@$(BIN)/python -m tests.chart.rights_of_a_run
 
 test-fast: $(STAMP) ## the tests without a control plane
-	@$(PYTEST) -m "not cluster and not long"
+	@$(PYTEST) -m "not cluster and not slow and not long"
 
 test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of a crash, 2,000 seeds, ten times the random examples
 	@$(BIN)/python -m e2e.binaries

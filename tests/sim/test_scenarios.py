@@ -14,10 +14,14 @@ from sim import faults
 from sim.many import Done, State, compute_digest
 from sim.scenario import Size, plan
 from sim.shrink import classify, shrink
-from tests.long import mark_long
 
 ROOT = Path(__file__).parents[2]
-SEEDS, MANY_SEEDS, AT_ONCE = 200, 2000, 25  # of `make test`, of `make test-all`, of one test
+SEEDS, AT_ONCE = 200, 25
+FIRST = [  # of each part: `make test-fast` plays 50 seeds, `make test` 200, `make test-all` 2,000
+    *range(1, 50, AT_ONCE),
+    *(pytest.param(first, marks=pytest.mark.slow) for first in range(51, SEEDS, AT_ONCE)),
+    *(pytest.param(first, marks=pytest.mark.long) for first in range(SEEDS + 1, 2000, AT_ONCE)),
+]
 SMALL = ("--jobs", "8", "--others", "8", "--faults", "5")
 
 
@@ -31,7 +35,7 @@ def play(*arguments: str, hash_seed: str = "0") -> str:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("first", mark_long(range(1, MANY_SEEDS, AT_ONCE), but=range(SEEDS // AT_ONCE)))
+@pytest.mark.parametrize("first", FIRST)
 def test_small_lives_of_a_cluster_with_faults_hold(first: int):
     assert f"{AT_ONCE} of {AT_ONCE} hold" in play("--seed", str(first), "--count", str(AT_ONCE), *SMALL)
 
