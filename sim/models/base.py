@@ -194,7 +194,9 @@ def is_over(pod: Mapping[str, Any]) -> bool:
 def set_pod_condition(pod: Mapping[str, Any], kind: str, status: str, time: str, reason: str = "") -> list[Json]:
     """The conditions of a pod with one as it is now; empty if it is so already."""
     known = (pod.get("status") or {}).get("conditions") or []
-    if any((condition["type"], condition["status"]) == (kind, status) for condition in known):
+    old: Json = next((condition for condition in known if condition["type"] == kind), {})
+    if (old.get("status"), old.get("reason", "")) == (status, reason):
         return []
-    new = {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": time, **({"reason": reason} if reason else {})}
+    since = old["lastTransitionTime"] if old.get("status") == status else time
+    new = {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": since, **({"reason": reason} if reason else {})}
     return [*(condition for condition in known if condition["type"] != kind), new]
