@@ -248,7 +248,7 @@ class ScriptedLife(NodeLife):
     def __init__(self, name: str, count: int, pods: Sequence[tuple[int, int | None]], taint: str = "not-ready") -> None:
         """Each pod is on the node of that number, and tolerates a taint for so many seconds, for ever where that is None."""
         super().__init__(0)
-        self.name = name
+        self.name, self._is_known = name, True
         self.nodes = [f"{self.name}-b1-r1-n{number + 1}" for number in range(count)]
         made = [Op("create pod", f"pod-{number}", self._make_tolerant_pod(*pod, taint)) for number, pod in enumerate(pods)]
         self.ops = [Op("all", value=made, virtual_s=5)]
@@ -278,7 +278,7 @@ def _make_replaced_life() -> ScriptedLife:
     life = ScriptedLife("replaced", 2, [(node, None) for node in (0, 0, 1, 1)])
     life.ops += [
         Op("end pod", "pod-3"),
-        Op("delete node", life.nodes[0], rest_s=1, virtual_s=2),
+        Op("delete node", life.nodes[0], rest_s=LOOKED_S, virtual_s=LOOKED_S),
         Op("add node", value=life.list_nodes()[0], rest_s=COLLECTED_S, virtual_s=COLLECTED_S),
         Op("delete node", life.nodes[1], rest_s=COLLECTED_S, virtual_s=COLLECTED_S),
     ]
