@@ -25,6 +25,8 @@ def fill_in(kind: Kind, obj: Json, old: Json) -> Json:
         spec = {**_OF_TEMPLATES[kind.resource], **{name: value for name, value in (obj.get("spec") or {}).items() if value is not None}}
         if kind.resource == ("batch", "jobs") and not {"parallelism", "completions"} & (obj.get("spec") or {}).keys():
             spec["completions"] = 1
+        if kind.resource == ("batch", "jobs"):
+            spec = _fill_job_spec(spec, obj.get("spec") or {})
         template = spec.get("template") or {}
         return {**obj, "spec": {**spec, "template": {**template, "spec": _fill_pod_spec(template.get("spec") or {})}}}
     return obj
@@ -76,6 +78,22 @@ def admit(kind: Kind, obj: Json, now: str, *, is_new: bool) -> Json:
     return {**obj, "spec": spec, "status": status}
 
 
+def _fill_job_spec(spec: Json, given: Json) -> Json:
+    """Defaults of a Job that depend on how its failures are judged."""
+    if spec.get("backoffLimitPerIndex") is not None and given.get("backoffLimit") is None:
+        spec["backoffLimit"] = 2**31 - 1
+    if spec.get("podFailurePolicy"):
+        spec["podReplacementPolicy"] = given.get("podReplacementPolicy") or "Failed"
+        spec["podFailurePolicy"] = {"rules": [_fill_rule(rule) for rule in spec["podFailurePolicy"].get("rules") or ()]}
+    return spec
+
+
+def _fill_rule(rule: Json) -> Json:
+    if not rule.get("onPodConditions"):
+        return rule
+    return {**rule, "onPodConditions": [{"status": "True", **pattern} for pattern in rule["onPodConditions"]]}
+
+
 def _mark_job(obj: Json) -> Json:
     """A new Job with the labels by which it knows its pods; one without labels has those of its template, too."""
     metadata, spec = obj["metadata"], obj["spec"]
@@ -84,8 +102,7 @@ def _mark_job(obj: Json) -> Json:
     given = (template.get("metadata") or {}).get("labels") or {}
     marked = {**template, "metadata": {**(template.get("metadata") or {}), "labels": {**given, **own}}}
     selector = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
-    labels = metadata.get("labels") or ({**given, **own} if given else {})
-    metadata = {**metadata, "labels": labels} if labels else metadata
+    metadata = {**metadata, "labels": metadata.get("labels") or {**given, **own}}
     return {**obj, "metadata": metadata, "spec": {"selector": selector, **spec, "template": marked}}
 
 

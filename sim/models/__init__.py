@@ -11,11 +11,13 @@ from typing import Any
 
 from sim.models.apps import DeploymentController, ReplicaSetController, StatefulSetController
 from sim.models.base import Model
+from sim.models.evictions import TaintEviction
 from sim.models.jobs import JobController
-from sim.models.kubelets import Kubelets, PodGarbageCollector
+from sim.models.kubelets import Kubelets
 from sim.models.nodes import NodeLifecycle
 from sim.models.operators import OPERATORS, Operator
 from sim.models.owners import GarbageCollector
+from sim.models.pod_garbage import PodGarbageCollector
 from sim.models.scheduler import Scheduler
 from sim.models.tools import Tool
 from sim.server import Server
@@ -29,6 +31,7 @@ MODELS: tuple[type[Model], ...] = (
     Scheduler,
     Kubelets,
     NodeLifecycle,
+    TaintEviction,
     PodGarbageCollector,
     Tool,
 )

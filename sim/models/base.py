@@ -194,9 +194,9 @@ def is_over(pod: Mapping[str, Any]) -> bool:
 def set_pod_condition(pod: Mapping[str, Any], kind: str, status: str, time: str, reason: str = "") -> list[Json]:
     """The conditions of a pod with one as it is now; empty if it is so already."""
     known = (pod.get("status") or {}).get("conditions") or []
-    before: Json = next((condition for condition in known if condition["type"] == kind), {})
-    if before.get("status") == status and reason in ("", before.get("reason")):
+    old: Json = next((condition for condition in known if condition["type"] == kind), {})
+    if (old.get("status"), old.get("reason", "")) == (status, reason):
         return []
-    since = before["lastTransitionTime"] if before.get("status") == status else time
+    since = old["lastTransitionTime"] if old.get("status") == status else time
     new = {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": since, **({"reason": reason} if reason else {})}
     return [*(condition for condition in known if condition["type"] != kind), new]

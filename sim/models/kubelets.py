@@ -1,11 +1,11 @@
-"""Kubelets, whose containers end after the time that a pod says, and the garbage collector of pods whose node is gone."""
+"""Kubelets, whose containers end after the time that a pod says."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 
-from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, key_of_node, phase_of, set_pod_condition
-from sim.server import Change, Server
+from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, key_of_node, phase_of
+from sim.server import Server
 
 RUN_SECONDS = "sim.topogate.dev/run-seconds"  # annotation of a pod: its containers end well after so long
 ENDS_BADLY = "sim.topogate.dev/fails"
@@ -41,8 +41,7 @@ class Kubelets(Model):
             if left > 0:
                 self.add(POD, key, left)
                 return
-            if not is_over(pod):
-                self.patch(POD, key, {"status": {"phase": "Failed", "conditions": _end(pod, "Failed", self.time())}}, "status")
+            self.end_containers(pod)
             found = self.find(POD, key)
             if found is not None and found["metadata"].get("deletionGracePeriodSeconds"):
                 self.delete(POD, found, gracePeriodSeconds=0)
@@ -62,6 +61,11 @@ class Kubelets(Model):
             phase = "Failed" if notes.get(ENDS_BADLY) else "Succeeded"
             self.patch(POD, key, {"status": {"phase": phase, "conditions": _end(pod, phase, self.time())}}, "status")
 
+    def end_containers(self, pod: Json) -> None:
+        """Says of a pod that is deleted that its containers have ended."""
+        if not is_over(pod):
+            self.patch(POD, key_of(pod), {"status": {"phase": "Failed", "conditions": _end(pod, "Failed", self.time())}}, "status")
+
 
 def _begin(pod: Json, time: str) -> list[Json]:
     """The conditions of a pod whose containers run."""
@@ -77,29 +81,3 @@ def _end(pod: Json, phase: str, time: str) -> list[Json]:
 def _set_conditions(pod: Json, kinds: tuple[str, ...], value: Json) -> list[Json]:
     kept = [condition for condition in (pod.get("status") or {}).get("conditions") or () if condition["type"] not in kinds]
     return [*kept, *({"type": kind, "lastProbeTime": None, **value} for kind in kinds)]
-
-
-class PodGarbageCollector(Model):
-    """Pods on nodes that are gone."""
-
-    resources = (NODE, POD)
-    after_s = 2.0
-
-    def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
-        if change.resource == NODE and change.new is None:
-            for key, stored in sorted(self.server.objects[POD].items()):
-                if stored.obj["spec"].get("nodeName") == change.last["metadata"]["name"]:
-                    yield POD, key
-        elif change.resource == POD and change.new is not None:
-            yield POD, key_of(change.new)
-
-    def look(self, resource: tuple[str, str], key: Key) -> None:
-        pod = self.find(POD, key)
-        node = pod["spec"].get("nodeName") if pod is not None else None
-        if pod is None or not node or key_of_node(node) in self.server.objects[NODE]:
-            return
-        if not is_over(pod):
-            conditions = set_pod_condition(pod, "DisruptionTarget", "True", self.time(), "DeletionByPodGC")
-            status = {"phase": "Failed", **({"conditions": conditions} if conditions else {})}
-            self.patch(POD, key, {"status": status}, "status")
-        self.delete(POD, pod, gracePeriodSeconds=0)

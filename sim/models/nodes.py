@@ -1,97 +1,210 @@
-"""The node lifecycle controller: taints that say what a node's conditions say, and the eviction of pods that do not tolerate them."""
+"""The node lifecycle controller: taints that say what a node's conditions say, at the rate that a zone lets it."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, key_of_node, set_pod_condition
-from sim.server import Change, Server
+from sim.models.base import NODE, POD, Json, Key, Model, key_of, key_of_node
+from sim.server import Change, Refused, Server
 
 NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
-_OURS = tuple(f"node.kubernetes.io/{name}" for name in ("not-ready", "unreachable", "unschedulable"))
+_KEY = "node.kubernetes.io/{}".format
+NOT_READY, UNREACHABLE, UNSCHEDULABLE = map(_KEY, ("not-ready", "unreachable", "unschedulable"))
+_OF_READY = {"False": NOT_READY, "Unknown": UNREACHABLE}
+_PRESSURES = {  # conditions that are a taint while they are True
+    "MemoryPressure": _KEY("memory-pressure"),
+    "DiskPressure": _KEY("disk-pressure"),
+    "NetworkUnavailable": _KEY("network-unavailable"),
+    "PIDPressure": _KEY("pid-pressure"),
+}
+_OF_CONDITIONS = (NOT_READY, UNREACHABLE, UNSCHEDULABLE, *_PRESSURES.values())
+# Defaults of kube-controller-manager: --node-eviction-rate and --secondary-node-eviction-rate (nodes in a second),
+# --large-cluster-size-threshold, --unhealthy-zone-threshold.
+_RATE, _SECONDARY_RATE, _LARGE, _UNHEALTHY = 0.1, 0.01, 50, 0.55
+_NORMAL, _PARTIAL, _FULL = "Normal", "PartialDisruption", "FullDisruption"
+_ZONE_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+
+
+@dataclass
+class _Zone:
+    """Nodes of a zone that wait for their NoExecute taint, and how fast they get it."""
+
+    state: str = _NORMAL
+    rate: float = _RATE  # nodes in a second; none where it is 0
+    next_at: float = 0.0
+    queued: dict[str, None] = field(default_factory=dict)
+
+    def change_rate(self, rate: float, now: float) -> None:
+        """The one token of the new bucket is used where that of the old one was."""
+        if rate == self.rate:
+            return
+        is_waiting = self.rate == 0 or now < self.next_at
+        self.rate, self.next_at = rate, now + 1 / rate if rate and is_waiting else now
+
+    def take_token(self, now: float) -> bool:
+        """Whether a node may be tainted now."""
+        if self.rate == 0 or now < self.next_at:
+            return False
+        self.next_at = now + 1 / self.rate
+        return True
 
 
 class NodeLifecycle(Model):
-    """Pods of a node that is not ready are not ready, and are deleted when their toleration ends."""
+    """NoSchedule taints at once. NoExecute taints by a pass over all nodes: one node of a zone in ten seconds, none in a small zone of
+    which most nodes are not ready, none where no node of the cluster is ready. Pods of a node that stops are not ready."""
 
     user = "system:serviceaccount:kube-system:node-controller"
-    resources = (NODE, POD)
+    resources = (NODE,)
+    pass_after_s = 0.5
 
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, now: Callable[[], datetime]) -> None:
         super().__init__(server, loop, now)
-        self._tainted: dict[str, float] = {}  # nodes with a taint that evicts, and since when
+        self._zones: dict[str, _Zone] = {}
+        self._ready: dict[str, str] = {}  # status of the condition Ready at the pass before, by node
+        self._pass_at = float("inf")
 
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
-        if change.resource == POD:
-            if change.new is not None and change.new["spec"].get("nodeName") in self._tainted:
-                yield POD, key_of(change.new)
-        else:
-            yield NODE, key_of(change.last)
+        self._plan_pass(self.pass_after_s)
+        yield NODE, key_of(change.last)
 
     def look(self, resource: tuple[str, str], key: Key) -> None:
-        if resource == NODE:
-            self._look_at_node(key)
-            return
-        pod = self.find(POD, key)
-        node = self.find(NODE, key_of_node(pod["spec"].get("nodeName") or "")) if pod is not None else None
-        if pod is not None and node is not None and not pod["metadata"].get("deletionTimestamp"):
-            self._evict(pod, node)
-
-    def _look_at_node(self, key: Key) -> None:
         node = self.find(NODE, key)
         if node is None:
-            self._tainted.pop(key[1], None)
             return
-        taints = (node.get("spec") or {}).get("taints") or []
+        taints = _taints_of(node)
         wanted = list(_find_taints(node))
-        kept = [taint for taint in taints if taint["key"] not in _OURS or (taint["key"], taint["effect"]) in wanted]
-        known = {(taint["key"], taint["effect"]) for taint in kept}
-        new = [{"key": name, "effect": effect, "timeAdded": self.time()} for name, effect in wanted if (name, effect) not in known]
-        if new or len(kept) < len(taints):
-            self.patch(NODE, key, {"spec": {"taints": [*kept, *new] or None}})
-        if any(taint["effect"] == NO_EXECUTE for taint in (*kept, *new)):
-            self._tainted.setdefault(key[1], self.loop.time())
-        else:
-            self._tainted.pop(key[1], None)
-        for at, stored in sorted(self.server.objects[POD].items()):
-            if stored.obj["spec"].get("nodeName") == key[1]:
-                conditions = set_pod_condition(stored.obj, "Ready", "False", self.time())
-                if conditions and any(effect == NO_EXECUTE for _, effect in wanted):
-                    self.patch(POD, at, {"status": {"conditions": conditions}}, "status")
-                self.add(POD, at)
+        ours = [taint["key"] for taint in taints if taint["effect"] == NO_SCHEDULE and taint["key"] in _OF_CONDITIONS]
+        if sorted(ours) != sorted(wanted):
+            kept = [taint for taint in taints if taint["effect"] != NO_SCHEDULE or taint["key"] not in ours or taint["key"] in wanted]
+            self._set_taints(node, [*kept, *({"key": name, "effect": NO_SCHEDULE} for name in wanted if name not in ours)])
 
-    def _evict(self, pod: Json, node: Json) -> None:
-        taints = [taint for taint in (node.get("spec") or {}).get("taints") or () if taint["effect"] == NO_EXECUTE]
-        if not taints or is_over(pod):
+    # --- a pass over all nodes ----------------------------------------------------------------------
+
+    def _plan_pass(self, after_s: float) -> None:
+        at = self.loop.time() + after_s
+        if at < self._pass_at:
+            self._pass_at = at
+            self.loop.call_at(at, self._run_pass, at)
+
+    def _run_pass(self, at: float) -> None:
+        if at != self._pass_at or self.is_stopped:
             return
-        lasting = [_find_toleration_s(pod, taint) for taint in taints]
-        left = min(lasting) - (self.loop.time() - self._tainted[node["metadata"]["name"]])
-        if left <= 0:
-            conditions = set_pod_condition(pod, "DisruptionTarget", "True", self.time(), "DeletionByTaintManager")
-            self.patch(POD, key_of(pod), {"status": {"conditions": conditions}}, "status")
-            self.delete(POD, pod)
-        elif left < float("inf"):
-            self.add(POD, key_of(pod), left)
+        self._pass_at = float("inf")
+        try:
+            self._look_at_all()
+        except Refused:
+            self._plan_pass(self.pass_after_s)
+
+    def _look_at_all(self) -> None:
+        by_zone: dict[str, list[Json]] = {}
+        for _, stored in sorted(self.server.objects[NODE].items()):
+            by_zone.setdefault(_zone_of(stored.obj), []).append(stored.obj)
+        self._zones = {name: self._zones.get(name) or _Zone() for name in by_zone}
+        before, self._ready = self._ready, {}
+        for name, nodes in by_zone.items():
+            for node in nodes:
+                self._look_at_ready(node, self._zones[name], before.get(node["metadata"]["name"], ""))
+        self._judge_zones(by_zone)
+        for zone in self._zones.values():
+            self._taint_queued(zone)
+
+    def _look_at_ready(self, node: Json, zone: _Zone, before: str) -> None:
+        name, ready = node["metadata"]["name"], _read_condition(node, "Ready")
+        self._ready[name] = ready
+        if ready == "True":
+            self._mark_reachable(node, zone)
+        elif ready:
+            wanted, other = (NOT_READY, UNREACHABLE) if ready == "False" else (UNREACHABLE, NOT_READY)
+            known = {taint["key"] for taint in _taints_of(node) if taint["effect"] == NO_EXECUTE}
+            if other in known:
+                self._swap(node, wanted, other)
+            elif wanted not in known:
+                zone.queued[name] = None
+        if ready == "Unknown" and before == "True":
+            self._mark_pods(name)
+
+    def _mark_reachable(self, node: Json, zone: _Zone) -> None:
+        zone.queued.pop(node["metadata"]["name"], None)
+        kept = [taint for taint in _taints_of(node) if taint["effect"] != NO_EXECUTE or taint["key"] not in _OF_READY.values()]
+        if len(kept) < len(_taints_of(node)):
+            self._set_taints(node, kept)
+
+    def _judge_zones(self, by_zone: dict[str, list[Json]]) -> None:
+        now, states = self.loop.time(), {name: _judge_zone(nodes) for name, nodes in by_zone.items()}
+        was_full = all(zone.state == _FULL for zone in self._zones.values())
+        is_full = all(state == _FULL for state in states.values())
+        if is_full and was_full:
+            return
+        for name, zone in self._zones.items():
+            if is_full:
+                for node in by_zone[name]:
+                    self._mark_reachable(self.find(NODE, key_of(node)) or node, zone)
+                zone.change_rate(0, now)
+            elif was_full or zone.state != states[name]:
+                partial = _SECONDARY_RATE if len(by_zone[name]) > _LARGE else 0
+                zone.change_rate(partial if states[name] == _PARTIAL else _RATE, now)
+            zone.state = states[name]
+
+    def _taint_queued(self, zone: _Zone) -> None:
+        while zone.queued:
+            if not zone.take_token(self.loop.time()):
+                if zone.rate:
+                    self._plan_pass(zone.next_at - self.loop.time())
+                return
+            name = next(iter(zone.queued))
+            del zone.queued[name]
+            node = self.find(NODE, key_of_node(name))
+            wanted = _OF_READY.get(_read_condition(node, "Ready")) if node is not None else None
+            if node is not None and wanted is not None:
+                self._swap(node, wanted, next(other for other in _OF_READY.values() if other != wanted))
+
+    def _swap(self, node: Json, wanted: str, other: str) -> None:
+        kept = [taint for taint in _taints_of(node) if taint["effect"] != NO_EXECUTE or taint["key"] not in (wanted, other)]
+        self._set_taints(node, [*kept, {"key": wanted, "effect": NO_EXECUTE, "timeAdded": self.time()}])
+
+    def _mark_pods(self, node: str) -> None:
+        for key, stored in sorted(self.server.objects[POD].items()):
+            if stored.obj["spec"].get("nodeName") == node:
+                conditions = [dict(condition) for condition in (stored.obj.get("status") or {}).get("conditions") or ()]
+                marked = [each for each in conditions if each["type"] == "Ready" and each["status"] != "False"]
+                for condition in marked:
+                    condition |= {"status": "False", "lastTransitionTime": self.time()}
+                if marked:
+                    self.patch(POD, key, {"status": {"conditions": conditions}}, "status")
+
+    def _set_taints(self, node: Json, taints: Sequence[Json]) -> None:
+        dated = [{"timeAdded": self.time(), **taint} if taint["key"] in _OF_CONDITIONS else taint for taint in taints]
+        self.patch(NODE, key_of(node), {"spec": {"taints": dated or None}})
 
 
-def _find_taints(node: Json) -> Iterator[tuple[str, str]]:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    ready = next((condition["status"] for condition in conditions if condition["type"] == "Ready"), "False")
-    if ready != "True":
-        name = _OURS[ready == "Unknown"]
-        yield from ((name, NO_SCHEDULE), (name, NO_EXECUTE))
+def _taints_of(node: Json) -> list[Json]:
+    return list((node.get("spec") or {}).get("taints") or ())
+
+
+def _read_condition(node: Json, kind: str) -> str:
+    conditions: Iterable[dict[str, Any]] = (node.get("status") or {}).get("conditions") or ()
+    return next((str(condition["status"]) for condition in conditions if condition["type"] == kind), "")
+
+
+def _find_taints(node: Json) -> Iterator[str]:
+    """Keys of the NoSchedule taints of a node. Without a condition it is not ready yet: a new node has that taint from the API server."""
+    ready = _read_condition(node, "Ready") or "False"
+    if ready in _OF_READY:
+        yield _OF_READY[ready]
+    yield from (name for kind, name in _PRESSURES.items() if _read_condition(node, kind) == "True")
     if (node.get("spec") or {}).get("unschedulable"):
-        yield _OURS[2], NO_SCHEDULE
+        yield UNSCHEDULABLE
 
 
-def _find_toleration_s(pod: Mapping[str, Any], taint: Mapping[str, Any]) -> float:
-    """How long a pod tolerates a taint, in seconds: 0 where it does not, infinity where it does for ever."""
-    found = [each for each in pod["spec"].get("tolerations") or () if tolerates(each, taint)]
-    return min((float(each.get("tolerationSeconds", "inf")) for each in found), default=0.0)
+def _zone_of(node: Json) -> str:
+    labels = node["metadata"].get("labels") or {}
+    return ":".join(labels.get(name, "") for name in _ZONE_LABELS)
 
 
-def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    """Whether a toleration is for a taint."""
-    is_equal = toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
-    return is_equal and toleration.get("key") in (taint["key"], None) and toleration.get("effect") in (taint["effect"], None, "")
+def _judge_zone(nodes: Sequence[Json]) -> str:
+    lost = sum(_read_condition(node, "Ready") != "True" for node in nodes)
+    if lost == len(nodes):
+        return _FULL
+    return _PARTIAL if lost > 2 and lost / len(nodes) >= _UNHEALTHY else _NORMAL

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, set_pod_condition
-from sim.models.nodes import tolerates
+from sim.models.evictions import tolerates
 from sim.server import Change
 
 

@@ -114,7 +114,7 @@ def _list_pods(api: Api, namespace: str, app: str) -> list[Json]:
 
 def read_state(api: Api, namespace: str) -> list[str]:
     """All objects of a namespace, one a line, without what differs from server to server, in the order of these lines."""
-    return sorted(_show({"kind": kind, **_pick(kind, obj)}) for kind, path in PATHS.items() for obj in api.list(path.format(namespace)))
+    return sorted(show({"kind": kind, **_pick(kind, obj)}) for kind, path in PATHS.items() for obj in api.list(path.format(namespace)))
 
 
 def _pick(kind: str, obj: Json) -> Json:
@@ -140,7 +140,8 @@ _GIVEN = ("startTime", "completionTime", "currentRevision", "updateRevision", "o
 _KUBELETS = ("PodReadyToStartContainers", "PodScheduled")
 
 
-def _show(value: Any) -> str:
+def show(value: Json) -> str:
+    """A line without what is empty, and without times."""
     return _TIMES.sub("a time", json.dumps({key: inner for key, inner in value.items() if inner not in (None, [], {}, "")}, sort_keys=True))
 
 
