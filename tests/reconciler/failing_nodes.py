@@ -169,38 +169,39 @@ class FailingNodes:
         else:
             raise AssertionError("it never comes to rest")
         self._check()
-        assert list(find_misplaced_spares(self.workloads.values(), self.nodes.values())) == []
-        assert self._find_overfull(with_spares=True) == {}
+        found = [*find_misplaced_spares(self.workloads.values(), self.nodes.values()), *self._find_overfull(with_spares=True)]
+        assert not found, "; ".join(found)
 
     # --- what holds at any moment -------------------------------------------------------------------
 
     def _check(self) -> None:
         self.world.audit()
-        assert self._problems == []
-        assert list(find_misshapen(self.workloads.values(), self.known.values())) == []
-        assert self._find_overfull() == {}
+        [replica] = self.world.replicas
+        assert replica.reconciler is not None
+        found = [*self._problems, *find_misshapen(self.workloads.values(), self.known.values()), *self._find_overfull()]
         for job, workload in self.workloads.items():
             if is_admitted(workload):
                 self.placed.add(job)
-                self._check_pods(workload)
-        [replica] = self.world.replicas
-        assert replica.reconciler is not None
-        assert replica.reconciler.observed.state.ledger.drift() == {}
+                found += self._find_wrong_pods(workload)
+        found += [f"the ledger is wrong: {told}" for told in replica.reconciler.observed.state.ledger.drift().items()]
+        assert not found, "; ".join(found)
 
-    def _check_pods(self, workload: Json) -> None:
+    def _find_wrong_pods(self, workload: Json) -> Iterator[str]:
         """None runs where it has no place, and none is sent elsewhere before the one that it follows has ended on a node that is up."""
         for pod_set, count, given in list_assigned(workload):
             pods = [pod for pod in self.pods if _belongs(pod, workload, pod_set)]
             going = [pod for pod in pods if pod["metadata"].get("deletionTimestamp")]
             sent = [pod for pod in pods if pod not in going and not pod["spec"].get("schedulingGates")]
             runs = Counter(pod["spec"]["nodeName"] for pod in sent if pod["spec"].get("nodeName"))
-            assert not runs - given, f"{runs - given} of {pod_set} run where they have no place any more"
+            if runs - given:
+                yield f"pods of {pod_set} run where they have no place any more: {dict(runs - given)}"
             self._hung |= {pod["metadata"]["uid"] for pod in going if not _is_up(self.nodes.get(pod["spec"]["nodeName"]))}
             leave = [pod for pod in going if not given[pod["spec"]["nodeName"]] and pod["metadata"]["uid"] not in self._hung]
-            assert len(sent) + len(leave) <= count, f"pods of {pod_set} follow others that are still there"
+            if len(sent) + len(leave) > count:
+                yield f"pods of {pod_set} follow others that are still there"
 
-    def _find_overfull(self, *, with_spares: bool = False) -> dict[str, float]:
-        """Nodes that are used or promised beyond what they have, and how much that is; down or not."""
+    def _find_overfull(self, *, with_spares: bool = False) -> Iterator[str]:
+        """Nodes, down or not, that are used or promised beyond what they have."""
         taken: Counter[str] = Counter()
         for workload in self.workloads.values():
             spares = json.loads((workload["metadata"].get("annotations") or {}).get(SPARES) or "{}") if with_spares else {}
@@ -212,7 +213,9 @@ class FailingNodes:
                 for node in set(spares.get(pod_set, ())) & self.nodes.keys():
                     taken[node] += max(given.values()) * cpu
         has = {name: int(node["status"]["allocatable"]["cpu"]) for name, node in self.known.items()}
-        return {node: amount for node, amount in taken.items() if node and amount > has[node]}
+        for node, amount in taken.items():
+            if node and amount > has[node]:
+                yield f"node {node} has {has[node]} CPUs, and {amount} are used or promised"
 
     def _judge_write(self, request: Request, old: Json | None, new: Json | None) -> Json | None:
         if request.kind.resource == WORKLOADS and new is not None:
