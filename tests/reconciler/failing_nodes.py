@@ -41,8 +41,9 @@ class FailingNodes:
         self.world.server._admit = self._judge_write
         self.world.kubelets.ends_after_s = 2.5
         for model in self.world.models:
-            if isinstance(model, Scheduler):  # the ungater needs 1 s to delete a pod that has another place by now; one that is bound stays
-                model.after_s = 2.7
+            if isinstance(model, Scheduler):
+                # The ungater deletes a pod 1 s after its place has moved. A pod that is bound sooner stays (PlacementKept, docs/nodes.md).
+                model.backs_off_s = 2.7
         self.world.apply(manifests.topology("t", THREE_LEVELS))
         self.world.apply(manifests.flavor("f", {}, "t"))
         self.world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 1000}}))
