@@ -107,6 +107,7 @@ def plan_ungating(
         ready = {values for values in places if is_ready(given, values)}
         sent = [action for action in sent if tuple(action.node_selector.values()) in ready]
         # What ends has its place until it is gone, however long it takes: a pod may have asked for a day.
+        sent = _keep_with_room(sent, given.assignment, live, ended, is_up)
         ending = sum(pod.terminating and not pod.dropped and is_up(pod.node) for pod in live)
         if used := ending + others.get(pod_set.name, 0):
             sent = sent[: max(0, given.count - _staying(live) - sum(ended.values()) - used)]
@@ -204,6 +205,29 @@ def _without_followers(planned: list[Ungate], leaving: Sequence[PodFacts], place
     indexes = {index for pod in leaving if (index := _index_of(pod)) is not None}
     free = [action for action in planned if _index_of(action.pod) not in indexes] if indexes else planned
     return free[: max(0, places - len(leaving))]
+
+
+def _keep_with_room(
+    sent: list[Ungate],
+    assignment: TopologyAssignment,
+    live: Sequence[PodFacts],
+    ended: Counter[tuple[str, ...]],
+    is_up: Callable[[str], bool],
+) -> list[Ungate]:
+    """Returns those for which their domain has a place left beside pods that end there on a node that is up."""
+    ending = Counter(_domain(pod, assignment.levels) for pod in live if pod.terminating and not pod.dropped and is_up(pod.node))
+    if not ending:
+        return sent
+    room = Counter({domain.values: domain.count for domain in assignment.domains})
+    room.subtract(ending + ended)
+    room.subtract(_domain(pod, assignment.levels) for pod in live if not pod.gated and not pod.terminating)
+    kept = []
+    for action in sent:
+        domain = tuple(action.node_selector[level] for level in assignment.levels)
+        room[domain] -= 1
+        if room[domain] >= 0 or not ending[domain]:
+            kept.append(action)
+    return kept
 
 
 def _index_of(pod: PodFacts) -> str | None:

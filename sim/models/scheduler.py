@@ -13,8 +13,17 @@ class Scheduler(Model):
 
     user = "system:kube-scheduler"
     resources = (POD, NODE)
+    backs_off_s = 0.0  # before a pod that was refused is looked at again (podInitialBackoffSeconds)
 
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
+        for resource, key in self._find_changed(change):
+            pod = self.find(resource, key)
+            if self.backs_off_s and pod is not None and _is_refused(pod):
+                self.add(resource, key, self.backs_off_s)
+            else:
+                yield resource, key
+
+    def _find_changed(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
         if change.resource == POD and change.new is not None and not is_over(change.new):
             yield POD, key_of(change.new)
         else:  # room may have come
@@ -65,6 +74,11 @@ def _tolerates(pod: Json, taint: Json) -> bool:
 
 def _other_conditions(pod: Json) -> list[Json]:
     return [condition for condition in (pod.get("status") or {}).get("conditions") or () if condition["type"] != "PodScheduled"]
+
+
+def _is_refused(pod: Json) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable" for each in conditions)
 
 
 def _scheduled(time: str) -> Json:
