@@ -81,7 +81,7 @@ class World:
         self._reports.begin()
         self._lost_at: dict[str, float] = {}  # nodes that were gone or not well, and when they were so last
         self.lost_since: dict[str, float] = {}  # nodes that are gone or not ready, and since when
-        self._left: set[str] = set()  # uids of pods whose node was gone while they ran there
+        self.left: set[str] = set()  # uids of pods whose node was gone while they ran there
         self._placed_anew: set[str] = set()  # uids of workloads
         self.server.on_change.append(self._note_lost)
         self.released: set[str] = set()  # uids of pods that users have taken the owner off
@@ -182,7 +182,7 @@ class World:
                 self.lost_since.setdefault(name, self.loop.time())
         if change.resource == NODE and change.new is None:
             there = (stored.obj for stored in self.server.objects[POD].values())
-            self._left |= {pod["metadata"]["uid"] for pod in there if pod["spec"].get("nodeName") == change.last["metadata"]["name"]}
+            self.left |= {pod["metadata"]["uid"] for pod in there if pod["spec"].get("nodeName") == change.last["metadata"]["name"]}
 
     def _list_judged(self, pods: Iterable[Mapping[str, Any]], workloads: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Pods that are to run where they were placed. A node that comes back before the garbage collector has deleted its pods has them
@@ -191,7 +191,7 @@ class World:
         return [
             pod
             for pod in pods
-            if pod["metadata"]["uid"] not in self._left
+            if pod["metadata"]["uid"] not in self.left
             or (pod["metadata"]["namespace"], (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION)) not in told
         ]
 

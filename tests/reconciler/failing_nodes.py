@@ -188,9 +188,12 @@ class FailingNodes:
         assert not found, "; ".join(found)
 
     def _find_wrong_pods(self, workload: Json) -> Iterator[str]:
-        """None runs where it has no place, and none is sent elsewhere before the one that it follows has ended on a node that is up."""
+        """None runs where it has no place, and none is sent elsewhere before the one that it follows has ended on a node that is up.
+
+        Pods of a node that was deleted are left out: the garbage collector of pods lets up to a minute pass, and the node may be back.
+        """
         for pod_set, count, given in list_assigned(workload):
-            pods = [pod for pod in self.pods if _belongs(pod, workload, pod_set)]
+            pods = [pod for pod in self.pods if _belongs(pod, workload, pod_set) and pod["metadata"]["uid"] not in self.world.left]
             going = [pod for pod in pods if pod["metadata"].get("deletionTimestamp")]
             sent = [pod for pod in pods if pod not in going and not pod["spec"].get("schedulingGates")]
             runs = Counter(pod["spec"]["nodeName"] for pod in sent if pod["spec"].get("nodeName"))

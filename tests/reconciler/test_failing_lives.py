@@ -11,6 +11,7 @@ import pytest
 
 from core.names import HOSTNAME_LABEL, PODSET_GROUP_NAME, SPARE_NODES
 from e2e.manifests import ANNOTATIONS
+from sim.models.pod_garbage import PERIOD_S, QUARANTINE_S
 from sim.world import Broken
 from tests.builders import BLOCK, RACK
 from tests.long import mark_long
@@ -180,6 +181,6 @@ def test_node_that_has_lost_its_pods_is_replaced_and_the_other_pod_stays(deed: s
     with running(3, cpu=2) as nodes:
         before = nodes.list_bound("n1")
         nodes.happen("n0", deed)
-        nodes.settle()
+        nodes.settle(3 * PERIOD_S + QUARANTINE_S)  # the garbage collector of pods deletes what was on a node that is gone
         assert nodes.list_bound("n1") == before
         assert sorted(nodes.list_bound().values()) == ["n1", "n2"]
