@@ -26,6 +26,7 @@ from core.state.facts import NodeFacts, PodFacts
 from reconciler import resources as r
 
 MAX_BYTES = 256 << 20  # what 50,000 nodes need as kubectl prints them
+_TEXTS = ("name", "namespace", "generateName", "uid", "resourceVersion")  # of metadata
 _LIST = "List"
 _NO_SPECS: Mapping[Resource, Fields] = {}
 _ANY = Fields({"metadata": METADATA})
@@ -118,6 +119,10 @@ def _take(value: object, where: str, found: list[Document], wrong: list[str]) ->
         wrong += [f"{where}: {mistake}" for mistake in mistakes]
         return
     assert isinstance(value, dict)
+    metadata = value.get("metadata") or {}
+    if any(name in metadata and metadata[name] is None for name in _TEXTS):  # null stands for nothing, as for the API server
+        kept = {name: part for name, part in metadata.items() if part is not None or name not in _TEXTS}
+        value = {**value, "metadata": kept}
     if value["kind"].endswith(_LIST) and isinstance(value.get("items"), list):
         kind = value["kind"].removesuffix(_LIST)
         for number, item in enumerate(value["items"], 1):
@@ -147,7 +152,7 @@ def _misshapen(value: object) -> Iterator[Mistake]:
     if not isinstance(metadata, dict):
         yield Mistake("metadata", f"{shown(metadata)} is not accepted; an object is expected")
         return
-    for name in ("name", "namespace", "generateName"):
+    for name in _TEXTS:
         if metadata.get(name) is not None and not isinstance(metadata[name], str):
             yield Mistake(f"metadata.{name}", f"{shown(metadata[name])} is not accepted; text is expected, put it into quotes")
     for part in ("labels", "annotations"):

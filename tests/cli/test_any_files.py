@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -105,6 +106,20 @@ def test_any_json_in_any_place_of_devices_is_used_or_told_of(topogate: Commands,
         here = Commands(topogate.capsys, Path(folder))
         ran = here.run("explain", "podgroup", "g", "--nodes", here.write("cluster.yaml", *CLUSTER, *documents))
         assert ran.code in (0, 1, 2), ran.err
+
+
+@pytest.mark.parametrize("field", ["uid", "resourceVersion", "name", "namespace"])
+@pytest.mark.parametrize("value", [None, [], {}, 1, True])
+def test_text_of_metadata_that_is_none_is_told_of_or_left_out(topogate: Commands, field: str, value: object) -> None:
+    running, wanted = job("there", 2, required=RACK), job("a", 2, required=RACK)
+    for obj in (running, wanted):
+        obj["metadata"][field] = value
+    here: list[str | Path] = ["--nodes", topogate.write("cluster.yaml", *CLUSTER[:-1], running)]
+    asked: list[list[str | Path]] = [["explain", "job", "there"], ["plan", "-f", topogate.write("job.yaml", wanted)]]
+    for words in asked:
+        ran = topogate.run(*words, *here)
+        if value is not None:
+            assert (ran.code, f"metadata.{field}" in ran.err) == (2, True), ran.err
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
