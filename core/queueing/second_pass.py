@@ -42,7 +42,7 @@ from core.queueing.past import Past
 from core.queueing.taking_back import choose_loans, fewest_first, find_beside, find_needed, wait_for_borrowers
 from core.queueing.world import World, without
 from core.state.cluster import ClusterState
-from core.state.facts import CheckState, PodSetFacts, TopologyFacts, WorkloadFacts
+from core.state.facts import CheckState, NodeFacts, PodSetFacts, TopologyFacts, WorkloadFacts
 from core.state.flavor_view import FlavorView
 from core.state.queue_facts import ClusterQueueFacts
 
@@ -106,14 +106,18 @@ def _has_lost_nodes(state: ClusterState, workload: WorkloadFacts) -> bool:
 
 
 def _is_served_again(state: ClusterState, workload: WorkloadFacts) -> bool:
-    """Whether its pods run on a node that is said to have failed, and has nothing any more that keeps pods away.
+    """Whether its pods run on a node that is said to have failed, and is ready and evicts none now.
 
     The process that writes `status.unhealthyNodes` takes such a node out of it. One that has seen that field late must not move
     assignments away from pods that run.
     """
     nodes = (state.nodes.get(name) for name in workload.unhealthy_nodes)
-    well = (node.name for node in nodes if node is not None and node.state.ready and not (node.taint_keys or node.state.unschedulable))
+    well = (node.name for node in nodes if node is not None and node.state.ready and not _has_evicting_taint(node))
     return any(state.ledger.is_running_on(workload.pods_key, name) for name in well)
+
+
+def _has_evicting_taint(node: NodeFacts) -> bool:
+    return any(effect == "NoExecute" for _, _, effect in node.state.taints)
 
 
 def _domains(view: FlavorView, nodes: Flags) -> set[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from core.model.gates import read_gates
@@ -29,7 +31,15 @@ def test_pods_of_a_failed_node_get_another_and_the_others_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "node", "moves"), [("runs", "well", False), ("ends", "well", True), ("runs", "down", True), ("none", "well", True)]
+    ("pod", "node", "moves"),
+    [
+        ("runs", "well", False),
+        ("runs", "NoSchedule", False),
+        ("runs", "NoExecute", True),
+        ("ends", "well", True),
+        ("runs", "down", True),
+        ("none", "well", True),
+    ],
 )
 def test_node_that_is_well_again_keeps_its_assignment_while_pods_run_there(pod: str, node: str, moves: bool) -> None:
     """Seed 210 of the simulation: a process that saw `unhealthyNodes` 50 s late moved the assignments of pods that ran."""
@@ -40,6 +50,9 @@ def test_node_that_is_well_again_keeps_its_assignment_while_pods_run_there(pod: 
         scene.pod(pod_json("w-1", node="r0-n1", cpu="4", phase="Running", workload="w", terminating=pod == "ends"))
     if node == "down":
         scene.break_down("r0-n1")
+    elif node != "well":
+        facts = scene.state.nodes["r0-n1"]
+        scene.state.observe_node("r0-n1", replace(facts, state=replace(facts.state, taints=(("gpu", "", node),))))
     scene.lose("w", "r0-n1")
     scene.run()
     assert (scene.where("w")["r0-n1"] == 0) is moves
