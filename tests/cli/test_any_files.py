@@ -118,8 +118,9 @@ def test_text_of_metadata_that_is_none_is_told_of_or_left_out(topogate: Commands
     asked: list[list[str | Path]] = [["explain", "job", "there"], ["plan", "-f", topogate.write("job.yaml", wanted)]]
     for words in asked:
         ran = topogate.run(*words, *here)
-        if value is not None:
-            assert (ran.code, f"metadata.{field}" in ran.err) == (2, True), ran.err
+        is_told = f"metadata.{field}" in ran.err
+        assert is_told is (value is not None or field == "name"), ran.err
+        assert value is None or ran.code == 2, ran.err
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])

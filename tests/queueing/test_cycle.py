@@ -8,8 +8,6 @@ from dataclasses import replace
 import pytest
 
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION, REASON_SUSPENDED, REASON_TOPOLOGY_PLACEMENT_FAILED
-from core.queueing import judge as judge_module
-from core.queueing.flavors import find_admission
 from core.queueing.outcome import Found, NotFound
 from core.queueing.ways import inactive_reason
 from core.state.facts import WorkloadFacts
@@ -27,20 +25,6 @@ from tests.builders import (
     workload_json,
 )
 from tests.queueing.scene import Scene, admitted, in_queue_order, refused, times
-
-
-@pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each workload was judged (quota and topology searched)."""
-    counts: Counter[str] = Counter()
-    real = find_admission
-
-    def counting(state, workload, *others):
-        counts[workload.key.partition("/")[2]] += 1
-        return real(state, workload, *others)
-
-    monkeypatch.setattr(judge_module, "find_admission", counting)
-    return counts
 
 
 def test_two_that_want_the_last_rack_in_one_cycle():

@@ -5,9 +5,7 @@ from collections import Counter
 import pytest
 
 from core.model.configuration import FairSharing
-from core.queueing import judge as judge_module
 from core.queueing import pending as pending_module
-from core.queueing.flavors import find_admission
 from core.queueing.outcome import NotFound
 from core.queueing.pending import Pending
 from tests.builders import NAMESPACE
@@ -15,20 +13,6 @@ from tests.queueing.scene import Scene
 from tests.queueing.shared import Shared
 
 MANY = 40
-
-
-@pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often a place was looked for, by name of workload."""
-    counts: Counter[str] = Counter()
-    real = find_admission
-
-    def counting(state, workload, *others):
-        counts[workload.key.partition("/")[2]] += 1
-        return real(state, workload, *others)
-
-    monkeypatch.setattr(judge_module, "find_admission", counting)
-    return counts
 
 
 def evicted_by_one(count: int) -> Shared:
