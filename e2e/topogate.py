@@ -114,10 +114,15 @@ class Topogate:
         uninstall_accounts(self.cluster.api, SYSTEM_NAMESPACE)
 
     def _stop_processes(self) -> None:
-        for process in (*self._reconcilers, self.webhook):
-            if process is not None:
-                process.stop(GRACE_S)
-        self.reconciler = self.webhook = None
+        self._stop_reconcilers()
+        if self.webhook is not None:
+            self.webhook.stop(GRACE_S)
+        self.webhook = None
+
+    def _stop_reconcilers(self) -> None:
+        for process in self._reconcilers:
+            process.stop(GRACE_S)
+        self.reconciler = None
         self._reconcilers = []
 
     @property
@@ -126,11 +131,19 @@ class Topogate:
         running = [process for process in self._reconcilers if process.is_running]
         return self._is_plain and running == [self.reconciler] and self.webhook is not None and self.webhook.is_running
 
-    def restart(self, *, otlp_endpoint: str | None = None, leader_election: bool = True, flags: Sequence[str] = ()) -> None:
-        """Ends all processes and starts the two again with these options. What is installed stays."""
-        self._stop_processes()
+    def restart(
+        self, *, otlp_endpoint: str | None = None, leader_election: bool = True, flags: Sequence[str] = (), keeps_webhook: bool = False
+    ) -> None:
+        """Ends all processes and starts the two again with these options. What is installed stays, and with `keeps_webhook` the webhook
+        that runs, if it has them."""
+        before = self._options
         self._set_options(otlp_endpoint, leader_election, flags)
-        self.start_webhook()
+        is_kept = keeps_webhook and self._options == before and self.webhook is not None and self.webhook.is_running
+        if is_kept:
+            self._stop_reconcilers()
+        else:
+            self._stop_processes()
+            self.start_webhook()
         self.start_reconciler()
 
     def __enter__(self) -> Topogate:

@@ -6,6 +6,7 @@ The processes of a world share it. What belongs to one is known by its context, 
 import asyncio
 import contextvars
 import heapq
+import itertools
 import selectors
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
@@ -15,6 +16,8 @@ from typing import Any, TypeVar
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOBODY = contextvars.Context()
 """Of what happens outside of all processes, as on the network."""
+MOST_CANCELLED = 100
+"""Timers that may be kept though they have been cancelled, and as many as there are others."""
 Result = TypeVar("Result")
 
 
@@ -23,10 +26,9 @@ class Stuck(Exception):
 
 
 class _NothingToRead(selectors.BaseSelector):
-    """Passes the time that the loop would wait."""
+    """What asyncio's loop asks for when it is made; nothing is ever read."""
 
     def __init__(self) -> None:
-        self.now = 0.0
         self._keys: dict[Any, selectors.SelectorKey] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -37,9 +39,6 @@ class _NothingToRead(selectors.BaseSelector):
         return self._keys.pop(fileobj)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise Stuck("nothing is left to do")
-        self.now += max(0.0, timeout)
         return []
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
@@ -49,25 +48,25 @@ class _NothingToRead(selectors.BaseSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """What a thread would do is done at once, so that a run is the same each time."""
 
-    _ready: deque[asyncio.Handle]  # of asyncio's base loop, as `_scheduled`
-    _scheduled: list[asyncio.TimerHandle]
+    _ready: deque[asyncio.Handle]  # of asyncio's base loop, as the next ones
+    _stopping: bool
+    _timer_cancelled_count: int
 
     def __init__(self) -> None:
-        self._time = _NothingToRead()
+        self._now, self._timers, self._numbers = 0.0, list[tuple[float, int, _Timer]](), itertools.count()
         self.turns = 0  # callbacks that have been called
-        super().__init__(self._time)
+        super().__init__(_NothingToRead())
 
     def time(self) -> float:
         """Seconds since the beginning."""
-        return self._time.now
+        return self._now
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """As in every loop; a process that stands still does not notice the time."""
         timer = _Timer(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True
+        heapq.heappush(self._timers, (when, next(self._numbers), timer))
         return timer
 
     def call_soon(  # type: ignore[override]
@@ -79,6 +78,29 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
+
+    def _run_once(self) -> None:
+        """As that of asyncio's base loop, with nothing to read: what is ready is done, and if nothing is, time passes. What is due at the
+        same time is done in the order in which it was asked for."""
+        timers, ready = self._timers, self._ready
+        if len(timers) > MOST_CANCELLED and 2 * self._timer_cancelled_count > len(timers):
+            timers[:] = [entry for entry in timers if not entry[2]._cancelled]
+            heapq.heapify(timers)
+            self._timer_cancelled_count = 0
+        while timers and (timers[0][2]._cancelled or timers[0][0] <= self._now or (not ready and not self._stopping)):
+            when, _, timer = heapq.heappop(timers)
+            timer._scheduled = False
+            if timer._cancelled:
+                self._timer_cancelled_count -= 1
+            else:
+                self._now = max(self._now, when)
+                ready.append(timer)
+        if not ready and not self._stopping:
+            raise Stuck("nothing is left to do")
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
     def run_in_executor(self, executor: Any, func: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:  # type: ignore[override]
         """The result of a call, made now."""
@@ -157,10 +179,7 @@ class _Timer(asyncio.TimerHandle):
 
     def __init__(self, when: float, callback: Any, args: Any, loop: VirtualLoop, context: contextvars.Context | None) -> None:
         _Handle.__init__(self, callback, args, loop, context)  # type: ignore[arg-type]
-        self._when, self._scheduled = when, False
-
-    def __lt__(self, other: "_Timer") -> bool:  # type: ignore[override]
-        return self._when < other._when
+        self._when, self._scheduled = when, True
 
 
 class VirtualClock:

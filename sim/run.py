@@ -24,6 +24,7 @@ from sim.server import LEASES
 from sim.shrink import classify, shrink
 
 LIMIT_S = 600.0  # of CPU, for a seed
+LIVES_PER_COLLECTION = 8  # each looks at all that there is, the program too
 OUT = Path(__file__).parent.parent / "out"
 
 
@@ -77,7 +78,7 @@ def play(seed: int, size: Size, steps: Sequence[Step] | None = None, *, tells: b
     finally:
         with suppress(TooLong), limit_time(limit_s):
             world.close()
-        free_what_is_left()
+        free_what_is_left(seed)
     deaths, lost = (sum(counts) for counts in zip(*((each.deaths, each.lost) for each in world.replicas), strict=True))
     renewals, told = world.server.written[LEASES], digest.hexdigest()[:16]
     return Played(problem, world.server.writes, renewals, deaths, lost, world.loop.time(), told, scenario.stale_reasons, scenario.log)
@@ -95,8 +96,10 @@ def prepare() -> None:
     gc.set_threshold(200_000, 20, 100)
 
 
-def free_what_is_left() -> None:
-    """Collects what a scenario has made. The reconciler keeps its lists out of all collections, for the one life that a process has."""
+def free_what_is_left(seed: int) -> None:
+    """Collects what scenarios have made, now and then. The reconciler keeps its lists out of all collections, as a process has one life."""
+    if seed % LIVES_PER_COLLECTION:
+        return
     gc.unfreeze()
     gc.collect()
     gc.freeze()

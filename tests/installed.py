@@ -27,7 +27,12 @@ class Installed:
             topogate = Topogate(self._cluster, otlp_endpoint=otlp_endpoint, leader_election=leader_election, flags=flags)
             self._topogate = topogate.start()
         elif is_fresh or options != self._options or not self._topogate.is_as_started:
-            self._topogate.restart(otlp_endpoint=otlp_endpoint, leader_election=leader_election, flags=flags)
+            self._topogate.restart(
+                otlp_endpoint=otlp_endpoint,
+                leader_election=leader_election,
+                flags=flags,
+                keeps_webhook=not is_fresh and self._options is not None,
+            )
         self._options = None if is_fresh else options
         return self._topogate
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
-from e2e.otlp import Receiver
 from e2e.topogate import Topogate
 from tests.installed import Installed
 
@@ -16,12 +14,5 @@ asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="module")
-def receiver() -> Iterator[Receiver]:
-    """What a collector would be sent."""
-    with Receiver() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def topogate(installed: Installed, receiver: Receiver) -> Topogate:
-    return installed.run(otlp_endpoint=receiver.endpoint)
+def topogate(installed: Installed) -> Topogate:
+    return installed.run()

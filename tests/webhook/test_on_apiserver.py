@@ -26,11 +26,24 @@ from e2e.cluster import Cluster
 from e2e.nodes import RACK_LABEL
 from e2e.otlp import Receiver
 from e2e.topogate import REGISTRATIONS, Topogate, managed
+from tests.installed import Installed
 from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB
 from webhook.registration import configurations
 
 pytestmark = pytest.mark.usefixtures("topogate")
 _numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    """What a collector would be sent."""
+    with Receiver() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def topogate(installed: Installed, receiver: Receiver) -> Topogate:
+    return installed.run(otlp_endpoint=receiver.endpoint)
 
 
 @pytest.fixture
