@@ -97,7 +97,7 @@ def prepare() -> None:
 
 
 def free_what_is_left(seed: int) -> None:
-    """Collects what scenarios have made, now and then. The reconciler keeps its lists out of all collections, as a process has one life."""
+    """Collects what scenarios have made, now and then. The reconciler keeps its lists out of all collections: a process has one life."""
     if seed % LIVES_PER_COLLECTION:
         return
     gc.unfreeze()
