@@ -42,7 +42,7 @@ def is_finalizer_removed(api: Api, name: str) -> bool:
     False if the definition changed in between. An ApiError of any other status is raised.
     """
     metadata = api.get(f"{CRDS}/{name}")["metadata"]
-    kept = [finalizer for finalizer in metadata["finalizers"] if finalizer != "example.com/held"]
+    kept = [finalizer for finalizer in metadata.get("finalizers", ()) if finalizer != "example.com/held"]
     try:
         api.patch(f"{CRDS}/{name}", {"metadata": {"finalizers": kept, "resourceVersion": metadata["resourceVersion"]}})
     except ApiError as error:
