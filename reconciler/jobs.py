@@ -58,6 +58,7 @@ from core.plan.workload import (
     build_workload,
     changed_annotations,
     counts_differ,
+    list_restored_pod_sets,
     pod_sets_differ,
     start_infos,
     workload_name,
@@ -383,7 +384,7 @@ class Jobs:
         reset = kind.status_reset(job)
         if reset is not None:
             job = self._keep(kind, await self._writer.patch_job_status(kind, job, reset))
-        pod_sets = workload["spec"]["podSets"] if workload is not None else None
+        pod_sets = list_restored_pod_sets(kind, job, workload) if workload is not None else None
         if workload is not None and prebuilt_name(job) is not None:
             pod_sets = originals(kind, job, workload)
         await self._change(kind, job, kind.restore(job, pod_sets))

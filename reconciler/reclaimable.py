@@ -89,6 +89,9 @@ class Reclaimable:
             if not isinstance(kind, Reclaiming) or is_elastic(job):
                 return None  # one that may be resized says itself how many pods it needs
             job, missing = self._observed.related.expanded(kind, job)
+            pod_sets = workload["spec"]["podSets"]
+            if any(pod_set.get("minCount") is not None for pod_set in pod_sets):
+                job = kind.restore(job, pod_sets)  # it may run with fewer pods than its Workload counts
             return dict(kind.reclaimable_pods(job)) if missing is None and kind.finished(job) is None else None
         unit = unit_of_workload(workload)
         if unit is None or unit.source != GROUP:

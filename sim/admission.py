@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core.api.admission import AdmissionRequest, GroupVersionKind, GroupVersionResource, UserInfo, patch_of
+from core.names import MIN_PARALLELISM
 from sim.files import read_yaml
 from sim.kinds import Kind
 from sim.patches import apply_json_patch
@@ -73,6 +74,8 @@ def _holds(condition: str, old: Json | None, new: Json | None) -> bool:
         return new is None or "deletionTimestamp" not in new["metadata"]
     if condition == "has-another-spec":
         return old is None or new is None or old.get("spec") != new.get("spec")
+    if condition == "is-new-or-can-do-with-fewer-pods":
+        return old is None or new is None or MIN_PARALLELISM in (new["metadata"].get("annotations") or {})
     return True
 
 

@@ -59,6 +59,12 @@ _IS_SETTLED_ANEW = {
 }
 
 
+def _is_new_or_has(annotation: str) -> list[dict[str, str]]:
+    """What is created, and changes of what has an annotation; nothing where none is named."""
+    expression = f"oldObject == null || object.metadata.?annotations[?'{annotation}'].hasValue()"
+    return [{"name": "is-new-or-can-do-with-fewer-pods", "expression": expression}] if annotation else []
+
+
 def _not_of(pod: Pod) -> dict[str, str]:
     """Pods whose controller is not of a kind that is queued itself."""
     kinds = sorted(f"{kind}.{group}" for kind, group in pod.left_alone)
@@ -104,7 +110,7 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
         reviewed: tuple[Reviewed, ...] = (*kinds, *pod_kinds(kinds))
         for kind in reviewed:
             name = f"{letter}{kind.kind.lower()}"
-            keeps_start = isinstance(kind, TemplatedKind) and kind.keeps_start
+            keeps_start, keeps_with = isinstance(kind, TemplatedKind), kind.keeps_start_with if isinstance(kind, TemplatedKind) else ""
             job = (action, kind.group, kind.version, kind.kind, kind.plural, "Namespaced", kind.defaults_updates or keeps_start)
             pair = [
                 entry(f"{name}.kb.io", *job)
@@ -119,7 +125,7 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
                 },
             ]
             if action == "mutate" and keeps_start:
-                pair[0]["matchConditions"] = [*pair[0]["matchConditions"], _SPEC_IS_NEW]
+                pair[0]["matchConditions"] = [*pair[0]["matchConditions"], _SPEC_IS_NEW, *_is_new_or_has(keeps_with)]
                 pair[1] |= {"rules": [{**pair[1]["rules"][0], "operations": ["CREATE"]}]}  # a change without a queue has left topogate
             if isinstance(kind, Pod):
                 for hook in pair:

@@ -19,7 +19,7 @@ class Job(TemplatedKind):
 
     kind, group, version, plural = "Job", "batch", "v1", "jobs"
     always_gated: ClassVar[Path | None] = ("spec", "template")
-    keeps_start: ClassVar[bool] = False  # kubectl merges its templates, and the API server keeps them while it runs
+    keeps_start_with: ClassVar[str] = MIN_PARALLELISM  # kubectl merges the templates of all, and the API server keeps them
     spec_shape = Fields({"parallelism": INTEGER, "completions": INTEGER, "suspend": BOOLEAN, "template": POD_TEMPLATE}, ("template",))
 
     def roles(self, job: Json) -> list[Role]:
@@ -30,12 +30,12 @@ class Job(TemplatedKind):
         return [Role(MAIN_POD_SET, pods_at_once(spec), path, "spec.template", template, pod_index_label=index, min_count=least)]
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
-        """A manifest that is applied again asks for all pods, also while the Job runs with fewer of them."""
-        changed = super().default_change(old, new)
-        runs = self.is_started(old) and not self.is_suspended(old) and not self.is_suspended(new) and not self.has_gate(old)
-        admitted = pods_at_once(old.get("spec") or {})
-        if runs and _min_parallelism(new) is not None and pods_at_once(new.get("spec") or {}) > admitted:
-            return _with_pods(changed, admitted)
+        """A manifest that is applied again asks for all pods, also while the Job runs with fewer of them: those that run go on."""
+        changed, spec = super().default_change(old, new), old.get("spec") or {}
+        runs = self.is_started(old) and not self.is_suspended(old) and not self.is_suspended(new)
+        if runs and MIN_PARALLELISM in _annotations(new) and pods_at_once(new.get("spec") or {}) > pods_at_once(spec):
+            kept = ("parallelism", "completions") if _has_equal_completions(new) else ("parallelism",)
+            changed["spec"] |= {field: spec[field] for field in kept if field in spec}
         return changed
 
     def gang(self, job: Json) -> Gang:
@@ -44,11 +44,14 @@ class Job(TemplatedKind):
 
     def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
         yield from rules_of_elastic(job)
-        yield from _rules_of_partial(job)
-        yield from _check_completions(job)
+        if not self.is_started(job):  # one that runs may have been started with fewer pods
+            yield from _rules_of_partial(job)
+            yield from _check_completions(job)
 
     def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
         yield from rules_of_changed_elastic(old, new)
+        if self.is_started(new) and _counts(old) != _counts(new) and not self.is_suspended(old) and not self.is_suspended(new):
+            yield from _check_completions(new)
         before, after = (_annotations(job).get(MIN_PARALLELISM) for job in (old, new))
         if before == after:
             return
@@ -57,8 +60,13 @@ class Job(TemplatedKind):
             yield FieldError(ErrorType.FORBIDDEN, _MIN_PARALLELISM_SHOWN, after, accepted)
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
-        changed = super().start(job, pod_sets)
-        return _with_pods(changed, next((start.count for start in pod_sets if start.name == MAIN_POD_SET), None))
+        """With as many pods as were admitted. `completions` stay once a pod has succeeded: with fewer of them the Job would be complete
+        though others of its ranks have never run."""
+        changed, completions = super().start(job, pod_sets), (job.get("spec") or {}).get("completions")
+        started = _with_pods(changed, next((start.count for start in pod_sets if start.name == MAIN_POD_SET), None))
+        if _count_succeeded(job) and completions is not None:
+            started["spec"]["completions"] = completions
+        return started
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
         changed = super().restore(job, pod_sets)
@@ -72,15 +80,13 @@ class Job(TemplatedKind):
     def pods_ready(self, job: Json) -> bool | None:
         # Those that have just succeeded are neither ready nor counted as succeeded yet (KEP-349). With fewer completions than
         # parallelism there are never more pods than completions.
-        status = job.get("status") or {}
-        uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or ()
-        ready = int(status.get("ready") or 0) + int(status.get("succeeded") or 0) + len(uncounted)
-        return ready >= pods_at_once(job.get("spec") or {})
+        ready = int((job.get("status") or {}).get("ready") or 0)
+        return ready + _count_succeeded(job) + _count_failed_indexes(job) >= pods_at_once(job.get("spec") or {})
 
     def reclaimable_pods(self, job: Json) -> dict[str, int]:
         """Once fewer completions are missing than run at once, no more pods than these are made (KEP-78). A Job without
-        completions makes no new pod after the first success."""
-        spec, done = job.get("spec") or {}, int((job.get("status") or {}).get("succeeded") or 0)
+        completions makes no new pod after the first success, and none makes another for an index that has failed for good."""
+        spec, done = job.get("spec") or {}, int((job.get("status") or {}).get("succeeded") or 0) + _count_failed_indexes(job)
         at_once = pods_at_once(spec)
         completions = spec.get("completions")
         missing = (integer(spec.get("parallelism"), 1) if completions is None else int(completions)) - done
@@ -128,9 +134,29 @@ def _with_pods(job: dict[str, Any], count: int | None) -> dict[str, Any]:
     """A copy of a Job of ours that runs so many pods at once; as many must succeed as before. None: as it is."""
     if count is not None and pods_at_once(job["spec"]) != count:
         job["spec"]["parallelism"] = count
-        if _annotations(job).get(COMPLETIONS_EQUAL_PARALLELISM) == "true":
+        if _has_equal_completions(job):
             job["spec"]["completions"] = count  # its pods are ranks of one run: without these two the last ones would never start
     return job
+
+
+def _counts(job: Json) -> tuple[Any, Any]:
+    spec = job.get("spec") or {}
+    return spec.get("parallelism"), spec.get("completions")
+
+
+def _has_equal_completions(job: Json) -> bool:
+    return _annotations(job).get(COMPLETIONS_EQUAL_PARALLELISM) == "true"
+
+
+def _count_succeeded(job: Json) -> int:
+    status = job.get("status") or {}
+    return int(status.get("succeeded") or 0) + len((status.get("uncountedTerminatedPods") or {}).get("succeeded") or ())
+
+
+def _count_failed_indexes(job: Json) -> int:
+    """Indexes for which no pod is made again, as too many have failed (`status.failedIndexes`: `1,3-5`)."""
+    ranges = [part.split("-") for part in ((job.get("status") or {}).get("failedIndexes") or "").split(",") if part]
+    return sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
 
 
 def pods_at_once(spec: Json) -> int:

@@ -74,7 +74,7 @@ class TemplatedKind(ABC):
     gates_at_creation: ClassVar[bool] = True
     always_gated: ClassVar[Path | None] = None
     defaults_updates: ClassVar[bool] = False  # its templates change by topogate's own writes, which defaults would undo
-    keeps_start: ClassVar[bool] = True  # whether the webhook puts back what a start added and a manifest applied again lacks
+    keeps_start_with: ClassVar[str] = ""  # the annotation without which the webhook puts nothing back that a manifest applied again lacks
 
     # --- what a kind says of itself -------------------------------------------------------------------
 

@@ -112,6 +112,18 @@ def counts_differ(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
     return [(p.name, p.count) for p in wanted] != [(p["name"], admitted[p["name"]]) for p in workload["spec"]["podSets"]]
 
 
+def list_restored_pod_sets(kind: JobKind, job: Json, workload: Json) -> list[dict[str, Any]]:
+    """The pod sets of a stopped job's workload, to restore the job by. A job that was admitted with fewer pods than it had asked for,
+    and was then given another number by its user, keeps that one: the entry has no `minCount`."""
+    pod_sets: list[dict[str, Any]] = workload["spec"]["podSets"]
+    given = ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
+    admitted = {entry["name"]: int(entry["count"]) for entry in given if entry.get("count") is not None}
+    if not any(pod_set.get("minCount") is not None and pod_set["name"] in admitted for pod_set in pod_sets):
+        return pod_sets
+    kept = {pod_set.name for pod_set in kind.pod_sets(job) if pod_set.count != admitted.get(pod_set.name, pod_set.count)}
+    return [{key: value for key, value in one.items() if key != "minCount" or one["name"] not in kept} for one in pod_sets]
+
+
 def admitted_counts(workload: Json) -> dict[str, int]:
     """Pods that a job is to have per pod set: as many as were admitted of one that can do with fewer, else as are asked for. Where
     some have done their work and come no more fewer are admitted, too, but the job still asks for as many.

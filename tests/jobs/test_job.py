@@ -237,3 +237,12 @@ def test_workload_has_the_last_of_environment_variables_with_one_name():
     assert not pod_sets_differ(KIND.pod_sets(job), workload)
     earlier = {"spec": {"podSets": [{**pod_set, "template": {**pod_set["template"], "spec": template["spec"]}}]}}
     assert not pod_sets_differ(KIND.pod_sets(job), earlier), "a Workload of before keeps running"
+
+
+@pytest.mark.parametrize(("failed", "is_ready", "done"), [(None, False, 0), ("0", True, 1), ("1,3-5", True, 4)])
+def test_indexes_failed_for_good_count_as_done(failed: str | None, is_ready: bool, done: int):
+    spec = {"parallelism": 6, "completions": 6, "completionMode": "Indexed", "backoffLimitPerIndex": 0}
+    status = {"ready": 6 - max(1, done), **({"failedIndexes": failed} if failed else {})}
+    job = {"metadata": {"name": "j"}, "spec": spec, "status": status}
+    assert (KIND.pods_ready(job), KIND.reclaimable_pods(job).get("main", 0)) == (is_ready, done)
+    assert KIND.gang(job).min_count == 6 - done

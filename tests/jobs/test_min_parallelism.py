@@ -157,11 +157,11 @@ def test_equal_completions_need_an_indexed_job_that_has_them(text: str, more: di
 
 
 @pytest.mark.parametrize("has_topology", [True, False])
-def test_manifest_applied_again_keeps_reduced_parallelism_without_gates(has_topology: bool):
+def test_manifest_applied_again_keeps_reduced_parallelism(has_topology: bool):
     template: dict[str, Any] = {"spec": {"containers": []}}
     notes = {"kueue.x-k8s.io/job-min-parallelism": "2"}
     manifest = {"metadata": {"name": "j", "annotations": notes}, "spec": {"parallelism": 8, "suspend": True, "template": template}}
     running = Job().start(deepcopy(manifest), [PodSetStart("main", has_topology, count=4, annotations={WORKLOAD_ANNOTATION: "w"})])
     applied = deepcopy(running)
     applied["spec"]["parallelism"] = 8
-    assert Job().default_change(running, applied)["spec"]["parallelism"] == (8 if has_topology else 4)
+    assert Job().default_change(running, applied)["spec"]["parallelism"] == 4

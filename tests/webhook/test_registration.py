@@ -106,8 +106,9 @@ def conditions_of(hook: dict[str, Any]) -> set[str]:
 def test_mutating_entries_of_queued_kinds_see_each_change_of_a_spec_that_a_start_adds_to():
     """Found defect E8."""
     seen = [hook for hook in MUTATING["webhooks"] if "has-another-spec" in conditions_of(hook)]
-    kinds = {kind.plural for kind in KINDS if isinstance(kind, TemplatedKind) and kind.plural != "jobs"}
+    kinds = {kind.plural for kind in KINDS if isinstance(kind, TemplatedKind)}
     assert {resource for hook in seen for resource in hook["rules"][0]["resources"]} == kinds
+    assert [hook["name"] for hook in seen if "is-new-or-can-do-with-fewer-pods" in conditions_of(hook)] == ["mjob.kb.io"]
     assert len(seen) == len(kinds)
     assert all(hook["objectSelector"]["matchExpressions"][0]["operator"] == "Exists" for hook in seen)
 
