@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from core.runtime.rights import rights as rights_on
 from reconciler import rights
 from tests.chart.helm import CHART, Refused, helm, one, render
 from tests.chart.test_generated import granted
+from tests.long import mark_long
 from webhook.policies import policies
 from webhook.registration import configurations, conversion
 
@@ -327,9 +329,11 @@ def test_the_webhook_lets_jobs_ask_for_a_group_just_where_the_reconciler_serves_
     assert reconciler.settings.parse(here, environ={}).gates.is_on(POD_GROUPS) is is_on
 
 
-@pytest.mark.parametrize("release", ["topogate", "a", "7.odd.name", "x" * 53, "my-topogate-2"])
-@pytest.mark.parametrize("namespace", ["default", "n" * 63, "0-system"])
-def test_odd_names_work(tmp_path: Path, release: str, namespace: str):
+@pytest.mark.parametrize(
+    ("namespace", "release"),
+    mark_long(product(["default", "n" * 63, "0-system"], ["topogate", "a", "7.odd.name", "x" * 53, "my-topogate-2"]), but={0, 6, 8, 12}),
+)
+def test_odd_names_work(tmp_path: Path, namespace: str, release: str):
     objects = render(tmp_path, VALUE_SETS["everything"], release=release, namespace=namespace)
     for obj in objects:
         name, labels = obj["metadata"]["name"], obj["metadata"]["labels"]

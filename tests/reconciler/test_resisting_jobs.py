@@ -18,6 +18,7 @@ from e2e.recount import recount
 from e2e.standins.jobset import JobSetStandIn
 from e2e.topogate import Topogate
 from tests.e2e.users import refused, user_of
+from tests.long import mark_long
 from tests.reconciler.kinds.pods import of_set, template
 from tests.reconciler.kinds.test_jobset import jobset, replicated
 from tests.reconciler.scenes import GPU, JOBS, LOWER_PRIORITY, Scene
@@ -88,7 +89,7 @@ def preempt(scene: Scene, high: str) -> None:
     scene.until_bound("important", 2)
 
 
-@pytest.mark.parametrize("scene", BOTH, indirect=True)
+@pytest.mark.parametrize("scene", mark_long(BOTH, but={0}), indirect=True)
 def test_preempted_job_that_is_unsuspended_all_the_time_gives_its_quota_back(scene: Scene, user: Api, high: str) -> None:
     """Found by an attack: on a flavor without a topology its pods ran on, and its quota was never free."""
     path = run_victim(scene, user)
@@ -96,7 +97,7 @@ def test_preempted_job_that_is_unsuspended_all_the_time_gives_its_quota_back(sce
         preempt(scene, high)
 
 
-@pytest.mark.parametrize("scene", BOTH, indirect=True)
+@pytest.mark.parametrize("scene", mark_long(BOTH, but={0}), indirect=True)
 def test_preempted_job_that_a_finalizer_keeps_from_being_deleted_gives_its_quota_back(scene: Scene, user: Api, high: str) -> None:
     """Found by an attack: the controller of a job that is being deleted does nothing any more, and topogate did nothing, either."""
     path = run_victim(scene, user)
@@ -133,7 +134,7 @@ def bound(now: truth.Snapshot, scene: Scene) -> list[str]:
     return [pod["metadata"]["name"] for pod in pods]
 
 
-@pytest.mark.parametrize("scene", BOTH, indirect=True)
+@pytest.mark.parametrize("scene", mark_long(BOTH, but={0}), indirect=True)
 def test_preempted_jobset_that_a_finalizer_keeps_from_being_deleted_makes_no_more_pods(
     scene: Scene, user: Api, high: str, jobsets: str
 ) -> None:
@@ -153,7 +154,7 @@ def test_preempted_jobset_that_a_finalizer_keeps_from_being_deleted_makes_no_mor
         user.patch(path, {"metadata": {"finalizers": None}})
 
 
-@pytest.mark.parametrize("scene", BOTH, indirect=True)
+@pytest.mark.parametrize("scene", mark_long(BOTH, but={0}), indirect=True)
 def test_preempted_jobset_with_jobs_that_a_finalizer_keeps_from_being_deleted_gives_its_quota_back(
     scene: Scene, user: Api, high: str, jobsets: str
 ) -> None:
@@ -196,7 +197,7 @@ def slow_node(scene: Scene) -> Iterator[str]:
     scene.api.delete(f"/api/v1/nodes/{name}")
 
 
-@pytest.mark.parametrize("scene", BOTH, indirect=True)
+@pytest.mark.parametrize("scene", mark_long(BOTH, but={0}), indirect=True)
 def test_preempted_job_that_adopts_pod_that_takes_years_to_end_gives_its_quota_back(
     scene: Scene, user: Api, high: str, slow_node: str
 ) -> None:

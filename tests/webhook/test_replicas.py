@@ -18,7 +18,7 @@ from e2e.process import kill
 from tests.certs.replicas import Replicas
 from tests.certs.test_under_load import Load
 
-ROUNDS = 3  # for each replica
+ROUNDS = [1, pytest.param(3, marks=pytest.mark.long)]  # for each replica
 ENOUGH = 50  # jobs while one of them ends and comes back; on a quiet machine 400
 BEFORE_S, AFTER_S = 1.0, 2.0  # load beside a replica that ends, and without it
 ENDS_S = 25.0
@@ -63,22 +63,23 @@ async def under(load: Load) -> AsyncIterator[None]:
             load.stop = True
 
 
-async def test_a_replica_that_is_stopped_under_load_fails_no_request(cluster: Cluster, replicas: Behind):
+@pytest.mark.parametrize("rounds", ROUNDS)
+async def test_a_replica_that_is_stopped_under_load_fails_no_request(cluster: Cluster, replicas: Behind, rounds: int):
     """Each in turn gets SIGTERM, as in a rolling update, and new connections for another second, until all who send have heard of it: as
     without the chart's preStop pause, which lies before the signal. What is shown: reviews that are being answered are, new ones are
     taken until nobody sends any, and no connection is closed under a review that is on its way.
     """
     load = Load(cluster, replicas)
     async with under(load):
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for number in range(2):
                 await asyncio.sleep(BEFORE_S)
                 await asyncio.to_thread(stop, replicas, number)
                 await asyncio.sleep(AFTER_S)
                 await asyncio.to_thread(restart, replicas, number)
     assert load.answers == {"taken": load.sent}
-    assert load.sent >= ENOUGH * 2 * ROUNDS, f"{load.sent} in {load.lasted_s:.0f} s: too few for a load"
-    assert min(replicas.balancer.passed) > 2 * ROUNDS
+    assert load.sent >= ENOUGH * 2 * rounds, f"{load.sent} in {load.lasted_s:.0f} s: too few for a load"
+    assert min(replicas.balancer.passed) > 2 * rounds
 
 
 def stop(replicas: Behind, number: int) -> None:
@@ -97,7 +98,10 @@ def restart(replicas: Behind, number: int) -> None:
     wait_in_service(replicas, number)
 
 
-async def test_of_a_replica_that_is_killed_under_load_only_what_it_was_being_asked_can_fail(cluster: Cluster, replicas: Behind):
+@pytest.mark.parametrize("rounds", ROUNDS)
+async def test_of_a_replica_that_is_killed_under_load_only_what_it_was_being_asked_can_fail(
+    cluster: Cluster, replicas: Behind, rounds: int
+):
     """SIGKILL, in turn. An API server does not repeat a review whose connection breaks before the answer (measured: 41 of 3,977 jobs in six
     kills, and 52 of 2,978 another time), and nobody can do it for it: what the killed process had been asked, and had not
     answered, fails with 500 and is the client's to repeat. Everything else is answered: reviews on kept connections, which the API server
@@ -107,7 +111,7 @@ async def test_of_a_replica_that_is_killed_under_load_only_what_it_was_being_ask
     """
     load = Load(cluster, replicas)
     async with under(load):
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for number in range(2):
                 await asyncio.sleep(BEFORE_S)
                 kill(replicas.processes[number].pid)
@@ -116,7 +120,7 @@ async def test_of_a_replica_that_is_killed_under_load_only_what_it_was_being_ask
                 await asyncio.to_thread(restart, replicas, number)
     failed = {text: count for text, count in load.answers.items() if text != "taken"}
     balancer = replicas.balancer
-    counted = f"{load.sent} jobs, {2 * ROUNDS} kills: {balancer.broken} connections broke, {sum(failed.values())} jobs failed"
+    counted = f"{load.sent} jobs, {2 * rounds} kills: {balancer.broken} connections broke, {sum(failed.values())} jobs failed"
     print(counted)
     assert all(BROKEN.search(text) for text in failed), failed
     assert balancer.turned_away == 0, "the one that lives was not ready"
