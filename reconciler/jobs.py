@@ -445,9 +445,7 @@ class Jobs:
             return changes
         if pod_sets_differ(kind.pod_sets(job), workload):
             changes["podSets"] = [pod_set.to_wire() for pod_set in kind.pod_sets(job)]
-        priority, priority_class = self._priority(kind, job)
-        if int(workload["spec"].get("priority") or 0) != priority:
-            changes |= {"priority": priority, "priorityClassRef": priority_class}
+        changes |= self._steps.find_changed_priority(workload, job["metadata"]["labels"], lambda: kind.priority_class(job))
         seconds = execution_time(job["metadata"]["labels"])
         if workload["spec"].get("maximumExecutionTimeSeconds") != seconds:
             changes["maximumExecutionTimeSeconds"] = seconds

@@ -405,15 +405,19 @@ class Pods:
         try:
             return self._steps.priority(wanted.labels, lambda: wanted.priority_class)
         except Retryable as error:
-            await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
+            await self._report_missing_class(unit, source, error)
             raise
+
+    async def _report_missing_class(self, unit: Unit, source: Obj, error: Retryable) -> None:
+        await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
 
     async def _find_changes(self, unit: Unit, source: Obj, workload: Obj, wanted: Wanted) -> dict[str, Any]:
         """What of a waiting workload's spec is another by the labels of its parent: priority and time limit. Raises Retryable."""
-        changes: dict[str, Any] = {}
-        priority, priority_class = await self._find_priority(unit, source, wanted)
-        if int(workload["spec"].get("priority") or 0) != priority:
-            changes |= {"priority": priority, "priorityClassRef": priority_class}
+        try:
+            changes = self._steps.find_changed_priority(workload, wanted.labels, lambda: wanted.priority_class)
+        except Retryable as error:
+            await self._report_missing_class(unit, source, error)
+            raise
         seconds = execution_time(wanted.labels)
         if workload["spec"].get("maximumExecutionTimeSeconds") != seconds:
             changes["maximumExecutionTimeSeconds"] = seconds

@@ -46,6 +46,20 @@ class WorkloadSteps:
         """See `find_priority`."""
         return find_priority(self._observed, labels, class_of_pods)
 
+    def find_changed_priority(self, workload: Obj, labels: Mapping[str, str], class_of_pods: Callable[[], str | None]) -> dict[str, Any]:
+        """The parts of a waiting workload's spec with its priority, where its job names another class than the workload has; else nothing.
+
+        The value of a class is read when a workload gets that class. A class that has another value later, is deleted, or becomes the
+        cluster's default does not change workloads that exist (KEP-83). Raises Retryable where the class does not exist.
+        """
+        if _get_named_class(labels, class_of_pods) == _get_class_of(workload):
+            return {}
+        priority, reference = self.priority(labels, class_of_pods)
+        spec = workload["spec"]
+        if int(spec.get("priority") or 0) == priority and spec.get("priorityClassRef") == reference:
+            return {}
+        return {"priority": priority, "priorityClassRef": reference}
+
     async def evict(
         self,
         workload: Obj,
@@ -177,6 +191,28 @@ def find_priority(
         return 0, None
     reference = {"group": r.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": found["metadata"]["name"]}
     return int(found.get("value") or 0), reference
+
+
+def _get_named_class(labels: Mapping[str, str], class_of_pods: Callable[[], str | None]) -> tuple[str, str] | None:
+    """Kind and name of the class that a job names; None where the cluster's default counts."""
+    if name := labels.get(PRIORITY_CLASS_LABEL):
+        return r.WORKLOAD_PRIORITY_CLASSES.kind, name
+    name = class_of_pods()
+    return (r.PRIORITY_CLASSES.kind, name) if name else None
+
+
+def _get_class_of(workload: Obj) -> tuple[str, str] | None:
+    """Kind and name of the class that a workload's job named when the workload got its priority; None where the default counted.
+
+    A workload refers to the cluster's default, too, and does not refer to a class of its pods that did not exist: so the class of its
+    pods is read from its pod sets.
+    """
+    reference = workload["spec"].get("priorityClassRef") or {}
+    if reference.get("kind") == r.WORKLOAD_PRIORITY_CLASSES.kind:
+        return r.WORKLOAD_PRIORITY_CLASSES.kind, str(reference["name"])
+    names = ((pod_set["template"].get("spec") or {}).get("priorityClassName") for pod_set in workload["spec"]["podSets"])
+    name = next((name for name in names if name), None)
+    return (r.PRIORITY_CLASSES.kind, name) if name else None
 
 
 def _no_such_class(observed: Observed, name: str) -> str:

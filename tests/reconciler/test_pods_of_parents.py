@@ -236,6 +236,18 @@ def test_waiting_workload_follows_new_priority_class_of_its_parent(harness: Pods
     assert spec.get("maximumExecutionTimeSeconds") is None
 
 
+@pytest.mark.parametrize("kind", ["LeaderWorkerSet", "StatefulSet"])
+def test_waiting_workload_keeps_its_priority_when_the_class_of_its_parent_changes(harness: PodsHarness, kind: str):
+    obj = leader_worker_set(2) if kind == "LeaderWorkerSet" else stateful_set(2)
+    obj["metadata"]["labels"][PRIORITY_CLASS_LABEL] = "high"
+    harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 7})
+    harness.put(obj)
+    harness.run()
+    harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 1000})
+    harness.run()
+    assert {workload["spec"]["priority"] for workload in harness.all("Workload")} == {7}
+
+
 def test_replica_of_a_surge_gets_a_workload_when_status_counts_it(harness: PodsHarness):
     """Found defect E5: the status alone shows how many replicas a rollout has made."""
     stored = leader_worker_set(2)

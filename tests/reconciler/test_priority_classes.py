@@ -52,3 +52,49 @@ def test_pods_are_told_too(group: str | None):
         harness.run()
     message = f'WorkloadPriorityClass "urgnt" does not exist; there is none at all. {WAITS}'
     assert harness.events == [("Pod", "ns/a", "WorkloadRefused", message, "Warning")]
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_waiting_workload_of_pods_keeps_its_priority_when_its_class_changes(group: str | None):
+    harness = PodsHarness()
+    harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": "normal"}, "value": 1})
+    for name in ("a", "b") if group else ("a",):
+        asked = pod(name, group=group)
+        asked["metadata"]["labels"][PRIORITY_CLASS_LABEL] = "normal"
+        harness.put(asked)
+    harness.run()
+    harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": "normal"}, "value": 1000})
+    harness.run()
+    assert [each["spec"]["priority"] for each in harness.all("Workload")] == [1]
+
+
+@pytest.mark.parametrize(
+    ("reference", "of_pods", "label", "asked", "is_followed"),
+    [
+        (None, None, None, None, False),
+        (("WorkloadPriorityClass", "a"), None, "a", None, False),
+        (("WorkloadPriorityClass", "a"), None, "b", None, True),
+        (("WorkloadPriorityClass", "a"), "x", "a", "x", False),
+        (("WorkloadPriorityClass", "a"), "x", None, "x", True),
+        (("PriorityClass", "x"), "x", None, "x", False),
+        (("PriorityClass", "x"), "x", "b", "x", True),
+        (("PriorityClass", "x"), "x", None, "y", True),
+        (None, "x", None, "x", False),
+        (("PriorityClass", "default"), None, None, None, False),
+    ],
+    ids=str,
+)
+def test_priority_is_read_anew_when_the_job_names_another_class(
+    reference: tuple[str, str] | None, of_pods: str | None, label: str | None, asked: str | None, is_followed: bool
+):
+    harness = Harness(ManualClock())
+    for name in ("a", "b"):
+        harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": 7})
+    for name in ("x", "y"):
+        harness.put({"kind": "PriorityClass", "metadata": {"name": name}, "value": 7})
+    steps = WorkloadSteps(harness.observed, harness.writer)
+    spec = {"priority": 1, "podSets": [{"name": "main", "template": {"spec": {"priorityClassName": of_pods} if of_pods else {}}}]}
+    if reference is not None:
+        spec["priorityClassRef"] = {"kind": reference[0], "name": reference[1]}
+    labels = {PRIORITY_CLASS_LABEL: label} if label else {}
+    assert steps.find_changed_priority({"spec": spec}, labels, lambda: asked).get("priority") == (7 if is_followed else None)
