@@ -46,6 +46,7 @@ ENDING_S = 5.0  # between two looks at a namespace that is being deleted, until 
 SETTLE_S, BUSY_S = 0.5, 5.0  # a change is counted half a second later, and those of a busy queue every five seconds
 EXAMPLES = 5
 COUNTED_AT_ONCE = 5_000  # workloads of a queue
+_OPTIONAL = ("fairSharing", "flavorsReservation", "flavorsUsage")  # parts of a status that it may lose
 
 
 class Queues:
@@ -367,11 +368,20 @@ class Queues:
         return set_conditions(before, conditions, now=self._writer.now(), generation=generation)
 
     async def _write(self, resource: Resource, obj: Obj, status: dict[str, Any]) -> None:
-        before = obj.get("status") or {}
-        was_shared = "fairSharing" in before and "fairSharing" not in status  # until it was switched off
-        if was_shared or any(before.get(key) != value for key, value in status.items()):
+        """Writes a status that differs from the one there is.
+
+        An empty list counts as absent: the API server leaves it out where an apply takes the last entry of a list, and keeps it where
+        there was no list before.
+        """
+        before, status = _remove_empty_lists(obj.get("status") or {}), _remove_empty_lists(status)
+        is_without = any(name in before and name not in status for name in _OPTIONAL)
+        if is_without or any(before.get(key) != value for key, value in status.items()):
             with yielding():
                 await self._writer.patch_status(resource, obj, status)
+
+
+def _remove_empty_lists(status: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in status.items() if value != []}
 
 
 def _weighted(share: Share) -> dict[str, Any]:
