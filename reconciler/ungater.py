@@ -6,7 +6,6 @@ placed together; a workload with ungatings still unobserved is left alone until 
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -165,7 +164,7 @@ class Ungater:
         if unowned:  # its pods are not made by a template that was judged: quota limits what each requests, too
             pods = [pod for pod in pods if not (pod.gated and find_excess(pod, facts.pod_sets))]
         own = {pod.key for pod in pods}
-        others = Counter(pod.pod_set or "" for pod in naming if pod.key not in own and not pod.terminal and not pod.gated)
+        others = [pod for pod in naming if pod.key not in own and not pod.terminal and not pod.gated]
         facts, has_ready_node = replace(facts, unhealthy_nodes=lost), partial(self._has_ready_node, places)
         plan = plan_ungating(facts, admission, pods, places.level_values, self._is_up, has_ready_node, others)
         # Those that are seen ungated bring us back for the others.

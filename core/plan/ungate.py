@@ -56,7 +56,6 @@ def _no_node(_: str) -> bool:
 
 IsReady = Callable[[PodSetAdmission, tuple[str, ...]], bool]
 """Whether a node of a domain, named by its values in a pod set's assignment, takes pods now."""
-_NO_OTHERS: Mapping[str, int] = {}
 
 
 def _is_always_ready(_: PodSetAdmission, __: tuple[str, ...]) -> bool:
@@ -70,14 +69,14 @@ def plan_ungating(
     locate: Locate = _emitted,
     is_up: Callable[[str], bool] = _no_node,
     is_ready: IsReady = _is_always_ready,
-    others: Mapping[str, int] = _NO_OTHERS,
+    others: Sequence[PodFacts] = (),
 ) -> UngatePlan:
     """Plans for all pod sets with an assignment; `pods` are those that name the workload, in a stable order.
 
     Pods whose place is on a node known to be unhealthy stay gated until they have another one. Pods that were sent elsewhere stay gated
     until those they follow are gone, if these end on a node that `is_up`: on one that is not nobody would ever tell that they are.
-    Pods are held, too, while no node of their domain `is_ready`. `others` counts, per pod set, ungated pods that name the workload and
-    have another owner: they use what the workload was given, so that as many of its own stay gated.
+    Pods are held, too, while no node of their domain `is_ready`. `others` are ungated pods that name the workload and have another
+    owner, if any. They use places of the workload, each in its domain, so that as many of the workload's own pods stay gated.
     """
     starts = _first_ranks(workload.pod_sets, {given.name: given.count for given in admission.pod_sets})
     actions: list[Ungate] = []
@@ -107,10 +106,10 @@ def plan_ungating(
         ready = {values for values in places if is_ready(given, values)}
         sent = [action for action in sent if tuple(action.node_selector.values()) in ready]
         # What ends has its place until it is gone, however long it takes: a pod may have asked for a day.
-        sent = _keep_with_room(sent, given.assignment, live, ended, is_up)
-        ending = sum(pod.terminating and not pod.dropped and is_up(pod.node) for pod in live)
-        if used := ending + others.get(pod_set.name, 0):
-            sent = sent[: max(0, given.count - _staying(live) - sum(ended.values()) - used)]
+        ending = [pod for pod in live if pod.terminating and not pod.dropped and is_up(pod.node)]
+        if used := [*ending, *(pod for pod in others if pod.pod_set == pod_set.name)]:
+            sent = _keep_with_room(sent, given.assignment, live, ended, used)
+            sent = sent[: max(0, given.count - _staying(live) - sum(ended.values()) - len(used))]
         held += len(planned) - len(sent)
         actions += sent
         if distribution.broken is not None:
@@ -208,24 +207,18 @@ def _without_followers(planned: list[Ungate], leaving: Sequence[PodFacts], place
 
 
 def _keep_with_room(
-    sent: list[Ungate],
-    assignment: TopologyAssignment,
-    live: Sequence[PodFacts],
-    ended: Counter[tuple[str, ...]],
-    is_up: Callable[[str], bool],
+    sent: list[Ungate], assignment: TopologyAssignment, live: Sequence[PodFacts], ended: Counter[tuple[str, ...]], used: Sequence[PodFacts]
 ) -> list[Ungate]:
-    """Returns those for which their domain has a place left beside pods that end there on a node that is up."""
-    ending = Counter(_domain(pod, assignment.levels) for pod in live if pod.terminating and not pod.dropped and is_up(pod.node))
-    if not ending:
-        return sent
+    """Returns those for which their domain has a place left beside pods that still use places there: they end, or have another owner."""
+    using = Counter(_domain(pod, assignment.levels) for pod in used)
     room = Counter({domain.values: domain.count for domain in assignment.domains})
-    room.subtract(ending + ended)
+    room.subtract(using + ended)
     room.subtract(_domain(pod, assignment.levels) for pod in live if not pod.gated and not pod.terminating)
     kept = []
     for action in sent:
         domain = tuple(action.node_selector[level] for level in assignment.levels)
         room[domain] -= 1
-        if room[domain] >= 0 or not ending[domain]:
+        if room[domain] >= 0 or not using[domain]:
             kept.append(action)
     return kept
 

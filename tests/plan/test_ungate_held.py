@@ -40,9 +40,28 @@ def test_a_pod_stays_gated_while_its_node_is_not_ready():
 def test_pods_that_the_owner_lost_keep_their_places(others: int, ungated: int):
     """Found defect C1: the Job controller made replacements for pods that a user took from it, and twice as many ran."""
     facts, admission = workload(4)
-    plan = plan_ungating(facts, admission, pods(4), others={"main": others})
+    released = [replace(pod, key=f"ns/released-{i}", gated=False) for i, pod in enumerate(pods(others))]
+    plan = plan_ungating(facts, admission, pods(4), others=released)
     assert len(plan.actions) == ungated
     assert plan.held == 4 - ungated
+
+
+def test_pod_of_the_same_index_as_a_released_pod_waits_for_the_place_of_that_pod():
+    """Seed 2039 of an attack: another pod of the pod set had no place at that time, and three pods ran in a domain for two."""
+    topology = {"required": "rack", "podIndexLabel": JOB_COMPLETION_INDEX_LABEL}
+    facts = WorkloadFacts.read(workload_json("w", [pod_set_json(count=3, topology=topology)], owner=OWNER))
+    _, admission = workload(3)
+
+    def build(name: str, index: int, *, runs: bool) -> PodFacts:
+        where = {"node": f"n{index}", "node_selector": {HOSTNAME_LABEL: f"n{index}"}} if runs else {"gated": True}
+        return PodFacts.read(pod_json(name, workload="w", owner=OWNER, labels={JOB_COMPLETION_INDEX_LABEL: str(index)}, **where))
+
+    own = [build("p0", 0, runs=True), build("new", 2, runs=False)]  # the pod of index 1 is not made anew yet
+    plan = plan_ungating(facts, admission, own, others=[build("released", 2, runs=True)])
+    assert (plan.actions, plan.held) == ((), 1)
+    own.append(build("p1", 1, runs=False))
+    plan = plan_ungating(facts, admission, own, others=[build("released", 2, runs=True)])
+    assert [action.node_selector[HOSTNAME_LABEL] for action in plan.actions] == ["n1"]
 
 
 @pytest.mark.parametrize(("up", "ungated"), [(True, 0), (False, 1)])
