@@ -29,8 +29,8 @@ class RacksHarness(NodesHarness):
         self.held = False
         self.health = DomainHealth(self.observed, self.writer, self.clock, HealthRules(), lambda facts: self.held)  # type: ignore[assignment]
 
-    def rack_workload(self, count: int, *, done: int = 0, rack: str = "r0") -> None:
-        values = [{"domainCount": 1, "podCounts": {"universal": count}, "valuesPerLevel": [{"universal": rack}]}]
+    def rack_workload(self, count: int, *, done: int = 0, rack: str = "r0", slices: list[dict[str, Any]] | None = None) -> None:
+        values = slices or [{"domainCount": 1, "podCounts": {"universal": count}, "valuesPerLevel": [{"universal": rack}]}]
         given = {"name": "main", "count": count, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": str(count)}}
         given["topologyAssignment"] = {"levels": [RACK], "slices": values}
         status: dict[str, Any] = {
@@ -133,7 +133,40 @@ def test_a_node_that_is_gone_holds_nothing(racks: RacksHarness):
     racks.drop("Node", "a")
     racks.wait(DELAY_S)
     racks.look()
-    assert racks.evicted() == f"Workload was evicted as its nodes failed: {RACK} r0 has room for 0 of 10 pod(s) of pod set main"
+    assert racks.evicted() == (
+        f"Workload was evicted as its nodes failed: {RACK} r0 has room for 0 of 10 pod(s) of pod set main; "
+        "no node of flavor f is in that domain"
+    )
+
+
+def test_look_with_pods_that_run_on_nodes_without_rack_label_evicts_nothing(racks: RacksHarness):
+    for name in ("a", "b"):
+        racks.node(name, rack="")
+    assert racks.look() == Done()
+    racks.wait(10 * DELAY_S)
+    assert racks.look() == Done()
+    racks.drop("Pod", "b0")
+    assert racks.look() == RequeueAfter(DELAY_S), "a pod has to come, and no node can take it"
+    racks.node("a")
+    racks.drop("Pod", "a0")
+    assert racks.look() == RequeueAfter(DELAY_S), "the rack has room for one of two pods"
+    racks.rack_pods("new", node="a")
+    racks.node("b")
+    assert racks.look() == Done()
+    assert racks.statuses == []
+
+
+def test_look_with_a_pod_to_come_blames_no_domain_in_which_all_pods_run(racks: RacksHarness):
+    """The pod has room in rack r1. That the nodes of rack r0 have lost their label is no shortage."""
+    racks.node("c", rack="r1")
+    values = [
+        {"domainCount": 1, "podCounts": {"universal": 10}, "valuesPerLevel": [{"universal": "r0"}]},
+        {"domainCount": 1, "podCounts": {"universal": 1}, "valuesPerLevel": [{"universal": "r1"}]},
+    ]
+    racks.rack_workload(11, slices=values)
+    for name in ("a", "b"):
+        racks.node(name, rack="")
+    assert racks.look() == Done()
 
 
 def test_pods_that_come_no_more_need_no_room(racks: RacksHarness):
