@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from e2e.warm import Copy
+
 START_TIMEOUT_S = 180.0
 POLL_S = 0.05
 LOG_TAIL_LINES = 25
@@ -103,15 +105,25 @@ class Process:
     """A named part. It has its own session, so that Ctrl-C reaches only the owner, which then stops all in order."""
 
     def __init__(
-        self, name: str, command: Sequence[str | Path], log: Path, guard: Guard | None, env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        guard: Guard | None,
+        env: Mapping[str, str] | None = None,
+        copy: Copy | None = None,
     ) -> None:
+        """`copy` runs already, with that log, in place of the command."""
         self.name = name
         self.log = log
         self._guard = guard
-        with log.open("ab") as out:
-            self._popen = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True
-            )
+        if copy is not None:
+            self._popen: subprocess.Popen[bytes] | Copy = copy
+        else:
+            with log.open("ab") as out:
+                self._popen = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True
+                )
         if guard is not None:
             guard.add(self.pid)
 
@@ -157,6 +169,7 @@ class Process:
 
     def abandon(self) -> None:
         """Let it outlive this process without a complaint about an unreaped child at exit."""
+        assert isinstance(self._popen, subprocess.Popen), "a copy ends with its owner"
         self._popen.returncode = 0
 
     def describe_log(self) -> str:

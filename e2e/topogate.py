@@ -25,6 +25,7 @@ from e2e.cluster import Cluster
 from e2e.crds import install_crds, register_conversion
 from e2e.manifests import path as path_of
 from e2e.process import Guard, Process, StartFailed, find_free_ports
+from e2e.warm import Copy
 from webhook.policies import policies
 from webhook.registration import MUTATING_NAME, VALIDATING_NAME, configurations, conversion
 
@@ -45,7 +46,7 @@ class Topogate:
 
     `leader_election` off lets a killed reconciler be followed at once by another, without waiting for its lease to run out.
     `flags` are for both. `address` is one of this machine's that the API server reaches: another than loopback where it runs in
-    a container.
+    a container. `are_copies`: guarded processes that start faster, as copies of one that has imported their modules (e2e/warm.py).
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class Topogate:
         guarded: bool = True,
         address: str = "127.0.0.1",
         flags: Sequence[str] = (),
+        are_copies: bool = False,
     ) -> None:
         self.cluster = cluster
+        self._are_copies = are_copies
         self._address = address
         self._stack = contextlib.ExitStack()
         self._port, self._webhook_metrics, self._metrics, self._health = find_free_ports(4)
@@ -242,10 +245,11 @@ class Topogate:
         self.reconciler = None
 
     def _spawn(self, part: str, arguments: list[str], kubeconfig: Path | None = None, packages: Path | None = None) -> Process:
-        command = [sys.executable, "-m", part, "--kubeconfig", str(kubeconfig or self._kubeconfigs[part]), *arguments, *self._options]
+        arguments = ["--kubeconfig", str(kubeconfig or self._kubeconfigs[part]), *arguments, *self._options]
         path = [str(ROOT), *([str(packages)] if packages is not None else [])]
-        log = self.cluster.log_dir / f"topogate-{part}-{next(_starts)}.log"
-        return Process(part, command, log, self._guard, {**os.environ, "PYTHONPATH": os.pathsep.join(path)})
+        log, env = self.cluster.log_dir / f"topogate-{part}-{next(_starts)}.log", {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+        copy = Copy(part, arguments, log, env) if self._are_copies and packages is None else None
+        return Process(part, [sys.executable, "-m", part, *arguments], log, self._guard, env, copy)
 
     def _write_kubeconfig(self, part: str) -> Path:
         cluster = self.cluster

@@ -24,7 +24,7 @@ class Installed:
         both processes start now, and again for the next module."""
         options = (otlp_endpoint, leader_election, tuple(flags))
         if self._topogate is None:
-            topogate = Topogate(self._cluster, otlp_endpoint=otlp_endpoint, leader_election=leader_election, flags=flags)
+            topogate = Topogate(self._cluster, otlp_endpoint=otlp_endpoint, leader_election=leader_election, flags=flags, are_copies=True)
             self._topogate = topogate.start()
         elif is_fresh or options != self._options or not self._topogate.is_as_started:
             self._topogate.restart(

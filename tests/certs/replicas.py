@@ -28,6 +28,7 @@ from e2e.api import APPLY_PATCH, JSON_PATCH, ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.crds import CRDS, load_crds, register_conversion
 from e2e.process import Guard, Process, StartFailed, find_free_ports
+from e2e.warm import Copy
 from webhook.registration import configurations, conversion
 
 ROOT = Path(__file__).parents[2]
@@ -104,7 +105,8 @@ class Replicas:
         arguments = [*served, f"--kubeconfig={self._kubeconfig}", *self._own(), *self.options]
         log = self.cluster.log_dir / f"own-certificates-{self.namespace}-{number}.log"
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return Process(f"webhook {number}", [sys.executable, "-m", "webhook", *arguments], log, self._guard, environment)
+        copy = Copy("webhook", arguments, log, environment)
+        return Process(f"webhook {number}", [sys.executable, "-m", "webhook", *arguments], log, self._guard, environment, copy)
 
     def stop(self) -> None:
         while self.processes:

@@ -1,0 +1,63 @@
+"""Starts topogate's processes as copies of one that has imported their modules: half a second of CPU less for each of the hundreds that
+a run of the tests starts."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["reconciler.__main__", "webhook.__main__"])
+
+
+class Copy:
+    """A process that runs a module as `python -m` does; what `e2e.process.Process` uses of `subprocess.Popen`."""
+
+    def __init__(self, module: str, arguments: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+        log.touch()
+        self._process = _context.Process(target=_run, args=(module, list(arguments), str(log), dict(env)), daemon=True)
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float) -> int:
+        """Its exit code. Raises subprocess.TimeoutExpired."""
+        self._process.join(timeout)
+        code = self._process.exitcode
+        if code is None:
+            raise subprocess.TimeoutExpired(self._process.name, timeout)
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _run(module: str, arguments: list[str], log: str, env: dict[str, str]) -> None:
+    os.setsid()
+    for descriptor, path, flags in ((0, os.devnull, os.O_RDONLY), (1, log, os.O_WRONLY | os.O_APPEND)):
+        opened = os.open(path, flags)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    os.dup2(1, 2)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv = [module, *arguments]
+    sys.modules.pop(f"{module}.__main__", None)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
