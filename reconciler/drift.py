@@ -15,11 +15,12 @@ from core.model.admission import PodSetAdmission
 from core.names import PLACEMENT_KEPT
 from core.plan.conditions import Condition
 from core.plan.drift import Drift, DriftKind, find_drift
+from core.plan.node_health import explain_departure
 from core.runtime.clock import Clock
 from core.runtime.errors import KubeError
 from core.runtime.resource import Obj
 from core.runtime.store import Change
-from core.state.facts import PodFacts, WorkloadFacts, family_of
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, family_of
 from reconciler.apply import Writer
 from reconciler.conditions import tell
 from reconciler.observed import Observed
@@ -42,9 +43,10 @@ class DriftAudit:
     def _on_node(self, change: Change) -> None:
         if change.old is None or change.new is None:
             return
-        levels = {level for topology in self._observed.state.topologies.values() for level in topology.levels}
+        labels = {level for topology in self._observed.state.topologies.values() for level in topology.levels}
+        labels |= {label for flavor in self._observed.state.flavors.values() if flavor.topology for label in flavor.node_labels}
         before, now = _labels(change.old), _labels(change.new)
-        if any(before.get(level) != now.get(level) for level in levels):
+        if any(before.get(label) != now.get(label) for label in labels):
             self._relabelled.set()
 
     async def run(self) -> None:
@@ -85,13 +87,20 @@ class DriftAudit:
             return ()
         family = family_of(workload)
         pods: list[PodFacts] = [pod for pod in self._observed.pods_of(family) if pod.owner_uid == facts.owner_uid is not None]
-        return find_drift(facts, pods, self._observed.state.nodes, self._levels)
+        return find_drift(facts, pods, self._observed.state.nodes, self._levels, self._explain_departure)
 
     def _levels(self, given: PodSetAdmission) -> Sequence[str]:
+        _, topology = self._find_topology(given)
+        return topology.levels if topology is not None else ()
+
+    def _explain_departure(self, given: PodSetAdmission, node: NodeFacts) -> str:
+        flavor, topology = self._find_topology(given)
+        return explain_departure(node.labels, flavor, topology) if flavor is not None and topology is not None else ""
+
+    def _find_topology(self, given: PodSetAdmission) -> tuple[FlavorFacts | None, TopologyFacts | None]:
         state = self._observed.state
         flavor = state.flavors.get(state.topology_flavor(given.flavors.values()) or "")
-        topology = state.topologies.get(flavor.topology or "") if flavor is not None else None
-        return topology.levels if topology is not None else ()
+        return flavor, state.topologies.get(flavor.topology or "") if flavor is not None else None
 
     async def _tell(self, workload: Obj, drifts: Sequence[Drift], *, runs: bool) -> None:
         conditions = (workload.get("status") or {}).get("conditions") or []

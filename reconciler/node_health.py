@@ -8,7 +8,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from core.model.admission import PodSetAdmission
@@ -20,7 +20,7 @@ from core.names import (
     HOSTNAME_LABEL,
 )
 from core.plan.admission import managed_status
-from core.plan.node_health import Share, Verdict, find_placed, is_pinned, judge_node
+from core.plan.node_health import Outside, Share, Verdict, explain_outside, find_placed, is_pinned, judge_node
 from core.plan.requeue import plan_eviction
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
@@ -42,6 +42,7 @@ BATCH_S = 0.5  # nodes of a rack fail one by one, and so do pods of a node
 GONE_S = 5.0  # a node may be deleted and made anew: its pods run on, and must not have another place by then
 MOST_NAMED = 1000  # what the API takes (DESIGN rule j)
 STORM_LOOK_S = 10.0
+_Place = tuple[str, str]  # a node's name and, where it is not at its place any more, the hostname by which assignments name it
 
 
 class NodeHealth:
@@ -66,6 +67,7 @@ class NodeHealth:
         self._well_since: dict[str, str] = {}  # by node: an earlier refusal of a pod that waits for it says nothing of it
         # By node, key and value: when a NoExecute taint without a time was first seen.
         self._tainted: dict[str, dict[tuple[str, str], str]] = {}
+        self._outside: dict[str, dict[str, datetime]] = {}  # by workload and hostname: since when a node is not at its place
         self._steps = WorkloadSteps(observed, writer)
         self.stuck = StuckPods(observed, writer)
         self.controller = build_controller("node health", self._reconcile, clock, workers=4)
@@ -73,6 +75,8 @@ class NodeHealth:
         observed.workloads.add_handler(self._on_workload)
         observed.pods.add_handler(self._on_pod)
         observed.nodes.add_handler(self._on_node)
+        observed.flavors.add_handler(self._on_definition)
+        observed.topologies.add_handler(self._on_definition)
 
     # --- who is to be looked at ---------------------------------------------------------------------------------
 
@@ -95,11 +99,12 @@ class NodeHealth:
         else:
             self._hosts.pop(key, None)
             self._used.pop(key, None)
+            self._outside.pop(key, None)
         if hosts and (hosts != before or (facts is not None and facts.unhealthy_nodes)):
             self._queue.add_after(key, BATCH_S, "workload changed")
 
     def _on_node(self, change: Change) -> None:
-        if change.old is not None and change.new is not None and state_of(change.old) == state_of(change.new):
+        if change.old is not None and change.new is not None and _get_state_and_labels(change.old) == _get_state_and_labels(change.new):
             return
         name = change.obj["metadata"]["name"]
         hosts = {name, *(hostname_of(each) for each in _both(change))}
@@ -109,6 +114,8 @@ class NodeHealth:
             elif host not in self._assigned:
                 self._named.pop(host, None)
             for key in self._assigned.get(host, ()):
+                if key in self._outside:  # the node may be back at its place: no pod moves before that has been looked at
+                    self._observed.state.observe_stuck(key, None)
                 self._queue.add_after(key, BATCH_S if change.new is not None else GONE_S, f"node {name} changed")
         if change.new is None and hosts & self._assigned.keys():
             self._gone_at = {gone: at for gone, at in self._gone_at.items() if self._clock.monotonic() - at < GONE_S}
@@ -125,6 +132,12 @@ class NodeHealth:
         if undated:
             self._tainted[name] = {each: before.get(each, now) for each in undated}
 
+    def _on_definition(self, change: Change) -> None:
+        """A flavor or a topology: other nodes may belong to it now."""
+        if change.old is not None and (change.new is None or change.old.get("spec") != change.new.get("spec")):
+            for key in self._hosts:
+                self._queue.add_after(key, BATCH_S, f"{change.obj['metadata']['name']} changed")
+
     def _on_pod(self, change: Change) -> None:
         key = object_key(change.obj)
         facts = self._observed.pod_facts.get(key) if change.new is not None else None
@@ -133,6 +146,9 @@ class NodeHealth:
         else:
             self._refused.setdefault(key, self._writer.now())  # the API keeps the time since which it was not scheduled for any reason
         if facts is not None and facts.gated:
+            for workload in self._observed.present_of_pod(change.obj) if self._outside and workloads_of_pod(change.obj) else ():
+                if workload in self._outside:
+                    self._queue.add_after(workload, BATCH_S, "pod waits")
             return
         runs = facts is not None and bool(facts.node) and not facts.terminal and not facts.terminating
         for workload in self._observed.present_of_pod(change.obj) if workloads_of_pod(change.obj) else ():
@@ -164,19 +180,21 @@ class NodeHealth:
         shares, nodes = self._shares(workload, facts)
         hosts = _hosts_of(facts)
         now = self._clock.now()
-        verdicts = {name: self._judge(name, share, now) for name, share in shares.items()}
+        verdicts = {place: self._judge(place[0], share, now) for place, share in shares.items()}
         # Pods that nobody makes anew end with their node: they can be nowhere else.
-        lost = {self._find_name(name, hosts): verdict.lost for name, verdict in verdicts.items() if verdict.lost and facts.remade}
+        found = {place: verdict.lost for place, verdict in verdicts.items() if verdict.lost and facts.remade}
+        lost = {host or self._find_name(name, hosts): why for (name, host), why in found.items()}
         if lost.keys() - facts.unhealthy_nodes and self._is_held(facts):
             return RequeueAfter(STORM_LOOK_S)
         if lost.keys() != facts.unhealthy_nodes:
             await self._say(workload, facts, lost, nodes)
-        for name, verdict in verdicts.items():
+        for (name, _), verdict in verdicts.items():
             await self._clear(name, verdict)
         waits = [verdict.look_again_s for verdict in verdicts.values() if verdict.look_again_s is not None]
         if any(verdict.stuck for verdict in verdicts.values()) and self._is_held(facts):
             return RequeueAfter(STORM_LOOK_S)
-        waits += await self.stuck.note(workload, facts, shares, {} if lost else verdicts)
+        named = {host or name: (shares[name, host], verdict) for (name, host), verdict in verdicts.items()}
+        waits += await self.stuck.note(workload, facts, {} if lost else named)
         return RequeueAfter(min(waits)) if waits else Done()
 
     def _judge(self, name: str, share: Share, now: datetime) -> Verdict:
@@ -193,36 +211,77 @@ class NodeHealth:
             self._observed.set_aside.add(self._observed.nodes.resource, name, node, error)
             return Verdict()
 
-    def _shares(self, workload: Obj, facts: WorkloadFacts) -> tuple[Mapping[str, Share], int]:
+    def _shares(self, workload: Obj, facts: WorkloadFacts) -> tuple[Mapping[_Place, Share], int]:
         """What it has on which node, of the nodes that are not simply well; and how many nodes it is assigned to."""
         assert facts.admission is not None
-        assigned: Counter[str] = Counter()
-        by_pod_set: dict[str, dict[str, int]] = defaultdict(dict)
-        tolerations: dict[str, list[tuple[Mapping[str, Any], ...]]] = defaultdict(list)
+        outside = self._find_outside(facts)
+        assigned: Counter[_Place] = Counter()
+        by_pod_set: dict[_Place, dict[str, int]] = defaultdict(dict)
+        tolerations: dict[_Place, list[tuple[Mapping[str, Any], ...]]] = defaultdict(list)
         for pod_set, given in zip(facts.pod_sets, facts.admission.pod_sets, strict=False):
             tolerated = self._tolerations(facts, pod_set.name, given)
             for host, count in _counts(given):
-                name = self._node_of(host)
-                assigned[name] += count
-                by_pod_set[name][pod_set.name] = by_pod_set[name].get(pod_set.name, 0) + count
-                tolerations[name].append(tolerated)
-        pods: dict[str, list[PodFacts]] = defaultdict(list)
+                place = self._node_of(host), host if host in outside else ""
+                assigned[place] += count
+                by_pod_set[place][pod_set.name] = by_pod_set[place].get(pod_set.name, 0) + count
+                tolerations[place].append(tolerated)
+        pods: dict[_Place, list[PodFacts]] = defaultdict(list)
+        gated: dict[str, list[PodFacts]] = defaultdict(list)
         for pod in self._pods(workload, facts):
             host = pod.node_selector.get(HOSTNAME_LABEL, "")
             if pod.node or host:
-                pods[pod.node or self._node_of(host)].append(pod)
+                pods[pod.node or self._node_of(host), host if host in outside else ""].append(pod)
+            elif pod.gated and not pod.terminal and not pod.terminating and outside:
+                gated[pod.pod_set or ""].append(pod)
+        for place in [place for place in sorted(assigned) if place[1]]:
+            for pod_set_name, count in by_pod_set[place].items():
+                there = sum(pod.pod_set == pod_set_name and (pod.succeeded or not pod.terminal) for pod in pods[place])
+                pods[place] += gated[pod_set_name][: max(0, count - there)]
+                del gated[pod_set_name][: max(0, count - there)]
         placed = find_placed(facts)
-        strangers = {name for name, there in pods.items() if name not in assigned and any(is_pinned(pod, placed) for pod in there)}
+        strangers = {place for place, there in pods.items() if place not in assigned and any(is_pinned(pod, placed) for pod in there)}
         used = self._used.get(facts.key, ())
         shares = {
-            name: Share(assigned[name], pods.get(name, ()), tolerations.get(name, ()), name in used, by_pod_set.get(name, {}), placed)
-            for name in assigned.keys() | strangers
-            if name in strangers
+            (name, host): Share(
+                assigned[name, host],
+                pods.get((name, host), ()),
+                tolerations.get((name, host), ()),
+                name in used,
+                by_pod_set.get((name, host), {}),
+                placed,
+                outside.get(host),
+            )
+            for name, host in assigned.keys() | strangers
+            if (name, host) in strangers
+            or host
             or name in facts.unhealthy_nodes
             or not _is_well(self._observed.nodes.store.get(name))
-            or _is_odd(pods.get(name, ()), placed)
+            or _is_odd(pods.get((name, host), ()), placed)
         }
         return shares, len(assigned)
+
+    def _find_outside(self, facts: WorkloadFacts) -> Mapping[str, Outside]:
+        """Returns nodes that are there and not where the workload's assignment says, by their hostname in it; notes since when."""
+        state, found, now = self._observed.state, dict[str, Outside](), self._clock.now()
+        before = self._outside.get(facts.key, {})
+        for given in facts.admission.pod_sets if facts.admission is not None else ():
+            flavor = state.topology_flavor(given.flavors.values())
+            view = state.view(flavor) if flavor is not None and any(_counts(given)) else None
+            if view is None or given.assignment is None or not view.capacity.tree.is_hostname:
+                continue
+            for domain in given.assignment.domains:
+                host = domain.values[-1]
+                if view.find_domain(domain.values) is not None or (node := self._observed.nodes.store.get(self._node_of(host))) is None:
+                    continue
+                is_reported = host in facts.unhealthy_nodes  # it has been waited for, be it by another process
+                since = before.get(host) or (now - timedelta(seconds=self._rules.not_ready_delay_s) if is_reported else now)
+                why = explain_outside(node["metadata"].get("labels") or {}, host, view.flavor, view.topology)
+                found[host] = Outside(why, since, is_reported)
+        if found:
+            self._outside[facts.key] = {host: outside.since for host, outside in found.items()}
+        else:
+            self._outside.pop(facts.key, None)
+        return found
 
     def _pods(self, workload: Obj, facts: WorkloadFacts) -> Iterable[PodFacts]:
         """Its own; of those that a kubelet rejected only those since its admission: earlier ones say nothing of today."""
@@ -334,6 +393,11 @@ def state_of(node: Obj) -> tuple[Any, ...]:
     spec, conditions = node.get("spec") or {}, (node.get("status") or {}).get("conditions") or ()
     ready = [(c.get("status"), c.get("lastTransitionTime")) for c in conditions if c.get("type") == "Ready"]
     return spec.get("taints"), spec.get("unschedulable"), ready, node["metadata"].get("deletionTimestamp")
+
+
+def _get_state_and_labels(node: Obj) -> tuple[Any, ...]:
+    """What of a node may change whether it serves a workload that is assigned to it: its labels, too."""
+    return state_of(node), node["metadata"].get("labels")
 
 
 def place_of(node: Obj) -> tuple[Any, ...]:

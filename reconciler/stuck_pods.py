@@ -30,12 +30,13 @@ class StuckPods:
         self._observed, self._writer = observed, writer
         self.on_change: list[Callable[[], None]] = []
 
-    async def note(self, workload: Obj, facts: WorkloadFacts, shares: Mapping[str, Share], verdicts: Mapping[str, Verdict]) -> list[float]:
-        """By what was judged of its nodes; in how many seconds to look again."""
+    async def note(self, workload: Obj, facts: WorkloadFacts, judged: Mapping[str, tuple[Share, Verdict]]) -> list[float]:
+        """By what was judged of its nodes, by name; in how many seconds to look again."""
         places: dict[str, list[tuple[str, int]]] = {}
         told: list[tuple[str, PodFacts]] = []
-        for node, verdict in sorted(verdicts.items()):
-            counts = count_stuck(shares[node], verdict.stuck) if verdict.stuck and facts.remade else {}
+        for node in sorted(judged):
+            share, verdict = judged[node]
+            counts = count_stuck(share, verdict.stuck) if verdict.stuck and facts.remade else {}
             for pod_set, count in counts.items():
                 places.setdefault(pod_set, []).append((node, count))
             told += [(node, pod) for pod in verdict.stuck if counts]

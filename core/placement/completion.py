@@ -168,6 +168,8 @@ class Completion:
             if len(home) == 1 and self._units(self.shape, level, home) >= rest:
                 self._put(self.shape, level, home, rest, self.algorithm)
                 return None
+        if not len(home):
+            return self._refuse(self.shape, levels[-1], home, rest, "The other pods of the workload run on nodes outside of the topology")
         note = f"The other pods of the workload keep it in {self._name(levels[-1], int(home[0]))}"
         return self._refuse(self.shape, levels[-1], home, rest, note)
 

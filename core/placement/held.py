@@ -1,11 +1,13 @@
 """Pods that already have a place: on which nodes of the tree, and which of them have lost theirs."""
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from core.model.assignment import TopologyAssignment
+from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.podset import PodSetRequest
 from core.placement.free import FreeCapacity
 from core.placement.tree import Flags, Indices, TopologyTree
@@ -19,26 +21,37 @@ class Held:
 
     `nodes` names the node that each pod is counted on, as `Placement.nodes` does. Where the lowest
     level is the hostname the assignment says it, in other topologies it must be given. `stuck` says of how many of its pods a node
-    that serves the others does not take: these need another place, those stay.
+    that serves the others does not take: these need another place, those stay. `outside` has the labels of nodes that are there and not
+    in the tree, by the domain of the assignment: they have left the flavor or the topology, and pods that run there stay.
     """
 
     request: PodSetRequest
     assignment: TopologyAssignment
     nodes: Sequence[tuple[str, int]] | None = None
     stuck: Sequence[tuple[str, int]] = ()
+    outside: Mapping[tuple[str, ...], Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A pod set's pods per node of the tree: those that stay, and those whose node has failed or does not take them.
+    """A pod set's pods per node of the tree: those that stay, and those that a node has lost or does not take.
 
-    `gone` are lost pods whose node is not in the tree any more; `stale` says why pods that seem to stay may not.
+    `gone` are lost pods on nodes that are not in the tree any more; `stale` says why pods that seem to stay may not. `outside` are domains
+    with pods that stay on nodes outside of the tree, and `anchors` counts these pods on nodes of the tree in the same domains, as far as
+    there are such.
     """
 
     kept: Indices
     lost: Indices
     gone: int = 0
     stale: str | None = None
+    outside: tuple[DomainCount, ...] = ()
+    anchors: Indices | None = None
+
+    @property
+    def present(self) -> Indices:
+        """Pods per node of the tree that say in which domains the pod set is."""
+        return self.kept if self.anchors is None else self.kept + self.anchors
 
     @property
     def missing(self) -> int:
@@ -68,23 +81,56 @@ def locate(view: FreeCapacity, held: Held, failed: Collection[str | tuple[str, .
     """Tells apart which pods stay and which have lost their node; `out` is `find_failed` of `failed`.
 
     Stale is an assignment that counts pods on a node that is not there or not ready and yet not among the
-    failed ones. Pods on a cordoned or tainted node run on and stay.
+    failed ones. Pods on a cordoned or tainted node run on and stay, and so do those on a node that is there, but not in the tree.
     """
     tree = view.tree
-    counts = np.zeros(len(tree), dtype=np.int64)
+    counts, anchors = np.zeros(len(tree), dtype=np.int64), np.zeros(len(tree), dtype=np.int64)
     gone, stale = 0, None
+    outside: list[DomainCount] = []
+    is_named_alike = held.assignment.levels == tree.emitted_levels  # else one assignment cannot name the old and the new domains
     for values, node, count in _nodes_of(tree, held):
         if node != _NOWHERE:
             counts[node] += count
         elif values in failed or values[-1] in failed:
             gone += count
+        elif values in held.outside and is_named_alike:
+            stuck = min(count, sum(many for name, many in held.stuck if name == values[-1]))
+            gone += stuck
+            if count > stuck:
+                outside.append(DomainCount(values, count - stuck))
+                if (anchor := _find_anchor(tree, held, held.outside[values])) != _NOWHERE:
+                    anchors[anchor] += count - stuck
         else:
             stale = f"{'/'.join(values)} has pods, is not there and not among the failed nodes"
     unready = np.flatnonzero((counts > 0) & ~view.ready & ~out)
     if len(unready):
         stale = f"node {tree.names[unready[0]]} has pods, is not ready and not among the failed nodes"
     lost = np.where(out, counts, np.minimum(counts, count_stuck(tree, [held])))
-    return Located(counts - lost, lost, gone, stale)
+    return Located(counts - lost, lost, gone, stale, tuple(outside), anchors if outside else None)
+
+
+def add_outside(assignment: TopologyAssignment, former: TopologyAssignment, outside: Sequence[DomainCount]) -> TopologyAssignment:
+    """Returns an assignment with domains outside of the tree, each before those that it was before in the former assignment."""
+    place = {domain.values: at for at, domain in enumerate(former.domains)}
+    domains, left = list[DomainCount](), deque(outside)
+    for domain in assignment.domains:
+        while left and place[left[0].values] < place.get(domain.values, -1):
+            domains.append(left.popleft())
+        domains.append(domain)
+    return TopologyAssignment(assignment.levels, (*domains, *left))
+
+
+def _find_anchor(tree: TopologyTree, held: Held, labels: Mapping[str, str]) -> int:
+    """Returns a node of the tree in the domain of a node outside of it: the domain above the lowest level, else that of the level that
+    the pod set asks for; _NOWHERE if the tree has none."""
+    topology = held.request.topology
+    level = tree.find_level(topology.level) if topology is not None and topology.level is not None else None
+    for depth in (tree.lowest, tree.lowest if level is None else level + 1):
+        wanted = tuple(labels.get(label, "") for label in tree.declared[:depth])
+        at = bisect_left(tree.paths, wanted)
+        if wanted and at < len(tree) and tree.paths[at][:depth] == wanted:
+            return at
+    return _NOWHERE
 
 
 def count_stuck(tree: TopologyTree, all_held: Iterable[Held]) -> Indices:

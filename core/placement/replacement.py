@@ -12,7 +12,7 @@ import numpy as np
 from core.placement.engine import Decision, Placement, place
 from core.placement.explain import NotFit, Refusal
 from core.placement.free import FreeCapacity, Matrix
-from core.placement.held import Held, Located, count_stuck, find_failed, locate
+from core.placement.held import Held, Located, add_outside, count_stuck, find_failed, locate
 from core.placement.profile import Profile
 from core.placement.unit import Part, complete_unit, group_parts, name_nodes
 
@@ -32,7 +32,8 @@ def replace_failed(
     nodes, or domains by their level values, that take no pods any more. A pod set that has lost none keeps
     its assignment as it is, and all do where nothing makes lost pods anew (`recreated` False). One that has,
     but has other pods on a node that is not ready either, is refused as stale until that node is named, too.
-    Of a node that does not take some of its pods (`Held.stuck`) only so many move, and none comes to it.
+    Of a node that does not take some of its pods (`Held.stuck`) only so many move, and none comes to it. Pods on nodes that are there
+    and not in the tree (`Held.outside`) keep their places.
     """
     out = find_failed(view.tree, failed)
     located = [locate(view, each, failed, out) for each in held]
@@ -47,10 +48,7 @@ def replace_failed(
     closed = out | (count_stuck(view.tree, held) > 0)  # a node that does not take one pod takes no other in its place
     free[:, closed] = np.minimum(free[:, closed], 0)
     view = view.close_nodes(closed)
-    parts = [
-        Part(replace(each.request, count=each.assignment.count), found.kept, found.lost, found.missing, found.gone, each.assignment.count)
-        for each, found in zip(held, located, strict=True)
-    ]
+    parts = [_make_part(each, found) for each, found in zip(held, located, strict=True)]
     units = [unit for unit in group_parts(parts) if any(part.missing for part in unit)]
     # Those that the pods which stay tie to a place come first, those that are free to go anywhere later, and these all at once.
     for unit in filter(_has_pods, units):
@@ -64,12 +62,25 @@ def replace_failed(
         return _refuse(placed, located, decision.refusal)
     missing = {part.request.name for part in anew if part.missing}
     placed |= {placement.pod_set: placement for placement in decision.placements if placement.pod_set in missing}
-    return Decision(tuple(placed.values()))
+    whole = (_with_outside(placed[each.request.name], each, found) for each, found in zip(held, located, strict=True))
+    return Decision(tuple(whole))
+
+
+def _make_part(held: Held, found: Located) -> Part:
+    request = replace(held.request, count=held.assignment.count)
+    return Part(request, found.kept, found.lost, found.missing, found.gone, held.assignment.count, found.anchors)
+
+
+def _with_outside(placement: Placement, held: Held, found: Located) -> Placement:
+    """Returns the placement of a pod set with its domains outside of the tree; one that has lost no pod has them already."""
+    if not found.outside or not found.missing:
+        return placement
+    return replace(placement, assignment=add_outside(placement.assignment, held.assignment, found.outside))
 
 
 def _has_pods(unit: Sequence[Part]) -> bool:
     """Whether any pod of a unit stays where it is."""
-    return any(part.kept.any() for part in unit)
+    return any(part.has_pods for part in unit)
 
 
 def _unchanged(view: FreeCapacity, held: Held, found: Located) -> Placement:

@@ -22,7 +22,8 @@ from core.placement.tree import Flags, Indices
 class Part:
     """One pod set of a unit: its pods per node that stay, those that lost their node, and how many need a place.
 
-    `gone` of the lost pods were on nodes that nobody knows any more; `before` were all its pods until now.
+    `gone` of the lost pods were on nodes that are not in the tree any more; `before` were all its pods until now. `anchors`, where pods
+    stay on nodes outside of the tree, counts these on nodes of the tree that are in the same domains, as far as there are such.
     """
 
     request: PodSetRequest
@@ -31,6 +32,12 @@ class Part:
     missing: int
     gone: int = 0
     before: int = 0
+    anchors: Indices | None = None
+
+    @property
+    def has_pods(self) -> bool:
+        """Whether any of its pods stays where it is."""
+        return self.anchors is not None or bool(self.kept.any())
 
 
 def group_parts(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
@@ -52,7 +59,7 @@ def complete_unit(
     that stay say together where the group is, and the member that lacks fewest pods chooses first; if that
     fails, the one that lacks most.
     """
-    if not any(part.kept.any() for part in unit):
+    if not len(view.tree) or not any(part.has_pods for part in unit):  # without nodes the refusal is that of a new one
         return _place_anew(view, unit, profile, free)
     fewest_first = sorted(_as_group(unit), key=lambda part: part.missing)
     refused: NotFit | None = None
@@ -92,7 +99,7 @@ def _as_group(unit: Sequence[Part]) -> list[Part]:
 def _complete_in_order(
     view: FreeCapacity, unit: Sequence[Part], profile: Profile, free: Matrix, healthy: Flags
 ) -> dict[str, Placement] | NotFit:
-    present: Indices = np.sum([part.kept for part in unit], axis=0)
+    present: Indices = np.sum([part.kept if part.anchors is None else part.kept + part.anchors for part in unit], axis=0)
     placed: dict[str, Placement] = {}
     for part in unit:
         shape = find_shape(view.tree, part.request)

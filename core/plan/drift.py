@@ -3,7 +3,7 @@ ending pods that run.
 
     kind           pods run                                        for instance since
     Outside        where the assignment does not send them          somebody bound a pod by hand
-    Relabelled     where they were sent, which is elsewhere now     a node was moved to another rack, or got another label
+    Relabelled     where they were sent, which is elsewhere now     a node was moved to another rack, or got another label, or lost one
     Split          in several domains though one is required        the same, of a level above
 """
 
@@ -17,6 +17,7 @@ from core.model.podset import Mode
 from core.state.facts import NodeFacts, PodFacts, PodSetFacts, WorkloadFacts
 
 Levels = Callable[[PodSetAdmission], Sequence[str]]  # of the topology that a pod set was placed in, coarse to fine
+Departure = Callable[[PodSetAdmission, NodeFacts], str]  # why a node has left the flavor of a pod set or its topology, or nothing
 _NAMED = 4
 
 
@@ -36,7 +37,17 @@ class Drift:
     says: str
 
 
-def find_drift(workload: WorkloadFacts, pods: Sequence[PodFacts], nodes: Mapping[str, NodeFacts], levels: Levels) -> tuple[Drift, ...]:
+def _is_never_gone(_: PodSetAdmission, __: NodeFacts) -> str:
+    return ""
+
+
+def find_drift(
+    workload: WorkloadFacts,
+    pods: Sequence[PodFacts],
+    nodes: Mapping[str, NodeFacts],
+    levels: Levels,
+    departure: Departure = _is_never_gone,
+) -> tuple[Drift, ...]:
     """All differences of an admitted workload, the gravest first; pods of nodes that are gone are lost, and not adrift."""
     if workload.admission is None:
         return ()
@@ -45,7 +56,7 @@ def find_drift(workload: WorkloadFacts, pods: Sequence[PodFacts], nodes: Mapping
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=False):
         if given.assignment is not None:
             own = [pod for pod in there if pod.pod_set == pod_set.name]
-            found += _of_places(given, own, nodes)
+            found += _of_places(given, own, nodes, departure)
             found += _of_domain(f"pods of pod set {pod_set.name}", _required(pod_set), own, nodes, levels(given))
     together = workload.together
     placed = [given for given in workload.admission.pod_sets if given.assignment is not None]
@@ -60,7 +71,7 @@ def _required(pod_set: PodSetFacts) -> str | None:
     return topology.level if topology is not None and topology.mode is Mode.REQUIRED else None
 
 
-def _of_places(given: PodSetAdmission, pods: Sequence[PodFacts], nodes: Mapping[str, NodeFacts]) -> Iterator[Drift]:
+def _of_places(given: PodSetAdmission, pods: Sequence[PodFacts], nodes: Mapping[str, NodeFacts], departure: Departure) -> Iterator[Drift]:
     assert given.assignment is not None
     labels = given.assignment.levels
     left = Counter[tuple[str, ...]]()
@@ -84,6 +95,9 @@ def _of_places(given: PodSetAdmission, pods: Sequence[PodFacts], nodes: Mapping[
             relabelled[pod.node] = f"node {pod.node} is {'/'.join(now) or 'nowhere'} now, and was {'/'.join(sent)}"
         else:
             outside.append(f"{pod.key.partition('/')[2]} on node {pod.node}")
+    for name in sorted({pod.node for pod in pods} - relabelled.keys()):
+        if why := departure(given, nodes[name]):
+            relabelled[name] = f"node {name}: {why}"
     if outside:
         yield Drift(DriftKind.OUTSIDE, f"pod set {given.name}: outside of its assignment: {_some(outside)}")
     if relabelled:

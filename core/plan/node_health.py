@@ -12,12 +12,15 @@ and Tainted nodes treatment; gates have Kueue's names).
     is ready, and takes its pods no more:     when none of its pods runs there any more: GPUs that have gone, a kubelet that rejects
     rejected, or unschedulable for a while    pods, whatever else keeps a pod from the node that it is pinned to; while others of
                                               its workload run there, that pod alone needs another place
+    has left the flavor or the topology of    when none of its pods runs there any more, a pod waits for the place, and that has been so
+    the assignment: its labels have changed   for a delay: labels may come late; while others of its workload run there, the pods that
+                                              wait alone need another place
 
 Pods that have succeeded are not missed: where all that were assigned to a node have, nothing is lost with it.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,7 +28,7 @@ from core.model.node_health import HealthRules
 from core.names import HOSTNAME_LABEL
 from core.placement.feasibility import find_untolerated, taints_of
 from core.plan.actions import to_time
-from core.state.facts import PodFacts, WorkloadFacts, find_condition
+from core.state.facts import FlavorFacts, PodFacts, TopologyFacts, WorkloadFacts, find_condition
 
 Json = Mapping[str, Any]
 _NO_EXECUTE, _NO_SCHEDULE = "NoExecute", "NoSchedule"
@@ -46,6 +49,34 @@ class Share:
     was_used: bool = False
     by_pod_set: Mapping[str, int] = field(default_factory=dict)  # of those assigned
     placed: frozenset[str] = frozenset()  # pod sets, see `find_placed`
+    outside: "Outside | None" = None  # of a node that is not where the assignment says; then `pods` has gated ones that wait for it, too
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A node that is there, and at none of the places that an assignment names: why, and since when that is known."""
+
+    why: str
+    since: datetime
+    is_reported: bool = False  # its workload names it as lost
+
+
+def explain_departure(labels: Mapping[str, str], flavor: FlavorFacts, topology: TopologyFacts) -> str:
+    """Why a node with some labels is not a node of a flavor and its topology; empty if it is."""
+    for key, value in flavor.node_labels.items():
+        if labels.get(key) != value:
+            found = f"its label {key} is {labels[key]}" if key in labels else f"it has no label {key}"
+            return f"it has left flavor {flavor.name}: {found}, and the flavor selects {key}={value}"
+    return next((f"it has left topology {topology.name}: it has no label {level}" for level in topology.levels if level not in labels), "")
+
+
+def explain_outside(labels: Mapping[str, str], host: str, flavor: FlavorFacts, topology: TopologyFacts) -> str:
+    """Why a node with some labels is not at the place that an assignment by a flavor's topology names by the hostname `host`."""
+    if why := explain_departure(labels, flavor, topology):
+        return why
+    if labels[topology.levels[-1]] != host:
+        return f"its label {topology.levels[-1]} is {labels[topology.levels[-1]]} now, and was {host}"
+    return f"it has another place in topology {topology.name} now, or another node has the same labels of its levels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +108,18 @@ def _find_stuck(share: Share, pinned: Sequence[PodFacts], rules: HealthRules, no
     runs = any(_runs(pod) for pod in share.pods)
     if not runs or any(pod.terminating for pod in share.pods):  # what ends there makes room for them
         return (), None
+    gated = [replace(pod, unschedulable=share.outside.why) for pod in share.pods if pod.gated] if share.outside is not None else []
+    if share.outside is not None and gated:
+        remaining = (_find_end(share.outside, rules) - now).total_seconds()
+        return ((), remaining) if remaining > 0 else (tuple(gated), None)
     ages = [(pod, (now - to_time(pod.unschedulable_since)).total_seconds()) for pod in pinned if pod.unschedulable_since]
     left = [rules.unschedulable_delay_s - age for _, age in ages if age < rules.unschedulable_delay_s]
     return tuple(pod for pod, age in ages if age >= rules.unschedulable_delay_s), min(left, default=None)
+
+
+def _find_end(outside: Outside, rules: HealthRules) -> datetime:
+    """Returns until when a node may come back to its place before pods that wait for it get another one."""
+    return outside.since + timedelta(seconds=rules.not_ready_delay_s)
 
 
 def count_stuck(share: Share, stuck: Sequence[PodFacts]) -> dict[str, int]:
@@ -154,6 +194,9 @@ def _causes(node: Json, share: Share, rules: HealthRules, now: datetime, *, runs
         yield "it is being deleted", _Loss(at_rest=True)
     if rules.on_taints:
         yield from _causes_by_taints(node, share, rules, now, leaving=leaving)
+    outside, waiting = share.outside, any(pod.gated or is_pinned(pod, share.placed) for pod in share.pods)
+    if outside is not None and not runs and (waiting or outside.is_reported):
+        yield outside.why, _Loss(at=_find_end(outside, rules))
     for pod in share.pods:
         if pod.rejected:
             yield f"its kubelet rejects pods ({pod.rejected})", _Loss(at_rest=True)

@@ -88,7 +88,9 @@ def _find_short(
         there = {capacity.tree.names[node] for node in nodes}
         # What ends on a node that is up makes room for the next; what ends on one that is not may do so for ever.
         placed = sum(pod.node in there and (pod.succeeded or (pod.holds and (not pod.terminating or pod.node in ready))) for pod in pods)
-        placed += sum((pod.succeeded or (pod.holds and not pod.terminating)) and _is_sent_to(pod, levels, domain.values) for pod in elsewhere)
+        placed += sum(
+            (pod.succeeded or (pod.holds and not pod.terminating)) and _is_sent_to(pod, levels, domain.values) for pod in elsewhere
+        )
         missing = min(domain.count - placed, to_come)
         room = _room(capacity, request, nodes, expected) if missing > 0 else 0
         if missing > room:

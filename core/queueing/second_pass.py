@@ -14,10 +14,12 @@ from itertools import groupby
 import numpy as np
 
 from core.model.admission import Admission, PodSetAdmission
+from core.model.assignment import TopologyAssignment
 from core.model.gates import NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST, ChosenGates
 from core.model.resources import Resources
 from core.names import (
     CHECK_READY,
+    HOSTNAME_LABEL,
     LEAVING_TAINTS,
     REASON_NODE_FAILURES,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
@@ -276,6 +278,8 @@ def _still_spare(
     found: dict[str, frozenset[str]] = {}
     for part, placement in zip(parts, placements, strict=True):
         now, kept = dict(placement.nodes), set[str]()
+        if not now:  # all its pods are on nodes outside of the tree
+            continue
         inside = domain_of(capacity.tree, part.request, flags_of(capacity.tree, now))
         for name, _ in spares[part.request.name]:
             room = int(capacity.pods_that_fit(part.request, left, np.array([capacity.tree.index[name]]))[0])
@@ -292,7 +296,17 @@ def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_se
     request = state.request_for(updated(replace(pod_set, count=given.count, spares=0), workload.checks), view.flavor)
     nodes = None if view.capacity.tree.is_hostname else state.ledger.nodes_of((workload.pods_key, pod_set.name, workload.owner_uid))
     stuck = state.stuck[workload.key].get(pod_set.name, ()) if has_stuck_pods(state, workload) else ()
-    return Held(request, given.assignment, nodes, stuck)
+    return Held(request, given.assignment, nodes, stuck, _find_outside(state, view, given.assignment))
+
+
+def _find_outside(state: ClusterState, view: FlavorView, assignment: TopologyAssignment) -> Mapping[tuple[str, ...], Mapping[str, str]]:
+    """Labels of nodes that are there and not where an assignment by hostnames says, by their domain in it."""
+    if not view.capacity.tree.is_hostname:
+        return {}
+    missing = [domain.values for domain in assignment.domains if view.find_domain(domain.values) is None]
+    by_host = {node.labels.get(HOSTNAME_LABEL): node for node in state.nodes.values()} if missing else {}
+    nodes = ((values, state.nodes.get(values[-1]) or by_host.get(values[-1])) for values in missing)
+    return {values: node.labels for values, node in nodes if node is not None}
 
 
 def _replace_where_it_lasts(
@@ -351,12 +365,15 @@ def _replace(search: Search, view: FlavorView, parts: list[Held], workload: Work
     if tie is None or level is None or not workload.remade:
         return anywhere()
     tree, out = view.capacity.tree, find_failed(view.capacity.tree, failed)
-    kept = np.sum([locate(view.capacity, part, failed, out).kept for part in parts], axis=0)
+    located = [locate(view.capacity, part, failed, out) for part in parts]
+    kept = np.sum([found.present for found in located], axis=0)
     if kept.any():
         domain = int(np.searchsorted(tree.levels[level].starts, int(np.argmax(kept > 0)), side="right")) - 1
         beyond = np.ones(len(tree), dtype=bool)
         beyond[tree.levels[level].starts[domain] : tree.levels[level].ends[domain]] = False
         decision = anywhere(beyond)
+    elif any(found.outside for found in located):  # in a domain of which no node is in the tree
+        decision = anywhere(np.ones(len(tree), dtype=bool))
     else:
         requests = [replace(part.request, count=part.assignment.count) for part in parts]
         decision = place(capacity.close_nodes(out), requests, profile, free=without(free, out | but), together=tie)

@@ -125,3 +125,12 @@ def test_racks_that_swapped_their_nodes_are_reported_where_more_pods_run_in_one_
     assert find_drift(swapped, there, nodes(a="A", b="B"), lambda given: LEVELS) == ()
     (found,) = find_drift(swapped, there, nodes(a="B", b="A"), lambda given: LEVELS)
     assert (found.kind, found.says) == (DriftKind.RELABELLED, "pod set main: node a is B now, and was A")
+
+
+def test_pods_on_a_node_that_left_the_flavor_are_reported():
+    """`All pods run where they were placed` was said of them, while no pod made in their place could run there."""
+    there, placed = nodes(n1="r", n2="r"), workload("n1", "n2")
+    found = find_drift(
+        placed, [pod("1", "n1"), pod("2", "n2")], there, lambda given: LEVELS, lambda _, at: "gone" if at.name == "n2" else ""
+    )
+    assert [(drift.kind, drift.says) for drift in found] == [(DriftKind.RELABELLED, "pod set main: node n2: gone")]

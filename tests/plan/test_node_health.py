@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 
 from core.model.node_health import HealthRules, StormRules
 from core.names import DOMAIN_SIZE_ANNOTATION, HOSTNAME_LABEL
-from core.plan.node_health import Share, Verdict, is_pinned, judge_node
-from core.state.facts import PodFacts
+from core.plan.node_health import Outside, Share, Verdict, explain_outside, is_pinned, judge_node
+from core.state.facts import FlavorFacts, PodFacts, TopologyFacts
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 USUAL, BY_TIME = HealthRules(), HealthRules(on_pod_termination=False)
@@ -186,6 +187,63 @@ def test_who_is_gated_bound_or_over_is_in_nobodys_way():
     )
     assert not any(map(is_pinned, (gated, RUNNING, ENDING, FAILED, DONE)))
     assert judge(None, gated, RUNNING).in_the_way == ()
+
+
+# --- nodes that have left their flavor or topology ------------------------------------------------------
+
+GATED = PodFacts.read(
+    {"metadata": {"name": "gated", "namespace": "ns"}, "spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]}, "status": {}}
+)
+
+
+def judge_outside(*pods: PodFacts, seconds: float, is_reported: bool = False, assigned: int = 2) -> Verdict:
+    """A node in good health that has been elsewhere for some seconds."""
+    outside = Outside("it has left", NOW - timedelta(seconds=seconds), is_reported)
+    return judge_node(node(), Share(assigned, pods, [()], outside=outside), USUAL, NOW)
+
+
+@pytest.mark.parametrize(
+    ("pods", "seconds", "expected"),
+    [
+        ([RUNNING, RUNNING], 3600, Verdict()),
+        ([], 3600, Verdict()),  # no pod needs the place
+        ([DONE, FAILED], 3600, Verdict()),
+        ([GATED], 29, Verdict(look_again_s=1.0)),
+        ([GATED], 30, Verdict("it has left")),
+        ([GATED, ENDING], 30, Verdict("it has left")),
+        ([DONE, DONE, GATED], 30, Verdict()),
+        ([PINNED], 30, Verdict("it has left", in_the_way=(PINNED,))),
+        ([GATED, RUNNING], 29, Verdict(look_again_s=1.0)),
+        ([GATED, RUNNING], 30, Verdict(stuck=(replace(GATED, unschedulable="it has left"),))),
+        ([GATED, RUNNING, ENDING], 30, Verdict()),  # the pod that ends may be the one that it follows
+    ],
+)
+def test_judge_node_that_left_returns_a_loss_for_pods_that_wait(pods: list[PodFacts], seconds: float, expected: Verdict):
+    assert judge_outside(*pods, seconds=seconds) == expected
+
+
+def test_judge_node_that_left_keeps_a_reported_loss_without_pods():
+    """The pod that waited may have been deleted: the next one is on its way."""
+    assert judge_outside(seconds=30, is_reported=True).lost == "it has left"
+    assert judge_outside(RUNNING, seconds=30, is_reported=True).lost == ""
+
+
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [
+        ({"pool": "b", "rack": "r", HOSTNAME_LABEL: "n1"}, "it has left flavor f: its label pool is b, and the flavor selects pool=a"),
+        ({"rack": "r", HOSTNAME_LABEL: "n1"}, "it has left flavor f: it has no label pool, and the flavor selects pool=a"),
+        ({"pool": "a", HOSTNAME_LABEL: "n1"}, "it has left topology t: it has no label rack"),
+        ({"pool": "a", "rack": "r", HOSTNAME_LABEL: "n2"}, f"its label {HOSTNAME_LABEL} is n2 now, and was n1"),
+        (
+            {"pool": "a", "rack": "r", HOSTNAME_LABEL: "n1"},
+            "it has another place in topology t now, or another node has the same labels of its levels",
+        ),
+    ],
+)
+def test_explain_outside_names_the_label(labels: dict[str, str], why: str):
+    flavor = FlavorFacts("f", {"pool": "a"}, (), (), "t")
+    assert explain_outside(labels, "n1", flavor, TopologyFacts("t", ("rack", HOSTNAME_LABEL))) == why
 
 
 def test_too_many_lost_nodes_are_told_by_the_limit():

@@ -129,6 +129,9 @@ class FailingNodes:
             self.world.patch(*NODE, self.nodes[node], {"spec": {"unschedulable": True}})
             if deed == "is drained":
                 self.end(node)
+        elif deed == "loses its label":
+            self.world.relabelled.add(node)
+            self.world.patch(*NODE, self.nodes[node], {"metadata": {"labels": {THREE_LEVELS[1]: None}}})
         elif deed in ("loses a pod", "ends a pod"):
             self.end(node, 1, at_once=deed == "loses a pod")
         else:
@@ -138,7 +141,8 @@ class FailingNodes:
         """The node is as it was first."""
         self.world.kubelets.down.discard(node)
         if node in self.nodes:
-            self.world.patch(*NODE, self.nodes[node], {"spec": {"taints": None, "unschedulable": None}})
+            labels = {"labels": self._read_labels(node)}
+            self.world.patch(*NODE, self.nodes[node], {"metadata": labels, "spec": {"taints": None, "unschedulable": None}})
             self.world.patch(*NODE, self.nodes[node], {"status": self.known[node]["status"]}, "status")
         else:
             self.world.apply(self.known[node])
@@ -170,8 +174,13 @@ class FailingNodes:
         else:
             raise AssertionError("it never comes to rest")
         self._check()
-        found = [*find_misplaced_spares(self.workloads.values(), self.nodes.values()), *self._find_overfull(with_spares=True)]
+        nodes = [{**each, "metadata": {**each["metadata"], "labels": self._read_labels(name)}} for name, each in self.nodes.items()]
+        found = [*find_misplaced_spares(self.workloads.values(), nodes), *self._find_overfull(with_spares=True)]
         assert not found, "; ".join(found)
+
+    def _read_labels(self, node: str) -> dict[str, str]:
+        """Returns the labels that a node had first: pods were placed by these."""
+        return dict(self.known[node]["metadata"]["labels"])
 
     # --- what holds at any moment -------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ Json = dict[str, Any]
 LEVELS = (BLOCK, RACK)
 MANY_SEEDS, AT_ONCE = 500, 5  # of `make test-all`, of one test
 FEW = range(20, 26)  # tests of `make test`: seeds 100 to 129 fail with each defect that was put into the product to try them
+LONGEST_PAUSE_S = 660.0  # of the Job controller, before it makes anew what has failed many times
 DEEDS = (
     "fails",
     "is lost",
@@ -93,22 +94,31 @@ def test_failing_nodes_lose_no_pod_move_none_without_need_and_use_no_spare_of_ot
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-def live_through(seed: int) -> None:
-    """Plays what happens to the nodes of a cluster, and looks at each second of it."""
+@pytest.mark.parametrize("first", mark_long(range(0, MANY_SEEDS, AT_ONCE), but=range(2)))
+def test_failing_nodes_that_lose_labels_as_well_lose_no_pod(first: int):
+    for seed in range(first, first + AT_ONCE):
+        try:
+            live_through(seed, (*DEEDS, *["loses its label", "comes back"] * 3), most_spares=0, rest_s=LONGEST_PAUSE_S)
+        except (AssertionError, Broken) as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def live_through(seed: int, deeds: Sequence[str] = DEEDS, *, most_spares: int = 2, rest_s: float = REST_S) -> None:
+    """Plays what happens to the nodes of a cluster, and looks at each second of it; `rest_s` is how long nothing happens at its end."""
     chance = random.Random(seed)
-    fails_fast, spares = chance.random() < 0.5, chance.choice([0, 2])
+    fails_fast, spares = chance.random() < 0.5, chance.choice([0, most_spares])
     with opened(fails_fast=fails_fast) as nodes:
         fill(chance, nodes, spares)
         nodes.settle()
         names = sorted(nodes.known)
         for _ in range(chance.randint(1, 5)):
             for _ in range(chance.randint(1, 4)):
-                nodes.happen(chance.choice(names), chance.choice(DEEDS))
+                nodes.happen(chance.choice(names), chance.choice(deeds))
             nodes.settle(chance.choice([0, REST_S]))
         assert fails_fast or not nodes.evicted
         for name in names:
             nodes.happen(name, "comes back")
-        nodes.settle(REST_S)
+        nodes.settle(rest_s)
         run_all_to_their_end(nodes)
 
 
@@ -128,12 +138,12 @@ def run_all_to_their_end(nodes: FailingNodes) -> None:
 
 
 @contextmanager
-def running(count: int, cpu: int) -> Iterator[FailingNodes]:
-    """So many nodes of a rack, and a job of two pods there."""
+def running(count: int, cpu: int, required: str = RACK) -> Iterator[FailingNodes]:
+    """So many nodes of a rack, and a job of two pods there, which must share a domain."""
     with opened() as nodes:
         for i in range(count):
             nodes.add_node(f"n{i}", {BLOCK: "b", RACK: "r"}, cpu)
-        nodes.submit("w", [make_pod_set(required=RACK)])
+        nodes.submit("w", [make_pod_set(required=required)])
         nodes.settle()
         yield nodes
 
@@ -158,6 +168,35 @@ def test_pod_that_its_cordoned_node_does_not_take_again_moves_and_the_one_beside
         assert sorted(nodes.list_bound().values()) == ["n0", "n1"]
         assert nodes.list_bound("n0").items() <= before.items()
         assert [*list_assigned(nodes.workloads["w"])] == [("main", 2, {"n0": 1, "n1": 1})]
+        assert not nodes.evicted
+
+
+def test_pod_of_a_node_without_its_label_moves_when_made_anew_beside_one_that_stays():
+    with running(2, cpu=4, required=BLOCK) as nodes:
+        before = nodes.list_bound()
+        nodes.happen("n0", "loses its label")
+        nodes.settle(REST_S)
+        assert nodes.list_bound() == before
+        nodes.happen("n0", "loses a pod")
+        nodes.settle(REST_S)
+        assert [*list_assigned(nodes.workloads["w"])] == [("main", 2, {"n0": 1, "n1": 1})]
+        assert sorted(nodes.list_bound().values()) == ["n0", "n1"]
+        assert nodes.list_bound("n0").items() <= before.items()
+        assert not nodes.evicted
+
+
+def test_pod_that_must_be_in_the_rack_of_a_node_without_its_label_waits_until_the_label_is_back():
+    """In which rack the pod runs that stays is not known."""
+    with running(2, cpu=4) as nodes:
+        nodes.happen("n0", "loses its label")
+        nodes.happen("n0", "loses a pod")
+        nodes.settle(REST_S)
+        assert [*nodes.list_bound().values()] == ["n0"]
+        conditions = {each["type"]: each for each in nodes.workloads["w"]["status"]["conditions"]}
+        assert f"it has no label {RACK}" in conditions["topogate.dev/PodsSchedulable"]["message"]
+        nodes.happen("n0", "comes back")
+        nodes.settle(REST_S)
+        assert [*nodes.list_bound().values()] == ["n0", "n0"]
         assert not nodes.evicted
 
 

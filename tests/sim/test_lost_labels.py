@@ -95,3 +95,87 @@ def test_job_in_a_rack_without_labels_runs_on_the_same_pods(clusters: list[Clust
     assert "no node of flavor f is in that domain" in evicted
     assert has_condition(cluster.workload, "Admitted")
     assert len(cluster.runs) == 2
+
+
+LEAVES = [({"pool": "b"}, "left flavor f"), ({"rack": None}, "left topology t"), ({"hostname": "other"}, "is other now")]
+
+
+@pytest.mark.parametrize(("labels", "why"), LEAVES)
+def test_pod_of_a_node_that_left_is_made_anew_on_another_node(clusters: list[Cluster], labels: Mapping[str, str | None], why: str):
+    """Its pod stayed gated for ever, and nothing said why."""
+    cluster = Cluster(BLOCK, RACK, HOSTNAME_LABEL)
+    clusters.append(cluster)
+    before = cluster.runs
+    left, stays = sorted(set(before.values()))
+    cluster.label(left, **labels)
+    cluster.world.run_for(600)
+    assert cluster.runs == before, "what runs on a node in good health runs on"
+    [kept] = [each for each in cluster.workload["status"]["conditions"] if each["type"] == "topogate.dev/PlacementKept"]
+    assert kept["status"] == "False"
+    assert why in kept["message"]
+    cluster.delete_pod(left)
+    cluster.world.run_for(10)
+    assert stays in cluster.runs.values()
+    assert left not in cluster.runs.values()
+    assert len(cluster.runs) == 2
+    [message] = cluster.list_events("NodeUnhealthy")
+    assert why in message
+
+
+@pytest.mark.parametrize("seconds", [3, 20])
+def test_labels_that_come_back_soon_cost_no_place(clusters: list[Cluster], seconds: int):
+    cluster = Cluster(BLOCK, RACK, HOSTNAME_LABEL)
+    clusters.append(cluster)
+    before = cluster.runs
+    left = min(before.values())
+    cluster.label(left, rack=None)
+    cluster.delete_pod(left)
+    cluster.world.run_for(seconds)
+    assert len(cluster.runs) == 1
+    cluster.label(left, rack=cluster.node(max(before.values()))["metadata"]["labels"][RACK])
+    cluster.world.run_for(60)
+    assert sorted(cluster.runs.values()) == sorted(before.values())
+    assert cluster.list_events("NodeUnhealthy") == []
+
+
+def test_node_is_replaced_while_a_pod_runs_on_a_node_that_left(clusters: list[Cluster]):
+    """Of the node that is gone no replacement was ever found: the other node "is not there and not among the failed nodes"."""
+    cluster = Cluster(BLOCK, RACK, HOSTNAME_LABEL)
+    clusters.append(cluster)
+    left, gone = sorted(set(cluster.runs.values()))
+    rack = cluster.node(left)["metadata"]["labels"][RACK]
+    cluster.label(left, pool="b")
+    cluster.world.run_for(60)
+    cluster.world.kubelets.down.add(gone)
+    cluster.world.delete(cluster.node(gone))
+    cluster.world.run_for(200)
+    assert len(cluster.runs) == 2
+    assert left in cluster.runs.values()
+    assert {cluster.node(node)["metadata"]["labels"][RACK] for node in cluster.runs.values()} == {rack}
+    assert cluster.list_events("EvictedDueToNodeFailures") == []
+
+
+def test_process_that_begins_anew_finds_a_node_that_left(clusters: list[Cluster]):
+    cluster = Cluster(BLOCK, RACK, HOSTNAME_LABEL)
+    clusters.append(cluster)
+    left = min(cluster.runs.values())
+    cluster.label(left, rack=None)
+    cluster.delete_pod(left)
+    cluster.world.run_for(20)
+    cluster.world.replicas[0].kill()
+    cluster.world.run_for(90)
+    assert len(cluster.runs) == 2
+    assert left not in cluster.runs.values()
+
+
+def test_flavor_with_other_labels_lets_pods_that_run_stay_where_they_are(clusters: list[Cluster]):
+    cluster = Cluster(BLOCK, RACK, HOSTNAME_LABEL)
+    clusters.append(cluster)
+    before = cluster.runs
+    [flavor] = cluster.world.objects("kueue.x-k8s.io", "resourceflavors")
+    cluster.world.patch("kueue.x-k8s.io", "resourceflavors", flavor, {"spec": {"nodeLabels": {"pool": "b"}}})
+    cluster.world.run_for(600)
+    assert cluster.runs == before
+    cluster.delete_pod(min(before.values()))
+    cluster.world.run_for(120)
+    assert len(cluster.list_events("EvictedDueToNodeFailures")) == 1, "no node of the flavor is left"
